@@ -1,8 +1,8 @@
 //! Figures of two contenders, from the verdict on the pair.
 
 use judge::Metric;
+use judge::report::verdicts::Verdict;
 use judge::study::Cell;
-use judge::verdicts::Verdict;
 use statistics::MIN_ROUNDS;
 
 use crate::cells::row;

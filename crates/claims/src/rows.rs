@@ -2,7 +2,7 @@
 
 use facts::text::QualityScore;
 use judge::Metric;
-use judge::memory::Parts;
+use judge::report::memory::Parts;
 use judge::study::compiled::Compiled;
 use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, Settings};
@@ -204,7 +204,7 @@ pub(crate) fn perplexity(row: &CellRow) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use judge::State;
+    use judge::report::State;
     use judge::study::cell::Figure;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Cells for tests.
 
-use judge::State;
+use judge::report::State;
 use judge::study::{Cell, CellRow};
 use plan::{Axis, Setting};
 

@@ -86,9 +86,43 @@ pub struct Engine {
     /// Set for the worker. A variable that the user has set wins.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// The piece of set-up whose library its worker loads when it starts, so that `name@version` needs no other worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loads: Option<String>,
+    /// What stands behind `@` in the column's name: a release of that library, or its path. Files do not have it; results
+    /// do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 impl Engine {
+    /// This engine at a version of its library: the column `name@version`.
+    fn at(&self, version: &str) -> Result<Engine> {
+        let name = &self.name;
+        if self.loads.is_none() {
+            return Err(ConfigError(format!(
+                "{name}@{version}: {name} is built with its framework, and no other version of it can be measured yet; \
+                 leave out @{version}"
+            )));
+        }
+        if version.is_empty() {
+            return Err(ConfigError(format!(
+                "{name}@ needs a release or the path of a library behind the @"
+            )));
+        }
+        let own =
+            Engine { name: format!("{name}@{version}"), version: Some(version.to_owned()), ..self.clone() };
+        Ok(own)
+    }
+
+    /// The name of its file, without a version.
+    pub fn base(&self) -> &str {
+        match &self.version {
+            Some(_) => self.name.split('@').next().unwrap_or(&self.name),
+            None => &self.name,
+        }
+    }
+
     /// Whether this is the framework itself and not a variant of it.
     pub fn is_plain(&self) -> bool {
         self.name == self.framework
@@ -184,13 +218,17 @@ pub const DEFAULT_SUITE: &str = "default";
 /// The model that is compared where none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
-/// The engine of `engines/NAME.toml`.
+/// The engine of `engines/NAME.toml`, or one of these at a version: `NAME@VERSION`.
 pub fn engine(configs: &Layers, name: &str) -> Result<Engine> {
+    if let Some((base, version)) = name.split_once('@') {
+        return engine(configs, base)?.at(version);
+    }
     let path = known(configs, ("engines", "framework"), name, "")?;
     let engine: Engine = read(&path)?;
-    if !engine.name.is_empty() {
+    let given = [("name", !engine.name.is_empty()), ("version", engine.version.is_some())];
+    if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(ConfigError(format!(
-            "{}: unknown field `name`: the file's name is the engine's",
+            "{}: unknown field `{field}`: the file's name is the engine's, and a version is typed behind it",
             path.display()
         )));
     }

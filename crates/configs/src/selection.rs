@@ -24,7 +24,7 @@ pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
     let mut columns: Vec<Engine> = Vec::new();
     for name in if wanted.is_empty() { vec![ENGINES] } else { wanted } {
         match set(known, name) {
-            None => columns.push(named(known, name)?.clone()),
+            None => columns.push(named(known, name)?),
             Some(set) => {
                 let new =
                     set.into_iter().filter(|engine| columns.iter().all(|there| there.name != engine.name));
@@ -34,11 +34,11 @@ pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
     }
     for name in &left_out {
         let name = &name[1..];
-        let out: Vec<&Engine> = match set(known, name) {
-            Some(set) => set,
-            None => vec![named(known, name)?],
+        let out: Vec<String> = match set(known, name) {
+            Some(set) => set.into_iter().map(|engine| engine.name.clone()).collect(),
+            None => vec![named(known, name)?.name],
         };
-        columns.retain(|engine| out.iter().all(|out| out.name != engine.name));
+        columns.retain(|engine| !out.contains(&engine.name));
     }
     if columns.is_empty() && !left_out.is_empty() {
         return Err(ConfigError(format!("{} leaves no framework to compare", left_out.join(","))));
@@ -61,8 +61,12 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
     }
 }
 
-fn named<'a>(known: &'a [Engine], name: &str) -> Result<&'a Engine> {
-    known.iter().find(|engine| engine.name == name).ok_or_else(|| {
+/// The column of a name, with a version behind an `@` or without.
+fn named(known: &[Engine], name: &str) -> Result<Engine> {
+    if let Some((base, version)) = name.split_once('@') {
+        return named(known, base)?.at(version);
+    }
+    known.iter().find(|engine| engine.name == name).cloned().ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|engine| engine.name.as_str()).collect();
         let sets = [ENGINES, REFERENCES, STOCK, ALL].join(", ");
         ConfigError(format!(
@@ -121,6 +125,22 @@ mod tests {
         assert_eq!(names("all,-references,-ort"), "candle");
         assert_eq!(names("-candle"), "ort");
         assert_eq!(names("candle,-engines"), "-engines leaves no framework to compare");
+    }
+
+    #[test]
+    fn a_version_is_a_column_of_its_own() {
+        let mut known = known();
+        known[3].loads = Some("onnxruntime".into());
+        let asked = |name: &str| selected(&known, &[name.to_owned()]);
+        let found = asked("ort@1.24.4").unwrap().remove(0);
+        assert_eq!(
+            (found.name.as_str(), found.version.as_deref(), found.base()),
+            ("ort@1.24.4", Some("1.24.4"), "ort")
+        );
+        let refusal = |name: &str| asked(name).unwrap_err().to_string();
+        assert!(refusal("candle@0.10.2").starts_with("candle@0.10.2: candle is built with its framework"));
+        assert!(refusal("ort@").contains("needs a release or the path of a library"));
+        assert!(refusal("orth@1.24.4").starts_with("unknown framework \"orth\""));
     }
 
     #[test]

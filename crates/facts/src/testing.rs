@@ -145,6 +145,8 @@ pub fn contender(label: &str) -> Contender {
         kernel_cache: Vec::new(),
         options: BTreeMap::new(),
         env: BTreeMap::new(),
+        loads: None,
+        version: None,
     };
     Contender {
         label: label.into(),

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use facts::{Environment, Evidence, Fact};
 use history::{Filter, History};
-use judge::{Facts, Report, report};
+use judge::report::{self, Facts, Report};
 use plan::Plan;
 use render::screen::Screen;
 use render::{Format, comparison};
@@ -55,7 +55,7 @@ pub(crate) fn journal(input: &[u8]) -> Outcome {
 /// Judges the evidence of the scene's comparison, and shows the report.
 pub(crate) fn judge(evidence: Evidence) {
     let report = Report::new(&Facts { evidence, ..SCENE.clone() });
-    let written = serde_json::from_str(&report.json()).expect("a report is JSON");
+    let written = serde_json::from_str(&render::comparison::json(&report)).expect("a report is JSON");
     let read = report::read(written).expect("a report is read back");
     shown(&read);
 }

@@ -2,8 +2,8 @@
 
 use plan::Plan;
 
-use crate::crossed;
-use crate::verdicts;
+use crate::report::crossed;
+use crate::report::verdicts;
 use facts::evidence::Evidence;
 
 /// Whether what is asked needs no more rounds: every pair of contenders, or where switches are crossed what each is

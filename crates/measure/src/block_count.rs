@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use facts::evidence::{BlocksChosen, Fact, Stage};
 use facts::run::{Run, Turn};
-use judge::components;
+use judge::report::components;
 use plan::Rounds;
 use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};

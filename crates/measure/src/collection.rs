@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use facts::Evidence;
 use judge::Report;
-use judge::collection::Entry;
+use judge::records::collection::Entry;
 use plan::{Failure, Result};
 
 use crate::saved::{self, REPORT, SAMPLES};

@@ -11,8 +11,8 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use judge::logits::{Logits, most_likely};
 use judge::parity::Reference;
+use judge::parity::logits::{Logits, most_likely};
 use plan::Rounds;
 use plan::work::{Describe, Generate, Proof};
 use protocol::{Answer, Decode, Output, Score, Task};

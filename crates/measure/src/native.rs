@@ -62,8 +62,43 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
     Ok(())
 }
 
+/// Provides the libraries that columns name versions of.
+pub(crate) fn versions(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
+    for (engine, version) in engines.iter().filter_map(|engine| Some((engine, engine.version.as_ref()?))) {
+        let provided = provision(places, quiet)?.provide_version(loaded(engine)?, version);
+        provided.map_err(|error| named(&engine.name, stopped(&error)))?;
+    }
+    Ok(())
+}
+
+/// The piece whose library an engine's worker loads.
+fn loaded(engine: &Engine) -> Result<Piece> {
+    let named = Piece::named(engine.loads.as_slice()).map_err(|error| failure(&error))?;
+    named.first().copied().ok_or_else(|| Failure::usage(format!("{} loads no library", engine.name)))
+}
+
+/// The failure with the column that it is about.
+fn named(name: &str, failure: Failure) -> Failure {
+    match failure {
+        Failure::Usage(text) => Failure::Usage(format!("{name}: {text}")),
+        Failure::Failed(text) => Failure::Failed(format!("{name}: {text}")),
+        other => other,
+    }
+}
+
 /// Variables by which an engine's worker finds its libraries, where it does not know them by itself.
 pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
+    let mut variables = of_target(places, engine);
+    if let Some(version) = &engine.version
+        && let (Ok(piece), Ok(provision)) = (loaded(engine), provision(places, true))
+    {
+        let library = provision.place_of_version(piece, version);
+        variables.insert(piece.variable().to_owned(), library.display().to_string());
+    }
+    variables
+}
+
+fn of_target(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
     match places.target {
         Target::Cpu => {
             let directory = library_path(places, engine);

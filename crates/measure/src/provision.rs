@@ -25,10 +25,11 @@ const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 /// are brought. An engine that cannot be provided is not an error here: it becomes a row with its reason.
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     for engine in engines {
-        if let Some(file) = places.configs.hiding("engines", &engine.name).filter(|_| !quiet) {
+        if let Some(file) = places.configs.hiding("engines", engine.base()).filter(|_| !quiet) {
             foreign::say!("note: {} is as {} has it", engine.name, file.display());
         }
     }
+    native::versions(places, engines, quiet)?;
     if std::env::var_os(PROVISIONED).is_some() {
         return Ok(());
     }
@@ -38,7 +39,7 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
     let missing = engines.iter().any(|engine| !places.binary(&engine.worker).is_file());
     let tool_missing = !places.binary("prepare").is_file();
-    let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
+    let names: Vec<_> = engines.iter().map(Engine::base).collect();
     if by_cargo || missing || tool_missing {
         build(checkout, &names, Target::Cpu, quiet)?;
     }

@@ -184,7 +184,7 @@ impl Crew<'_> {
                     return Err("there is no reference".into());
                 };
                 let ours = self.vectors(index, &self.plan.contenders[index], asked)?;
-                judge::retrieval::score(asked, &ours, theirs).map(QualityScore::Retrieval)
+                judge::parity::retrieval::score(asked, &ours, theirs).map(QualityScore::Retrieval)
             }
         }
     }

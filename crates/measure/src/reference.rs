@@ -11,8 +11,8 @@ use crate::logits;
 use crate::session::Session;
 use facts::evidence::Fact;
 use facts::run::RunFailure;
-use judge::logits::Logits;
 use judge::parity::Reference;
+use judge::parity::logits::Logits;
 use plan::{Contender, KvPrecision};
 
 /// The outputs of a job that answers; `None` if it did not.

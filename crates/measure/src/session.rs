@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
                 return Err(Failure::Interrupted);
             }
             let given = contender.engine.env.keys().find(|name| std::env::var_os(name).is_some());
-            if let Some(name) = given {
+            if let Some(name) = given.filter(|_| contender.engine.version.is_none()) {
                 let value = std::env::var(name).unwrap_or_default();
                 return Err(Failure::usage(format!(
                     "{}: {name}={value} cannot be used: {reason}",
@@ -164,9 +164,13 @@ impl<'a> Session<'a> {
 
 /// The reason why this worker is not the contender's; `None` if it is.
 pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
-    let expected = &contender.engine.framework;
-    (hello.framework != *expected)
-        .then(|| format!("{} says it is {:?}, not {expected:?}", contender.engine.worker, hello.framework))
+    let (engine, expected) = (&contender.engine, &contender.engine.framework);
+    if hello.framework != *expected {
+        return Some(format!("{} says it is {:?}, not {expected:?}", engine.worker, hello.framework));
+    }
+    let asked = engine.version.as_ref().filter(|version| setup::is_release(version))?;
+    let is_it = hello.library.split(' ').any(|word| word == asked);
+    (!is_it).then(|| format!("{} says that it loaded {:?}, not {asked}", engine.worker, hello.library))
 }
 
 /// Turns the end of an untimed job of `generate` or `score` into an error if the job was not done.

@@ -2,7 +2,7 @@
 
 use facts::evidence::{Fact, Process};
 use facts::run::{FailureKind, Place, Purpose, Run, RunFailure};
-use judge::memory::{COMPLETE, huge_share};
+use judge::report::memory::{COMPLETE, huge_share};
 use protocol::Event;
 
 use crate::interrupt;

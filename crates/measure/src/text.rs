@@ -13,8 +13,8 @@ use crate::logits;
 use crate::places::Places;
 use facts::run::RunFailure;
 use facts::text::TextScore;
-use judge::logits::Logits;
-use judge::text::TextSums;
+use judge::parity::logits::Logits;
+use judge::parity::text::TextSums;
 use plan::Contender;
 
 /// Number of positions that the engine computes at a time, so that its own buffers stay small.

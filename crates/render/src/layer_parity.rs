@@ -1,6 +1,6 @@
 //! The table of `photofinish parity` for the terminal and in Markdown, with the lines below it.
 
-use judge::layers;
+use judge::parity::layers;
 use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
 use plan::Work;
 
@@ -157,9 +157,9 @@ fn lines_of_row(row: &ParityRow) -> Vec<String> {
 mod tests {
     use facts::testing;
     use insta::assert_snapshot;
-    use judge::continuation::Continuation;
-    use judge::layers::LayerDifference;
-    use judge::variation::Variation;
+    use judge::parity::continuation::Continuation;
+    use judge::parity::layers::LayerDifference;
+    use judge::report::variation::Variation;
 
     use super::*;
     use crate::testing::{environment, model};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bundle::Precision;
 use facts::{End, Environment, testing};
 use judge::Metric;
-use judge::crossed::{Contribution, Crossed, Effect};
+use judge::report::crossed::{Contribution, Crossed, Effect};
+use judge::report::steady::Steadiness;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State};
-use judge::steady::Steadiness;
 use judge::study::{Cell, StudyReport, ab, scaling};
-use judge::verdicts::{Comparison, Verdict};
 use plan::{Axis, Plan, Setting, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
@@ -180,7 +180,7 @@ pub(crate) fn crossed() -> Cell {
         share: effect(share, Some(Verdict::Faster)),
     };
     let whole = Contribution {
-        switch: judge::crossed::ALL.into(),
+        switch: judge::report::crossed::ALL.into(),
         alone: effect(9.0, None),
         left_out: effect(16.0, None),
         share: effect(12.0, Some(Verdict::Faster)),

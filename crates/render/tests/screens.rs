@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use facts::evidence::{Evidence, Fact};
+use judge::regression;
+use judge::report::verdicts::Verdict;
 use judge::report::{Report, State};
+use judge::report::{curve, gaps};
 use judge::study::Cell;
-use judge::verdicts::Verdict;
-use judge::{curve, gaps, regression};
 use libtest_mimic::{Arguments, Failed, Trial};
 use plan::sweep::SweepKind;
 use plan::{Axis, Setting, Settings, StudyView};

@@ -11,17 +11,18 @@ use zip::ZipArchive;
 
 use crate::pins::{self, Wheel};
 
-/// Refuses a wheel that is not the pinned one.
-pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<()> {
+/// Refuses a wheel that is not the pinned one. Returns its sha256, which is not known before of a release that a user
+/// names.
+pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
     let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
     ensure!(
-        found == wheel.sha256,
+        wheel.sha256.is_empty() || found == wheel.sha256,
         "{}: the wheel that came has sha256 {found}, pinned in configs/native.toml is {}; check which index \
          pip is configured to use",
         wheel.requirement,
         wheel.sha256
     );
-    Ok(())
+    Ok(found)
 }
 
 /// Unpacks what the pin names into `directory`, and adds each file's name to `files`.

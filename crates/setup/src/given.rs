@@ -45,7 +45,7 @@ impl Given {
     }
 }
 
-type Checked = Result<(PathBuf, Option<String>), String>;
+pub(crate) type Checked = Result<(PathBuf, Option<String>), String>;
 
 fn libtorch(directory: &Path, needed: &str) -> Checked {
     let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
@@ -79,7 +79,7 @@ fn libtorch_version(directory: &Path) -> Option<String> {
     })
 }
 
-fn onnxruntime(file: &Path) -> Checked {
+pub(crate) fn onnxruntime(file: &Path) -> Checked {
     if !file.is_file() {
         return Err("is not a file".into());
     }

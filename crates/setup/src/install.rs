@@ -39,12 +39,13 @@ pub(crate) fn install(
     let staged = staging.path().join("piece");
     fs::create_dir(&staged)?;
     let mut files = BTreeSet::new();
-    for wheel in &pin.wheels {
+    let mut pin = pin.clone();
+    for wheel in &mut pin.wheels {
         let download = staging.path().join("download");
         fs::create_dir(&download)?;
         let file = source.fetch(wheel, &download, reporter)?;
         reporter.note(&format!("unpacking {}", wheel.requirement));
-        extract::verify(&file, wheel)?;
+        wheel.sha256 = extract::verify(&file, wheel)?;
         extract::extract(&file, wheel, &staged, &mut files)
             .with_context(|| format!("wheel of {}", wheel.requirement))?;
         fs::remove_dir_all(&download)?;
@@ -56,7 +57,7 @@ pub(crate) fn install(
         files.insert(name.clone());
     }
     let files: Vec<String> = files.into_iter().collect();
-    Receipt::of_files(pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
+    Receipt::of_files(&pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
     publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }

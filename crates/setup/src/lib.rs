@@ -241,6 +241,42 @@ impl Provision {
         Ok(self.installed(piece))
     }
 
+    /// The library of a piece at a version that a user names, whatever the environment says: a release, downloaded if it
+    /// must be, or a file.
+    pub fn provide_version(&self, piece: Piece, version: &str) -> Result<Provided> {
+        if !is_release(version) {
+            let (path, version) = given::onnxruntime(Path::new(version)).map_err(|problem| {
+                let like = &self.pins.piece(piece).version;
+                BadInput(format!(
+                    "{version} {problem}; name a release, such as {like}, or the path of a library"
+                ))
+            })?;
+            return Ok(Provided { piece, path, version, given: true });
+        }
+        let pinned = self.pins.piece(piece);
+        let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
+            let platform = pins::this_platform();
+            return Err(BadInput(format!(
+                "{piece} is not fetched for {platform}: name the path of a library"
+            ))
+            .into());
+        };
+        let instead = "name the path of a library".to_owned();
+        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
+        install::install(&self.cache, piece, &pin.of_release(version), &pip, self.reporter)?;
+        let path = self.place_of_version(piece, version);
+        Ok(Provided { piece, path, version: Some(version.to_owned()), given: pinned.version != version })
+    }
+
+    /// Where the library of that version is, or will be.
+    pub fn place_of_version(&self, piece: Piece, version: &str) -> PathBuf {
+        let pinned = self.pins.piece(piece);
+        match is_release(version) {
+            true => self.cache.join(pinned.path.replace(&pinned.version, version)),
+            false => std::path::absolute(version).unwrap_or_else(|_| PathBuf::from(version)),
+        }
+    }
+
     /// The piece as it is now, without downloading: `None` if it is not there.
     pub fn find(&self, piece: Piece) -> Result<Option<Provided>> {
         if let Some(given) = self.given.get(piece)? {
@@ -303,9 +339,21 @@ impl Provision {
     }
 }
 
+/// Whether a version is the number of a release, as opposed to a path: `1.24.4`.
+pub fn is_release(version: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    version.contains('.') && version.split('.').all(is_number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases_are_numbers_and_all_else_is_a_path() {
+        assert!(is_release("1.24.4") && is_release("2.0"));
+        assert!(["", "1", "1.", "../1.2", "lib.so.1.24", "v1.2"].iter().all(|version| !is_release(version)));
+    }
 
     #[test]
     fn pieces_are_called_as_in_configurations() {

@@ -73,6 +73,40 @@ pub(crate) struct Pin {
     pub(crate) write: BTreeMap<String, String>,
 }
 
+impl Pin {
+    /// Whether what was installed by `other` is what this asks for. The sha256 of a release that a user named is that of
+    /// the wheel that first came.
+    pub(crate) fn is_that_of(&self, other: &Pin) -> bool {
+        let mut known = self.clone();
+        for (wheel, other) in known.wheels.iter_mut().zip(&other.wheels) {
+            if wheel.sha256.is_empty() {
+                wheel.sha256.clone_from(&other.sha256);
+            }
+        }
+        known == *other
+    }
+
+    /// The same of another release, whose wheel is not known yet.
+    pub(crate) fn of_release(&self, version: &str) -> Pin {
+        if version == self.version {
+            return self.clone();
+        }
+        let other = |text: &String| text.replace(&self.version, version);
+        let wheel = |wheel: &Wheel| Wheel {
+            requirement: other(&wheel.requirement),
+            sha256: String::new(),
+            bytes: wheel.bytes,
+            extract: wheel.extract.iter().map(|(from, to)| (other(from), other(to))).collect(),
+        };
+        Pin {
+            version: version.to_owned(),
+            directory: other(&self.directory),
+            wheels: self.wheels.iter().map(wheel).collect(),
+            write: self.write.clone(),
+        }
+    }
+}
+
 impl Pins {
     pub(crate) fn read(configs: &Path) -> Result<Self> {
         let file = configs.join("native.toml");
@@ -202,6 +236,19 @@ mod tests {
             let paths: Vec<_> = targets.map(|target| format!("{}/{target}", pinned.directory)).collect();
             assert!(paths.contains(&pinned.path), "{piece}: {paths:?}");
         }
+    }
+
+    #[test]
+    fn another_release_has_a_place_and_a_wheel_of_its_own() {
+        let pins = Pins::parse(SHIPPED).unwrap();
+        let Some((pin, _)) = pins.for_this_platform(Piece::Onnxruntime) else { return };
+        let other = pin.of_release("1.24.4");
+        assert_eq!((other.directory.as_str(), other.version.as_str()), ("onnxruntime-1.24.4", "1.24.4"));
+        assert_eq!(other.wheels[0].requirement, "onnxruntime==1.24.4");
+        assert!(other.wheels[0].extract.values().all(|file| file.ends_with("libonnxruntime.so.1.24.4")));
+        let mut came = other.clone();
+        came.wheels[0].sha256 = "ab".into();
+        assert!(other.is_that_of(&came) && !pin.is_that_of(&came) && pin.of_release(&pin.version) == pin);
     }
 
     #[test]

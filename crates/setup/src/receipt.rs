@@ -150,7 +150,7 @@ impl Stamp {
 pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State {
     let directory: PathBuf = cache.join(&pin.directory);
     let place = directory.join(file_name(piece));
-    let Some(receipt) = Receipt::read(&place).filter(|receipt| receipt.pin == *pin) else {
+    let Some(receipt) = Receipt::read(&place).filter(|receipt| pin.is_that_of(&receipt.pin)) else {
         return State::Missing;
     };
     let mut files = BTreeMap::new();

@@ -31,7 +31,7 @@ impl Engines {
     pub(crate) fn select(&self, names: &[String]) -> Result<Vec<&Engine>> {
         let selected = configs::selection::selected(&self.0, names).map_err(bad_input)?;
         let find = |name: &str| self.0.iter().find(|engine| engine.name == name);
-        Ok(selected.iter().filter_map(|engine| find(&engine.name)).collect())
+        Ok(selected.iter().filter_map(|engine| find(engine.base())).collect())
     }
 
     pub(crate) fn all(&self) -> &[Engine] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use judge::logits::{Logits, argmax, is_choice};
+use judge::parity::logits::{Logits, argmax, is_choice};
 use measure::logits;
 use protocol::Case;
 

@@ -95,7 +95,7 @@ fn only_prose_may_leave_out_what_a_command_needs() {
 
 /// What follows a number in pages, with the number that it has. A page that counts otherwise is found.
 fn counts() -> Vec<(&'static str, usize)> {
-    let rules = judge::fairness::markdown();
+    let rules = judge::report::fairness::markdown();
     let files = |directory: &str| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(directory);
         std::fs::read_dir(directory).unwrap().count()

@@ -63,6 +63,6 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Setup(args)) => measure::native::set_up(&args.places.find()?, &args.asked).map(|()| 0),
         Some(Command::TextProcess { bundle }) => measure::apart::serve(bundle).map(|()| 0),
-        Some(Command::Rules) => print(&judge::fairness::markdown()).map(|()| 0),
+        Some(Command::Rules) => print(&judge::report::fairness::markdown()).map(|()| 0),
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use facts::Evidence;
 use judge::Report;
-use judge::curve::by_process;
-use judge::gaps::gaps_ms;
 use judge::records::{self, HISTORY};
+use judge::report::curve::by_process;
+use judge::report::gaps::gaps_ms;
 use judge::study::StudyReport;
 use measure::Results;
 use measure::saved::REPORT;

@@ -3,7 +3,7 @@
 use history::{Case, Record};
 use serde::{Deserialize, Serialize};
 
-use crate::case;
+use crate::records::case;
 
 /// The same framework in the same case, in both runs.
 #[derive(Debug, Clone, Copy)]

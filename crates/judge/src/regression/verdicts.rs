@@ -8,7 +8,8 @@ use super::machine::Speed;
 use super::pairing::Pair;
 use super::thresholds::{ALL, Thresholds};
 use crate::metrics::Metric;
-use crate::{case, work};
+use crate::records::case;
+use crate::work;
 
 /// The limits that changes are compared with.
 pub struct Bar<'a> {

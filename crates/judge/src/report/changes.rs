@@ -1,7 +1,7 @@
 //! What a run that is judged again is judged otherwise.
 
 use super::Report;
-use crate::verdicts::{Comparison, Verdict};
+use crate::report::verdicts::{Comparison, Verdict};
 
 /// The decisions that differ between two reports of one run, one sentence each.
 pub fn changes(before: &Report, now: &Report) -> Vec<String> {

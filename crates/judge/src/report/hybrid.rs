@@ -6,7 +6,7 @@ use statistics::median;
 
 use super::Row;
 use crate::metrics::Metric;
-use crate::verdicts::{self, Comparison};
+use crate::report::verdicts::{self, Comparison};
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Contender, Plan};

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Facts, Prepared};
-use crate::continuation::Continuation;
-use crate::found::{Findings, Found, Repeated};
-use crate::layers::{self, LayerDifference};
-use crate::variation::Variation;
+use crate::parity::continuation::Continuation;
+use crate::parity::found::{Findings, Found, Repeated};
+use crate::parity::layers::{self, LayerDifference};
+use crate::report::variation::Variation;
 use facts::agreement::{Tolerance, VectorAgreement};
 use facts::environment::Environment;
 use facts::evidence::{End, Evidence, Probe};

@@ -2,32 +2,47 @@
 //! is computed while rendering. `docs/results.md` describes the JSON.
 
 mod changes;
+pub mod components;
+pub mod crossed;
+pub mod curve;
+pub mod dependence;
+pub mod fairness;
 mod figure;
+pub mod first_runs;
+pub mod floor;
+pub mod gaps;
+mod gpu_work;
 pub mod hybrid;
 mod input;
 pub mod layer_parity;
+pub mod limit;
+pub mod memory;
 pub mod prompts;
 mod row;
+pub mod sanity;
+pub mod steady;
+pub mod threads;
 pub mod tokenisation;
+pub mod variation;
+pub mod verdicts;
 mod warnings;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use statistics::median;
 
-use crate::crossed::{self, Crossed};
-use crate::dependence::{self, Dependence};
-use crate::fairness::{self, Breach, MACHINE, RuleState};
-use crate::floor::{self, Floor};
-use crate::limit;
 use crate::metrics::Metric;
-use crate::sanity::{self, Flag};
-use crate::verdicts::{self, Comparison};
+use crossed::Crossed;
+use dependence::Dependence;
 use facts::environment::Environment;
 use facts::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use facts::noise::Noise;
 use facts::reading;
+use fairness::{Breach, MACHINE, RuleState};
+use floor::Floor;
 use plan::Plan;
+use sanity::Flag;
+use verdicts::Comparison;
 
 pub use changes::changes;
 pub use figure::Figure;

@@ -1,9 +1,9 @@
 //! What a reader should know before trusting the figures, the gravest first, each with what to do about it.
 
 use super::{Facts, Row};
-use crate::dependence::Dependence;
-use crate::fairness::{Breach, MACHINE, RuleState};
 use crate::metrics::Metric;
+use crate::report::dependence::Dependence;
+use crate::report::fairness::{Breach, MACHINE, RuleState};
 use facts::evidence::{End, Evidence};
 use facts::run::Run;
 use plan::{Contender, Plan};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, CellRow};
 use super::scaling::{self, Scaling};
 use crate::metrics::Metric;
-use crate::verdicts::Verdict;
+use crate::report::verdicts::Verdict;
 
 /// One framework at one place, with and without.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::crossed::Crossed;
-use crate::fairness::COMPARED;
-use crate::memory::Parts;
 use crate::metrics::Metric;
+use crate::report::crossed::Crossed;
+use crate::report::fairness::COMPARED;
+use crate::report::memory::Parts;
+use crate::report::steady::Steadiness;
+use crate::report::verdicts::{Comparison, Verdict};
 use crate::report::{Report, Row, State};
-use crate::steady::Steadiness;
-use crate::verdicts::{Comparison, Verdict};
 use facts::agreement::Agreement;
 use facts::text::QualityScore;
 use plan::{Axis, Setting, Settings};

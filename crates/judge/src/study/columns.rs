@@ -3,8 +3,8 @@
 use super::cell::{Cell, CellRow};
 use super::compiled::Compiled;
 use super::scaling::Scaling;
-use crate::memory::Parts;
 use crate::metrics::Metric;
+use crate::report::memory::Parts;
 use crate::report::number;
 use plan::sweep::SweepKind;
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use facts::{Evidence, Fact};
 use judge::report::layer_parity;
-use judge::{Facts, Report, report, study};
+use judge::report::{self, Facts, Report};
+use judge::study;
 use serde_json::Value;
 
 fn fixture(run: &str) -> PathBuf {
@@ -102,7 +103,11 @@ fn a_run_of_real_engines_is_judged_as_it_was() {
 fn failures_strikes_and_controls_are_judged_as_they_were() {
     let judged = judged_again("mixed");
     assert_eq!(judged.exit_code(), 1);
-    assert_eq!(report::read(serde_json::from_str(&serde_json::to_string(&judged).unwrap()).unwrap()), Ok(judged), "it is read back");
+    assert_eq!(
+        report::read(serde_json::from_str(&serde_json::to_string(&judged).unwrap()).unwrap()),
+        Ok(judged),
+        "it is read back"
+    );
 }
 
 #[test]

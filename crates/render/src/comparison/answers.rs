@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use insta::assert_snapshot;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, State};
-use judge::verdicts::{Comparison, Verdict};
 
 use super::*;
 use crate::screen::WIDE;

@@ -1,8 +1,8 @@
 //! Renderings as snapshots: a change of what people see is a reviewable diff.
 
 use insta::assert_snapshot;
-use judge::memory::{KvCaches, Parts};
 use judge::report::State;
+use judge::report::memory::{KvCaches, Parts};
 use judge::report::prompts::{PromptFigures, PromptRow};
 
 use super::*;

@@ -1,8 +1,8 @@
 //! The list of records: a table for each machine and case.
 
 use ::history::{Figure, Record, Skipped, counted};
-use judge::case;
 use judge::metrics::Metric;
+use judge::records::case;
 use judge::report::number;
 use serde_json::json;
 

@@ -2,8 +2,8 @@
 
 use ::history::Record;
 use charts::{Arm, Estimate, Figure, Optimised};
-use judge::case;
 use judge::metrics::Metric;
+use judge::records::case;
 use statistics::{median, median_interval};
 
 use crate::pictures;

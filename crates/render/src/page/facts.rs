@@ -1,6 +1,6 @@
 //! The parts of a page beside figures: prompts, fairness rules, versions, environment.
 
-use judge::fairness::{Breach, RuleState};
+use judge::report::fairness::{Breach, RuleState};
 use judge::report::{Report, Row};
 use maud::{Markup, html};
 use plan::Prompt;
@@ -102,7 +102,7 @@ pub(super) fn further_findings(report: &Report) -> Vec<String> {
 
 /// Places of the rows that are struck.
 pub(super) fn struck(rows: &[Row]) -> Vec<usize> {
-    let places = rows.iter().enumerate().filter(|(_, row)| row.state == judge::State::Struck);
+    let places = rows.iter().enumerate().filter(|(_, row)| row.state == judge::report::State::Struck);
     places.map(|(place, _)| place).collect()
 }
 

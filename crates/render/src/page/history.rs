@@ -2,7 +2,8 @@
 
 use charts::{Figure, Panel, number};
 use history::{Machine, Record, counted};
-use judge::{Metric, case};
+use judge::Metric;
+use judge::records::case;
 use maud::{Markup, html};
 
 use super::html::{self, Chart};

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use ::history::Record;
 use judge::Report;
-use judge::collection::Entry;
-use judge::curve::ProcessCurve;
+use judge::records::collection::Entry;
+use judge::report::curve::ProcessCurve;
 use judge::study::StudyReport;
 
 use crate::pictures::{self, over_time};

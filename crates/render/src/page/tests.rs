@@ -1,10 +1,10 @@
 //! Pages of reports that no run here would make.
 
-use judge::dependence::Dependence;
-use judge::fairness::{Breach, RuleState};
 use judge::report::State;
+use judge::report::dependence::Dependence;
+use judge::report::fairness::{Breach, RuleState};
+use judge::report::verdicts::Verdict;
 use judge::study::Cell;
-use judge::verdicts::Verdict;
 use judge::{Metric, regression};
 use plan::sweep::SweepKind;
 use plan::{Axis, Prompt, Setting, Settings, StudyView};

@@ -1,11 +1,11 @@
 //! The charts of `ab optimised`: what each switch gives by either order and on average, and every combination.
 
 use charts::{Forest, ForestGroup, INK, Pair, Panel};
-use judge::crossed::{Contribution, Effect};
+use judge::report::crossed::{Contribution, Effect};
+use judge::report::verdicts::Verdict;
 use judge::study::StudyReport;
 use judge::study::report::varied;
 use judge::study::{Cell, cell};
-use judge::verdicts::Verdict;
 use plan::Axis;
 
 use super::{colours, sweep};

@@ -9,8 +9,8 @@ pub(crate) mod sweep;
 use std::collections::BTreeMap;
 
 use charts::{Colour, Figure, Panel, Size};
-use judge::memory::Parts;
 use judge::metrics::Metric;
+use judge::report::memory::Parts;
 
 /// Frameworks with a colour of their own, the same in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];

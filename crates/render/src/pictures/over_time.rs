@@ -2,8 +2,9 @@
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point};
 use history::{Case, Machine, Record};
+use judge::Metric;
+use judge::records::case;
 use judge::regression::pairing;
-use judge::{Metric, case};
 
 use super::{better, colours};
 use crate::trends::{FEWEST_RUNS, Trend, trends};

@@ -7,10 +7,10 @@ use charts::{
     Panel, Point, Sample, Stack, Strand, Strands, Survival,
 };
 use judge::Metric;
-use judge::curve::{IterationTimes, ProcessCurve};
-use judge::dependence::Dependence;
+use judge::report::curve::{IterationTimes, ProcessCurve};
+use judge::report::dependence::Dependence;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State};
-use judge::verdicts::{Comparison, Verdict};
 
 use crate::words;
 

@@ -3,9 +3,9 @@
 use charts::{Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, Pair, Panel};
 use judge::Metric;
 use judge::report::State;
+use judge::report::verdicts::Verdict;
 use judge::study::report::varied;
 use judge::study::{Cell, Outcome, Side, StudyReport, cell};
-use judge::verdicts::Verdict;
 use plan::{Axis, StudyView};
 
 use super::{better, colours, crossed, sweep};

@@ -1,7 +1,7 @@
 //! The tables of `ab optimised`: what each switch gives, and the figures of every combination.
 
-use judge::crossed::{Contribution, Effect};
 use judge::metrics::Metric;
+use judge::report::crossed::{Contribution, Effect};
 use judge::report::{State, number, titled};
 use judge::study::report::axes;
 use judge::study::{Cell, StudyReport};

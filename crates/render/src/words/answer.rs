@@ -1,10 +1,10 @@
 //! The answer: the sentences that every output begins with, and what to do where it is open.
 
 use judge::Metric;
-use judge::dependence::Dependence;
 use judge::metrics;
+use judge::report::dependence::Dependence;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State, number};
-use judge::verdicts::{Comparison, Verdict};
 use plan::{Plan, Rounds};
 use statistics::MIN_ROUNDS;
 

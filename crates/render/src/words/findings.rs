@@ -3,7 +3,7 @@
 use facts::evidence::End;
 use facts::text::RetrievalScore;
 use judge::Metric;
-use judge::limit::{Bound, Limit, Share};
+use judge::report::limit::{Bound, Limit, Share};
 use judge::report::{Report, Row, Spread, number};
 use plan::{KernelCache, Rounds};
 
@@ -42,7 +42,8 @@ pub(crate) fn summary(report: &Report) -> Summary {
 }
 
 fn impossible(report: &Report) -> impl Iterator<Item = Line> {
-    let text = |flag: &judge::sanity::Flag| format!("impossible: {}: {}", flag.framework, flag.finding);
+    let text =
+        |flag: &judge::report::sanity::Flag| format!("impossible: {}: {}", flag.framework, flag.finding);
     report.sanity.iter().map(move |flag| Line::new(Tone::Struck, text(flag)))
 }
 

@@ -2,7 +2,7 @@
 
 use judge::report::hybrid::{HandOver, Hybrid, Memory, Predicted};
 use judge::report::number;
-use judge::verdicts::Verdict;
+use judge::report::verdicts::Verdict;
 
 /// Prediction and measurement, hand-over, memory, and whether it pays.
 pub(super) fn sentences(hybrid: &Hybrid) -> Vec<String> {
@@ -70,7 +70,7 @@ fn pays(hybrid: &Hybrid) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use judge::Metric;
-    use judge::verdicts::Comparison;
+    use judge::report::verdicts::Comparison;
 
     use super::*;
 

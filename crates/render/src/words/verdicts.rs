@@ -1,8 +1,8 @@
 //! The verdicts in words: clear ones first, and the inconclusive ones in one line.
 
 use judge::Metric;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, State};
-use judge::verdicts::{Comparison, Verdict};
 
 use super::Line;
 use crate::screen::Tone;

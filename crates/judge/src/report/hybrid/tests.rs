@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use protocol::{Event, Marks, Output, Sample, Usage};
 
 use super::*;
+use crate::report::verdicts::Verdict;
 use crate::report::{Facts, Prepared};
-use crate::verdicts::Verdict;
 use facts::environment::Environment;
 use facts::evidence::End;
 use facts::testing;

@@ -1,8 +1,8 @@
 //! Runs by machine and case.
 
 use history::Machine;
-use judge::case;
-use judge::collection::{CollectedRun, Entry};
+use judge::records::case;
+use judge::records::collection::{CollectedRun, Entry};
 
 /// A run with the name of its results.
 #[derive(Clone, Copy)]

@@ -6,9 +6,9 @@ mod tests;
 
 use charts::number;
 use history::{Machine, Record};
-use judge::collection::Entry;
+use judge::records::collection::Entry;
 use judge::report::State;
-use judge::verdicts::Verdict;
+use judge::report::verdicts::Verdict;
 use judge::{Metric, records};
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn verdicts(named: Named<'_>) -> Markup {
     let is_clear = |verdict: Verdict| matches!(verdict, Verdict::Faster | Verdict::Equivalent);
     let (clear, open): (Vec<_>, Vec<_>) =
         report.comparisons.iter().partition(|comparison| is_clear(comparison.verdict));
-    let sentences = |of: Vec<&judge::verdicts::Comparison>| {
+    let sentences = |of: Vec<&judge::report::verdicts::Comparison>| {
         html::list(
             of.into_iter().map(|comparison| comparison.sentence.clone()).filter(|text| !text.is_empty()),
         )

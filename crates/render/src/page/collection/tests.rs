@@ -1,6 +1,6 @@
 //! Collections that no run here would make.
 
-use judge::verdicts::Comparison;
+use judge::report::verdicts::Comparison;
 
 use super::*;
 use crate::testing::report;

@@ -1,12 +1,12 @@
 //! What a study shows along its axes, a sentence each.
 
 use judge::report::number;
+use judge::report::verdicts::Verdict;
 use judge::study::Outcome;
 use judge::study::cell;
 use judge::study::compiled::Compiled;
 use judge::study::denoising::Crossing;
 use judge::study::scaling::Scaling;
-use judge::verdicts::Verdict;
 use plan::{Axis, Setting};
 
 /// "candle: time to first token grows with prompt^1.08 (batch 1)".

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use judge::Metric;
 use judge::metrics;
+use judge::report::verdicts::Verdict;
 use judge::study::{Cell, Outcome};
-use judge::verdicts::Verdict;
 use plan::StudyView;
 use plan::sweep::SweepKind;
 use statistics::MIN_ROUNDS;

@@ -1,8 +1,8 @@
 //! `ab optimised` in words: what all switches of a framework give together, and what each gives.
 
-use judge::crossed::{Contribution, Crossed, Effect};
+use judge::report::crossed::{Contribution, Crossed, Effect};
+use judge::report::verdicts::Verdict;
 use judge::study::cell::{self, Cell};
-use judge::verdicts::Verdict;
 use plan::Axis;
 use statistics::MIN_ROUNDS;
 

@@ -4,14 +4,14 @@ mod along;
 mod answer;
 pub(super) mod crossed;
 
-use judge::first_runs::FirstOfPrompt;
 use judge::report::State;
+use judge::report::first_runs::FirstOfPrompt;
+use judge::report::verdicts::Verdict;
 use judge::study::StudyReport;
 use judge::study::cell::{self, Cell, CellRow};
 use judge::study::compiled::Compiled;
 use judge::study::denoising;
 use judge::study::report::axes;
-use judge::verdicts::Verdict;
 use plan::sweep::SweepKind;
 use plan::{Axis, StudyView};
 

@@ -8,8 +8,8 @@ use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::memory::{kv_cache_bytes, kv_cache_element};
 use crate::metrics::{Metric, by_round, by_round_of};
+use crate::report::memory::{kv_cache_bytes, kv_cache_element};
 use crate::work::encode;
 use facts::evidence::{Evidence, Probe, Process};
 use plan::work::{Encode, Generate};

@@ -2,9 +2,9 @@
 
 use protocol::InEffect;
 
-use crate::continuation::Continuation;
-use crate::layers::LayerDifference;
 use crate::parity::Reference;
+use crate::parity::continuation::Continuation;
+use crate::parity::layers::LayerDifference;
 use facts::agreement::VectorAgreement;
 use facts::run::RunFailure;
 use facts::text::TextScore;

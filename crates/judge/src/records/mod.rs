@@ -1,5 +1,8 @@
 //! Makes the records of the history from a report.
 
+pub mod case;
+pub mod collection;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,9 +12,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
-use crate::memory::Parts;
+use crate::report::memory::Parts;
+use crate::report::verdicts::Comparison;
 use crate::report::{self, Report, Row, State};
-use crate::verdicts::Comparison;
 use crate::work;
 use facts::environment::Environment;
 use facts::evidence::{Probe, Slices};

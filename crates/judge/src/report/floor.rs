@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
-use crate::verdicts::{Comparison, Verdict};
+use crate::report::verdicts::{Comparison, Verdict};
 use plan::Plan;
 
 /// The smallest difference that this machine can show, from one engine measured as two.

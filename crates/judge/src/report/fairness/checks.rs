@@ -6,8 +6,8 @@ use configs::TUNABLES;
 use protocol::Build;
 
 use super::{Judged, derived};
-use crate::memory;
-use crate::threads::Threads;
+use crate::report::memory;
+use crate::report::threads::Threads;
 use facts::evidence::End;
 use facts::run::{self, Run};
 

@@ -2,7 +2,7 @@
 
 use facts::text::TextScore;
 
-use crate::logits::{Logits, argmax, kl_divergence, log_sum_exp};
+use crate::parity::logits::{Logits, argmax, kl_divergence, log_sum_exp};
 
 /// Sums over the windows of a text.
 #[derive(Debug, Default)]

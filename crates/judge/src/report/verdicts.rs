@@ -5,8 +5,8 @@ mod comparison;
 use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
-use super::metrics::{self, Metric};
-use crate::sanity::Flag;
+use crate::metrics::{self, Metric};
+use crate::report::sanity::Flag;
 use comparison::{comparison, inverted};
 use facts::evidence::Evidence;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use plan::Contender;
 
-use crate::logits::Logits;
+use crate::parity::logits::Logits;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{Decision, Outcome, Series, Settings, crossed};
 
 use crate::metrics::{self, Metric};
-use crate::verdicts::Verdict;
+use crate::report::verdicts::Verdict;
 use facts::evidence::Evidence;
 
 /// The outcome of arms that cross switches.

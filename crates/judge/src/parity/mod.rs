@@ -4,12 +4,20 @@
 //! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
 //! path that was timed.
 
+pub mod continuation;
+pub mod found;
+pub mod layers;
+pub mod logits;
+pub mod retrieval;
+mod sums;
+pub mod text;
+
 use protocol::{Input, Output};
 
-use crate::logits::{Logits, is_choice};
-use crate::sums::Sums;
 pub use facts::agreement::{Agreement, LogitAgreement, QuantisationLoss, TokenAgreement, Tolerance};
 use facts::run::Run;
+use logits::{Logits, is_choice};
+use sums::Sums;
 
 /// The reference: traces, and the reference engine's logits along them, computed in f32. The traces are its own greedy
 /// ones, or these with less likely tokens in some places. At a quantised precision it uses

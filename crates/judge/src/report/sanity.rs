@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
-use crate::limit::{self, Limit};
 use crate::metrics::{Metric, by_round};
+use crate::report::limit::{self, Limit};
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::Plan;
@@ -215,9 +215,9 @@ mod tests {
         slower.runs[0].framework = "b".into();
         let mut both = evidence(25, 2_000_000, 1e9);
         both.runs.extend(slower.runs);
-        let compared = crate::verdicts::compare(&plan, &both, vec!["a".into(), "b".into()], None);
+        let compared = crate::report::verdicts::compare(&plan, &both, vec!["a".into(), "b".into()], None);
         let flag = Flag { framework: "b".into(), kind: Kind::BelowWeights, finding: "it cannot be".into() };
-        let judged = crate::verdicts::without_impossible(compared, &[flag]);
+        let judged = crate::report::verdicts::without_impossible(compared, &[flag]);
         let reasons = judged.iter().filter(|one| one.sentence.ends_with("b: it cannot be"));
         assert_eq!(reasons.map(|one| one.metric).collect::<Vec<_>>(), [Metric::PeakMemory]);
     }

@@ -1,6 +1,6 @@
 //! Sums over the positions of two computations of the same thing.
 
-use crate::logits::{Logits, argmax, is_choice, kl_divergence};
+use crate::parity::logits::{Logits, argmax, is_choice, kl_divergence};
 
 /// Distance of one computation from another.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use bundle::Manifest;
 use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 
-use crate::threads::Threads;
+use crate::report::threads::Threads;
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Contender, Plan};

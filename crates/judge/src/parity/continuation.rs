@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::logits::argmax;
 use crate::parity::Reference;
+use crate::parity::logits::argmax;
 
 /// One framework's continuations of every prompt, compared with the reference's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ pub fn first_difference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logits::Logits;
+    use crate::parity::logits::Logits;
 
     /// One prompt token, three new ones, a vocabulary of three; the second choice is a tie.
     fn reference() -> Reference {
