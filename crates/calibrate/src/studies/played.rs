@@ -12,7 +12,7 @@ use crate::turns::Schedule;
 use crate::weather::PLAYED;
 
 /// Slices, in as many blocks as are chosen at the costs of that machine.
-const SLICED: Schedule = Schedule::Interleaved { blocks: 4, slices: 4 };
+const SLICED: Schedule = Schedule::Interleaved { blocks: 2, slices: 8 };
 /// σ between processes: that of either of two whose ratio varied by 2.2 to 4 % from round to round.
 const PROCESSES: [f64; 2] = [0.02, 0.03];
 /// How much ort's tokens depended on the state where candle's and tch's did so fully: ln 1.22 ÷ ln 1.33.

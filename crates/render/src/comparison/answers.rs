@@ -46,6 +46,24 @@ fn one_is_fastest() {
     assert_snapshot!(told(&verdicts, |_| {}), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
 }
 
+#[test]
+fn versions_of_one_framework_come_first() {
+    let verdicts = [
+        ("candle", "tch", Verdict::Faster, 1.08),
+        ("candle", "ort", Verdict::Faster, 1.9),
+        ("tch", "ort", Verdict::Faster, 1.76),
+    ];
+    let told = told(&verdicts, |report| {
+        for (label, version) in [("tch", None), ("ort", Some("1.24.4"))] {
+            let contender = report.plan.contenders.iter_mut().find(|contender| contender.label == label);
+            let engine = &mut contender.unwrap().engine;
+            (engine.name, engine.version) =
+                (version.map_or("x".into(), |version| format!("x@{version}")), version.map(str::to_owned));
+        }
+    });
+    assert_snapshot!(told, @"tch decodes 1.8x faster than ort (1.7–1.8x). candle decodes fastest: it decodes 8 % faster than tch (5–11 %) and 1.9x faster than ort (1.8–2.0x).");
+}
+
 /// The same verdicts on another metric.
 fn on(metric: Metric, verdicts: &[(&str, &str, Verdict, f64)]) -> Vec<Comparison> {
     let all = RefCell::new(Vec::new());

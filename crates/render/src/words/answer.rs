@@ -24,7 +24,7 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
             None => speed(report),
         },
     };
-    let mut sentences = vec![first];
+    let mut sentences: Vec<String> = versions(report, compared.len()).into_iter().chain([first]).collect();
     if compared.len() > 1 {
         sentences.extend(by_state(report));
         sentences.extend(left_out(report));
@@ -34,6 +34,32 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     }
     sentences.truncate(4);
     sentences
+}
+
+/// The verdicts between versions of one column, where there are other columns as well.
+fn versions(report: &Report, compared: usize) -> Option<String> {
+    if compared < 3 || report.noise().is_some() || rounds(report) < MIN_ROUNDS {
+        return None;
+    }
+    let deciding = Metric::deciding(report.plan.work.kind());
+    let engine = |label: &str| Some(&report.plan.contender(label)?.engine);
+    let is_of_versions = |found: &&Comparison| {
+        let (Some(a), Some(b)) = (engine(&found.a), engine(&found.b)) else { return false };
+        found.metric == deciding && a.base() == b.base() && a.version != b.version
+    };
+    let clause = |found: &Comparison| {
+        let pair = Standing { metric: deciding, compared: vec![found] };
+        match found.verdict {
+            Verdict::Faster => {
+                format!("{} {} {}", found.a, deciding.does(), pair.than(&[found], Metric::than))
+            }
+            _ => pair.of_leaders(report, &pair.leaders()),
+        }
+    };
+    let clauses: Vec<String> =
+        report.comparisons.iter().filter(is_of_versions).take(MOST).map(clause).collect();
+    let sentence = format!("{}.", clauses.join("; "));
+    (!clauses.is_empty()).then(|| capital(&sentence))
 }
 
 /// Most pairs that the answer names.
@@ -80,10 +106,14 @@ fn speed(report: &Report) -> String {
         return format!("{} {}: it {} {than}.", best[0], listed(&superlatives), first.metric.does());
     }
     let clauses: Vec<String> = questions.iter().map(|asked| asked.clause(report)).collect();
-    let sentence = format!("{}.", clauses.join("; "));
+    capital(&format!("{}.", clauses.join("; ")))
+}
+
+/// A sentence that may begin with "no" as one that stands alone. Names of columns are as they are typed.
+fn capital(sentence: &str) -> String {
     match sentence.strip_prefix("no ") {
         Some(rest) => format!("No {rest}"),
-        None => sentence,
+        None => sentence.to_owned(),
     }
 }
 
