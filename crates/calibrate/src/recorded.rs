@@ -1,8 +1,8 @@
 //! Comparisons that were measured, request by request and gap by gap, to be played again: what the statistics say of the
 //! noise of real machines.
 //!
-//! Of one contender under two names it is known that they do not differ. Whichever of the two a figure belongs to is
-//! chance, so the two change places at random in every round that is played.
+//! One contender under two names does not differ from itself. Which of the two a figure belongs to is chance, so the two
+//! change places at random in every round that is played.
 
 mod estimator;
 mod file;
@@ -20,7 +20,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// Of recordings that one after another were made on the same machine, every other one.
+    /// Every other recording: they were made one after another on the same machine.
     fn has(self, index: usize) -> bool {
         (index.is_multiple_of(2)) == (self == Half::First)
     }

@@ -3,7 +3,7 @@
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("bundle", &["foreign"]),
-    ("calibrate", &["engine-mock", "judge", "statistics"]),
+    ("calibrate", &["engine-mock", "facts", "judge", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
     ("configs", &["bundle", "foreign"]),

@@ -5,8 +5,6 @@ mod answers;
 mod figures;
 pub mod precisions;
 #[cfg(test)]
-mod schema;
-#[cfg(test)]
 mod tests;
 mod texts;
 

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use judge::report::SCHEMA;
+use render::comparison::json;
 use serde_json::Value;
-
-use super::json;
 
 /// Adds what `value` holds and `schema` does not name, and what it requires and `value` lacks.
 fn unsaid(at: &str, root: &Value, schema: &Value, value: &Value, found: &mut Vec<String>) {
