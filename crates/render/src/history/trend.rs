@@ -50,11 +50,7 @@ fn text(trends: &[Trend], (format, screen): (Format, &Screen)) -> String {
         .map(|trend| section(trend, several, (format, screen)))
         .collect();
     let drawn = || trends.iter().filter(|trend| trend.is_drawn()).flat_map(|trend| &trend.points);
-    let legend = if drawn().any(meets) {
-        format!("{MEET} {CAUTION}")
-    } else {
-        CAUTION.into()
-    };
+    let legend = if drawn().any(meets) { format!("{MEET} {CAUTION}") } else { CAUTION.into() };
     if !parts.is_empty() {
         parts.push(format!("{}\n", words::wrapped_at(&legend, screen.width)));
     }
