@@ -24,8 +24,8 @@ const BLOCKS: (usize, usize) = (2, 32);
 const PRIOR: Prior = Prior { components: Components { within: 0.03, between: 0.037 }, worth: (4, 4) };
 
 impl Session<'_> {
-    /// The first round with the number of its blocks and of those to come, where that is left open. `begun`: when its
-    /// processes were started.
+    /// The round with the number of its blocks, where that is left open: the first is chosen here, and stays if the round is
+    /// repeated. `begun`: when its processes were started.
     pub(crate) fn choose_blocks(
         &mut self,
         round: Round,
@@ -33,33 +33,42 @@ impl Session<'_> {
         begun: Instant,
         work: &RoundWork<'_>,
     ) -> Round {
-        if !self.crew.plan.chooses_blocks || !self.recorder.evidence.blocks.is_empty() {
+        if !self.crew.plan.chooses_blocks {
             return round;
+        }
+        if let Some(chosen) = self.recorder.evidence.blocks.last() {
+            return Round { blocks: chosen.blocks, ..round };
         }
         let process_s = begun.elapsed().as_secs_f64();
         let costs = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
-        let blocks = self.choose(round.number, costs, &[], self.most(costs, work));
-        Round { blocks, ..round }
+        // The processes of this round are there already.
+        let most = self.most(costs, work.begun.elapsed().as_secs_f64() - process_s);
+        Round { blocks: self.choose(round.number, costs, &[], most), ..round }
     }
 
-    /// The most blocks of a round by which the time that is left has room for the fewest rounds.
-    fn most(&self, costs: Costs, work: &RoundWork<'_>) -> usize {
+    /// The most blocks of a round by which the time that is left after so many seconds has room for the rounds that are
+    /// missing to the fewest.
+    fn most(&self, costs: Costs, spent_s: f64) -> usize {
         let Costs { process_s, block_s } = costs;
         let left = match self.crew.plan.rounds {
-            Rounds::Auto { budget_s, .. } => budget_s - work.begun.elapsed().as_secs_f64() + process_s,
+            Rounds::Auto { budget_s, .. } => budget_s - spent_s,
             Rounds::Fixed(_) => f64::INFINITY,
         };
+        let missing = MIN_ROUNDS.saturating_sub(self.recorder.evidence.rounds).max(1);
         let groups = self.crew.plan.groups.len().max(1);
         let cases = self.crew.plan.work.cases();
-        let room = (left / (MIN_ROUNDS * groups) as f64 - process_s) / block_s;
-        // To the nearest: the first round's start is slower than those of the others.
+        let room = (left / (missing * groups) as f64 - process_s) / block_s;
+        // To the nearest: a first round's start is slower than those of the others.
         let most = (room.clamp(0.0, BLOCKS.1 as f64) / cases as f64).round() as usize * cases;
         whole(most.min(BLOCKS.1), cases).max(fewest(cases))
     }
 
-    /// Chooses the number of blocks of the rounds to come from all rounds so far, where that is left open.
-    pub(crate) fn choose_again(&mut self) {
-        let Some(before) = self.recorder.evidence.blocks.last().copied() else { return };
+    /// Chooses the number of blocks of the rounds to come from all rounds so far, where that is left open. `begun`: when the
+    /// time budget began.
+    pub(crate) fn choose_again(&mut self, begun: Instant) {
+        if self.recorder.evidence.blocks.is_empty() {
+            return;
+        }
         let seconds =
             |stages: &[Stage]| stages.iter().filter_map(|stage| self.recorder.time.get(stage)).sum::<f64>();
         let turns: Vec<(usize, &str, &Turn)> =
@@ -74,7 +83,8 @@ impl Session<'_> {
             block_s: seconds(&[Stage::Requests, Stage::Turns]) / blocks,
         };
         let pairs = components::of_pairs(self.crew.plan, turns.into_iter());
-        self.choose(self.recorder.evidence.rounds, costs, &pairs, before.most);
+        let most = self.most(costs, begun.elapsed().as_secs_f64());
+        self.choose(self.recorder.evidence.rounds, costs, &pairs, most);
     }
 
     /// Chooses the number of blocks from a round on, and tells it with its reasons.
@@ -94,14 +104,16 @@ fn fewest(cases: usize) -> usize {
     BLOCKS.0.next_multiple_of(cases)
 }
 
-/// What a block takes by the last requests of warm-up, in seconds.
+/// What a block takes by the last requests of warm-up, in seconds. A cold start is none of them: it may have compiled.
 fn warm_block_s(members: &[Member]) -> f64 {
     let last = |member: &Member| {
         let warm = member.live.events().iter().find_map(|event| match event {
-            Event::Warmup(warm) => warm.iterations.last(),
+            Event::Warmup(warm) => Some(warm),
             _ => None,
         })?;
-        let ends: Vec<f64> = warm.cases.iter().map(|case| case.marks_ns.end() as f64 / 1e9).collect();
+        let cold = usize::from(warm.from_cold && warm.iterations.len() == 1);
+        let cases = warm.iterations.last()?.cases.iter().skip(cold);
+        let ends: Vec<f64> = cases.map(|case| case.marks_ns.end() as f64 / 1e9).collect();
         Some(ends.iter().sum::<f64>() / ends.len().max(1) as f64)
     };
     members.iter().filter_map(last).sum()

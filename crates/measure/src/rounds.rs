@@ -50,7 +50,7 @@ impl Session<'_> {
             }
             longest = longest.max(begun.elapsed());
             let judging = now();
-            self.choose_again();
+            self.choose_again(all.begun);
             let end = self.enough(all.begun.elapsed() + self.next_round().unwrap_or(longest));
             self.recorder.spend(Stage::Judging, judging);
             self.recorder.tell_time();
