@@ -104,7 +104,7 @@ impl Session<'_> {
     }
 }
 
-/// What is so of a process until its end is told.
+/// The failure of a process whose end is not in the journal yet.
 fn cut_off() -> RunFailure {
     RunFailure {
         kind: FailureKind::Interrupted,

@@ -117,7 +117,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
 /// A file of recordings.
 ///
 /// # Errors
-/// None but those of the compressor.
+/// Those of the compressor.
 pub fn write(recordings: &[Recording]) -> Result<Vec<u8>> {
     let mut file = GzEncoder::new(Vec::new(), Compression::best());
     for recording in recordings {

@@ -156,7 +156,7 @@ fn without_its_parts_nothing_is_predicted() {
     let hybrid = judged(&["a", "hybrid-a-b"], (20.0, 10.0), copied());
     assert_eq!((hybrid.prefill.as_deref(), hybrid.decode.as_deref()), (Some("a"), None));
     assert!(hybrid.figures.is_empty() && hybrid.verdict.is_none());
-    assert!(hybrid.hand_over.is_some(), "what was handed over is a fact all the same");
+    assert!(hybrid.hand_over.is_some(), "what was handed over is a fact without a prediction, too");
 }
 
 #[test]
