@@ -79,17 +79,25 @@ struct Process {
     noise: ProcessNoise,
 }
 
-/// Seconds to the first token, and from there to the last.
+/// Seconds to the first token, and of each slice of decoding; without slices, of all decoding.
 struct Request {
     first: f64,
-    decode: f64,
-    /// The second without the noise of the process and the request: what the weather made of the work.
+    decode: Vec<Part>,
+}
+
+/// Seconds that a part of a request took, and without the noise of the process and the part: what the weather made of the
+/// work.
+struct Part {
+    took: f64,
     noiseless: f64,
 }
 
-/// The figures of a request that are compared.
-const FIGURES: [fn(&Request) -> f64; 3] =
-    [|request| request.decode.recip(), |request| request.first, |request| request.first + request.decode];
+/// The figures of a request that are compared, or of each of its slices.
+const FIGURES: [fn(&Request) -> Vec<f64>; 3] = [
+    |request| request.decode.iter().map(|part| part.took.recip()).collect(),
+    |request| vec![request.first],
+    |request| vec![request.first + request.decode.iter().map(|part| part.took).sum::<f64>()],
+];
 
 impl<'a> Turns<'a> {
     pub(crate) fn new(
@@ -122,7 +130,8 @@ impl<'a> Turns<'a> {
             Schedule::Interleaved { blocks, slices } => self.together(order, blocks, slices),
         };
         let [throughputs, firsts, totals] = FIGURES.map(|figure| self.means(&processes, figure));
-        let noiseless = self.means(&processes, |request| request.noiseless.recip());
+        let noiseless = self
+            .means(&processes, |request| request.decode.iter().map(|part| part.noiseless.recip()).collect());
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
         for (place, process) in processes.iter().enumerate() {
             self.noiseless[process.contender] += noiseless[place].ln();
@@ -161,17 +170,16 @@ impl<'a> Turns<'a> {
             if slices == 1 {
                 self.request(process);
             } else {
-                let (first, _) = self.part(process, PROMPT);
-                process.requests.push(Request { first, decode: 0.0, noiseless: 0.0 });
+                let first = self.part(process, PROMPT).took;
+                process.requests.push(Request { first, decode: Vec::new() });
             }
         }
         for _ in 0..if slices == 1 { 0 } else { slices } {
             processes.shuffle(&mut self.random);
             for process in &mut *processes {
-                let (took, noiseless) = self.part(process, (1.0 - PROMPT) / slices as f64);
+                let part = self.part(process, (1.0 - PROMPT) / slices as f64);
                 if let Some(request) = process.requests.last_mut() {
-                    request.decode += took;
-                    request.noiseless += noiseless;
+                    request.decode.push(part);
                 }
             }
         }
@@ -189,18 +197,18 @@ impl<'a> Turns<'a> {
     }
 
     fn request(&mut self, process: &mut Process) {
-        let (first, _) = self.part(process, PROMPT);
-        let (decode, noiseless) = self.part(process, 1.0 - PROMPT);
-        process.requests.push(Request { first, decode, noiseless });
+        let first = self.part(process, PROMPT).took;
+        let decode = vec![self.part(process, 1.0 - PROMPT)];
+        process.requests.push(Request { first, decode });
     }
 
-    /// A share of a request's work. Returns the seconds it took, and without noise.
-    fn part(&mut self, process: &mut Process, share: f64) -> (f64, f64) {
+    /// A share of a request's work.
+    fn part(&mut self, process: &mut Process, share: f64) -> Part {
         let noise = process.noise.of_step(1, &mut self.random);
         let factor = self.decode[process.contender] * noise;
         let is_last = process.contender + 1 == self.decode.len();
         let took = self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 });
-        (took, took / noise)
+        Part { took, noiseless: took / noise }
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.
@@ -215,13 +223,19 @@ impl<'a> Turns<'a> {
     }
 
     /// A figure of each process by the method of the product. A process that ran alone took turns with nothing.
-    fn means(&self, processes: &[Process], figure: fn(&Request) -> f64) -> Vec<f64> {
+    fn means(&self, processes: &[Process], figures: fn(&Request) -> Vec<f64>) -> Vec<f64> {
         let of_turns = |processes: &[&Process]| {
             let block = |block: usize| {
-                processes.iter().map(|process| figure(&process.requests[block]).ln()).collect()
+                let of_block: Vec<Vec<f64>> =
+                    processes.iter().map(|process| figures(&process.requests[block])).collect();
+                let part = |part: usize| of_block.iter().map(|figures| figures[part].ln()).collect();
+                (0..of_block[0].len()).map(part).collect::<Vec<Vec<f64>>>()
             };
-            let turns: Vec<Vec<f64>> = (0..processes[0].requests.len()).map(block).collect();
-            statistics::of_turns(&turns).into_iter().map(f64::exp)
+            let turns: Vec<Vec<f64>> = (0..processes[0].requests.len()).flat_map(block).collect();
+            let is_of_slices = turns.len() > processes[0].requests.len();
+            let trimmed =
+                if is_of_slices { statistics::TRIMMED_SLICES } else { statistics::TRIMMED_REQUESTS };
+            statistics::of_turns(&turns, trimmed).into_iter().map(f64::exp)
         };
         match self.schedule {
             Schedule::Sequential => processes.iter().flat_map(|process| of_turns(&[process])).collect(),

@@ -1,5 +1,7 @@
 //! What the worker answers.
 
+use std::ops::Range;
+
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
@@ -219,6 +221,16 @@ impl Sample {
         let gaps = self.marks_ns.gaps().enumerate();
         gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, ns)| ns)
     }
+
+    /// The slices that the request was dealt in, each as places among its gaps: it begins just after a pause. Those in
+    /// which no gap counts are left out. A request without pauses is one slice.
+    pub fn slices(&self) -> Vec<Range<usize>> {
+        let pauses = self.lead_in.iter().copied().filter(|&place| place > 0);
+        let starts: Vec<usize> = [0].into_iter().chain(pauses).collect();
+        let ends = starts[1..].iter().copied().chain([self.marks_ns.gaps().len()]);
+        let slices = starts.iter().zip(ends).map(|(&start, end)| start..end);
+        slices.filter(|slice| slice.clone().any(|place| !self.lead_in.contains(&place))).collect()
+    }
 }
 
 /// The answer to a slice that does not complete its request.
@@ -326,4 +338,21 @@ pub enum FailureKind {
     Input,
     /// The framework, or the worker, failed.
     Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_begins_just_after_a_pause_and_has_a_gap_that_counts() {
+        let slices = |lead_in: &[usize]| {
+            let marks_ns = Marks::new(5, [1, 1, 1, 1, 1].into_iter());
+            Sample { marks_ns, lead_in: lead_in.to_vec(), ..Sample::default() }.slices()
+        };
+        assert_eq!(slices(&[]), [0..5]);
+        assert_eq!(slices(&[0, 2]), [0..2, 2..5]);
+        assert_eq!(slices(&[1, 4]), [0..1, 1..4], "of the last slice no gap counts");
+        assert_eq!(slices(&[0, 1, 3, 4]), [1..3], "two gaps after each pause do not count");
+    }
 }

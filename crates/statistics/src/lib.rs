@@ -52,5 +52,5 @@ pub use power::detectable_shift;
 pub use sequential::{Boundaries, Looks};
 pub use slope::{Slope, slope};
 pub use state::state;
-pub use turns::{TRIMMED, of_turns, of_turns_trimmed};
+pub use turns::{TRIMMED_REQUESTS, TRIMMED_SLICES, of_turns, trimmed_mean};
 pub use unpaired::{mann_whitney, welch};

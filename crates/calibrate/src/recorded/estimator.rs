@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use statistics::of_turns_trimmed;
+use statistics::{TRIMMED_SLICES, of_turns};
 
 use super::{Process, Request};
 use crate::figures::Figures;
@@ -27,7 +27,7 @@ pub struct Estimator {
 
 impl Estimator {
     /// The product's.
-    pub const USED: Estimator = Estimator { part: Part::Requests, trimmed: statistics::TRIMMED };
+    pub const USED: Estimator = Estimator { part: Part::Slices, trimmed: TRIMMED_SLICES };
 
     /// Those that are tried.
     pub fn all() -> Vec<Estimator> {
@@ -67,7 +67,7 @@ impl Estimator {
         for of_case in figures.into_values() {
             let parts: Vec<Vec<f64>> =
                 of_case.into_values().filter(|figures| figures.len() == round.len()).collect();
-            let found = of_turns_trimmed(&parts, self.trimmed);
+            let found = of_turns(&parts, self.trimmed);
             sums.iter_mut().zip(found).for_each(|(sum, figure)| *sum += figure / cases);
         }
         sums

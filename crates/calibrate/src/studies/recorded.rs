@@ -1,10 +1,12 @@
 //! Measured comparisons of one contender with itself, played again.
 
+use std::collections::BTreeMap;
+
 use crate::comparison::{Rounds, Scenario};
 use crate::machine::Machine;
 use crate::outcomes::{any_different, half_width, last_is_slower};
 use crate::page::{Limit, Table, percent};
-use crate::recorded::{Estimator, Half, recorded};
+use crate::recorded::{Estimator, Half, Part, recorded};
 use crate::study::{Options, Share};
 
 /// As many as three minutes have room for on the machine of the recordings, and as many as the fewest.
@@ -28,22 +30,53 @@ pub(super) fn estimators(options: &Options) -> Table {
          again: rounds are drawn from all of them, and the two names change places at random in each. The times of one are \
          made {} longer. On the first half, every other comparison, ways are tried to compute the figures of a round: what \
          is compared within a block, and how much of it is left out as disturbed. The half-width of the 95 % interval of \
-         throughput is the median.",
+         throughput is the median. What is left out may be a contender's own: the shift is the most by which a ratio of two \
+         frameworks, in recordings of different ones, differs from that of whole requests of which nothing is left out.",
         of_one.count(),
         percent(PLANTED - 1.0, 0),
     );
     let mut table = Table::new(
         "Recorded comparisons: ways to compute a round's figures",
         text,
-        &["figures of", "rounds", "half-width", "found"],
+        &["figures of", "rounds", "half-width", "shift", "found"],
     );
     for (index, estimator) in (0..).zip(Estimator::all()) {
         let scenario = scenario(estimator, Half::First, PLANTED, ROUNDS[1]);
         let (found, half_width) = outcome(&options.fork(index), &scenario);
         let used = if estimator == Estimator::USED { " (used)" } else { "" };
-        table.row([format!("{estimator}{used}"), ROUNDS[1].to_string(), half_width], found, Limit::None);
+        let shift = percent(shift(estimator), 1);
+        table.row(
+            [format!("{estimator}{used}"), ROUNDS[1].to_string(), half_width, shift],
+            found,
+            Limit::None,
+        );
     }
     table
+}
+
+/// The most by which the mean log ratio of two frameworks differs from that of whole requests.
+fn shift(estimator: Estimator) -> f64 {
+    let whole = Estimator { part: Part::Requests, trimmed: 0.0 };
+    let pairs = ratios(estimator).into_iter().zip(ratios(whole));
+    pairs.map(|((_, found), (_, plain))| (found - plain).abs()).fold(0.0, f64::max)
+}
+
+/// The mean log ratio of throughput of each pair of frameworks, over all rounds of recordings of different ones.
+fn ratios(estimator: Estimator) -> BTreeMap<(String, String), f64> {
+    let mut ratios: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
+    for recording in recorded().iter().filter(|recording| !recording.is_of_one()) {
+        for round in &recording.rounds {
+            let throughput = estimator.figures(round).into_iter().map(|figures| figures[2].ln());
+            let figures: Vec<(&String, f64)> = recording.contenders.iter().zip(throughput).collect();
+            for (place, (a, ours)) in figures.iter().enumerate() {
+                for (b, theirs) in &figures[place + 1..] {
+                    ratios.entry(((*a).clone(), (*b).clone())).or_default().push(ours - theirs);
+                }
+            }
+        }
+    }
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    ratios.into_iter().map(|(pair, values)| (pair, mean(values))).collect()
 }
 
 pub(super) fn false_positives(options: &Options) -> Table {

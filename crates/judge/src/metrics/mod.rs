@@ -63,6 +63,8 @@ enum Source {
     /// The mean of its requests' figures: of each prompt the trimmed mean over turns ([`statistics::of_turns`]), then
     /// the geometric mean over prompts. Zeros, which have no logarithm, give the arithmetic mean.
     Mean(OfRequest),
+    /// The same of the figures of slices, where requests were dealt in slices. The function takes one for a request.
+    Slices(OfRequest),
     /// This quantile of the latencies of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
     /// Statistical Packages*).
     Percentile(f64),
@@ -77,13 +79,25 @@ enum Source {
 /// The figure of one request, `None` where it has too few samples for it.
 type OfRequest = fn(&Request<'_>) -> Option<f64>;
 
-/// One measured request.
+/// One measured request, or a slice of it.
 struct Request<'a> {
     sample: &'a Sample,
     size: Size,
+    /// Places of its gaps, or of the slice's.
+    gaps: Range<usize>,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    fn new(sample: &'a Sample, size: Size) -> Request<'a> {
+        Request { sample, size, gaps: 0..sample.marks_ns.gaps().len() }
+    }
+
+    /// The slices that it was dealt in; itself if it was not.
+    fn slices(self) -> impl Iterator<Item = Request<'a>> {
+        let Request { sample, size, .. } = self;
+        sample.slices().into_iter().map(move |gaps| Request { sample, size, gaps })
+    }
+
     /// The gaps between tokens, in nanoseconds; of a single text that is encoded, the time of the request.
     fn latencies_ns(&self) -> Vec<u64> {
         match &self.sample.output {
@@ -98,9 +112,15 @@ impl Request<'_> {
         (!latencies.is_empty()).then(|| latencies.iter().sum::<u64>() as f64 / latencies.len() as f64)
     }
 
+    /// Whether the gap with this place counts.
+    fn times(&self, place: usize) -> bool {
+        self.gaps.contains(&place) && !self.sample.lead_in.contains(&place)
+    }
+
     /// Mean gap in nanoseconds; `None` without gaps.
     fn mean_gap_ns(&self) -> Option<f64> {
-        let (sum, count) = self.sample.timed_gaps().fold((0, 0), |(sum, count), ns| (sum + ns, count + 1));
+        let gaps = self.sample.marks_ns.gaps().enumerate().filter(|(place, _)| self.times(*place));
+        let (sum, count) = gaps.fold((0, 0), |(sum, count), (_, ns)| (sum + ns, count + 1));
         (count > 0).then(|| sum as f64 / count as f64)
     }
 }
@@ -224,7 +244,7 @@ impl Metric {
 
     /// Whether it is the mean over requests.
     pub fn is_of_requests(self) -> bool {
-        matches!(self.entry().source, Source::Mean(_))
+        matches!(self.entry().source, Source::Mean(_) | Source::Slices(_))
     }
 
     /// Whether a slower machine makes it worse.
@@ -313,8 +333,20 @@ impl Metric {
     /// samples.
     pub fn of_request(self, sample: &Sample, size: Size) -> Option<f64> {
         match self.entry().source {
-            Source::Mean(figure) | Source::Peak(figure) => figure(&Request { sample, size }),
+            Source::Mean(figure) | Source::Slices(figure) | Source::Peak(figure) => {
+                figure(&Request::new(sample, size))
+            }
             Source::Percentile(_) | Source::Reading(_) | Source::Quotient(..) => None,
+        }
+    }
+
+    /// The figures of what is compared of a request: of its slices, or of itself.
+    pub fn of_parts(self, sample: &Sample, size: Size) -> Vec<f64> {
+        match self.entry().source {
+            Source::Slices(figure) => {
+                Request::new(sample, size).slices().filter_map(|slice| figure(&slice)).collect()
+            }
+            _ => self.of_request(sample, size).into_iter().collect(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use plan::Plan;
+use protocol::Sample;
 use statistics::quantile;
 
-use super::{Metric, OfRequest, Request, Size, Source};
+use super::{Metric, Request, Size, Source};
 use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 
@@ -19,32 +20,32 @@ pub(super) fn figure(
     evidence: &Evidence,
     run: &Run,
 ) -> Option<f64> {
-    let round = |of_request| Round::new(of_request, cases, plan, evidence, run);
+    let round = || Round::new(|sample, size| metric.of_parts(sample, size), cases, plan, evidence, run);
     match metric.entry().source {
         Source::Reading(reading) => reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0 }),
         Source::Quotient(above, below) => {
             let of = |metric| figure(metric, cases, plan, evidence, run);
             Some(of(above)? / of(below)?).filter(|figure| figure.is_finite())
         }
-        Source::Mean(of_request) => round(of_request)?.mean(),
-        Source::Peak(of_request) => {
-            let round = round(of_request)?;
+        Source::Mean(_) | Source::Slices(_) => round()?.mean(),
+        Source::Peak(_) => {
+            let round = round()?;
             Some(round.own().reduce(f64::max)? * round.shift())
         }
         Source::Percentile(share) => {
             let requests = run.requests().filter(|(case, _)| cases.contains(case));
-            let of_request =
-                |(case, sample)| Request { sample, size: Size::request(plan, case) }.latencies_ns();
+            let of_request = |(case, sample)| Request::new(sample, Size::request(plan, case)).latencies_ns();
             let latencies: Vec<f64> = requests.flat_map(of_request).map(|ns| ns as f64 / 1e6).collect();
-            Some(quantile(&latencies, share)? * round(|request| request.mean_latency_ns())?.shift())
+            let mean = |sample: &_, size| Request::new(sample, size).mean_latency_ns().into_iter().collect();
+            Some(quantile(&latencies, share)? * Round::new(mean, cases, plan, evidence, run)?.shift())
         }
     }
 }
 
 /// A process among those of its round that it took turns with. Under the sequential schedule it is alone.
 struct Round {
-    /// Every member's figures, by case and block.
-    figures: Vec<BTreeMap<(usize, usize), f64>>,
+    /// Every member's figures, by case, block and slice.
+    figures: Vec<BTreeMap<(usize, usize, usize), f64>>,
     /// The places of the members that took turns with one another; more than one group under the grouped schedule.
     groups: Vec<Vec<usize>>,
     /// The places of the process, and of the contender that is in every group.
@@ -55,7 +56,7 @@ struct Round {
 
 impl Round {
     fn new(
-        of_request: OfRequest,
+        of_parts: impl Fn(&Sample, Size) -> Vec<f64>,
         cases: &Range<usize>,
         plan: &Plan,
         evidence: &Evidence,
@@ -67,13 +68,14 @@ impl Round {
                 && (plan.schedule.has_turns() || other.framework == run.framework)
         };
         let members: Vec<&Run> = evidence.runs.iter().filter(takes_turns).collect();
-        let value = |turn: &Turn| {
-            let size = Size::request(plan, turn.sample.case);
-            Some(((turn.sample.case, turn.block), of_request(&Request { sample: &turn.sample, size })?))
+        let values = |turn: &Turn| {
+            let (case, block) = (turn.sample.case, turn.block);
+            let parts = of_parts(&turn.sample, Size::request(plan, case));
+            parts.into_iter().enumerate().map(move |(slice, figure)| ((case, block, slice), figure))
         };
         let counts = |turn: &&Turn| turn.stands && cases.contains(&turn.sample.case);
         let figures =
-            members.iter().map(|member| member.turns.iter().filter(counts).filter_map(value).collect());
+            members.iter().map(|member| member.turns.iter().filter(counts).flat_map(values).collect());
         let place_of = |label: &str| members.iter().position(|member| member.framework == label);
         let groups = match plan.groups.as_slice() {
             [] => vec![(0..members.len()).collect()],
@@ -91,7 +93,7 @@ impl Round {
         })
     }
 
-    /// The figures of the process's own requests.
+    /// The figures of the process's own requests, or slices.
     fn own(&self) -> impl Iterator<Item = f64> {
         self.figures[self.place].values().copied()
     }
@@ -118,14 +120,18 @@ impl Round {
         mean(&self.cases.clone().filter_map(of_case).collect::<Vec<_>>()).map_or(1.0, f64::exp)
     }
 
-    /// The logarithm of a member's figure over the blocks that all of the group have.
+    /// The logarithm of a member's figure over the turns, or slices, that all of the group have.
     fn of_turns(&self, group: &[usize], member: usize, case: usize) -> Option<f64> {
         let place = group.iter().position(|&other| other == member)?;
-        let keys = self.figures[member].range((case, 0)..(case + 1, 0)).map(|(key, _)| key);
-        let block =
+        let keys = self.figures[member].range((case, 0, 0)..(case + 1, 0, 0)).map(|(key, _)| key);
+        let trimmed = match keys.clone().any(|(.., slice)| *slice > 0) {
+            true => statistics::TRIMMED_SLICES,
+            false => statistics::TRIMMED_REQUESTS,
+        };
+        let turn =
             |key| group.iter().map(|&of| self.figures[of].get(key).map(|figure| figure.ln())).collect();
-        let blocks: Vec<Vec<f64>> = keys.filter_map(block).collect();
-        statistics::of_turns(&blocks).get(place).copied()
+        let turns: Vec<Vec<f64>> = keys.filter_map(turn).collect();
+        statistics::of_turns(&turns, trimmed).get(place).copied()
     }
 }
 

@@ -4,8 +4,8 @@ use protocol::Output;
 
 use super::Request;
 
-/// A request of masked diffusion. Steps just after a pause count for none of its times: they are taken to last as long as
-/// the others.
+/// A request of masked diffusion, whose steps are taken to last as long as those that count: those just after a pause do not,
+/// and of a slice only its own do.
 pub(super) struct Steps {
     pub(super) ns: f64,
     pub(super) sampler_ns: f64,
@@ -24,8 +24,9 @@ impl Steps {
         }
         let starts = [0].into_iter().chain(marks.0.iter().copied());
         let all = starts.zip(&steps.passes_ns).zip(&marks.0).enumerate();
-        // A gap begins behind the first step.
-        let is_timed = |place: usize| place == 0 || !request.sample.lead_in.contains(&(place - 1));
+        // A gap begins behind the first step, which is part of the first slice.
+        let is_timed =
+            |place: usize| place.checked_sub(1).map_or(request.gaps.start == 0, |gap| request.times(gap));
         let (mut ns, mut sampler_ns, mut timed) = (0, 0, 0);
         for (_, ((start, pass), mark)) in all.filter(|(place, _)| is_timed(*place)) {
             ns += mark.saturating_sub(start);

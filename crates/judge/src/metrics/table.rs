@@ -85,7 +85,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "latency",
         in_table: true,
         place_of_prompt: Some(1),
-        ..entry(Metric::Latency, Source::Mean(|request| Some(request.mean_gap_ns()? / 1e6)))
+        ..entry(Metric::Latency, Source::Slices(|request| Some(request.mean_gap_ns()? / 1e6)))
     },
     Entry {
         key: "throughput",
@@ -106,7 +106,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "decode equally fast",
         }),
         error_share: 0.7,
-        ..entry(Metric::Throughput, Source::Mean(decoded_a_second))
+        ..entry(Metric::Throughput, Source::Slices(decoded_a_second))
     },
     Entry {
         key: "peak_memory",
@@ -289,7 +289,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "time per step",
         ..entry(
             Metric::StepTime,
-            Source::Mean(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)),
+            Source::Slices(|request| Steps::new(request).map(|steps| steps.ns / steps.count / 1e6)),
         )
     },
     Entry {
@@ -309,7 +309,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         ..entry(
             Metric::DenoisingThroughput,
-            Source::Mean(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
+            Source::Slices(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
         )
     },
     Entry {
@@ -321,7 +321,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         higher_is_better: true,
         ..entry(
             Metric::StepsPerSecond,
-            Source::Mean(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)),
+            Source::Slices(|request| Steps::new(request).map(|steps| steps.count / steps.ns * 1e9)),
         )
     },
     Entry {
@@ -332,7 +332,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "%",
         ..entry(
             Metric::SamplerShare,
-            Source::Mean(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
+            Source::Slices(|request| Steps::new(request).map(|steps| steps.sampler_ns / steps.ns * 100.0)),
         )
     },
     Entry {

@@ -41,6 +41,28 @@ fn a_mean_is_of_requests_a_percentile_of_gaps_and_a_peak_the_highest() {
 }
 
 #[test]
+fn throughput_is_of_slices_and_total_time_of_requests() {
+    // Gaps grow, and one of the first contender was disturbed.
+    let request = |label: &str, every: usize| {
+        let gap = |gap: u64| if gap == 10 && label == "a" { 500 } else { 10 + gap };
+        let gaps: Vec<u64> = (0..30).map(gap).collect();
+        Sample { lead_in: (0..30).step_by(every).collect(), ..case(50, &gaps) }
+    };
+    let ratio = |metric, every| {
+        let of = |label| testing::measured(label, 0, Vec::new(), vec![vec![request(label, every)]]);
+        let evidence = Evidence { runs: vec![of("a"), of("b")], ..Evidence::default() };
+        let plan = Plan { schedule: plan::Schedule::Interleaved, ..testing::plan(&["a", "b"]) };
+        let [a, b] = ["a", "b"].map(|label| by_round(metric, &plan, &evidence, label)[0]);
+        a.unwrap() / b.unwrap()
+    };
+    // Of ten slices, the slowest and the fastest are left out; of five, none.
+    assert!((ratio(Metric::Throughput, 3) - 1.0).abs() < 1e-9);
+    let slow: f64 = (17.0 + 18.0 + 19.0 + 500.0 + 21.0) / 95.0;
+    assert!((ratio(Metric::Latency, 6) / slow.powf(0.2) - 1.0).abs() < 1e-9);
+    assert!((ratio(Metric::Total, 3) - (785.0 + 480.0) / 785.0).abs() < 1e-9);
+}
+
+#[test]
 fn what_was_not_measured_is_absent_and_not_zero() {
     for metric in [Metric::Throughput, Metric::LatencyP99, Metric::PeakThroughput, Metric::PeakMemory] {
         assert_eq!(figure(metric, vec![case(50, &[])]), None, "{metric:?}");
@@ -160,6 +182,8 @@ fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
     let paused = Sample { lead_in: vec![1], ..denoised() };
     assert_eq!(Metric::StepTime.of_request(&paused, size), Some(25.0), "without the step after a pause");
     assert_eq!(Metric::Total.of_request(&paused, size), Some(90.0));
+    let slices = Metric::StepTime.of_parts(&Sample { lead_in: vec![0], ..denoised() }, size);
+    assert_eq!(slices, [35.0], "of the first and the last step");
     assert_eq!(Metric::StepTime.of_request(&case(30, &[20, 40]), size), None, "it went token by token");
     assert_eq!(Metric::Load.of_request(&denoised(), size), None, "a process has it once");
 }

@@ -19,19 +19,19 @@ pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
     statistics::components(&without_cases(runs.iter().map(figures).collect()))
 }
 
-/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`. `turns`: each
-/// with its round and its contender's label.
+/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`: where turns are dealt
+/// in slices, the trimmed mean of those of slices, as in the figures of a round. `turns`: each with its round and its
+/// contender's label.
 pub fn of_pairs<'a>(
     plan: &Plan,
     turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
 ) -> Vec<Vec<Vec<f64>>> {
     let metric = Metric::deciding(plan.work.kind());
-    let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, f64)>> = BTreeMap::new();
+    let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, Vec<f64>)>> = BTreeMap::new();
     for (round, label, turn) in turns {
-        let figure = metric.of_request(&turn.sample, Size::request(plan, turn.sample.case));
-        if let Some(figure) = figure.map(f64::ln).filter(|figure| figure.is_finite()) {
-            figures.entry(label).or_default().insert((round, turn.block), (turn.sample.case, figure));
-        }
+        let case = turn.sample.case;
+        let parts = metric.of_parts(&turn.sample, Size::request(plan, case)).into_iter().map(f64::ln);
+        figures.entry(label).or_default().insert((round, turn.block), (case, parts.collect()));
     }
     let figures: Vec<_> = figures.into_values().collect();
     let mut pairs = Vec::new();
@@ -39,8 +39,11 @@ pub fn of_pairs<'a>(
         for b in &figures[place + 1..] {
             let mut rounds: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
             for (block, (case, ours)) in a {
-                if let Some((_, theirs)) = b.get(block) {
-                    rounds.entry(block.0).or_default().push((*case, ours - theirs));
+                let Some((_, theirs)) = b.get(block) else { continue };
+                let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours - theirs).collect();
+                if !ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite()) {
+                    let ratio = statistics::trimmed_mean(&ratios, statistics::TRIMMED_SLICES);
+                    rounds.entry(block.0).or_default().push((*case, ratio));
                 }
             }
             pairs.push(without_cases(rounds.into_values().collect()));
