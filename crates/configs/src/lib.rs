@@ -86,11 +86,11 @@ pub struct Engine {
     /// Set for the worker. A variable that the user has set wins.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// The piece of set-up whose library its worker loads when it starts, so that `name@version` needs no other worker.
+    /// How `name@version` comes about, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loads: Option<String>,
-    /// What stands behind `@` in the column's name: a release of that library, or its path. Files do not have it; results
-    /// do.
+    pub versions: Option<Versions>,
+    /// What follows the `@` in the column's name: a release, a path, or a repository with a revision. Files do not have it;
+    /// results do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -99,16 +99,13 @@ impl Engine {
     /// This engine at a version of its library: the column `name@version`.
     fn at(&self, version: &str) -> Result<Engine> {
         let name = &self.name;
-        if self.loads.is_none() {
+        let Some(versions) = &self.versions else {
             return Err(ConfigError(format!(
-                "{name}@{version}: {name} is built with its framework, and no other version of it can be measured yet; \
-                 leave out @{version}"
+                "{name}@{version}: other versions of {name} cannot be measured yet; leave out @{version}"
             )));
-        }
+        };
         if version.is_empty() {
-            return Err(ConfigError(format!(
-                "{name}@ needs a release or the path of a library behind the @"
-            )));
+            return Err(ConfigError(format!("{name}@ needs {} after the @", versions.forms())));
         }
         let own =
             Engine { name: format!("{name}@{version}"), version: Some(version.to_owned()), ..self.clone() };
@@ -133,6 +130,34 @@ impl Engine {
     pub fn parts(&self) -> Option<[&str; 2]> {
         let option = |name: &str| self.options.get(name).map(String::as_str);
         Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)
+    }
+}
+
+/// Where other versions of a framework come from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Versions {
+    /// The piece of set-up whose library the worker loads when it starts: the worker stays the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+    /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crates: Vec<String>,
+    /// Features of the worker for versions that lack what it calls, each with the versions that need it: `<0.11`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shims: BTreeMap<String, String>,
+    /// The versions that the worker is known to work with, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub supported: String,
+}
+
+impl Versions {
+    /// What can follow the `@`.
+    fn forms(&self) -> &'static str {
+        match self.library {
+            Some(_) => "a release or the path of a library",
+            None => "a release, the path of its sources, or git:URL#REVISION",
+        }
     }
 }
 

@@ -85,8 +85,7 @@ impl Blocks {
     pub(crate) fn new(weight: &Quantised<'_>) -> Result<Blocks> {
         let tensor = encode(weight)?;
         let row = Tensor::zeros((1, weight.columns), DType::F32, &Device::Cpu)?;
-        // Of candle's public functions the only one that tells.
-        let repacked = QTensor::gemv_fused_shared_lhs(&[&tensor], &row)?.is_some();
+        let repacked = is_repacked(&tensor, &row)?;
         let blocks = Blocks { tensor: Arc::new(tensor), repacked };
         blocks.product(&row)?;
         Ok(blocks)
@@ -123,6 +122,18 @@ impl Blocks {
         });
         Ok(())
     }
+}
+
+/// Whether candle repacks this weight, by the only one of its public functions that depends on it.
+#[cfg(not(feature = "before-0-11"))]
+fn is_repacked(tensor: &QTensor, row: &Tensor) -> Result<bool> {
+    Ok(QTensor::gemv_fused_shared_lhs(&[tensor], row)?.is_some())
+}
+
+/// candle repacks weights since 0.11.
+#[cfg(feature = "before-0-11")]
+fn is_repacked(_: &QTensor, _: &Tensor) -> Result<bool> {
+    Ok(false)
 }
 
 fn dequantise_q8_0(row: &[u8], out: &mut [f32]) {

@@ -39,7 +39,7 @@ use error::framework;
 use tensors::Tensors;
 
 /// The version that the workspace pins; candle does not tell its own.
-const VERSION: &str = "candle-core 0.11.1";
+const VERSION: &str = engine::framework_version!("candle-core 0.11.1");
 
 #[derive(Debug)]
 pub struct Candle {

@@ -5,9 +5,12 @@
 //! Prefill runs on rayon's global pool, as candle's `matmul` does: spinning threads would take cores
 //! from it.
 
+// candle has its barrier pool since 0.11.
+#[cfg_attr(feature = "before-0-11", path = "parallel/rayon_pool.rs")]
+mod pool;
+
 use std::sync::Mutex;
 
-use candle_core::utils::barrier_pool;
 use rayon::prelude::*;
 
 /// Below this many elements, waking rayon's threads costs more than they save.
@@ -42,9 +45,9 @@ pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &m
     }
 }
 
-/// Threads of candle's barrier pool, the calling one included.
+/// Threads of the pool that decode runs on, the calling one included.
 pub(crate) fn decode_threads() -> usize {
-    barrier_pool().n_workers() + 1
+    pool::threads()
 }
 
 /// Threads that candle's `matmul` computes on: it cuts the product into as many pieces as candle has
@@ -58,7 +61,7 @@ pub(crate) fn prefill_threads() -> usize {
 pub(crate) fn for_each_share<T: Send>(shares: Vec<T>, f: impl Fn(T) + Sync) {
     debug_assert!(shares.len() <= decode_threads());
     let shares: Vec<_> = shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
-    barrier_pool().execute(|thread| {
+    pool::on_each(|thread| {
         let share = shares.get(thread).and_then(|share| share.lock().ok()?.take());
         if let Some(share) = share {
             f(share);

@@ -30,6 +30,18 @@ pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use padded::Padded;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 
+/// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository
+/// pins, or another version that it was built with (`setup::versions`).
+#[macro_export]
+macro_rules! framework_version {
+    ($pinned:literal) => {
+        match option_env!("PHOTOFINISH_FRAMEWORK") {
+            Some(built_with) => built_with,
+            None => $pinned,
+        }
+    };
+}
+
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {

@@ -145,7 +145,7 @@ pub fn contender(label: &str) -> Contender {
         kernel_cache: Vec::new(),
         options: BTreeMap::new(),
         env: BTreeMap::new(),
-        loads: None,
+        versions: None,
         version: None,
     };
     Contender {

@@ -64,7 +64,8 @@ pub fn worker(
     }
     environment.extend(native::variables(places, engine));
     Worker {
-        binary: places.binary(&engine.worker),
+        binary: native::binary(places, engine),
+        absent: native::absent(engine),
         environment,
         own_caches: Vec::new(),
         cpus: cpus.map(<[usize]>::to_vec),

@@ -2,10 +2,13 @@
 //! by itself where it is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use configs::Engine;
+use anyhow::bail;
+use configs::{Engine, Versions};
 use plan::{Failure, Result};
+use setup::versions::{Builder, Framework, Version};
 use setup::{Asked, Piece, Provision, References, Target};
 use tooling::Reporter;
 
@@ -62,37 +65,84 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
     Ok(())
 }
 
-/// Provides the libraries that columns name versions of.
+/// Provides what columns with a version need: another library, or another worker. A column whose version is not to be had
+/// becomes a row with the reason.
 pub(crate) fn versions(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
-    for (engine, version) in engines.iter().filter_map(|engine| Some((engine, engine.version.as_ref()?))) {
-        let provided = provision(places, quiet)?.provide_version(loaded(engine)?, version);
-        provided.map_err(|error| named(&engine.name, stopped(&error)))?;
+    for engine in engines.iter().filter(|engine| engine.version.is_some()) {
+        let Err(error) = version(places, engine, quiet) else { continue };
+        if interrupt::requested() {
+            return Err(Failure::Interrupted);
+        }
+        absences().insert(engine.name.clone(), format!("{error:#}"));
     }
     Ok(())
 }
 
-/// The piece whose library an engine's worker loads.
-fn loaded(engine: &Engine) -> Result<Piece> {
-    let named = Piece::named(engine.loads.as_slice()).map_err(|error| failure(&error))?;
-    named.first().copied().ok_or_else(|| Failure::usage(format!("{} loads no library", engine.name)))
+/// Why a column has no worker in this run, if its version could not be had.
+pub(crate) fn absent(engine: &Engine) -> Option<String> {
+    absences().get(&engine.name).cloned()
 }
 
-/// The failure with the column that it is about.
-fn named(name: &str, failure: Failure) -> Failure {
-    match failure {
-        Failure::Usage(text) => Failure::Usage(format!("{name}: {text}")),
-        Failure::Failed(text) => Failure::Failed(format!("{name}: {text}")),
-        other => other,
+/// Columns of this run whose version could not be had, with the reasons.
+fn absences() -> MutexGuard<'static, BTreeMap<String, String>> {
+    static ABSENCES: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    ABSENCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Provides the version that a column names.
+fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> {
+    let Some((versions, version)) = asked(engine)? else { return Ok(()) };
+    if let Some(piece) = library(versions)? {
+        let provision = Provision::new(&places.pins(), &places.cache, Reporter::new(quiet))?;
+        return provision.provide_version(piece, &version).map(drop);
     }
+    if places.target == Target::Cuda {
+        bail!("other versions of {} are built for the CPU alone so far", engine.framework);
+    }
+    let Some(sources) = &places.checkout else {
+        bail!(
+            "{} is compiled with its framework, and this installation has no sources to compile; run `cargo xtask compare` \
+             in a checkout of photofinish",
+            engine.worker
+        );
+    };
+    let Versions { crates, shims, supported, .. } = versions;
+    let framework = Framework { worker: &engine.worker, crates, shims, supported };
+    builder(places, sources, quiet).build(&framework, &version).map(drop)
+}
+
+/// The path of an engine's worker.
+pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
+    match (asked(engine), &places.checkout) {
+        (Ok(Some((versions, version))), Some(sources)) if versions.library.is_none() => {
+            builder(places, sources, true).place(&engine.worker, &version)
+        }
+        _ => places.binary(&engine.worker),
+    }
+}
+
+fn builder<'a>(places: &'a Places, sources: &'a Path, quiet: bool) -> Builder<'a> {
+    Builder { cache: &places.cache, sources, reporter: Reporter::new(quiet) }
+}
+
+/// The version that a column names, and where such versions come from.
+fn asked(engine: &Engine) -> anyhow::Result<Option<(&Versions, Version)>> {
+    let (Some(versions), Some(version)) = (&engine.versions, &engine.version) else { return Ok(None) };
+    Ok(Some((versions, Version::parse(version)?)))
+}
+
+/// The piece whose library a worker loads.
+fn library(versions: &Versions) -> anyhow::Result<Option<Piece>> {
+    Ok(Piece::named(versions.library.as_slice())?.first().copied())
 }
 
 /// Variables by which an engine's worker finds its libraries, where it does not know them by itself.
 pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
     let mut variables = of_target(places, engine);
-    if let Some(version) = &engine.version
-        && let (Ok(piece), Ok(provision)) = (loaded(engine), provision(places, true))
+    if let Ok(Some((versions, version))) = asked(engine)
+        && let (Ok(Some(piece)), Ok(provision)) = (library(versions), provision(places, true))
     {
-        let library = provision.place_of_version(piece, version);
+        let library = provision.place_of_version(piece, &version);
         variables.insert(piece.variable().to_owned(), library.display().to_string());
     }
     variables

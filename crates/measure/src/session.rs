@@ -148,7 +148,10 @@ impl<'a> Session<'a> {
                     contender.label
                 )));
             }
-            let reason = format!("{reason}; {}", self.remedies[index]);
+            let reason = match self.crew.workers[index].absent {
+                Some(_) => reason,
+                None => format!("{reason}; {}", self.remedies[index]),
+            };
             let failure = RunFailure {
                 kind: FailureKind::Failed,
                 reason: reason.into(),
@@ -168,7 +171,8 @@ pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
     if hello.framework != *expected {
         return Some(format!("{} says it is {:?}, not {expected:?}", engine.worker, hello.framework));
     }
-    let asked = engine.version.as_ref().filter(|version| setup::is_release(version))?;
+    let version = setup::versions::Version::parse(engine.version.as_ref()?).ok()?;
+    let asked = version.release()?;
     let is_it = hello.library.split(' ').any(|word| word == asked);
     (!is_it).then(|| format!("{} says that it loaded {:?}, not {asked}", engine.worker, hello.library))
 }

@@ -23,6 +23,8 @@ const HELLO: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub binary: PathBuf,
+    /// Why there is no such worker, if that is known.
+    pub absent: Option<String>,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, String>,
     /// Variables that name a cache on disk of each process's own, in place of what the environment says.
@@ -36,6 +38,9 @@ pub struct Worker {
 impl Worker {
     /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
     pub fn hello(&self) -> Result<Hello, String> {
+        if let Some(reason) = &self.absent {
+            return Err(reason.clone());
+        }
         if !self.binary.is_file() {
             return Err(format!("there is no worker at {}", self.binary.display()));
         }
@@ -160,7 +165,8 @@ END
         };
         let own_caches = vec!["CACHE".to_owned()];
         let timeout = Duration::from_secs(60);
-        let worker = Worker { binary, environment: environment(""), own_caches, cpus: None, timeout };
+        let worker =
+            Worker { binary, absent: None, environment: environment(""), own_caches, cpus: None, timeout };
         let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
         let dying = Worker { environment: environment("yes"), ..worker.clone() };
         let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];

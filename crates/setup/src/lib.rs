@@ -15,6 +15,7 @@ mod pip;
 mod receipt;
 mod references;
 mod staging;
+pub mod versions;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use tooling::{BadInput, Reporter};
 
 use given::Given;
 use pins::Pins;
+use versions::Version;
 
 pub use extract::sha256;
 pub use home::Home;
@@ -243,16 +245,20 @@ impl Provision {
 
     /// The library of a piece at a version that a user names, whatever the environment says: a release, downloaded if it
     /// must be, or a file.
-    pub fn provide_version(&self, piece: Piece, version: &str) -> Result<Provided> {
-        if !is_release(version) {
-            let (path, version) = given::onnxruntime(Path::new(version)).map_err(|problem| {
-                let like = &self.pins.piece(piece).version;
-                BadInput(format!(
-                    "{version} {problem}; name a release, such as {like}, or the path of a library"
-                ))
-            })?;
-            return Ok(Provided { piece, path, version, given: true });
-        }
+    pub fn provide_version(&self, piece: Piece, version: &Version) -> Result<Provided> {
+        let like =
+            format!("name a release, such as {}, or the path of a library", self.pins.piece(piece).version);
+        let release = match version {
+            Version::Release(release) => release,
+            Version::Place(file) => {
+                let (path, version) = given::onnxruntime(file)
+                    .map_err(|problem| BadInput(format!("{} {problem}; {like}", file.display())))?;
+                return Ok(Provided { piece, path, version, given: true });
+            }
+            Version::Git { url, .. } => {
+                return Err(BadInput(format!("{piece} is not built from {url} here; {like}")).into());
+            }
+        };
         let pinned = self.pins.piece(piece);
         let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
             let platform = pins::this_platform();
@@ -263,17 +269,18 @@ impl Provision {
         };
         let instead = "name the path of a library".to_owned();
         let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        install::install(&self.cache, piece, &pin.of_release(version), &pip, self.reporter)?;
+        install::install(&self.cache, piece, &pin.of_release(release), &pip, self.reporter)?;
         let path = self.place_of_version(piece, version);
-        Ok(Provided { piece, path, version: Some(version.to_owned()), given: pinned.version != version })
+        Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }
 
     /// Where the library of that version is, or will be.
-    pub fn place_of_version(&self, piece: Piece, version: &str) -> PathBuf {
+    pub fn place_of_version(&self, piece: Piece, version: &Version) -> PathBuf {
         let pinned = self.pins.piece(piece);
-        match is_release(version) {
-            true => self.cache.join(pinned.path.replace(&pinned.version, version)),
-            false => std::path::absolute(version).unwrap_or_else(|_| PathBuf::from(version)),
+        match version {
+            Version::Release(release) => self.cache.join(pinned.path.replace(&pinned.version, release)),
+            Version::Place(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()),
+            Version::Git { .. } => PathBuf::new(),
         }
     }
 
@@ -339,21 +346,9 @@ impl Provision {
     }
 }
 
-/// Whether a version is the number of a release, as opposed to a path: `1.24.4`.
-pub fn is_release(version: &str) -> bool {
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    version.contains('.') && version.split('.').all(is_number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_numbers_and_all_else_is_a_path() {
-        assert!(is_release("1.24.4") && is_release("2.0"));
-        assert!(["", "1", "1.", "../1.2", "lib.so.1.24", "v1.2"].iter().all(|version| !is_release(version)));
-    }
 
     #[test]
     fn pieces_are_called_as_in_configurations() {

@@ -1,6 +1,7 @@
 //! Starting other programs: what is said of them, and how they are interrupted.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -87,6 +88,30 @@ pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
     };
     interrupt::check()?;
     Ok(status.success())
+}
+
+/// As [`succeeds`], for a command whose stderr only matters where it fails: `Err` has all of it. Each line is seen as it
+/// comes.
+pub fn succeeds_logged(
+    command: &mut Command,
+    mut seen: impl FnMut(&str),
+) -> Result<std::result::Result<(), String>> {
+    let what = describe(command);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {what}"))?;
+    let mut log = String::new();
+    let status = {
+        let _passing = interrupt::pass_on(child.id());
+        for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
+            let line = line.with_context(|| format!("cannot read what {what} says"))?;
+            seen(&line);
+            log += &line;
+            log.push('\n');
+        }
+        child.wait().with_context(|| format!("cannot wait for {what}"))?
+    };
+    interrupt::check()?;
+    Ok(if status.success() { Ok(()) } else { Err(log) })
 }
 
 /// As [`succeeds`], for a command whose exit code says more.

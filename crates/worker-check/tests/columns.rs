@@ -173,7 +173,8 @@ fn holds(reference: &'static str) -> Result<(), Failed> {
     environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
     environment.insert("PHOTOFINISH_REFERENCES".into(), references);
     let binary = root().join("references/python/worker");
-    let worker = Worker { binary, environment, own_caches: Vec::new(), cpus: None, timeout: LONG };
+    let worker =
+        Worker { binary, absent: None, environment, own_caches: Vec::new(), cpus: None, timeout: LONG };
     let subject = Subject {
         worker: &worker,
         bundle: &bundle,

@@ -20,7 +20,7 @@ use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
 
 /// The version that the workspace pins, which is that of all of burn's crates; burn does not tell its own.
-const VERSION: &str = "0.22.1";
+const VERSION: &str = engine::framework_version!("burn-flex 0.22.1");
 
 /// burn, computing on flex.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl InferenceEngine for Burn {
 
     fn runtime() -> Result<Runtime, EngineError> {
         Ok(Runtime {
-            binding: format!("burn-backend {VERSION}"),
-            library: format!("burn-flex {VERSION}"),
+            binding: VERSION.into(),
+            library: VERSION.into(),
             library_path: None,
             cpu_capability: None,
         })
@@ -155,8 +155,9 @@ mod tests {
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
         let manifest = include_str!("../../../Cargo.toml");
+        let version = VERSION.strip_prefix("burn-flex ").unwrap();
         for name in ["burn-backend", "burn-flex"] {
-            assert!(manifest.contains(&format!("{name} = {{ version = \"={VERSION}\"")), "{name}");
+            assert!(manifest.contains(&format!("{name} = {{ version = \"={version}\"")), "{name}");
         }
     }
 

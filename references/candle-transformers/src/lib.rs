@@ -19,7 +19,7 @@ use error::framework;
 use model::Model;
 
 /// The version that the workspace pins; candle does not tell its own.
-const VERSION: &str = "candle-transformers 0.11.1";
+const VERSION: &str = engine::framework_version!("candle-transformers 0.11.1");
 
 /// Where derived files are kept: set by configs/engines.
 const REFERENCES: &str = "PHOTOFINISH_REFERENCES";

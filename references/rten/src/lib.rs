@@ -17,7 +17,7 @@ use model::Model;
 use sequences::Sequences;
 
 /// The version that the workspace pins; rten does not tell its own.
-const VERSION: &str = "rten 0.27.0";
+const VERSION: &str = engine::framework_version!("rten 0.27.0");
 
 /// A model in rten.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use model::{Loaded, Model};
 use sequences::Sequences;
 
 /// The version that the workspace pins; tract does not tell its own.
-const VERSION: &str = "tract 0.23.9";
+const VERSION: &str = engine::framework_version!("tract 0.23.9");
 
 /// A model in tract.
 #[derive(Debug)]

@@ -74,6 +74,7 @@ fn file(worker: &str) -> Result<Option<PathBuf>> {
 fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
     Worker {
         binary,
+        absent: None,
         environment: launch::environment(threads, request.huge_pages),
         own_caches: Vec::new(),
         cpus: machine::choose(threads),

@@ -1,0 +1,16 @@
+//! Workers built with another version of their framework than the one this repository pins: `candle@0.10.2`,
+//! `candle@../my-candle`, `candle@git:URL#REVISION`.
+//!
+//! The worker's sources are those of this repository. Its package is written anew with other dependencies
+//! (`manifest.rs`) into a directory of its own below the cache, with a lock file of its own; what such packages share is
+//! compiled once, in one target directory. cargo decides what has to be built, so that a second run builds nothing.
+
+mod asked;
+mod build;
+mod manifest;
+
+pub use asked::Version;
+pub use build::{Builder, Built, Framework};
+
+/// Names the framework and its version to the worker when it is compiled (`engine::framework_version!`).
+const NAMED: &str = "PHOTOFINISH_FRAMEWORK";

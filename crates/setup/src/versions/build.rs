@@ -1,0 +1,336 @@
+//! Building a worker with another version of its framework.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use semver::VersionReq;
+use serde::Deserialize;
+use tooling::process::{self, command, output_of};
+use tooling::{BadInput, Reporter};
+
+use super::manifest::{Origins, Package};
+use super::{NAMED, Version};
+
+/// The framework that a worker is compiled with.
+#[derive(Debug, Clone, Copy)]
+pub struct Framework<'a> {
+    /// Package and binary of the worker.
+    pub worker: &'a str,
+    /// The framework's crates that the worker depends on; the first names the version.
+    pub crates: &'a [String],
+    /// Features of the worker for versions that lack what it calls, with the versions that need them.
+    pub shims: &'a BTreeMap<String, String>,
+    /// The versions that the worker is known to compile with.
+    pub supported: &'a str,
+}
+
+/// Where workers are built, and what of.
+#[derive(Clone)]
+pub struct Builder<'a> {
+    pub cache: &'a Path,
+    /// Directory of the workspace that has the workers' sources.
+    pub sources: &'a Path,
+    pub reporter: Reporter,
+}
+
+/// A worker that was built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    pub binary: PathBuf,
+    /// The framework as the worker names it: `candle-core 0.11.1+3fa9c1d2ab.modified`.
+    pub named: String,
+}
+
+/// The packages that a package is built from, as `cargo metadata` has them.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Resolved>,
+}
+
+#[derive(Deserialize)]
+struct Resolved {
+    name: String,
+    version: semver::Version,
+    source: Option<String>,
+    manifest_path: PathBuf,
+}
+
+impl Builder<'_> {
+    /// Where a worker with this version is, once it is built.
+    pub fn place(&self, worker: &str, version: &Version) -> PathBuf {
+        self.directory(worker, version).join(format!("{worker}{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    /// Builds the worker; where nothing has changed since it was built, cargo finds nothing to do.
+    ///
+    /// # Errors
+    /// In one sentence: a version that does not exist, a directory without the framework, the compiler's first error.
+    pub fn build(&self, framework: &Framework<'_>, version: &Version) -> Result<Built> {
+        let directory = self.directory(framework.worker, version);
+        let place = self.place(framework.worker, version);
+        let built = self.build_in(&directory, framework, version).and_then(|(built, named)| {
+            replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))?;
+            Ok(Built { binary: place.clone(), named })
+        });
+        if built.is_err() {
+            // One of before must not be taken for it.
+            let _ = std::fs::remove_file(&place);
+        }
+        built
+    }
+
+    fn directory(&self, worker: &str, version: &Version) -> PathBuf {
+        self.cache.join("versions").join(format!("{worker}-{}", version.slug()))
+    }
+
+    fn build_in(
+        &self,
+        directory: &Path,
+        framework: &Framework<'_>,
+        version: &Version,
+    ) -> Result<(PathBuf, String)> {
+        let package = Package::find(self.sources, framework.worker)?;
+        let manifest = package.with(&origins(framework, version)?)?;
+        self.lay_out(directory, &package, &manifest)
+            .with_context(|| format!("cannot write {}", directory.display()))?;
+        let found = resolved(directory, framework)?;
+        let named = format!("{} {}", found.name, self.full_version(&found, version));
+        let target = self.cache.join("versions/target");
+        let mut build = process::cargo(directory);
+        build.args(["build", "--release"]).env("CARGO_TARGET_DIR", &target).env(NAMED, &named);
+        let features = shims(framework, &found.version)?;
+        if !features.is_empty() {
+            build.args(["--features", &features.join(",")]);
+        }
+        let binary =
+            target.join("release").join(format!("{}{}", framework.worker, std::env::consts::EXE_SUFFIX));
+        let mut is_silent = true;
+        let built = process::succeeds_logged(&mut build, |line| {
+            if line.trim_start().starts_with("Compiling ") && std::mem::take(&mut is_silent) {
+                self.reporter.note(&format!("building {} with {named}", framework.worker));
+            }
+        })?;
+        if let Err(log) = built {
+            let file = directory.join("build.log");
+            std::fs::write(&file, &log).with_context(|| format!("cannot write {}", file.display()))?;
+            bail!(
+                "{} does not compile with {named}: {}; it is known to compile with {} {}; all of the compiler's output: {}",
+                framework.worker,
+                first_error(&log),
+                found.name,
+                framework.supported,
+                file.display()
+            );
+        }
+        Ok((binary, named))
+    }
+
+    /// Writes the package: its own manifest, and links to everything else of it. A lock file stays while the manifest does.
+    fn lay_out(&self, directory: &Path, package: &Package, manifest: &str) -> Result<()> {
+        std::fs::create_dir_all(directory)?;
+        for entry in std::fs::read_dir(&package.directory)? {
+            let (from, name) =
+                (entry.as_ref().map(|entry| entry.path()), entry.as_ref().map(|entry| entry.file_name()));
+            let (Ok(from), Ok(name)) = (from, name) else { continue };
+            let is_built = !["Cargo.toml", "tests", "benches"].iter().any(|other| name == *other);
+            let link = directory.join(&name);
+            if is_built && std::fs::read_link(&link).ok().as_ref() != Some(&from) {
+                let _ = std::fs::remove_file(&link);
+                link_to(&from, &link)?;
+            }
+        }
+        let flags = self.sources.join(".cargo/config.toml");
+        if flags.is_file() {
+            std::fs::create_dir_all(directory.join(".cargo"))?;
+            std::fs::copy(&flags, directory.join(".cargo/config.toml"))?;
+        }
+        let (file, lock, base) =
+            (directory.join("Cargo.toml"), directory.join("Cargo.lock"), directory.join("base.lock"));
+        let ours = std::fs::read(self.sources.join("Cargo.lock"))?;
+        let is_same = |file: &Path, content: &[u8]| std::fs::read(file).is_ok_and(|found| found == content);
+        if is_same(&file, manifest.as_bytes()) && is_same(&base, &ours) && lock.is_file() {
+            return Ok(());
+        }
+        // Everything that the framework does not bring stays as it is in this repository.
+        std::fs::write(&lock, &ours)?;
+        std::fs::write(&base, &ours)?;
+        Ok(std::fs::write(&file, manifest)?)
+    }
+
+    /// The version with what a release does not have: the commit, and whether files differ from it.
+    fn full_version(&self, found: &Resolved, version: &Version) -> String {
+        let number = &found.version;
+        let short = |commit: &str| commit.chars().take(10).collect::<String>();
+        match version {
+            Version::Release(_) => number.to_string(),
+            Version::Git { .. } => {
+                let commit = found.source.as_deref().and_then(|source| source.rsplit_once('#'));
+                commit.map_or(number.to_string(), |(_, commit)| format!("{number}+{}", short(commit)))
+            }
+            Version::Place(_) => {
+                let directory = found.manifest_path.parent().unwrap_or(Path::new("."));
+                let git = |arguments: &[&str]| {
+                    output_of(command("git").arg("-C").arg(directory).args(arguments)).ok()
+                };
+                let commit = git(&["rev-parse", "HEAD"]);
+                let modified = git(&["status", "--porcelain", "--untracked-files=no"]);
+                match (commit, modified.is_some_and(|changes| !changes.is_empty())) {
+                    (None, _) => number.to_string(),
+                    (Some(commit), false) => format!("{number}+{}", short(&commit)),
+                    (Some(commit), true) => format!("{number}+{}.modified", short(&commit)),
+                }
+            }
+        }
+    }
+}
+
+/// Where the framework's crates come from.
+fn origins(framework: &Framework<'_>, version: &Version) -> Result<Origins> {
+    let of_all = |fields: &[(&str, String)]| {
+        let table: toml::Table =
+            fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone().into())).collect();
+        framework.crates.iter().map(|name| (name.clone(), table.clone())).collect()
+    };
+    match version {
+        Version::Release(release) => Ok(of_all(&[("version", format!("={release}"))])),
+        Version::Git { url, revision } => {
+            Ok(of_all(&[("git", url.clone()), ("rev", commit_of(url, revision)?)]))
+        }
+        Version::Place(path) => {
+            let like = format!("name a directory with the sources of {}, or a release", framework.crates[0]);
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            if !path.join("Cargo.toml").is_file() {
+                return Err(BadInput(format!("{} has no Cargo.toml; {like}", path.display())).into());
+            }
+            let metadata = metadata(&path, &["--no-deps"])?;
+            let is_asked = |package: &&Resolved| framework.crates.contains(&package.name);
+            let origin = |package: &Resolved| {
+                let directory = package.manifest_path.parent().unwrap_or(&path).display().to_string();
+                (package.name.clone(), toml::Table::from_iter([("path".to_owned(), directory.into())]))
+            };
+            let found: Origins = metadata.packages.iter().filter(is_asked).map(origin).collect();
+            if found.is_empty() {
+                let asked = framework.crates.join(", ");
+                return Err(BadInput(format!("{} holds none of {asked}; {like}", path.display())).into());
+            }
+            Ok(found)
+        }
+    }
+}
+
+/// The commit of a revision: a branch is looked up each time.
+fn commit_of(url: &str, revision: &str) -> Result<String> {
+    if revision.len() >= 7 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(revision.to_owned());
+    }
+    let mut list = command("git");
+    list.args(["ls-remote", "--", url]).env("GIT_TERMINAL_PROMPT", "0");
+    let all = output_of(&mut list).map_err(|error| BadInput(format!("cannot ask {url}: {error:#}")))?;
+    // The commit of a tag with a message is named by a line of its own.
+    let names = ["{}^{}", "{}"].into_iter().flat_map(|form| {
+        ["refs/tags/", "refs/heads/", ""].map(|kind| format!("{kind}{}", form.replace("{}", revision)))
+    });
+    let commit = |name: String| {
+        all.lines().find_map(|line| Some(line.split_once('\t')?).filter(|(_, found)| *found == name))
+    };
+    let found = names.filter_map(commit).next();
+    found.map(|(commit, _)| commit.to_owned()).ok_or_else(|| {
+        BadInput(format!("{url} has no branch or tag {revision}; a commit is named by seven digits or more"))
+            .into()
+    })
+}
+
+/// The framework's first crate, as cargo resolves it for this package.
+fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
+    let name = &framework.crates[0];
+    let found = metadata(directory, &[])?.packages.into_iter().find(|package| package.name == *name);
+    found.with_context(|| format!("{} does not depend on {name}", framework.worker))
+}
+
+fn metadata(directory: &Path, arguments: &[&str]) -> Result<Metadata> {
+    let mut metadata = process::cargo(directory);
+    metadata.args(["metadata", "--format-version", "1"]).args(arguments);
+    let text = output_of(&mut metadata).map_err(|error| BadInput(format!("{error:#}")))?;
+    serde_json::from_str(&text).context("cannot read what `cargo metadata` prints")
+}
+
+/// The features that a version needs.
+fn shims(framework: &Framework<'_>, version: &semver::Version) -> Result<Vec<String>> {
+    // A pre-release is no part of a range otherwise.
+    let plain = semver::Version::new(version.major, version.minor, version.patch);
+    let mut features = Vec::new();
+    for (feature, range) in framework.shims {
+        let range = VersionReq::parse(range).with_context(|| format!("shims.{feature}: {range}"))?;
+        if range.matches(&plain) {
+            features.push(feature.clone());
+        }
+    }
+    Ok(features)
+}
+
+/// The first error in what cargo says, with its place.
+fn first_error(log: &str) -> String {
+    let mut lines = log.lines();
+    let is_error = |line: &&str| line.starts_with("error");
+    let Some(error) = lines.find(is_error) else { return "cargo gives no reason".to_owned() };
+    let place = lines.next().and_then(|line| line.trim_start().strip_prefix("--> "));
+    place.map_or(error.to_owned(), |place| format!("{error} ({place})"))
+}
+
+/// Puts a copy in the place of what may be running.
+fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new)?;
+    std::fs::rename(new, to)
+}
+
+#[cfg(unix)]
+fn link_to(from: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(from, link)
+}
+
+#[cfg(not(unix))]
+fn link_to(_: &Path, _: &Path) -> std::io::Result<()> {
+    Err(std::io::Error::other("workers are built with other versions on Unix alone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framework(shims: &BTreeMap<String, String>) -> Vec<Vec<String>> {
+        let crates = ["fast".to_owned()];
+        let framework = Framework { worker: "engine-fast", crates: &crates, shims, supported: "1.0 to 1.2" };
+        let versions = ["1.0.3", "1.1.0-alpha.2", "1.1.0"];
+        versions.map(|version| super::shims(&framework, &version.parse().unwrap()).unwrap()).to_vec()
+    }
+
+    #[test]
+    fn a_version_has_the_features_that_it_needs() {
+        let shims = BTreeMap::from([("before-1-1".to_owned(), "<1.1".to_owned())]);
+        assert_eq!(framework(&shims), [vec!["before-1-1".to_owned()], Vec::new(), Vec::new()]);
+    }
+
+    #[test]
+    fn the_first_error_is_told_with_its_place() {
+        let log = "   Compiling fast v1.0.0\nwarning: unused\nerror[E0432]: unresolved import `fast::pool`\n  --> /s/src/a.rs:10:5\n   |\nerror: could not compile `engine-fast`\n";
+        assert_eq!(first_error(log), "error[E0432]: unresolved import `fast::pool` (/s/src/a.rs:10:5)");
+        assert_eq!(first_error("killed"), "cargo gives no reason");
+    }
+
+    #[test]
+    fn a_directory_without_the_framework_is_bad_input() {
+        let directory = tempfile::tempdir().unwrap();
+        let crates = ["fast".to_owned()];
+        let shims = BTreeMap::new();
+        let framework = Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "" };
+        let refusal = origins(&framework, &Version::Place(directory.path().to_owned())).unwrap_err();
+        assert!(tooling::is_bad_input(&refusal));
+        assert!(
+            refusal
+                .to_string()
+                .ends_with("has no Cargo.toml; name a directory with the sources of fast, or a release")
+        );
+    }
+}
