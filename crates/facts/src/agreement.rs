@@ -103,6 +103,9 @@ pub struct Agreement {
     pub misplaced: usize,
     /// The cost of quantising; `None` at precisions that are not quantised.
     pub quantisation_loss: Option<QuantisationLoss>,
+    /// The sha256 of its logits, by which two versions of a framework are told to compute the same bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// The disagreement in words; `None` if the run agrees.
     pub broken: Option<String>,
 }

@@ -9,7 +9,7 @@ use anyhow::bail;
 use configs::{Engine, Versions};
 use plan::{Failure, Result};
 use setup::versions::{Builder, Framework, Version};
-use setup::{Asked, Piece, Provision, References, Target};
+use setup::{Asked, Layout, Piece, Provision, References, Target};
 use tooling::Reporter;
 
 use crate::interrupt;
@@ -79,7 +79,7 @@ pub(crate) fn versions(places: &Places, engines: &[Engine], quiet: bool) -> Resu
 }
 
 /// Why a column has no worker in this run, if its version could not be had.
-pub(crate) fn absent(engine: &Engine) -> Option<String> {
+pub fn absent(engine: &Engine) -> Option<String> {
     absences().get(&engine.name).cloned()
 }
 
@@ -99,30 +99,37 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
     if places.target == Target::Cuda {
         bail!("other versions of {} are built for the CPU alone so far", engine.framework);
     }
-    let Some(sources) = &places.checkout else {
+    let Some(sources) = sources(places) else {
         bail!(
-            "{} is compiled with its framework, and this installation has no sources to compile; run `cargo xtask compare` \
-             in a checkout of photofinish",
+            "{} is compiled with its framework, and there are no sources of it here; `cargo xtask install`, in a checkout of \
+             photofinish, installs them",
             engine.worker
         );
     };
     let Versions { crates, shims, supported, .. } = versions;
     let framework = Framework { worker: &engine.worker, crates, shims, supported };
-    builder(places, sources, quiet).build(&framework, &version).map(drop)
+    builder(places, &sources, quiet).build(&framework, &version).map(drop)
 }
 
 /// The path of an engine's worker.
 pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
-    match (asked(engine), &places.checkout) {
+    match (asked(engine), sources(places)) {
         (Ok(Some((versions, version))), Some(sources)) if versions.library.is_none() => {
-            builder(places, sources, true).place(&engine.worker, &version)
+            builder(places, &sources, true).place(&engine.worker, &version)
         }
         _ => places.binary(&engine.worker),
     }
 }
 
+/// Directory of the workspace that has the workers' sources, if there is one.
+fn sources(places: &Places) -> Option<PathBuf> {
+    let installed = || places.installed.as_ref().map(Layout::sources).filter(|sources| sources.is_dir());
+    places.checkout.clone().or_else(installed)
+}
+
 fn builder<'a>(places: &'a Places, sources: &'a Path, quiet: bool) -> Builder<'a> {
-    Builder { cache: &places.cache, sources, reporter: Reporter::new(quiet) }
+    let flags = places.build().and_then(|build| build.rustflags);
+    Builder { cache: &places.cache, sources, flags, reporter: Reporter::new(quiet) }
 }
 
 /// The version that a column names, and where such versions come from.
@@ -226,7 +233,8 @@ pub(crate) fn stopped(error: &anyhow::Error) -> Failure {
     if interrupt::requested() { Failure::Interrupted } else { failure(error) }
 }
 
-fn failure(error: &anyhow::Error) -> Failure {
+/// The failure of a set-up.
+pub fn failure(error: &anyhow::Error) -> Failure {
     let text = format!("{error:#}");
     if tooling::is_bad_input(error) { Failure::usage(text) } else { Failure::failed(text) }
 }

@@ -46,6 +46,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         gpu: None,
         text: None,
         agreement: None,
+        outputs: None,
         tokens: None,
         hello: None,
         in_effect: None,

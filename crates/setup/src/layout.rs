@@ -6,6 +6,7 @@
 //!     build.json            what it was built from
 //!     configs/              as in the repository
 //!     references/python/    workers in Python
+//!     sources/              packages of workers, to build them with other versions of their frameworks
 //!     workers/              engine-candle, engine-ort, engine-tch, prepare, …
 //! ```
 //!
@@ -53,6 +54,11 @@ impl Layout {
 
     pub fn configs(&self) -> PathBuf {
         self.data.join("configs")
+    }
+
+    /// What workers are built from with other versions of their frameworks.
+    pub fn sources(&self) -> PathBuf {
+        self.data.join("sources")
     }
 
     pub fn workers(&self) -> PathBuf {

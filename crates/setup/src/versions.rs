@@ -8,9 +8,13 @@
 mod asked;
 mod build;
 mod manifest;
+mod repository;
+mod tree;
 
 pub use asked::Version;
 pub use build::{Builder, Built, Framework};
+pub use manifest::packages;
+pub use repository::{Commit, Repository};
 
 /// Names the framework and its version to the worker when it is compiled (`engine::framework_version!`).
 const NAMED: &str = "PHOTOFINISH_FRAMEWORK";

@@ -165,6 +165,7 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
     copy_tree(&workspace.configs(), &layout.configs())?;
     let references = workspace.root.join("references/python");
     copy_tree(&references, &layout.data().join("references/python"))?;
+    copy_sources(layout, workspace, binaries)?;
     fs::create_dir(layout.workers())?;
     for name in binaries {
         copy(&workspace.binary(name), &layout.workers().join(file_name(name)))?;
@@ -173,6 +174,31 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
         copy(&workspace.root.join(license), &layout.data().join(license))?;
     }
     layout.write_build(record)
+}
+
+/// Copies what the workers are built from whose framework can have another version.
+fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> Result<()> {
+    let engines = Engines::read(workspace)?;
+    let is_rebuilt = |name: &&String| {
+        let mut own = engines.all().iter().filter(|engine| engine.worker == **name);
+        own.any(|engine| engine.versions.as_ref().is_some_and(|versions| !versions.crates.is_empty()))
+    };
+    let workers: Vec<String> = binaries.iter().filter(is_rebuilt).cloned().collect();
+    let sources = layout.sources();
+    for package in setup::versions::packages(&workspace.root, &workers)? {
+        let package = package.canonicalize()?;
+        let below = package.strip_prefix(workspace.root.canonicalize()?)?.to_owned();
+        copy_tree(&package, &sources.join(below))?;
+    }
+    if workers.is_empty() {
+        return Ok(());
+    }
+    copy_tree(&workspace.root.join("patches"), &sources.join("patches"))?;
+    fs::create_dir_all(sources.join(".cargo"))?;
+    for file in ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"] {
+        copy(&workspace.root.join(file), &sources.join(file))?;
+    }
+    Ok(())
 }
 
 /// A directory of this name that something else made is not ours to replace.
@@ -208,7 +234,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 
 fn stays_behind(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
-    name.starts_with('.') || ["__pycache__", "tests"].contains(&name.as_ref())
+    name.starts_with('.') || ["__pycache__", "fixtures", "tests"].contains(&name.as_ref())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -145,11 +145,12 @@ pub fn cxx_compiler() -> Option<String> {
     output_of(command(&name).arg("--version")).is_ok().then_some(name)
 }
 
-/// The last line that calls itself an error, as pip's and cargo's do, which advice may follow; the last
+/// The last line that calls itself an error, as pip's, cargo's and git's do, which advice may follow; the last
 /// line of all if there is none.
 pub fn cause(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
-    let is_error = |line: &&str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("error:"));
+    let begins = |line: &str, word: &str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    let is_error = |line: &&str| ["error:", "fatal:"].iter().any(|word| begins(line, word));
     text.lines().rfind(is_error).map(str::to_owned).or_else(|| last_line(stderr))
 }
 

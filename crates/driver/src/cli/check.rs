@@ -15,15 +15,19 @@ const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
 pub(crate) struct CheckArgs {
     /// The baseline: a report.json, a results directory, a history.jsonl (#RUN picks one of its runs), a git commit or
     /// RUN of the history, or latest
-    #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present = "base_workers")]
+    #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present_any = ["base_workers", "base_version"])]
     pub(crate) baseline: Option<String>,
     /// The run to judge [default: measured now, with the baseline's settings and the flags given here]
-    #[arg(long, value_name = "FILE|RUN|latest", conflicts_with = "base_workers")]
+    #[arg(long, value_name = "FILE|RUN|latest", conflicts_with_all = ["base_workers", "base_version"])]
     pub(crate) current: Option<String>,
     /// Workers of another build: each framework runs as NAME (this program's own worker) and as NAME@base (the worker
     /// in DIR), interleaved in one comparison
     #[arg(long, value_name = "DIR", conflicts_with = "baseline")]
     pub(crate) base_workers: Option<PathBuf>,
+    /// Another version of each framework: it runs as NAME and, with this version, as NAME@base, interleaved in one
+    /// comparison. A release, the path of its sources or library, or git:URL#REVISION
+    #[arg(long, value_name = "VERSION", conflicts_with_all = ["baseline", "base_workers"])]
+    pub(crate) base_version: Option<String>,
     /// A change for the worse is a regression if it exceeds this threshold and is significant at the 5 % level. One
     /// value for all metrics, or a value for one: 5%,load=20%
     #[arg(long, value_name = "PERCENT | METRIC=PERCENT,…", default_value = "5%", value_delimiter = ',',
@@ -79,3 +83,52 @@ impl CheckArgs {
         self.allow_different.contains(&what)
     }
 }
+
+/// The flags of `photofinish gate`, as typed.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct GateArgs {
+    /// The framework whose repository this is, by its name in configs/engines
+    #[arg(long, value_name = "NAME")]
+    pub(crate) framework: String,
+    /// The commit to compare with: a branch, a tag, a hash
+    #[arg(long, value_name = "REV")]
+    pub(crate) base: String,
+    /// The commit to judge [default: the checkout as it is]
+    #[arg(long, value_name = "REV")]
+    pub(crate) head: Option<String>,
+    /// A checkout of the framework's repository
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) checkout: PathBuf,
+    /// Flags of `photofinish check`: --threshold 3%, --model NAME, --format github, ..
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG OF CHECK")]
+    pub(crate) check: Vec<String>,
+}
+
+/// The flags of `photofinish bisect`, as typed.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = BISECT_CODES)]
+pub(crate) struct BisectArgs {
+    /// The framework whose repository this is, by its name in configs/engines
+    #[arg(long, value_name = "NAME")]
+    pub(crate) framework: String,
+    /// A commit that is known to be fast: a tag, a branch, a hash; 0.10.2 is also found as v0.10.2
+    #[arg(long, value_name = "REV")]
+    pub(crate) good: String,
+    /// A checkout of the framework's repository whose commit is slow, or such a commit of the checkout here
+    #[arg(long, value_name = "DIR|REV")]
+    pub(crate) bad: String,
+    /// The metric that became worse, by its name in JSON
+    #[arg(long, value_name = "NAME", default_value = "throughput", value_parser = parse_metric)]
+    pub(crate) metric: String,
+    /// Directory of the results
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+    #[command(flatten, next_help_heading = "What is measured")]
+    pub(crate) request: RequestArgs,
+}
+
+const BISECT_CODES: &str = "Exit code: 0 the commit was found; 1 something failed; 2 bad usage; 3 the good and the bad commit \
+    do not differ, or commits in between could not be told apart";

@@ -27,7 +27,7 @@ use plan::{StudyKind, StudyRequest};
 
 pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
-pub(crate) use check::CheckArgs;
+pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
 pub(crate) use denoise::DenoiseArgs;
 pub(crate) use encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
@@ -95,6 +95,10 @@ pub(crate) enum Command {
     Merge(MergeArgs),
     /// Tell whether a run is worse than another run or another build: a gate for CI
     Check(Box<CheckArgs>),
+    /// Tell whether a commit of a framework is slower than another, in a checkout of its repository
+    Gate(GateArgs),
+    /// Find the commit of a framework that made it slower
+    Bisect(Box<BisectArgs>),
     /// Show two runs from anywhere side by side
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends

@@ -69,8 +69,8 @@ pub(crate) struct ModelArgs {
 /// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
-    /// Names from configs/engines, or sets of them: engines, references, all; -NAME leaves one out; ort@1.24.4 and
-    /// ort@PATH are that engine with another ONNX Runtime [default: engines]
+    /// Names from configs/engines, or sets of them: engines, references, all; -NAME leaves one out; NAME@1.24.4,
+    /// NAME@PATH and NAME@git:URL#REVISION are another version of its framework (docs/versions.md) [default: engines]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = COMPARE)]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]

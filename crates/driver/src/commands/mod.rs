@@ -1,6 +1,7 @@
 //! One module for each command, named as it is typed.
 
 mod ab;
+mod bisect;
 mod bundles;
 mod check;
 mod compare;
@@ -9,6 +10,7 @@ mod denoise;
 mod diff;
 mod dry_run;
 mod encode;
+mod gate;
 mod generate;
 mod history;
 mod measured;
@@ -55,6 +57,8 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Merge(args)) => merge::merge(args),
         Some(Command::Check(args)) => check::check(args),
+        Some(Command::Gate(args)) => gate::gate(args),
+        Some(Command::Bisect(args)) => bisect::bisect(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
         Some(Command::Bundles(args)) => bundles::bundles(args),

@@ -1,5 +1,7 @@
 //! Logits, and arithmetic on their rows.
 
+use sha2::{Digest, Sha256};
+
 /// Logits of one case, `[batch, positions, vocabulary]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
@@ -23,6 +25,16 @@ impl Logits {
         let size = self.positions * self.vocabulary;
         &self.values[sequence * size..(sequence + 1) * size]
     }
+}
+
+/// The sha256 of the numbers of all cases, in hexadecimal digits.
+pub(crate) fn digest(cases: &[Logits]) -> String {
+    let mut hasher = Sha256::new();
+    for row in cases.iter().flat_map(|case| case.values.chunks(case.vocabulary.max(1))) {
+        let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
+        hasher.update(&bytes);
+    }
+    bundle::hexadecimal(&hasher.finalize())
 }
 
 /// log Σ exp(x) of a row of logits, in f64, without overflow.

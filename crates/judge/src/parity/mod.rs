@@ -55,6 +55,7 @@ pub fn compare(
     let sums = Sums::over(&reference.logits, logits, tolerance.tie);
     let unquantised = reference.unquantised.as_ref().map(|unquantised| Sums::over(unquantised, logits, 0.0));
     let TokenAgreement { timed, mismatches, misplaced } = tokens;
+    let digest = logits::digest(logits);
     let logits = LogitAgreement {
         positions: sums.positions,
         max_abs: sums.max_abs,
@@ -74,6 +75,7 @@ pub fn compare(
         misplaced,
         quantisation_loss: unquantised
             .map(|sums| QuantisationLoss { mean_kl: sums.mean_kl(), top1: sums.top1() }),
+        digest: Some(digest),
         broken: None,
     };
     agreement.broken = agreement.objection();

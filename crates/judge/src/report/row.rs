@@ -3,6 +3,7 @@
 use bundle::Precision;
 use protocol::{GpuWork, Hello, InEffect};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use statistics::{Components, median};
 
 use super::{Facts, Figure};
@@ -54,6 +55,9 @@ pub struct Row {
     pub text: Option<QualityScore>,
     /// The worst of all rounds; `None` if one of them should have one and has not.
     pub agreement: Option<Agreement>,
+    /// One for all logits that were compared with the reference's, by round: contenders with the same computed the same bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<String>,
     /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
@@ -169,6 +173,7 @@ impl Row {
             gpu: gpu_work::work(&complete),
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: agreement(&complete),
+            outputs: outputs(&complete),
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
@@ -320,6 +325,13 @@ fn agreement(complete: &[&Run]) -> Option<Agreement> {
     let is_missing = complete.iter().any(|run| run.no_agreement.is_some());
     let all = complete.iter().filter_map(|run| run.agreement.as_ref());
     all.max_by(worse).filter(|_| !is_missing).cloned()
+}
+
+/// One digest of those of all rounds.
+fn outputs(complete: &[&Run]) -> Option<String> {
+    let digest = |run: &&Run| Some((run.round, run.agreement.as_ref()?.digest.as_ref()?.clone()));
+    let all: Vec<(usize, String)> = complete.iter().filter_map(digest).collect();
+    (!all.is_empty()).then(|| bundle::hexadecimal(&Sha256::digest(format!("{all:?}"))[..16]))
 }
 
 fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {

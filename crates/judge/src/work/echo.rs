@@ -38,6 +38,7 @@ pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) 
         timed_mismatches: others,
         misplaced: 0,
         quantisation_loss: None,
+        digest: None,
         broken: (others > 0).then(|| format!("{others} of {compared} bytes are not the reference's")),
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) 
         timed_mismatches: 0,
         misplaced: 0,
         quantisation_loss: None,
+        digest: None,
         broken: None,
     };
     agreement.broken = agreement.objection();

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::html::{self, Chart};
 use crate::history::list::state;
 use crate::pictures;
+use crate::pictures::by_version;
 use crate::pictures::over_time::Group;
 use crate::table::{Cell, Column, Table};
 use crate::trends::{FEWEST_RUNS, trends};
@@ -46,7 +47,17 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
         height: 300,
         table: None,
     };
-    let charts: Vec<Chart> = METRICS.iter().filter(|metric| group.is_drawn(**metric)).map(chart).collect();
+    let of_versions = |(place, panel): (usize, Panel)| Chart {
+        id: format!("versions-{index}-{place}"),
+        title: "Speed by version".to_owned(),
+        description: "The newest run of each version, with its 95 % interval; the table has the figures",
+        figure: Figure::single(panel),
+        height: 300,
+        table: None,
+    };
+    let by_version = by_version::panels(group).into_iter().enumerate().map(of_versions);
+    let over_time = METRICS.iter().filter(|metric| group.is_drawn(**metric)).map(chart);
+    let charts: Vec<Chart> = over_time.chain(by_version).collect();
     let events: Vec<String> = group.events().into_iter().map(|event| event.sentence).collect();
     let few = group.too_few(Metric::Throughput);
     let table = table(group);

@@ -19,7 +19,7 @@ use judge::records::collection::Entry;
 use judge::report::curve::ProcessCurve;
 use judge::study::StudyReport;
 
-use crate::pictures::{self, over_time};
+use crate::pictures::{self, by_version, over_time};
 
 /// Names of files with their content.
 type Files = Vec<(String, Vec<u8>)>;
@@ -64,5 +64,8 @@ pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
     let groups = over_time::groups(&records);
     let mut files = vec![("history.html".to_owned(), history::html(&groups, &apart, skipped)?.into_bytes())];
     files.extend(pictures::files("performance_over_time", &over_time::picture(&groups))?);
+    if let Some(figure) = by_version::picture(&groups) {
+        files.extend(pictures::files("performance_by_version", &figure)?);
+    }
     Ok(files)
 }

@@ -1,5 +1,6 @@
 //! The charts of reports: the content of each panel, and pictures for sharing.
 
+pub(crate) mod by_version;
 mod crossed;
 pub(crate) mod over_time;
 pub(crate) mod run;

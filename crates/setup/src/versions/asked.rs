@@ -47,26 +47,28 @@ impl Version {
 
     /// A name for a directory that no other version has. Whatever a path or an address holds, it is one component.
     pub(super) fn slug(&self) -> String {
-        let named = |name: &str, whole: &str| {
-            let plain = |byte: char| if byte.is_ascii_alphanumeric() { byte } else { '-' };
-            let name: String = name.chars().map(plain).take(40).collect();
-            let digest = Sha256::digest(whole.as_bytes());
-            let digits: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("{name}-{digits}")
-        };
         match self {
             Version::Release(release) => release.clone(),
             Version::Place(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                named(&name, &path.to_string_lossy())
+                slug(&name, &path.to_string_lossy())
             }
             Version::Git { url, revision } => {
                 let name = Path::new(url).file_stem().unwrap_or_default().to_string_lossy();
-                named(&format!("{name}-{revision}"), &format!("{url}#{revision}"))
+                slug(&format!("{name}-{revision}"), &format!("{url}#{revision}"))
             }
         }
     }
+}
+
+/// One component of a path, of a name for people and what no other whole text has.
+pub(super) fn slug(name: &str, whole: &str) -> String {
+    let plain = |byte: char| if byte.is_ascii_alphanumeric() { byte } else { '-' };
+    let name: String = name.chars().map(plain).take(40).collect();
+    let digits: String =
+        Sha256::digest(whole.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}-{digits}")
 }
 
 /// Whether a text is the number of a release: `1.24.4`.

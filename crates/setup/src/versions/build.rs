@@ -10,6 +10,7 @@ use tooling::process::{self, command, output_of};
 use tooling::{BadInput, Reporter};
 
 use super::manifest::{Origins, Package};
+use super::tree::check_out;
 use super::{NAMED, Version};
 
 /// The framework that a worker is compiled with.
@@ -31,6 +32,8 @@ pub struct Builder<'a> {
     pub cache: &'a Path,
     /// Directory of the workspace that has the workers' sources.
     pub sources: &'a Path,
+    /// The compiler's flags, where they are not those of the sources.
+    pub flags: Option<String>,
     pub reporter: Reporter,
 }
 
@@ -52,7 +55,6 @@ struct Metadata {
 struct Resolved {
     name: String,
     version: semver::Version,
-    source: Option<String>,
     manifest_path: PathBuf,
 }
 
@@ -91,7 +93,7 @@ impl Builder<'_> {
         version: &Version,
     ) -> Result<(PathBuf, String)> {
         let package = Package::find(self.sources, framework.worker)?;
-        let manifest = package.with(&origins(framework, version)?)?;
+        let manifest = package.with(&origins(framework, version, self.cache)?)?;
         self.lay_out(directory, &package, &manifest)
             .with_context(|| format!("cannot write {}", directory.display()))?;
         let found = resolved(directory, framework)?;
@@ -99,6 +101,7 @@ impl Builder<'_> {
         let target = self.cache.join("versions/target");
         let mut build = process::cargo(directory);
         build.args(["build", "--release"]).env("CARGO_TARGET_DIR", &target).env(NAMED, &named);
+        build.envs(self.flags.as_ref().map(|flags| ("RUSTFLAGS", flags)));
         let features = shims(framework, &found.version)?;
         if !features.is_empty() {
             build.args(["--features", &features.join(",")]);
@@ -164,11 +167,7 @@ impl Builder<'_> {
         let short = |commit: &str| commit.chars().take(10).collect::<String>();
         match version {
             Version::Release(_) => number.to_string(),
-            Version::Git { .. } => {
-                let commit = found.source.as_deref().and_then(|source| source.rsplit_once('#'));
-                commit.map_or(number.to_string(), |(_, commit)| format!("{number}+{}", short(commit)))
-            }
-            Version::Place(_) => {
+            Version::Git { .. } | Version::Place(_) => {
                 let directory = found.manifest_path.parent().unwrap_or(Path::new("."));
                 let git = |arguments: &[&str]| {
                     output_of(command("git").arg("-C").arg(directory).args(arguments)).ok()
@@ -186,16 +185,14 @@ impl Builder<'_> {
 }
 
 /// Where the framework's crates come from.
-fn origins(framework: &Framework<'_>, version: &Version) -> Result<Origins> {
-    let of_all = |fields: &[(&str, String)]| {
-        let table: toml::Table =
-            fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone().into())).collect();
-        framework.crates.iter().map(|name| (name.clone(), table.clone())).collect()
-    };
+fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result<Origins> {
     match version {
-        Version::Release(release) => Ok(of_all(&[("version", format!("={release}"))])),
+        Version::Release(release) => {
+            let origin = toml::Table::from_iter([("version".to_owned(), format!("={release}").into())]);
+            Ok(framework.crates.iter().map(|name| (name.clone(), origin.clone())).collect())
+        }
         Version::Git { url, revision } => {
-            Ok(of_all(&[("git", url.clone()), ("rev", commit_of(url, revision)?)]))
+            origins(framework, &Version::Place(check_out(cache, url, revision)?), cache)
         }
         Version::Place(path) => {
             let like = format!("name a directory with the sources of {}, or a release", framework.crates[0]);
@@ -219,28 +216,6 @@ fn origins(framework: &Framework<'_>, version: &Version) -> Result<Origins> {
     }
 }
 
-/// The commit of a revision: a branch is looked up each time.
-fn commit_of(url: &str, revision: &str) -> Result<String> {
-    if revision.len() >= 7 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Ok(revision.to_owned());
-    }
-    let mut list = command("git");
-    list.args(["ls-remote", "--", url]).env("GIT_TERMINAL_PROMPT", "0");
-    let all = output_of(&mut list).map_err(|error| BadInput(format!("cannot ask {url}: {error:#}")))?;
-    // The commit of a tag with a message is named by a line of its own.
-    let names = ["{}^{}", "{}"].into_iter().flat_map(|form| {
-        ["refs/tags/", "refs/heads/", ""].map(|kind| format!("{kind}{}", form.replace("{}", revision)))
-    });
-    let commit = |name: String| {
-        all.lines().find_map(|line| Some(line.split_once('\t')?).filter(|(_, found)| *found == name))
-    };
-    let found = names.filter_map(commit).next();
-    found.map(|(commit, _)| commit.to_owned()).ok_or_else(|| {
-        BadInput(format!("{url} has no branch or tag {revision}; a commit is named by seven digits or more"))
-            .into()
-    })
-}
-
 /// The framework's first crate, as cargo resolves it for this package.
 fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
     let name = &framework.crates[0];
@@ -251,7 +226,8 @@ fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
 fn metadata(directory: &Path, arguments: &[&str]) -> Result<Metadata> {
     let mut metadata = process::cargo(directory);
     metadata.args(["metadata", "--format-version", "1"]).args(arguments);
-    let text = output_of(&mut metadata).map_err(|error| BadInput(format!("{error:#}")))?;
+    let text =
+        output_of(&mut metadata).map_err(|error| BadInput(format!("there is no such version: {error:#}")))?;
     serde_json::from_str(&text).context("cannot read what `cargo metadata` prints")
 }
 
@@ -325,7 +301,8 @@ mod tests {
         let crates = ["fast".to_owned()];
         let shims = BTreeMap::new();
         let framework = Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "" };
-        let refusal = origins(&framework, &Version::Place(directory.path().to_owned())).unwrap_err();
+        let refusal =
+            origins(&framework, &Version::Place(directory.path().to_owned()), directory.path()).unwrap_err();
         assert!(tooling::is_bad_input(&refusal));
         assert!(
             refusal

@@ -1,6 +1,6 @@
 //! The package of a worker with other dependencies, as a workspace of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -8,6 +8,28 @@ use toml::{Table, Value};
 
 /// Where a crate comes from in place of the pinned release: `version`, `path`, or `git` and `rev`.
 pub(super) type Origins = BTreeMap<String, Table>;
+
+/// The directories below `root` of these packages and of all that they are built from.
+pub fn packages(root: &Path, names: &[String]) -> Result<BTreeSet<PathBuf>> {
+    let open = names.iter().map(|name| Ok(Package::find(root, name)?.directory));
+    let mut open = open.collect::<Result<Vec<PathBuf>>>()?;
+    let mut found = BTreeSet::new();
+    let workspace = read(&root.join("Cargo.toml"))?;
+    while let Some(directory) = open.pop() {
+        if !found.insert(directory.clone()) {
+            continue;
+        }
+        let manifest = read(&directory.join("Cargo.toml"))?;
+        let package = Package { directory, manifest, workspace: workspace.clone(), root: root.to_owned() };
+        for kind in ["dependencies", "build-dependencies"] {
+            for (name, value) in &package.own(kind).unwrap_or_default() {
+                let (_, dependency) = package.dependency(name, value, &Origins::new())?;
+                open.extend(dependency.get("path").and_then(Value::as_str).map(PathBuf::from));
+            }
+        }
+    }
+    Ok(found)
+}
 
 /// A package of this repository.
 pub(super) struct Package {
@@ -210,6 +232,20 @@ mod tests {
         assert_eq!(at("patch/crates-io/fast"), None);
         assert_eq!(at("profile/release/debug"), Some(Value::Boolean(false)));
         assert!(written.get("dev-dependencies").is_none() && written.get("lints").is_none());
+    }
+
+    #[test]
+    fn a_package_is_built_from_what_it_depends_on() {
+        let (root, _) = package();
+        for (name, dependency) in [("engine", ""), ("beside", "engine.workspace = true\n")] {
+            let directory = root.path().join("crates").join(name);
+            fs::create_dir_all(&directory).unwrap();
+            let text = format!("[package]\nname = \"{name}\"\n[dependencies]\n{dependency}");
+            fs::write(directory.join("Cargo.toml"), text).unwrap();
+        }
+        let found = packages(root.path(), &["engine-fast".to_owned()]).unwrap();
+        let names = ["crates/engine", "crates/engine-fast", "crates/engine-fast/../beside"];
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), names.map(|name| root.path().join(name)));
     }
 
     #[test]

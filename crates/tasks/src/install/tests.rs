@@ -25,7 +25,6 @@ impl Scene {
             "checkout/LICENSE-APACHE",
             "checkout/LICENSE-MIT",
             "checkout/configs/native.toml",
-            "checkout/configs/engines/mock.toml",
             "checkout/configs/engines/.mock.toml.swp",
             "checkout/configs/texts/prose.txt",
             "checkout/references/python/worker",
@@ -37,8 +36,32 @@ impl Scene {
             "built/engine-mock",
             "built/prepare",
             "built/engine-other",
+            "checkout/Cargo.lock",
+            "checkout/.cargo/config.toml",
+            "checkout/patches/zip/Cargo.toml",
+            "checkout/crates/engine-mock/src/main.rs",
+            "checkout/crates/engine-mock/tests/runs.rs",
+            "checkout/crates/driver/src/main.rs",
         ] {
             scene.write(file);
+        }
+        for (file, text) in [
+            (
+                "checkout/configs/engines/mock.toml",
+                "framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"\"\n[versions]\ncrates = [\"fast\"]\n",
+            ),
+            (
+                "checkout/Cargo.toml",
+                "[workspace]\n[workspace.dependencies]\nengine = { path = \"crates/engine\" }\n",
+            ),
+            (
+                "checkout/crates/engine-mock/Cargo.toml",
+                "[package]\nname = \"engine-mock\"\n[dependencies]\nengine.workspace = true\n",
+            ),
+            ("checkout/crates/engine/Cargo.toml", "[package]\nname = \"engine\"\n"),
+        ] {
+            scene.write(file);
+            fs::write(scene.path(file), text).unwrap();
         }
         scene
     }
@@ -73,7 +96,7 @@ impl Scene {
     }
 }
 
-const INSTALLED: [&str; 12] = [
+const INSTALLED: [&str; 19] = [
     "bin/photofinish",
     "share/photofinish/LICENSE-APACHE",
     "share/photofinish/LICENSE-MIT",
@@ -84,6 +107,13 @@ const INSTALLED: [&str; 12] = [
     "share/photofinish/references/python/reference_worker/serve.py",
     "share/photofinish/references/python/requirements/genai.txt",
     "share/photofinish/references/python/worker",
+    "share/photofinish/sources/.cargo/config.toml",
+    "share/photofinish/sources/Cargo.lock",
+    "share/photofinish/sources/Cargo.toml",
+    "share/photofinish/sources/crates/engine/Cargo.toml",
+    "share/photofinish/sources/crates/engine-mock/Cargo.toml",
+    "share/photofinish/sources/crates/engine-mock/src/main.rs",
+    "share/photofinish/sources/patches/zip/Cargo.toml",
     "share/photofinish/workers/engine-mock",
     "share/photofinish/workers/prepare",
 ];

@@ -1,7 +1,7 @@
-//! Compares two builds: each framework runs with this program's own workers and with those of another build,
+//! Compares two builds, or two versions of each framework: each runs as it is here and as it is in another build or version,
 //! interleaved round by round. A disturbance of the machine then affects both alike.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use history::Record;
 use statistics::{Decision, Series, Settings};
@@ -15,7 +15,7 @@ use judge::regression::{Document, Kind, Pair, Side, ahead};
 use measure::resolve::available_threads;
 use measure::{Places, environment, launch, provision};
 use plan::ab::engines_of;
-use plan::{Arm, Contender, Failure, Request, Result};
+use plan::{Arm, Contender, Engines, Failure, Request, Result};
 
 use crate::cli::CheckArgs;
 use crate::commands::measured::{self, Destination, results_dir};
@@ -26,42 +26,74 @@ pub(super) const BASE: &str = "@base";
 /// Rules that may differ: the builds are the subject of the comparison.
 const VARIED: &str = "R10";
 
-pub(super) fn check(args: &CheckArgs, directory: &Path, places: &Places) -> Result<(Document, Report)> {
+/// What frameworks are compared with.
+pub(super) enum Base {
+    /// The workers of another build.
+    Workers(PathBuf),
+    /// Another version of each.
+    Version(String),
+}
+
+impl Base {
+    pub(super) fn asked(args: &CheckArgs) -> Option<Base> {
+        let workers = args.base_workers.clone().map(Base::Workers);
+        workers.or_else(|| args.base_version.clone().map(Base::Version))
+    }
+
+    /// The base of an engine, and the directory of its worker if that is another build's.
+    fn of(&self, engine: &Engine, places: &Places) -> Result<(Engine, Option<&Path>)> {
+        match self {
+            Base::Workers(directory) => Ok((engine.clone(), Some(directory))),
+            Base::Version(version) => Ok((places.engine(&format!("{}@{version}", engine.base()))?, None)),
+        }
+    }
+}
+
+pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
     if let Some(reason) = ahead::too_few_rounds(&asked) {
         return Err(Failure::usage(reason));
     }
     let engines = engines_of(&asked, places)?;
-    provision::workers(places, &engines, args.here.quiet)?;
-    let directory = directory.canonicalize().map_err(|error| {
-        Failure::usage(format!("cannot find the workers of --base-workers {}: {error}", directory.display()))
-    })?;
+    let base = match base {
+        Base::Workers(directory) => Base::Workers(directory.canonicalize().map_err(|error| {
+            Failure::usage(format!(
+                "cannot find the workers of --base-workers {}: {error}",
+                directory.display()
+            ))
+        })?),
+        Base::Version(version) => Base::Version(version.clone()),
+    };
+    let bases = engines.iter().map(|engine| base.of(engine, places)).collect::<Result<Vec<_>>>()?;
+    let all: Vec<Engine> = bases.iter().map(|(engine, _)| engine).chain(&engines).cloned().collect();
+    provision::workers(places, &all, args.here.quiet)?;
     asked.study.varied = vec![VARIED.to_owned()];
-    asked.study.arms = engines.iter().flat_map(|engine| arms(engine, &directory)).collect();
-    greet(&engines, &asked, places)?;
+    asked.study.arms = bases.iter().zip(&engines).flat_map(|(base, engine)| arms(base, engine)).collect();
+    greet(&bases, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
     let (report, unsaved) = measured::measure(&asked, places, &destination)?;
     measured::ended(&report, unsaved)?;
-    Ok((document(args, &directory, &report), report))
+    Ok((document(args, &base, &report), report))
 }
 
 /// Sides of the comparison, the base first: the base is known to be good, so it gives the reference.
-fn arms(engine: &Engine, directory: &Path) -> [Arm; 2] {
-    let arm = |label: String, workers: Option<&Path>| Arm {
+fn arms((base, workers): &(Engine, Option<&Path>), engine: &Engine) -> [Arm; 2] {
+    let arm = |label: String, engine: &Engine, workers: Option<&Path>| Arm {
         label,
         engine: engine.name.clone(),
         workers: workers.map(Path::to_path_buf),
         ..Arm::default()
     };
-    [arm(format!("{}{BASE}", engine.name), Some(directory)), arm(engine.name.clone(), None)]
+    let name = engine.base();
+    [arm(format!("{name}{BASE}"), base, *workers), arm(name.to_owned(), engine, None)]
 }
 
 /// Refuses a base that this program cannot run, before anything is measured.
-fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
-    let bases = asked.study.arms.iter().filter(|arm| arm.workers.is_some());
-    for (arm, engine) in bases.zip(engines) {
-        if engine.worker.contains('/') {
+fn greet(bases: &[(Engine, Option<&Path>)], asked: &Request, places: &Places) -> Result<()> {
+    let arms = asked.study.arms.iter().filter(|arm| arm.label.ends_with(BASE));
+    for (arm, (engine, workers)) in arms.zip(bases) {
+        if workers.is_some() && engine.worker.contains('/') {
             return Err(Failure::usage(format!(
                 "{} is a program that no build makes: leave it out of an interleaved check",
                 engine.name
@@ -70,34 +102,24 @@ fn greet(engines: &[Engine], asked: &Request, places: &Places) -> Result<()> {
         let base = Engine { settings: EngineSettings::default(), ..arm.built(engine.clone()) };
         let contender = Contender::new(arm.label.clone(), base, asked, available_threads());
         let worker = launch::worker(&contender, None, places, (asked.timeout_s, asked.huge_pages));
-        worker.hello().map_err(|reason| {
-            Failure::usage(format!(
+        worker.hello().map_err(|reason| match workers {
+            Some(_) => Failure::usage(format!(
                 "photofinish cannot run the base's worker of {}: {reason}; to compare builds with different protocols, \
                  measure each and use --baseline",
                 engine.name
-            ))
+            )),
+            None => Failure::usage(format!("{}: {reason}", engine.name)),
         })?;
     }
     Ok(())
 }
 
-fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
+fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     let records = records::records(report, None);
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
-    let (recorded, is_modified) = environment::origin(directory);
-    // Of kept workers `cargo xtask gate` notes the commit beside them.
-    let kept = foreign::file::read_text(&directory.join("commit.txt"), foreign::file::CONFIG)
-        .ok()
-        .map(|text| text.trim().to_owned());
-    let git_modified = if kept.is_some() { Some(false) } else { is_modified };
-    let git_commit = kept.or(recorded);
-    let side = |source: String, records: &[Record]| Side::new(&source, records);
-    let mut document = Document::new(
-        Kind::Interleaved,
-        Side { git_commit, git_modified, ..side(directory.display().to_string(), &baseline) },
-        side("this build".to_owned(), &current),
-    );
+    let (baseline_side, current_side) = sides(base, &baseline, &current, report);
+    let mut document = Document::new(Kind::Interleaved, baseline_side, current_side);
     let pairs: Vec<Pair<'_>> =
         baseline.iter().zip(&current).map(|(baseline, current)| Pair { baseline, current }).collect();
     super::note_failures(&mut document, &pairs);
@@ -111,6 +133,35 @@ fn document(args: &CheckArgs, directory: &Path, report: &Report) -> Document {
         document.findings = verdicts::paired(&subjects, decide(&subjects, report), &bar);
     }
     document.concluded()
+}
+
+/// What the two sides are.
+fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) -> (Side, Side) {
+    match base {
+        Base::Workers(directory) => {
+            let (recorded, is_modified) = environment::origin(directory);
+            // Of kept workers `cargo xtask gate` notes the commit beside them.
+            let kept = foreign::file::read_text(&directory.join("commit.txt"), foreign::file::CONFIG)
+                .ok()
+                .map(|text| text.trim().to_owned());
+            let git_modified = if kept.is_some() { Some(false) } else { is_modified };
+            let git_commit = kept.or(recorded);
+            let side = Side::new(&directory.display().to_string(), baseline);
+            (Side { git_commit, git_modified, ..side }, Side::new("this build", current))
+        }
+        Base::Version(version) => {
+            // Photofinish is the same on both sides.
+            let side = |source: &str, records: &[Record]| Side {
+                git_commit: None,
+                git_modified: None,
+                ..Side::new(source, records)
+            };
+            let engines = report.plan.contenders.iter().map(|contender| &contender.engine);
+            let current_version =
+                engines.filter_map(|engine| engine.version.as_deref()).find(|other| other != version);
+            (side(version, baseline), side(current_version.unwrap_or("the pinned version"), current))
+        }
+    }
 }
 
 /// Decides every metric of every framework against its base: the family that Holm's method corrects over. Frameworks

@@ -37,8 +37,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 fn checked(args: &CheckArgs) -> Result<u8> {
     interrupt::listen()?;
     let places = args.here.places.find()?;
-    if let Some(directory) = &args.base_workers {
-        let (document, report) = interleaved::check(args, directory, &places)?;
+    if let Some(base) = interleaved::Base::asked(args) {
+        let (document, report) = interleaved::check(args, &base, &places)?;
         return told(&document, args.output, Some(Path::new(&report.results)));
     }
     let results = results_dir(args.results_dir.as_ref(), &places);
