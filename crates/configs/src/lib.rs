@@ -137,12 +137,16 @@ impl Engine {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
-    /// The piece of set-up whose library the worker loads when it starts: the worker stays the same.
+    /// The piece of set-up whose library the worker loads when it starts, so that the worker stays the same, or that it is
+    /// linked with, if there are crates as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub crates: Vec<String>,
+    /// The Python package that the worker imports: other releases are put over those of its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
     /// Features of the worker for versions that lack what it calls, each with the versions that need it: `<0.11`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shims: BTreeMap<String, String>,

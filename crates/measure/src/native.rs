@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::bail;
 use configs::{Engine, Versions};
 use plan::{Failure, Result};
-use setup::versions::{Builder, Framework, Version};
+use setup::versions::{Builder, Framework, Version, install_package, place_of_package};
 use setup::{Asked, Layout, Piece, Provision, References, Target};
 use tooling::Reporter;
 
@@ -92,9 +92,18 @@ fn absences() -> MutexGuard<'static, BTreeMap<String, String>> {
 /// Provides the version that a column names.
 fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> {
     let Some((versions, version)) = asked(engine)? else { return Ok(()) };
+    if let Some(package) = &versions.package {
+        let python = references(places, places.target).python(&engine.framework)?;
+        let reporter = Reporter::new(quiet);
+        return install_package(&places.cache, &python, package, &version, reporter).map(drop);
+    }
+    let mut linked = None;
     if let Some(piece) = library(versions)? {
         let provision = Provision::new(&places.pins(), &places.cache, Reporter::new(quiet))?;
-        return provision.provide_version(piece, &version).map(drop);
+        linked = Some((piece.variable(), provision.provide_version(piece, &version)?.path));
+    }
+    if versions.crates.is_empty() {
+        return Ok(());
     }
     if places.target == Target::Cuda {
         bail!("other versions of {} are built for the CPU alone so far", engine.framework);
@@ -107,14 +116,15 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
         );
     };
     let Versions { crates, shims, supported, .. } = versions;
-    let framework = Framework { worker: &engine.worker, crates, shims, supported };
+    let library = linked.as_ref().map(|(variable, path)| (*variable, path.as_path()));
+    let framework = Framework { worker: &engine.worker, crates, shims, supported, library };
     builder(places, &sources, quiet).build(&framework, &version).map(drop)
 }
 
 /// The path of an engine's worker.
 pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
     match (asked(engine), sources(places)) {
-        (Ok(Some((versions, version))), Some(sources)) if versions.library.is_none() => {
+        (Ok(Some((versions, version))), Some(sources)) if !versions.crates.is_empty() => {
             builder(places, &sources, true).place(&engine.worker, &version)
         }
         _ => places.binary(&engine.worker),
@@ -146,11 +156,20 @@ fn library(versions: &Versions) -> anyhow::Result<Option<Piece>> {
 /// Variables by which an engine's worker finds its libraries, where it does not know them by itself.
 pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
     let mut variables = of_target(places, engine);
+    if let Ok(Some((Versions { package: Some(package), .. }, version))) = asked(engine) {
+        let place = place_of_package(&places.cache, package, &version);
+        variables.insert("PHOTOFINISH_PACKAGES".to_owned(), place.display().to_string());
+    }
     if let Ok(Some((versions, version))) = asked(engine)
         && let (Ok(Some(piece)), Ok(provision)) = (library(versions), provision(places, true))
     {
         let library = provision.place_of_version(piece, &version);
-        variables.insert(piece.variable().to_owned(), library.display().to_string());
+        let (name, path) = match versions.crates.is_empty() {
+            true => (piece.variable(), library),
+            // It is linked with it.
+            false => (LIBRARY_PATH, library.join("lib")),
+        };
+        variables.insert(name.to_owned(), path.display().to_string());
     }
     variables
 }

@@ -173,7 +173,8 @@ pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
     }
     let version = setup::versions::Version::parse(engine.version.as_ref()?).ok()?;
     let asked = version.release()?;
-    let is_it = hello.library.split(' ').any(|word| word == asked);
+    let mut words = hello.library.split(' ').chain(hello.binding.split(' '));
+    let is_it = words.any(|word| word == asked);
     (!is_it).then(|| format!("{} says that it loaded {:?}, not {asked}", engine.worker, hello.library))
 }
 

@@ -47,7 +47,7 @@ impl Given {
 
 pub(crate) type Checked = Result<(PathBuf, Option<String>), String>;
 
-fn libtorch(directory: &Path, needed: &str) -> Checked {
+pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
     let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
     if !libraries.iter().any(|name| directory.join("lib").join(name).is_file()) {
         return Err("holds no lib/libtorch_cpu.so".into());

@@ -250,9 +250,13 @@ impl Provision {
             format!("name a release, such as {}, or the path of a library", self.pins.piece(piece).version);
         let release = match version {
             Version::Release(release) => release,
-            Version::Place(file) => {
-                let (path, version) = given::onnxruntime(file)
-                    .map_err(|problem| BadInput(format!("{} {problem}; {like}", file.display())))?;
+            Version::Place(place) => {
+                let checked = match piece {
+                    Piece::Libtorch => given::libtorch(place, &self.pins.piece(piece).version),
+                    _ => given::onnxruntime(place),
+                };
+                let (path, version) =
+                    checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;
                 return Ok(Provided { piece, path, version, given: true });
             }
             Version::Git { url, .. } => {
@@ -260,6 +264,13 @@ impl Provision {
             }
         };
         let pinned = self.pins.piece(piece);
+        if piece == Piece::Libtorch && pinned.version != *release {
+            return Err(BadInput(format!(
+                "the binding takes {piece} {} alone; name the path of such a library, which holds lib/ and include/",
+                pinned.version
+            ))
+            .into());
+        }
         let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
             let platform = pins::this_platform();
             return Err(BadInput(format!(

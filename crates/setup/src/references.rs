@@ -211,6 +211,19 @@ impl References {
         Ok(())
     }
 
+    /// The interpreter of the reference with this name.
+    ///
+    /// # Errors
+    /// How to set it up, if it is not.
+    pub fn python(&self, name: &str) -> Result<PathBuf> {
+        let unknown = |_| BadInput(format!("{name} is set up by nothing here"));
+        let reference = Reference::from_str(name, true).map_err(unknown)?;
+        self.check(reference)?;
+        let environment = reference.environment(self.target);
+        let environment = environment.with_context(|| format!("{name} has no environment in Python"))?;
+        Ok(self.environment(environment).python())
+    }
+
     fn install(&self, reference: Reference, reporter: Reporter) -> Result<()> {
         if let Some(name) = reference.package() {
             let binary = self.binary(name);

@@ -8,12 +8,14 @@
 mod asked;
 mod build;
 mod manifest;
+mod packages;
 mod repository;
 mod tree;
 
 pub use asked::Version;
 pub use build::{Builder, Built, Framework};
 pub use manifest::packages;
+pub use packages::{install_package, place_of_package};
 pub use repository::{Commit, Repository};
 
 /// Names the framework and its version to the worker when it is compiled (`engine::framework_version!`).

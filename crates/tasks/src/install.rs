@@ -178,9 +178,9 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
 
 /// Copies what the workers are built from whose framework can have another version.
 fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> Result<()> {
-    let engines = Engines::read(workspace)?;
+    let engines = configs::engines(&workspace.layers()).map_err(|error| BadInput(error.to_string()))?;
     let is_rebuilt = |name: &&String| {
-        let mut own = engines.all().iter().filter(|engine| engine.worker == **name);
+        let mut own = engines.iter().filter(|engine| engine.worker == **name);
         own.any(|engine| engine.versions.as_ref().is_some_and(|versions| !versions.crates.is_empty()))
     };
     let workers: Vec<String> = binaries.iter().filter(is_rebuilt).cloned().collect();

@@ -100,7 +100,7 @@ pub(crate) struct GateArgs {
     /// A checkout of the framework's repository
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) checkout: PathBuf,
-    /// Flags of `photofinish check`: --threshold 3%, --model NAME, --format github, ..
+    /// Flags of `photofinish check`: --threshold 5% (here 3%, unless given), --model NAME, --format github, ..
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG OF CHECK")]
     pub(crate) check: Vec<String>,
 }

@@ -8,6 +8,9 @@ use setup::versions::Repository;
 use super::check::check;
 use crate::cli::{Cli, Command, GateArgs, first_line};
 
+/// A pull request that costs as much is one that people want to know of, and default comparisons find it.
+const THRESHOLD: &str = "3%";
+
 pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
     let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
     let version = |revision: &String| {
@@ -18,7 +21,10 @@ pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
     let head = args.head.as_ref().map(version).transpose()?.unwrap_or_else(|| repository.root().to_owned());
     let framework = &args.framework;
     let words = ["photofinish", "check", "--frameworks", &format!("{framework}@{head}")].map(str::to_owned);
-    let parsed = Cli::try_parse_from(words.into_iter().chain(base).chain(args.check.iter().cloned()));
+    let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
+    let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
+    let words = words.into_iter().chain(base).chain(threshold.into_iter().flatten());
+    let parsed = Cli::try_parse_from(words.chain(args.check.iter().cloned()));
     match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
         Some(Command::Check(args)) => check(&args),
         _ => Err(Failure::usage("gate takes flags of `photofinish check`")),

@@ -38,6 +38,8 @@ pub enum Kind {
     Check,
     /// Two builds in one comparison, compared by a threshold.
     Interleaved,
+    /// Two versions of frameworks in one comparison, compared by a threshold.
+    Versions,
     /// Two runs, compared without a threshold.
     Diff,
 }

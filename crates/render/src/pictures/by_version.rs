@@ -1,6 +1,7 @@
 //! Figures by the version of a framework, separately for each machine and case.
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point};
+use foreign::Foreign;
 use history::Record;
 use judge::Metric;
 
@@ -76,9 +77,17 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
     let base = |record: &Record| record.framework.split('@').next().unwrap_or_default().to_owned();
     let bases = words::distinct(group.records.iter().map(|record| base(record)));
     let of_base = |name: String| {
+        let own: Vec<&'a Record> =
+            group.records.iter().copied().filter(|record| base(record) == name).collect();
+        // Versions of a binding may have one library.
+        let libraries = words::distinct(own.iter().filter_map(|record| version(record.library.as_ref())));
+        let of = |record: &Record| match libraries.len() {
+            1 => version(record.binding.as_ref()),
+            _ => version(record.library.as_ref()),
+        };
         let mut records: Vec<(String, &'a Record)> = Vec::new();
-        for &record in group.records.iter().filter(|record| base(record) == name) {
-            let Some(version) = version(record).filter(|_| !record.metrics.is_empty()) else { continue };
+        for record in own {
+            let Some(version) = of(record).filter(|_| !record.metrics.is_empty()) else { continue };
             match records.iter_mut().find(|(other, _)| *other == version) {
                 // Records are in the order of time.
                 Some((_, newest)) => *newest = record,
@@ -91,9 +100,9 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
     bases.into_iter().map(of_base).filter(|versions| versions.records.len() > 1).collect()
 }
 
-/// The version in what the worker says of its library: `0.11.1` of `candle-core 0.11.1`.
-fn version(record: &Record) -> Option<String> {
-    record.library.as_ref()?.as_str().rsplit(' ').next().map(str::to_owned)
+/// The version in what the worker says of its library or binding: `0.11.1` of `candle-core 0.11.1`.
+fn version(told: Option<&Foreign>) -> Option<String> {
+    told?.as_str().rsplit(' ').next().map(str::to_owned)
 }
 
 /// The numbers of a version, by which versions are put in order; what follows a `+` is no part of them.

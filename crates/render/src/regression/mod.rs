@@ -61,6 +61,10 @@ fn heading(document: &Document) -> Vec<String> {
                 }
             ),
         ],
+        Kind::Versions => vec![
+            format!("current: {}", current.source),
+            format!("baseline: {}, in the same rounds", baseline.source),
+        ],
         Kind::Check => {
             vec![format!("current: {}", current.sentence()), format!("baseline: {}", baseline.sentence())]
         }

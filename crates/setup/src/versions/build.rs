@@ -24,6 +24,9 @@ pub struct Framework<'a> {
     pub shims: &'a BTreeMap<String, String>,
     /// The versions that the worker is known to compile with.
     pub supported: &'a str,
+    /// The library of another version that the worker is linked with, in place of other crates: the variable that names it
+    /// to the build, and where it is.
+    pub library: Option<(&'a str, &'a Path)>,
 }
 
 /// Where workers are built, and what of.
@@ -101,6 +104,7 @@ impl Builder<'_> {
         let target = self.cache.join("versions/target");
         let mut build = process::cargo(directory);
         build.args(["build", "--release"]).env("CARGO_TARGET_DIR", &target).env(NAMED, &named);
+        build.envs(framework.library);
         build.envs(self.flags.as_ref().map(|flags| ("RUSTFLAGS", flags)));
         let features = shims(framework, &found.version)?;
         if !features.is_empty() {
@@ -186,6 +190,9 @@ impl Builder<'_> {
 
 /// Where the framework's crates come from.
 fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result<Origins> {
+    if framework.library.is_some() {
+        return Ok(Origins::new());
+    }
     match version {
         Version::Release(release) => {
             let origin = toml::Table::from_iter([("version".to_owned(), format!("={release}").into())]);
@@ -277,7 +284,13 @@ mod tests {
 
     fn framework(shims: &BTreeMap<String, String>) -> Vec<Vec<String>> {
         let crates = ["fast".to_owned()];
-        let framework = Framework { worker: "engine-fast", crates: &crates, shims, supported: "1.0 to 1.2" };
+        let framework = Framework {
+            worker: "engine-fast",
+            crates: &crates,
+            shims,
+            supported: "1.0 to 1.2",
+            library: None,
+        };
         let versions = ["1.0.3", "1.1.0-alpha.2", "1.1.0"];
         versions.map(|version| super::shims(&framework, &version.parse().unwrap()).unwrap()).to_vec()
     }
@@ -300,7 +313,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let crates = ["fast".to_owned()];
         let shims = BTreeMap::new();
-        let framework = Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "" };
+        let framework =
+            Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "", library: None };
         let refusal =
             origins(&framework, &Version::Place(directory.path().to_owned()), directory.path()).unwrap_err();
         assert!(tooling::is_bad_input(&refusal));

@@ -23,7 +23,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Of so many commits, one at least.
+    /// The search among so many commits, one at least.
     pub(super) fn new(commits: usize) -> Search {
         Search { left: 0..commits, skipped: BTreeSet::new() }
     }

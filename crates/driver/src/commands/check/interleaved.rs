@@ -1,6 +1,7 @@
 //! Compares two builds, or two versions of each framework: each runs as it is here and as it is in another build or version,
 //! interleaved round by round. A disturbance of the machine then affects both alike.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use history::Record;
@@ -8,6 +9,7 @@ use statistics::{Decision, Series, Settings};
 
 use configs::{Engine, EngineSettings};
 use judge::Report;
+use judge::metrics::Metric;
 use judge::records;
 use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
@@ -41,7 +43,7 @@ impl Base {
     }
 
     /// The base of an engine, and the directory of its worker if that is another build's.
-    fn of(&self, engine: &Engine, places: &Places) -> Result<(Engine, Option<&Path>)> {
+    fn base(&self, engine: &Engine, places: &Places) -> Result<(Engine, Option<&Path>)> {
         match self {
             Base::Workers(directory) => Ok((engine.clone(), Some(directory))),
             Base::Version(version) => Ok((places.engine(&format!("{}@{version}", engine.base()))?, None)),
@@ -64,7 +66,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
         })?),
         Base::Version(version) => Base::Version(version.clone()),
     };
-    let bases = engines.iter().map(|engine| base.of(engine, places)).collect::<Result<Vec<_>>>()?;
+    let bases = engines.iter().map(|engine| base.base(engine, places)).collect::<Result<Vec<_>>>()?;
     let all: Vec<Engine> = bases.iter().map(|(engine, _)| engine).chain(&engines).cloned().collect();
     provision::workers(places, &all, args.here.quiet)?;
     asked.study.varied = vec![VARIED.to_owned()];
@@ -119,7 +121,11 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let (baseline_side, current_side) = sides(base, &baseline, &current, report);
-    let mut document = Document::new(Kind::Interleaved, baseline_side, current_side);
+    let kind = match base {
+        Base::Workers(_) => Kind::Interleaved,
+        Base::Version(_) => Kind::Versions,
+    };
+    let mut document = Document::new(kind, baseline_side, current_side);
     let pairs: Vec<Pair<'_>> =
         baseline.iter().zip(&current).map(|(baseline, current)| Pair { baseline, current }).collect();
     super::note_failures(&mut document, &pairs);
@@ -165,15 +171,35 @@ fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) 
 }
 
 /// Decides every metric of every framework against its base: the family that Holm's method corrects over. Frameworks
-/// are not compared with each other, because more pairs would weaken every verdict.
+/// are not compared with each other, because more pairs would weaken every verdict. As in a comparison, whose rounds end
+/// when these are clear, metrics have their shares of the error rate, and one that follows another has its verdict.
 fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
-    let pairs = subjects.iter().map(|subject| {
+    let kind = report.plan.work.kind();
+    let metric = |subject: &Subject<'_>| Metric::parse(&subject.metric);
+    let leader = |subject: &Subject<'_>| {
+        let leading = metric(subject)?.follows(kind)?;
+        let is_it = |other: &Subject<'_>| {
+            metric(other) == Some(leading) && other.pair.current.framework == subject.pair.current.framework
+        };
+        subjects.iter().position(is_it)
+    };
+    let family: Vec<usize> =
+        (0..subjects.len()).filter(|&place| leader(&subjects[place]).is_none()).collect();
+    let series = |&place: &usize| {
+        let subject = &subjects[place];
         let (baseline, current) = subject.values();
-        subject.turned(baseline, current)
-    });
-    let pairs: Vec<_> = pairs.collect();
-    let family: Vec<Series<'_>> =
-        pairs.iter().map(|&(a, b)| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
+        let (a, b) = subject.turned(baseline, current);
+        let share = metric(subject).map_or(0.0, |metric| metric.error_share(kind));
+        Series { a, b, state: Vec::new(), weight: if share > 0.0 { share } else { LEAST_SHARE } }
+    };
+    let all: Vec<Series<'_>> = family.iter().map(series).collect();
     let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
-    statistics::decide(&family, &report.plan.rounds.looks(), report.end.is_last_look(), &settings)
+    let decisions =
+        statistics::decide(&all, &report.plan.rounds.looks(), report.end.is_last_look(), &settings);
+    let decided: BTreeMap<usize, Option<Decision>> = family.into_iter().zip(decisions).collect();
+    let of = |place: usize| decided.get(&leader(&subjects[place]).unwrap_or(place)).cloned().flatten();
+    (0..subjects.len()).map(of).collect()
 }
+
+/// The share of the error rate of a metric that a comparison does not test: that of memory.
+const LEAST_SHARE: f64 = 0.1 / 3.0;
