@@ -88,6 +88,7 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
         let mut records: Vec<(String, &'a Record)> = Vec::new();
         for record in own {
             let Some(version) = of(record).filter(|_| !record.metrics.is_empty()) else { continue };
+            let version = version + &place(record);
             match records.iter_mut().find(|(other, _)| *other == version) {
                 // Records are in the order of time.
                 Some((_, newest)) => *newest = record,
@@ -105,9 +106,18 @@ fn version(told: Option<&Foreign>) -> Option<String> {
     told?.as_str().rsplit(' ').next().map(str::to_owned)
 }
 
+/// The name of the directory or file that a column was built from: two of them may be of one version.
+fn place(record: &Record) -> String {
+    let Some((_, asked)) = record.framework.split_once('@') else { return String::new() };
+    match asked.rsplit_once('/').filter(|_| !asked.starts_with("git:")) {
+        Some((_, name)) => format!(" ({name})"),
+        None => String::new(),
+    }
+}
+
 /// The numbers of a version, by which versions are put in order; what follows a `+` is no part of them.
 fn numbers(version: &str) -> Vec<u64> {
-    let release = version.split('+').next().unwrap_or_default();
+    let release = version.split(['+', ' ']).next().unwrap_or_default();
     release.split(|byte: char| !byte.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
@@ -130,12 +140,13 @@ mod tests {
             of("fast@0.10.2", "fast 0.10.2", 90.0, "2026-01-03T00:00:00Z"),
             of("fast", "fast 0.11.0+ab12.modified", 100.0, "2026-01-03T00:00:00Z"),
             of("other", "other 1.0", 50.0, "2026-01-03T00:00:00Z"),
+            of("fast@../mine", "fast 0.9.1", 60.0, "2026-01-04T00:00:00Z"),
         ];
         let records: Vec<&Record> = records.iter().collect();
         let panels: Vec<Panel> = groups(&records).iter().flat_map(panels).collect();
         let [Panel::Lines(lines)] = panels.as_slice() else { panic!("{}", panels.len()) };
-        assert_eq!(lines.x.names, ["0.9.1", "0.10.2", "0.11.0+ab12.modified"]);
+        assert_eq!(lines.x.names, ["0.9.1", "0.9.1 (mine)", "0.10.2", "0.11.0+ab12.modified"]);
         let speeds: Vec<f64> = lines.series[0].points.iter().map(|point| point.y).collect();
-        assert_eq!(speeds, [70.0, 90.0, 100.0]);
+        assert_eq!(speeds, [70.0, 60.0, 90.0, 100.0]);
     }
 }
