@@ -18,5 +18,11 @@ pub use manifest::packages;
 pub use packages::{install_package, place_of_package};
 pub use repository::{Commit, Repository};
 
+/// Why a program failed, in its own words: which one it was says little to people.
+fn cause(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.split_once("` failed: ").map_or(text.clone(), |(_, cause)| cause.to_owned())
+}
+
 /// Names the framework and its version to the worker when it is compiled (`engine::framework_version!`).
 const NAMED: &str = "PHOTOFINISH_FRAMEWORK";

@@ -11,7 +11,7 @@ use tooling::{BadInput, Reporter};
 
 use super::manifest::{Origins, Package};
 use super::tree::check_out;
-use super::{NAMED, Version};
+use super::{NAMED, Version, cause};
 
 /// The framework that a worker is compiled with.
 #[derive(Debug, Clone, Copy)]
@@ -233,8 +233,8 @@ fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
 fn metadata(directory: &Path, arguments: &[&str]) -> Result<Metadata> {
     let mut metadata = process::cargo(directory);
     metadata.args(["metadata", "--format-version", "1"]).args(arguments);
-    let text =
-        output_of(&mut metadata).map_err(|error| BadInput(format!("there is no such version: {error:#}")))?;
+    let text = output_of(&mut metadata)
+        .map_err(|error| BadInput(format!("cargo finds no such version: {}", cause(&error))))?;
     serde_json::from_str(&text).context("cannot read what `cargo metadata` prints")
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tooling::process::{command, output_of};
 use tooling::{BadInput, Reporter};
 
-use super::Version;
+use super::{Version, cause};
 
 /// What pip reports of an installation: the parts that are kept.
 #[derive(Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub fn install_package(
     reporter: Reporter,
 ) -> Result<PathBuf> {
     let place = place_of_package(cache, package, version);
-    let receipt = place.with_extension("json");
+    let receipt = PathBuf::from(format!("{}.json", place.display()));
     if version.release().is_some() && receipt.is_file() {
         return Ok(place);
     }
@@ -65,7 +65,8 @@ pub fn install_package(
         pip.args(["--only-binary", ":all:"]);
     }
     pip.arg("--target").arg(&new).arg("--report").arg(&report).arg(&requirement);
-    output_of(&mut pip).map_err(|error| BadInput(format!("pip cannot install {requirement}: {error:#}")))?;
+    output_of(&mut pip)
+        .map_err(|error| BadInput(format!("pip cannot install {requirement}: {}", cause(&error))))?;
     let text = fs::read_to_string(&report).context("pip wrote no report")?;
     let report: Report = serde_json::from_str(&text).context("cannot read pip's report")?;
     let _ = fs::remove_dir_all(&place);

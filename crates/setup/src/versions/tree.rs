@@ -8,6 +8,7 @@ use tooling::BadInput;
 use tooling::process::{command, output_of};
 
 use super::asked::slug;
+use super::cause;
 
 /// The directory with this revision: a commit, a tag or a branch, which is looked up each time.
 ///
@@ -83,7 +84,7 @@ pub(super) fn git() -> Command {
 }
 
 fn bad(error: anyhow::Error) -> anyhow::Error {
-    BadInput(format!("{error:#}")).into()
+    BadInput(format!("git cannot read it: {}", cause(&error))).into()
 }
 
 #[cfg(test)]
