@@ -6,9 +6,8 @@ use crate::mean::mean;
 /// Share of whole requests that is left out at either end: of 8 blocks the middle two count, of 4 the middle two.
 pub const TRIMMED_REQUESTS: f64 = 0.375;
 /// Share of slices that is left out at either end. There are ten or more of each request, so that few suffice to leave out
-/// what was disturbed. More would leave out what a contender itself does now and then: recorded comparisons of candle,
-/// libtorch and ONNX Runtime give ratios 1.7 % from those of whole requests at three eighths, and 0.6 % at one eighth,
-/// where intervals are as narrow.
+/// what was disturbed. More would leave out what a contender itself does now and then: `docs/calibration.md` has widths of
+/// intervals and shifts of ratios, from recorded comparisons.
 pub const TRIMMED_SLICES: f64 = 0.125;
 
 /// Logarithms of the contenders' figures in a round, from those of their turns: `[block][contender]`.

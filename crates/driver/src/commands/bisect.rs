@@ -49,6 +49,12 @@ pub(crate) fn bisect(args: &BisectArgs) -> Result<u8> {
             args.good, args.bad
         )));
     }
+    if repository.is_modified().map_err(|error| failure(&error))? {
+        foreign::say!(
+            "warning: {} has changes that are not committed; they have no part in this",
+            repository.root()
+        );
+    }
     let mut bisection = Bisection { args, places: &places, metric, repository, good, bad, figure: None };
     bisection.run(&commits)
 }
@@ -182,7 +188,7 @@ impl Bisection<'_> {
         if others.is_empty() {
             text += &format!("The first bad commit is {}\n", self.told(last)?);
         } else {
-            text += "The first bad commit is one of these, most of which could not be tested:\n";
+            text += "The first bad commit is one of these, of which only the last could be tested:\n";
             for commit in left {
                 text += &format!("  {}\n", self.told(commit)?);
             }

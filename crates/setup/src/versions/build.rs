@@ -12,6 +12,7 @@ use tooling::{BadInput, Reporter};
 use super::manifest::{Origins, Package};
 use super::tree::check_out;
 use super::{NAMED, Version, cause};
+use crate::staging;
 
 /// The framework that a worker is compiled with.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +75,11 @@ impl Builder<'_> {
     pub fn build(&self, framework: &Framework<'_>, version: &Version) -> Result<Built> {
         let directory = self.directory(framework.worker, version);
         let place = self.place(framework.worker, version);
+        // Versions of one worker have one place in the target directory: another program must not build there before what
+        // came is copied.
+        std::fs::create_dir_all(self.cache)
+            .with_context(|| format!("cannot create {}", self.cache.display()))?;
+        let _lock = staging::lock(self.cache, self.reporter)?;
         let built = self.build_in(&directory, framework, version).and_then(|(built, named)| {
             replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))?;
             Ok(Built { binary: place.clone(), named })

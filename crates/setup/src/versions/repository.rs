@@ -64,6 +64,11 @@ impl Repository {
         Ok(list.lines().map(str::to_owned).collect())
     }
 
+    /// Whether tracked files differ from the commit that is checked out.
+    pub fn is_modified(&self) -> Result<bool> {
+        Ok(!self.git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty())
+    }
+
     pub fn told(&self, commit: &str) -> Result<Commit> {
         let text = self.git(&["show", "--no-patch", "--format=%h%n%s", commit])?;
         let (hash, subject) = text.trim_end().split_once('\n').unwrap_or((commit, ""));
