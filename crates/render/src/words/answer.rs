@@ -1,5 +1,7 @@
 //! The answer: the sentences that every output begins with, and what to do where it is open.
 
+mod versions;
+
 use judge::Metric;
 use judge::metrics;
 use judge::report::dependence::Dependence;
@@ -24,9 +26,10 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
             None => speed(report),
         },
     };
-    let mut sentences: Vec<String> = versions(report, compared.len()).into_iter().chain([first]).collect();
+    let mut sentences: Vec<String> =
+        versions::beside_others(report, compared.len()).into_iter().chain([first]).collect();
     if compared.len() > 1 {
-        sentences.extend(of_versions_alone(report, &compared));
+        sentences.extend(versions::alone(report, &compared));
         sentences.extend(by_state(report));
         sentences.extend(left_out(report));
         let best = |metric: Metric| Standing::new(report, metric).best_sentence(report);
@@ -35,76 +38,6 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     }
     sentences.truncate(4);
     sentences
-}
-
-/// The verdicts between versions of one column, where there are other columns as well.
-fn versions(report: &Report, compared: usize) -> Option<String> {
-    if compared < 3 || report.noise().is_some() || rounds(report) < MIN_ROUNDS {
-        return None;
-    }
-    let deciding = Metric::deciding(report.plan.work.kind());
-    let engine = |label: &str| Some(&report.plan.contender(label)?.engine);
-    if are_of_one(report) {
-        // Then all that follows is of versions.
-        return None;
-    }
-    let is_of_versions = |found: &&Comparison| {
-        let (Some(a), Some(b)) = (engine(&found.a), engine(&found.b)) else { return false };
-        found.metric == deciding && a.base() == b.base() && a.version != b.version
-    };
-    let clause = |found: &Comparison| {
-        let pair = Standing { metric: deciding, compared: vec![found] };
-        match found.verdict {
-            Verdict::Faster => {
-                format!("{} {} {}", found.a, deciding.does(), pair.than(&[found], Metric::than))
-            }
-            _ => pair.of_leaders(report, &pair.leaders()),
-        }
-    };
-    let clauses: Vec<String> = report
-        .comparisons
-        .iter()
-        .filter(is_of_versions)
-        .take(MOST)
-        .map(|found| clause(found) + outputs(report, &found.a, &found.b))
-        .collect();
-    let sentence = format!("{}.", clauses.join("; "));
-    (!clauses.is_empty()).then(|| capital(&sentence))
-}
-
-/// Whether all contenders are one column at several versions.
-fn are_of_one(report: &Report) -> bool {
-    let engines: Vec<_> = report.plan.contenders.iter().map(|contender| &contender.engine).collect();
-    engines.iter().all(|engine| engine.base() == engines[0].base())
-        && engines.iter().any(|engine| engine.version != engines[0].version)
-}
-
-/// What the versions of one column computed, where there is no other column.
-fn of_versions_alone(report: &Report, compared: &[&Row]) -> Option<String> {
-    let first = compared.first().filter(|row| row.outputs.is_some() && are_of_one(report))?;
-    let others: Vec<&str> = compared
-        .iter()
-        .filter(|row| row.outputs != first.outputs)
-        .map(|row| row.framework.as_str())
-        .collect();
-    Some(match others.as_slice() {
-        [] => "Their outputs are identical.".to_owned(),
-        others => format!(
-            "The outputs of {} differ from those of {}, within the tolerance.",
-            listed(others),
-            first.framework
-        ),
-    })
-}
-
-/// Whether two versions computed the same bits, where that is known.
-fn outputs(report: &Report, a: &str, b: &str) -> &'static str {
-    let of = |label: &str| report.rows.iter().find(|row| row.framework == label)?.outputs.as_ref();
-    match (of(a), of(b)) {
-        (Some(ours), Some(theirs)) if ours == theirs => ", with identical outputs",
-        (Some(_), Some(_)) => ", with other outputs, within the tolerance",
-        _ => "",
-    }
 }
 
 /// Most pairs that the answer names.
