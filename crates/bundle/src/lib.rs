@@ -6,6 +6,7 @@
 //! pooling.json     how the vectors of an encoder are pooled (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (those that were asked for)
+//! graph.onnx and the files that it names, in place of weights, of a model that is an ONNX file
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
 //! ```
 //!
@@ -32,9 +33,10 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 pub use config::{
-    Activation, Architecture, Dense, Encoder, Feature, Form, Head, HeadActivation, HeadNames, LayerAttention,
-    LayerNames, LinearNames, Llama3Scaling, LongRope, ModelConfig, NormNames, NormPlacement, Position,
-    RelativePositions, Rotary, Scored, StoredTensor, TensorSpec,
+    Activation, Architecture, Dense, Dtype, Encoder, Feature, Form, GRAPH_FILE, Graph, GraphInput,
+    GraphOutput, Head, HeadActivation, HeadNames, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
+    LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
+    StoredTensor, TensorSpec,
 };
 pub use error::BundleError;
 pub use hashed::{FileIdentity, hexadecimal, sha256_of};
@@ -80,7 +82,8 @@ impl Bundle {
 
     /// The precisions whose weights this bundle holds.
     pub fn precisions(&self) -> Vec<Precision> {
-        Precision::ALL.into_iter().filter(|p| self.manifest.files.contains_key(&p.file_name())).collect()
+        let is_held = |precision: &Precision| self.manifest.files.contains_key(&self.file_name(*precision));
+        Precision::ALL.into_iter().filter(is_held).collect()
     }
 
     /// Path of `tokenizer.json`, if the source had a tokenizer.
@@ -116,7 +119,32 @@ impl Bundle {
                 held: if held.is_empty() { "none".into() } else { held },
             });
         }
-        Ok(self.directory.join(precision.file_name()))
+        Ok(self.directory.join(self.file_name(precision)))
+    }
+
+    /// The file that holds the weights at `precision`. An ONNX file has the precision of its own, which goes by f32.
+    fn file_name(&self, precision: Precision) -> String {
+        match &self.config.graph {
+            Some(_) if precision == Precision::F32 => GRAPH_FILE.to_owned(),
+            _ => precision.file_name(),
+        }
+    }
+
+    /// Refuses weights that are not all there: every tensor's presence, shape and type are looked at, but no page of
+    /// theirs. An ONNX file is its own description.
+    pub fn check_weights(&self, precision: Precision) -> Result<(), BundleError> {
+        match &self.config.graph {
+            Some(_) => self.weights_path(precision).map(drop),
+            None => self.weights(precision).map(drop),
+        }
+    }
+
+    /// Compares the hash of every file of the weights at `precision` with the manifest's.
+    pub fn verify_weights(&self, precision: Precision) -> Result<(), BundleError> {
+        if self.config.graph.is_none() {
+            return self.verify(&precision.file_name()).map(drop);
+        }
+        self.manifest.files.keys().try_for_each(|file| self.verify(file).map(drop))
     }
 
     /// Maps the weights at `precision` and checks every tensor's presence, shape and element type

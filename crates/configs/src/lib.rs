@@ -285,13 +285,21 @@ pub fn engines_of_another_version(configs: &Layers) -> Result<Vec<Engine>> {
     configs.names("engines")?.iter().map(engine).collect()
 }
 
+/// The frameworks that run an ONNX file where none is named.
+pub const OF_ONNX: [&str; 3] = ["ort", "rten", "tract"];
+
+/// Whether a model is named as an ONNX file is.
+pub fn is_onnx(model: &str) -> bool {
+    model.to_ascii_lowercase().ends_with(".onnx")
+}
+
 /// The engines that `names` ask for ([`selection::selected`]).
 pub fn selected(configs: &Layers, names: &[String]) -> Result<Vec<Engine>> {
     selection::selected(&engines(configs)?, names)
 }
 
 pub fn model(configs: &Layers, name: &str) -> Result<Model> {
-    let hint = ", or give a directory, a .gguf file, hf:owner/name or synthetic:NAME";
+    let hint = ", or give a directory, a .gguf or .onnx file, hf:owner/name or synthetic:NAME";
     read(&known(configs, ("models", "model"), name, hint)?)
 }
 

@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
 
 mod encoder;
+mod graph;
 mod hand_over;
 mod memory;
 mod model;
@@ -17,15 +18,17 @@ use std::path::Path;
 use bundle::ModelConfig;
 use engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Profile, Runtime, Settings, Want,
+    Precision, Profile, Run, Runtime, Settings, Want,
 };
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
+use ort::session::Session;
 
 use crate::encoder::Encoder;
+use crate::graph::GraphSession;
 use crate::model::Model;
 pub use crate::model::location;
-use crate::options::Optimization;
+use crate::options::{Optimization, Options};
 use crate::runtime::framework;
 use crate::sequences::Sequences;
 
@@ -45,6 +48,7 @@ pub struct Ort {
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
+    Graph(Box<GraphSession>),
 }
 
 struct Decoder {
@@ -64,13 +68,18 @@ impl Body {
         match self {
             Body::Decoder(decoder) => Ok(decoder),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and continues no tokens".into()))
+            }
         }
     }
 
-    fn model(&mut self) -> &mut Model {
+    /// The session, and what it was asked for.
+    fn session(&mut self) -> (&mut Session, &mut Options) {
         match self {
-            Body::Decoder(decoder) => &mut decoder.model,
-            Body::Encoder(encoder) => &mut encoder.model,
+            Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),
+            Body::Encoder(encoder) => (&mut encoder.model.session, &mut encoder.model.options),
+            Body::Graph(graph) => (&mut graph.session, &mut graph.options),
         }
     }
 }
@@ -86,6 +95,7 @@ impl Ort {
 
 impl InferenceEngine for Ort {
     const FRAMEWORK: &'static str = "ort";
+    const RUNS_GRAPHS: bool = true;
 
     fn runtime() -> Result<Runtime, EngineError> {
         let library = runtime::library()?;
@@ -98,6 +108,10 @@ impl InferenceEngine for Ort {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
+        if let Some(graph) = &bundle.config().graph {
+            let session = GraphSession::load(runtime::library()?, bundle, graph, settings)?;
+            return Ok(Ort { in_effect: session.in_effect(), body: Body::Graph(Box::new(session)) });
+        }
         check_supported(bundle.config(), settings)?;
         Ort::load_with(bundle, Attention::plan(bundle.config()), settings)
     }
@@ -112,16 +126,16 @@ impl InferenceEngine for Ort {
 
     /// The profile has been running since the load.
     fn begin_profile(&mut self) -> Result<(), EngineError> {
-        match self.body.model().options.profile {
+        match self.body.session().1.profile {
             Some(_) => Ok(()),
             None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
         }
     }
 
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        let model = self.body.model();
-        let start_ns = model.session.profiling_start_ns().map_err(framework)?;
-        let file = model.end_profile().ok_or_else(|| {
+        let (session, options) = self.body.session();
+        let start_ns = session.profiling_start_ns().map_err(framework)?;
+        let file = model::end_profile(session, options).ok_or_else(|| {
             EngineError::Input("end_profile without begin_profile, or for the second time".into())
         })?;
         profile::read(&file.map_err(EngineError::Framework)?, start_ns)
@@ -136,6 +150,16 @@ impl InferenceEngine for Ort {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and encodes no texts".into()))
+            }
+        }
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+        match &mut self.body {
+            Body::Graph(graph) => Ok(graph.as_mut()),
+            _ => Err(EngineError::Input("the model is no ONNX file".into())),
         }
     }
 }
@@ -171,7 +195,7 @@ impl Decode for Ort {
     fn kv_cache_bytes(&self) -> Option<u64> {
         match &self.body {
             Body::Decoder(decoder) => decoder.sequences.as_ref().and_then(Sequences::cache_bytes),
-            Body::Encoder(_) => None,
+            Body::Encoder(_) | Body::Graph(_) => None,
         }
     }
 

@@ -136,12 +136,17 @@ impl Model {
     /// Ends the profile that the options asked for, once, and puts it there: ONNX Runtime has extended its name by the
     /// time. `None` without one.
     pub(crate) fn end_profile(&mut self) -> Option<Result<PathBuf, String>> {
-        let path = self.options.profile.take()?;
-        let moved = self.session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
-            std::fs::rename(&written, &path).map_err(|error| format!("cannot rename {written}: {error}"))
-        });
-        Some(moved.map_err(|reason| format!("no profile in {}: {reason}", path.display())).map(|()| path))
+        end_profile(&mut self.session, &mut self.options)
     }
+}
+
+/// Ends the profile of a session that the options asked for: see [`Model::end_profile`].
+pub(crate) fn end_profile(session: &mut Session, options: &mut Options) -> Option<Result<PathBuf, String>> {
+    let path = options.profile.take()?;
+    let moved = session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
+        std::fs::rename(&written, &path).map_err(|error| format!("cannot rename {written}: {error}"))
+    });
+    Some(moved.map_err(|reason| format!("no profile in {}: {reason}", path.display())).map(|()| path))
 }
 
 impl Drop for Model {
@@ -182,8 +187,8 @@ pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
 /// Starts the session's threads as the library would itself, and counts them: the library has no
 /// call that tells how many there are.
 #[derive(Default)]
-struct CountedThreads {
-    started: Arc<AtomicUsize>,
+pub(crate) struct CountedThreads {
+    pub(crate) started: Arc<AtomicUsize>,
 }
 
 impl ThreadManager for CountedThreads {

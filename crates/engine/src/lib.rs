@@ -17,11 +17,12 @@ mod encode;
 mod hand_over;
 mod padded;
 mod profile;
+mod run;
 
 use std::collections::BTreeMap;
 
 pub use bench::Bench;
-pub use bundle::{Bundle, BundleError, Element, Precision, Quantised};
+pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
 pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
@@ -29,6 +30,7 @@ pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use padded::Padded;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
+pub use run::{Run, Tensor};
 
 /// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository
 /// pins, or another version that it was built with (`setup::versions`).
@@ -182,6 +184,9 @@ pub trait InferenceEngine: Sized {
     /// Name of the framework, for example `candle`.
     const FRAMEWORK: &'static str;
 
+    /// Whether it runs ONNX files: [`load`](Self::load) then takes such a model, and [`graph`](Self::graph) gives the capability.
+    const RUNS_GRAPHS: bool = false;
+
     /// Initialises the framework in this process and says what it is. Timed as part of start-up.
     fn runtime() -> Result<Runtime, EngineError>;
 
@@ -228,6 +233,13 @@ pub trait InferenceEngine: Sized {
     /// Errors with [`EngineError::Unsupported`] where it has none.
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
         Err(EngineError::Unsupported(format!("{} encodes no texts here", Self::FRAMEWORK)))
+    }
+
+    /// The capability to run an ONNX file: [`Run`].
+    ///
+    /// Errors with [`EngineError::Unsupported`] where it has none.
+    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+        Err(EngineError::Unsupported(format!("{} runs no ONNX files here", Self::FRAMEWORK)))
     }
 
     /// The toy capability: [`Echo`].

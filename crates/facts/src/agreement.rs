@@ -1,7 +1,7 @@
 //! Agreement of a run with the reference, and the tolerances for it.
 
 use bundle::Precision;
-use plan::Contender;
+use plan::{Contender, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::reading;
@@ -54,6 +54,18 @@ impl Tolerance {
     pub fn cosine(&self) -> f64 {
         // In f32 sums come in another order; at 16 and fewer bits every weight and activation is rounded.
         if self.max_abs_share.is_some() { 1.0 - 1e-5 } else { 0.99 }
+    }
+
+    /// The tolerance of a contender's outputs of this work. An ONNX file computes in the types that it holds, whatever the
+    /// contender is asked for.
+    pub fn for_work(contender: &Contender, work: &Work) -> Tolerance {
+        let stored = if let Work::Graph(graph) = work { graph.stored.as_deref() } else { None };
+        match stored {
+            Some("f16") => Tolerance::for_precision(Precision::F16),
+            Some("bf16") => Tolerance::for_precision(Precision::Bf16),
+            Some("int8" | "uint8" | "int4") => Tolerance::for_precision(Precision::Int8),
+            _ => Tolerance::for_contender(contender),
+        }
     }
 
     /// The tolerance of a contender: that of its weights' precision or of its cache's, whichever allows more. A cache in
@@ -187,6 +199,12 @@ pub struct VectorAgreement {
     /// Length of the longest vector of the reference.
     #[serde(default, deserialize_with = "reading::number")]
     pub longest: f64,
+    /// Number of all components, where there are tensors of many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub numbers: usize,
+    /// Number of whole numbers and booleans that are not the reference's, which they have to be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unequal: usize,
 }
 
 impl Default for VectorAgreement {
@@ -200,6 +218,8 @@ impl Default for VectorAgreement {
             cosine: 1.0,
             distance: 0.0,
             longest: 0.0,
+            numbers: 0,
+            unequal: 0,
         }
     }
 }
@@ -245,14 +265,21 @@ impl VectorAgreement {
         self.cosine = self.cosine.min(other.cosine);
         self.distance = self.distance.max(other.distance);
         self.longest = self.longest.max(other.longest);
+        self.numbers += other.numbers;
+        self.unequal += other.unequal;
     }
 
     /// What is beyond the tolerance, in words.
     pub fn objection(&self, tolerance: &Tolerance) -> Option<String> {
-        let VectorAgreement { compared, unlike, not_finite, max_abs, largest, cosine, distance, longest } =
-            *self;
+        let VectorAgreement {
+            compared, unlike, not_finite, max_abs, largest, cosine, distance, longest, ..
+        } = *self;
         if compared == 0 || unlike > 0 {
             return Some(format!("{unlike} vectors are missing or of another size, and {compared} are not"));
+        }
+        if self.unequal > 0 {
+            let unequal = self.unequal;
+            return Some(format!("{unequal} whole numbers of its outputs are not the reference's"));
         }
         if not_finite > 0 {
             return Some(format!("{not_finite} components of its vectors are not finite"));

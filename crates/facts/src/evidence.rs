@@ -179,7 +179,7 @@ impl Evidence {
                 run.agreement = run
                     .agreement
                     .take()
-                    .map(|agreement| agreement.rejudged(Tolerance::for_contender(contender)));
+                    .map(|agreement| agreement.rejudged(Tolerance::for_work(contender, &plan.work)));
             }
         }
         self

@@ -62,4 +62,8 @@ pub enum Metric {
     EncodedTokens,
     /// Encoders: share of the computed positions that hold no token, percent.
     PaddingShare,
+    /// ONNX files: inputs ready → all outputs in host memory, mean over requests, milliseconds.
+    RunTime,
+    /// ONNX files: runs ÷ their time, mean over requests, runs per second.
+    RunThroughput,
 }

@@ -1,20 +1,18 @@
 //! An event of a worker as the driver takes it: without what is the driver's to say, with what the driver reads for it.
 
-use protocol::{Event, GpuMemory, Output, Sample};
+use protocol::{Event, GpuMemory, Sample};
 
 /// The event as it is kept. `held`: the memory that its process holds on its GPUs.
 pub(crate) fn taken(event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
     with_gpu_memory(without_notes(event), held)
 }
 
-/// The event without notes that are the driver's to make: which steps came just after a pause. Vectors of warm-up, which
-/// nothing reads, are not kept either.
+/// The event without notes that are the driver's to make: which steps came just after a pause. Vectors and tensors of warm-up,
+/// which nothing reads, are not kept either.
 fn without_notes(mut event: Event) -> Event {
     if let Event::Warmup(warmup) = &mut event {
         for sample in warmup.iterations.iter_mut().flat_map(|each| &mut each.cases) {
-            if let Output::Vectors(output) = &mut sample.output {
-                output.vectors.clear();
-            }
+            sample.output.clear_numbers();
         }
     }
     let samples: Vec<&mut Sample> = match &mut event {

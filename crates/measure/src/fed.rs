@@ -126,7 +126,7 @@ impl Crew<'_> {
         if !references.fed.is_empty() && round < references.first + references.fed.len() {
             return Ok(());
         }
-        let numbers: usize = (0..self.plan.work.cases()).map(|case| self.plan.work.numbers(case)).sum();
+        let numbers: usize = references.own.outputs.iter().map(Output::numbers).sum();
         let rounds = (NUMBERS / numbers.max(1)).clamp(1, AT_ONCE.min(self.plan.rounds.max().max(1)));
         let seeds: Vec<u64> =
             (0..rounds).map(|copy| self.plan.seed.wrapping_add((round + copy) as u64)).collect();

@@ -46,7 +46,7 @@ impl Session<'_> {
             else {
                 return;
             };
-            let tolerance = Tolerance::for_contender(contender);
+            let tolerance = Tolerance::for_work(contender, &session.crew.plan.work);
             let tokens = match work::of_requests(session.crew.plan, of_requests, run, tolerance) {
                 Compared::Tokens(tokens) => tokens,
                 Compared::Outputs(agreement) => {

@@ -3,6 +3,7 @@
 //! Nothing is judged here; crate `judge` does that.
 
 pub mod apart;
+pub mod arrays;
 mod block_count;
 mod blocks;
 pub mod bundles;

@@ -93,9 +93,9 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     let bundle = open(&directory)?;
     for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
-        bundle.verify(&precision.file_name()).map_err(bundle_error)?;
+        bundle.verify_weights(*precision).map_err(bundle_error)?;
         // Shapes are checked against config.json: one error now is better than a failed row per framework later.
-        bundle.weights(*precision).map_err(bundle_error)?;
+        bundle.check_weights(*precision).map_err(bundle_error)?;
     }
     Ok(bundle)
 }
@@ -131,12 +131,17 @@ fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
         return Ok((Source::Named(model.to_owned()), None));
     }
     let path = Path::new(model);
-    let is_path = path.components().count() > 1 || model.ends_with(".gguf") || path.is_absolute();
+    let is_path = path.components().count() > 1
+        || model.ends_with(".gguf")
+        || configs::is_onnx(model)
+        || path.is_absolute();
     if path.exists() && (is_path || !places.configs.file("models", model).is_file()) {
-        let is_gguf = path.is_file()
-            && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-        if !path.is_dir() && !is_gguf {
-            let reason = "it is neither a directory nor a .gguf file";
+        let is_one_file = path.is_file()
+            && path.extension().is_some_and(|extension| {
+                extension.eq_ignore_ascii_case("gguf") || extension.eq_ignore_ascii_case("onnx")
+            });
+        if !path.is_dir() && !is_one_file {
+            let reason = "it is neither a directory nor a .gguf or .onnx file";
             return Err(Failure::usage(format!("{model} is not a model: {reason}")));
         }
         return Ok((Source::Path(path.to_path_buf()), None));

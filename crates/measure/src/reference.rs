@@ -13,7 +13,10 @@ use facts::evidence::Fact;
 use facts::run::RunFailure;
 use judge::parity::Reference;
 use judge::parity::logits::Logits;
-use plan::{Contender, KvPrecision};
+use plan::{Contender, KvPrecision, Work};
+
+/// The framework whose graph optimisation is off where it gives the reference of an ONNX file.
+const ORT: &str = "ort";
 
 /// The outputs of a job that answers; `None` if it did not.
 pub(crate) fn answers(events: Vec<Event>) -> Option<Vec<Output>> {
@@ -24,12 +27,16 @@ pub(crate) fn answers(events: Vec<Event>) -> Option<Vec<Output>> {
 }
 
 impl Session<'_> {
-    /// Lets the first contender that can do it continue the prompts in f32: with the weights themselves or, at a
+    /// Lets the first contender that can do it, of an ONNX file ONNX Runtime before others, continue the prompts in f32: with the weights themselves or, at a
     /// quantised precision, with the numbers that their codes and scales stand for.
     pub(crate) fn reference(&mut self) -> Option<References> {
         let mut candidates: Vec<usize> = (0..self.crew.plan.contenders.len()).collect();
         if let Some(asked) = &self.crew.plan.reference {
             candidates.retain(|&index| self.crew.plan.contenders[index].engine.name == *asked);
+        }
+        if matches!(self.crew.plan.work, Work::Graph(_)) {
+            // ONNX Runtime runs a file as it is written, where that is asked for.
+            candidates.sort_by_key(|&index| self.crew.plan.contenders[index].engine.framework != ORT);
         }
         candidates.retain(|&index| !self.recorder.is_absent(&self.crew.plan.contenders[index]));
         let mut reasons = Vec::new();
@@ -109,6 +116,8 @@ impl Crew<'_> {
     ) -> std::result::Result<Vec<Event>, String> {
         let cache = Some(KvPrecision::F32);
         let contender = Contender { precision, kv_precision: cache, ..self.plan.contenders[index].clone() };
+        let is_unchanged = matches!(self.plan.work, Work::Graph(_)) && contender.engine.framework == ORT;
+        let contender = Contender { jit: contender.jit && !is_unchanged, ..contender };
         let mut job = self.job(&contender, task);
         job.settings.dequantised = precision.is_quantised();
         let outcome = self.run_job(index, &job);

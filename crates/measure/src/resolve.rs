@@ -12,6 +12,7 @@ use plan::prompts::{self, Text};
 use plan::{Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked, axes};
 
 use crate::apart;
+use crate::arrays;
 use crate::device;
 use crate::interrupt;
 use crate::machine::{self, memory};
@@ -54,8 +55,12 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
-        prompts: prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref()))?,
+        prompts: match bundle.config().graph {
+            Some(_) => Vec::new(),
+            None => prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref()))?,
+        },
         pooled: bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?,
+        arrays: arrays::given(&request.graph, places)?,
         cpus: machine::choose(draft.threads()),
         available_memory: memory::available(&request.device),
         drawn_seed: drawn_seed(),

@@ -4,6 +4,8 @@
 //! Two profiles: [`fused`] is for ONNX Runtime, in the operators whose kernels it has fused by hand and at every
 //! precision; [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
 //! copied into a graph: its initialisers point into the bundle's file ([`Storage`]).
+//!
+//! [`read`] has what an ONNX file of others says of itself.
 
 mod attention;
 pub mod fused;
@@ -12,6 +14,7 @@ pub mod names;
 pub mod portable;
 mod products;
 mod proto;
+pub mod read;
 
 pub use attention::{Attention, Rotation};
 pub use graph::{Attribute, Dim, GraphBuilder, IN_MEMORY, MICROSOFT, ONNX, Storage, Written};

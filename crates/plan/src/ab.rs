@@ -70,6 +70,9 @@ fn switch(what: &str) -> Option<Switch> {
 /// The engines that a request names, or the default ones if it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
     if request.study.arms.is_empty() {
+        if request.frameworks.is_empty() && configs::is_onnx(request.model()) {
+            return engines.selected(&configs::OF_ONNX.map(str::to_owned));
+        }
         return engines.selected(&request.frameworks);
     }
     request.study.arms.iter().map(|arm| engines.engine(&arm.engine)).collect()

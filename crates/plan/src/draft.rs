@@ -65,6 +65,8 @@ pub struct Given<'a> {
     pub prompts: Vec<Prompt>,
     /// How an encoder's vectors are pooled, where its files say so.
     pub pooled: Option<Pooled>,
+    /// The arrays of files that an ONNX file's inputs are given, by input.
+    pub arrays: BTreeMap<String, work::graph::Given>,
     /// CPUs for the workers; `None` where the system does not tell.
     pub cpus: Option<Vec<usize>>,
     /// Bytes of memory that a process can use; `None` where the system does not tell.
@@ -247,7 +249,7 @@ impl Draft {
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
         let prompts = (given.prompts.clone(), self.new_tokens, given.pooled);
-        let work = work::resolve(&self.request, given.config, prompts, seed)?;
+        let work = work::resolve(&self.request, given.config, prompts, &given.arrays, seed)?;
         let tokenised = self.tokenised(&work, &given.prompts)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
         self.check_fits(&given, &work)?;

@@ -22,14 +22,13 @@ impl Demand {
         (precision, cache): (Precision, KvPrecision),
         (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
-        let stored = config.stored(precision).ok()?;
         // Texts that are encoded leave nothing behind.
         let layers = if config.encoder.is_some() { 0 } else { config.layers as u128 };
         let cached = 2 * layers * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;
         Some(Demand {
             precision,
-            weights: stored.iter().map(|tensor| u128::from(tensor.bytes())).sum(),
+            weights: config.stored_bytes(precision).ok()?.into(),
             kv_cache: cached * sequences * cache.beside(precision).element().bytes() as u128,
             batch,
             capacity,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
 use crate::encode_asked::EncodeAsked;
+use crate::graph_asked::GraphAsked;
 use crate::{Failure, KvPrecision, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
@@ -77,6 +78,9 @@ pub struct Request {
     /// What is asked of an encoder beside the texts.
     #[serde(skip_serializing_if = "EncodeAsked::is_default")]
     pub encode: EncodeAsked,
+    /// What is asked of an ONNX file.
+    #[serde(skip_serializing_if = "GraphAsked::is_default")]
+    pub graph: GraphAsked,
     /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
@@ -135,6 +139,7 @@ impl Default for Request {
             sampling: SamplingAsked::default(),
             denoise: DenoiseAsked::default(),
             encode: EncodeAsked::default(),
+            graph: GraphAsked::default(),
             autoregressive: false,
             echo: Vec::new(),
             kv_cache: KvCache::On,

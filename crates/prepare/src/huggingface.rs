@@ -79,6 +79,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         chat,
         pooling,
         tensors: Box::new(weights),
+        verbatim: Vec::new(),
         derived,
     })
 }

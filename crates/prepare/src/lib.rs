@@ -1,4 +1,4 @@
-//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file, a
+//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file, an ONNX file, a
 //! repository on the Hugging Face hub, or from a published shape alone, with weights drawn at random.
 //!
 //! A bundle is content-addressed: its directory is named after the model and a hash over the
@@ -13,6 +13,7 @@ mod gguf;
 mod hub;
 mod huggingface;
 mod model;
+mod onnx_file;
 mod pooling;
 mod progress;
 mod quantise;
@@ -50,6 +51,7 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
         }
         Source::Directory(directory) => huggingface::open(directory)?,
         Source::Gguf(path) => gguf::open(path)?,
+        Source::Onnx(path) => onnx_file::open(path)?,
         Source::Synthetic(name) => synthetic::open(name)?,
         Source::Hub(repository) => {
             let mut model = huggingface::open(&hub::fetch(repository, request.progress)?)?;
@@ -58,6 +60,12 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
             model
         }
     };
+    if model.config.graph.is_some() && request.precisions.iter().any(|&precision| precision != Precision::F32)
+    {
+        return Err(PrepareError::Request(
+            "an ONNX file runs in the precision that it is stored in: leave out --precision".into(),
+        ));
+    }
     let mut reporter = Reporter::new(request.progress);
     store::store(request, &model, &mut reporter)
 }
@@ -74,6 +82,7 @@ pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError
         }
         Source::Directory(directory) => huggingface::open(directory)?,
         Source::Gguf(path) => gguf::open(path)?,
+        Source::Onnx(path) => onnx_file::open(path)?,
         Source::Synthetic(name) => synthetic::open(name)?,
     };
     Ok(serde_json::from_slice(&model.config_json.bytes).expect("it was parsed when the model was opened"))
@@ -83,7 +92,7 @@ pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError
 fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf, PrepareError> {
     let bundle = Bundle::open(directory)?;
     for &precision in precisions {
-        bundle.weights(precision)?;
+        bundle.check_weights(precision)?;
     }
     Ok(directory.to_path_buf())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// A Hugging Face directory, a .gguf file, hf:owner/name, synthetic:NAME, or a bundle
+    /// A Hugging Face directory, a .gguf file, an .onnx file, hf:owner/name, synthetic:NAME, or a bundle
     source: String,
     /// The precisions that the bundle must hold
     #[arg(

@@ -36,6 +36,8 @@ pub(crate) struct Model {
     /// How an encoder's vectors are pooled, where the source says so.
     pub(crate) pooling: Option<Document>,
     pub(crate) tensors: Box<dyn Tensors>,
+    /// Files that are copied as they are in place of weights, with their names in the bundle; none of a transformer.
+    pub(crate) verbatim: Vec<(String, SourceFile)>,
     /// For the manifest: where the weights come from and what was done to them, before rounding.
     pub(crate) derived: String,
 }

@@ -27,6 +27,8 @@ pub enum Source {
     Directory(PathBuf),
     /// A `.gguf` file.
     Gguf(PathBuf),
+    /// An `.onnx` file.
+    Onnx(PathBuf),
     /// `owner/name` on the Hugging Face hub.
     Hub(String),
     /// A model of a published shape whose weights are drawn at random; one of [`synthetic_names`](crate::synthetic_names).
@@ -34,7 +36,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf`, or a directory.
+    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf` or `.onnx`, or a directory.
     pub fn parse(text: &str) -> Source {
         if let Some(name) = text.strip_prefix(synthetic::PREFIX) {
             return Source::Synthetic(name.to_owned());
@@ -42,10 +44,11 @@ impl Source {
         let path = PathBuf::from(text);
         match text.strip_prefix("hf:") {
             Some(repository) => Source::Hub(repository.to_owned()),
-            None if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) => {
-                Source::Gguf(path)
-            }
-            None => Source::Directory(path),
+            None => match path.extension().map(|extension| extension.to_ascii_lowercase()) {
+                Some(extension) if extension == "gguf" => Source::Gguf(path),
+                Some(extension) if extension == "onnx" && !path.is_dir() => Source::Onnx(path),
+                _ => Source::Directory(path),
+            },
         }
     }
 }

@@ -77,7 +77,10 @@ impl State {
         // What the bundle was made with before is made again where it is damaged.
         let wanted = Precision::ALL.into_iter().map(|precision| (precision, precision.file_name()));
         let wanted = wanted.filter(|(p, file)| precisions.contains(p) || files.contains_key(file));
-        missing.extend(wanted.map(|(_, file)| file));
+        match model.verbatim.as_slice() {
+            [] => missing.extend(wanted.map(|(_, file)| file)),
+            verbatim => missing.extend(verbatim.iter().map(|(file, _)| file.clone())),
+        }
         files.retain(|file, record| is_intact(&directory.join(file), record));
         missing.retain(|file| !files.contains_key(file));
         State { is_bundle, intact: files, missing }
@@ -112,6 +115,12 @@ fn write_files(
             derived: document.derived.clone(),
         };
         records.insert(file.to_owned(), record);
+    }
+    for (file, source) in model.verbatim.iter().filter(|(file, _)| files.contains(file)) {
+        write_file(&directory.join(file), source.bytes())?;
+        let (sha256, bytes) =
+            (bundle::hexadecimal(&Sha256::digest(source.bytes())), source.bytes().len() as u64);
+        records.insert(file.clone(), FileRecord { sha256, bytes, derived: "the source's, as it is".into() });
     }
     let precisions = weights_in(files);
     if let Err(reason) = &model.tokenizer

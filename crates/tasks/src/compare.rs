@@ -131,6 +131,9 @@ impl Needs {
                 _ => {}
             }
         }
+        if needs.frameworks.is_empty() && needs.model.as_deref().is_some_and(configs::is_onnx) {
+            needs.frameworks = configs::OF_ONNX.map(str::to_owned).to_vec();
+        }
         Ok(needs)
     }
 }
@@ -161,6 +164,7 @@ mod tests {
         assert_eq!(needs(&["--rounds", "3", "--prompt", "x"]), Needs::default());
         let found = needs(&["--frameworks", "candle,tch", "--model=a.gguf", "--quiet"]);
         assert_eq!(found.frameworks, ["candle", "tch"]);
+        assert_eq!(needs(&["--model", "a.onnx"]).frameworks, ["ort", "rten", "tract"]);
         assert_eq!(found.model.as_deref(), Some("a.gguf"));
         assert!(found.quiet && !found.is_idle);
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);

@@ -69,7 +69,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
     ("plan", &["bundle", "configs", "foreign", "protocol", "statistics"]),
-    ("prepare", &["bundle", "foreign"]),
+    ("prepare", &["bundle", "foreign", "onnx"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
     ("protocol", &["foreign"]),
     ("reference-burn", &["bundle", "engine", "worker"]),

@@ -75,6 +75,10 @@ fn work<E: InferenceEngine>(
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
     let bundle = if job.settings.autoregressive { bundle.autoregressive() } else { bundle };
+    if bundle.config().graph.is_some() && !E::RUNS_GRAPHS {
+        let reason = format!("{} runs no ONNX files here", E::FRAMEWORK);
+        return Err(EngineError::Unsupported(reason).into());
+    }
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = page_cache::prepare(&weights_file, job.evict);
     let weights_identity = measure::identity(&weights_file);

@@ -10,6 +10,8 @@ from pathlib import Path
 
 FORMAT = 1
 PRECISIONS = ("f32", "bf16", "f16", "int8", "int4", "nf4")
+# The model of a bundle that is an ONNX file, in place of weights.
+GRAPH_FILE = "graph.onnx"
 
 
 class WorkerError(Exception):
@@ -44,10 +46,9 @@ class Bundle:
             raise bad_input(f"{directory} has format {manifest['format']}, this worker reads format {FORMAT}")
         self.name, self.files = manifest["name"], manifest["files"]
         described = model or {}
-        self.vocabulary = described.get("vocab_size") or self.config["vocab_size"]
-        self.context = (
-            described.get("max_positions") or self.config.get("max_position_embeddings") or self.config["n_positions"]
-        )
+        # What an ONNX file is given and gives; None of other models. It has neither tokens nor positions.
+        self.graph = (described.get("graph") or self.config["graph"]) if GRAPH_FILE in self.files else None
+        self.vocabulary, self.context = (0, 0) if self.graph else self._sizes(described)
         # Whether a position sees itself and those before it alone, and what stands for tokens of masked diffusion.
         self.causal = described.get("causal", True)
         self.mask_token = described.get("mask_token")
@@ -57,8 +58,15 @@ class Bundle:
         self.features = described.get("features", {})
         self.window = described.get("form", {}).get("window")
 
+    def _sizes(self, described):
+        """Tokens of the vocabulary, and positions."""
+        positions = described.get("max_positions") or self.config.get("max_position_embeddings")
+        return described.get("vocab_size") or self.config["vocab_size"], positions or self.config["n_positions"]
+
     def weights_path(self, precision):
-        name = f"{precision}.safetensors"
+        if self.graph and precision != "f32":
+            raise bad_input("an ONNX file runs in the precision that it is stored in, which goes by f32")
+        name = GRAPH_FILE if self.graph else f"{precision}.safetensors"
         if name not in self.files:
             held = [held for held in PRECISIONS if f"{held}.safetensors" in self.files]
             raise bad_input(f"{self.directory} holds no {precision} weights; it holds {', '.join(held)}")

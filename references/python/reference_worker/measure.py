@@ -7,8 +7,8 @@ from .warmup import warm_up
 
 
 def measure(adapter, task, context, stream, send):
-    """`context`: vocabulary, context (longest), mask_token, encoder, spawned_at_ns, weights_file, earlier_peak. Turns come from
-    `stream`."""
+    """`context`: vocabulary, context (longest), mask_token, encoder, graph, spawned_at_ns, weights_file, earlier_peak.
+    Turns come from `stream`."""
     if not task["work"]["cases"] or not task["warmup"]["max_iterations"]:
         raise bad_input("a measurement needs cases and warm-up")
     workload = work.of(adapter, task["work"], context)

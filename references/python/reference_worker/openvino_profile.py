@@ -5,10 +5,11 @@ OpenVINO keeps, of each node, the average of all inferences so far in whole micr
 
 
 class Profile:
-    """Counts from when it is made, on a request whose model was compiled with `PERF_COUNT`."""
+    """Counts from when it is made, on a request whose model was compiled with `PERF_COUNT`. `has_parts`: whether names
+    of nodes begin with the part of the model."""
 
-    def __init__(self, request):
-        self._request, self._events, self._steps = request, [], 0
+    def __init__(self, request, has_parts=True):
+        self._request, self._has_parts, self._events, self._steps = request, has_parts, [], 0
         # By node: the sum so far, as it was after the step before.
         self._sums = {}
 
@@ -23,7 +24,7 @@ class Profile:
             # The average is cut to whole microseconds, so a sum may seem to fall.
             self._sums[node.node_name] = max(total, before)
             if total > before:
-                self._events.append(event(node, self._steps, (total - before) * 1000))
+                self._events.append(event(node, self._has_parts, self._steps, (total - before) * 1000))
         self._steps += 1
 
     def end(self):
@@ -36,8 +37,8 @@ class Profile:
         return {"profiler": "OpenVINO's performance counters", "clock": "none", "events": self._events, "notes": notes}
 
 
-def event(node, step, duration_ns):
-    part, slash, name = node.node_name.rpartition("/")
+def event(node, has_parts, step, duration_ns):
+    part, slash, name = node.node_name.rpartition("/") if has_parts else ("", "", node.node_name)
     return {
         "name": node.node_type, "part": part if slash else None, "thread": "nodes", "step": step,
         "duration_ns": duration_ns, "details": {"node": name, "kernel": node.exec_type},

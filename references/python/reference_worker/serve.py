@@ -87,7 +87,24 @@ def _check_settings(settings, adapter_class):
         raise bad_input(f"unknown option {unknown[0]!r}; this reference has {', '.join(adapter_class.OPTIONS) or 'none'}")
 
 
+def _check_model(bundle, adapter_class):
+    """Refuses a model of a kind that the adapter does not compute."""
+    framework = adapter_class.FRAMEWORK
+    if bundle.graph:
+        # What else is asked of models is asked of transformers.
+        if not adapter_class.GRAPHS:
+            raise unsupported(f"{framework} runs no ONNX files here")
+        return
+    if bundle.encoder and not adapter_class.ENCODES:
+        raise unsupported(f"{framework} encodes no texts here")
+    if not bundle.encoder and not bundle.causal and not adapter_class.BOTH_WAYS:
+        raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
+    check_features(bundle, adapter_class)
+
+
 def _check_sequences(task, bundle, context):
+    if bundle.graph:
+        raise bad_input("the model is an ONNX file and continues no tokens")
     if bundle.encoder:
         raise unsupported("this reference gives no access to the hidden states of texts, which have no logits of a vocabulary")
     lengths = {len(row) for row in task["sequences"]}
@@ -118,12 +135,7 @@ def _work(load_adapter, stream, start_ns, send):
 
     _check_settings(settings, adapter_class)
     bundle = Bundle(job["bundle"], job.get("model"))
-    framework = adapter_class.FRAMEWORK
-    if bundle.encoder and not adapter_class.ENCODES:
-        raise unsupported(f"{framework} encodes no texts here")
-    if not bundle.encoder and not bundle.causal and not adapter_class.BOTH_WAYS:
-        raise unsupported(f"masked diffusion attends both ways, and {framework} is driven here with causal attention alone")
-    check_features(bundle, adapter_class)
+    _check_model(bundle, adapter_class)
     weights_file = adapter_class.weights_file(bundle, settings)
     if task["kind"] == "trace":
         settings = adapter_class.profiled(settings)
@@ -148,7 +160,7 @@ def _work(load_adapter, stream, start_ns, send):
 
     context = {
         "vocabulary": bundle.vocabulary, "context": bundle.context, "mask_token": bundle.mask_token,
-        "encoder": bundle.encoder,
+        "encoder": bundle.encoder, "graph": bundle.graph,
         "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
         # Put later by what the worker's own readings have taken since.

@@ -4,7 +4,7 @@ from . import clock
 
 
 class Slowed:
-    """Every `append` and `encode` lasts longer by a share of its own time. The answers are the adapter's."""
+    """Every `append`, `encode` and `run_graph` lasts longer by a share of its own time. Answers are the adapter's."""
 
     def __init__(self, adapter, share):
         self._adapter, self._share = adapter, share
@@ -22,6 +22,9 @@ class Slowed:
 
     def encode(self, *batch):
         return self._kept(lambda: self._adapter.encode(*batch))
+
+    def run_graph(self):
+        return self._kept(self._adapter.run_graph)
 
     def _kept(self, step):
         before = clock.now_ns()

@@ -2,17 +2,19 @@
 //! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
 
 mod encoder;
+mod graph;
 mod model;
 mod sequences;
 
 use engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window,
 };
 use rten_gemm::GemmExecutor;
 
 use encoder::Encoder;
+use graph::GraphModel;
 use model::Model;
 use sequences::Sequences;
 
@@ -31,6 +33,7 @@ pub struct Rten {
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
+    Graph(Box<GraphModel>),
 }
 
 #[derive(Debug)]
@@ -43,13 +46,16 @@ impl Rten {
     fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
         match &mut self.body {
             Body::Decoder(decoder) => Ok(decoder),
-            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Encoder(_) | Body::Graph(_) => {
+                Err(EngineError::Input("the model continues no texts".into()))
+            }
         }
     }
 }
 
 impl InferenceEngine for Rten {
     const FRAMEWORK: &'static str = "rten";
+    const RUNS_GRAPHS: bool = true;
 
     fn runtime() -> Result<Runtime, EngineError> {
         Ok(Runtime {
@@ -63,6 +69,15 @@ impl InferenceEngine for Rten {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Rten, EngineError> {
         settings.check_options(&[])?;
         check_supported(settings)?;
+        if let Some(graph) = &bundle.config().graph {
+            let model = GraphModel::load(bundle, graph, settings)?;
+            let in_effect = InEffect {
+                kv_cache_policy: KvCachePolicy::None,
+                weight_storage: "read into memory".into(),
+                ..in_effect(model.threads, settings, &graph::KERNELS)
+            };
+            return Ok(Rten { in_effect, body: Body::Graph(Box::new(model)) });
+        }
         if bundle.config().encoder.is_some() {
             check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
@@ -91,7 +106,14 @@ impl InferenceEngine for Rten {
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
-            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Decoder(_) | Body::Graph(_) => Err(EngineError::Input("the model encodes no texts".into())),
+        }
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+        match &mut self.body {
+            Body::Graph(model) => Ok(model.as_mut()),
+            _ => Err(EngineError::Input("the model is no ONNX file".into())),
         }
     }
 }
@@ -121,7 +143,7 @@ impl Decode for Rten {
     fn kv_cache_bytes(&self) -> Option<u64> {
         match &self.body {
             Body::Decoder(decoder) => decoder.sequences.as_ref().and_then(Sequences::cache_bytes),
-            Body::Encoder(_) => None,
+            Body::Encoder(_) | Body::Graph(_) => None,
         }
     }
 

@@ -2,17 +2,19 @@
 //! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
 
 mod encoder;
+mod graph;
 mod model;
 mod sequences;
 
 use engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window,
 };
 
 use encoder::Encoder;
-use model::{Loaded, Model};
+use graph::GraphPlan;
+use model::Model;
 use sequences::Sequences;
 
 /// The version that the workspace pins; tract does not tell its own.
@@ -30,6 +32,7 @@ pub struct Tract {
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
+    Graph(Box<GraphPlan>),
 }
 
 #[derive(Debug)]
@@ -42,13 +45,16 @@ impl Tract {
     fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
         match &mut self.body {
             Body::Decoder(decoder) => Ok(decoder),
-            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Encoder(_) | Body::Graph(_) => {
+                Err(EngineError::Input("the model continues no texts".into()))
+            }
         }
     }
 }
 
 impl InferenceEngine for Tract {
     const FRAMEWORK: &'static str = "tract";
+    const RUNS_GRAPHS: bool = true;
 
     fn runtime() -> Result<Runtime, EngineError> {
         Ok(Runtime {
@@ -62,18 +68,26 @@ impl InferenceEngine for Tract {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tract, EngineError> {
         settings.check_options(&[])?;
         check_supported(settings)?;
+        if let Some(graph) = &bundle.config().graph {
+            let plan = GraphPlan::load(bundle, graph, settings)?;
+            let in_effect =
+                InEffect { kv_cache_policy: KvCachePolicy::None, ..in_effect(plan.threads, plan.kernels()) };
+            return Ok(Tract { in_effect, body: Body::Graph(Box::new(plan)) });
+        }
         if bundle.config().encoder.is_some() {
             check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
-            let mut in_effect =
-                InEffect { kv_cache_policy: KvCachePolicy::None, ..in_effect(&encoder.loaded) };
+            let mut in_effect = InEffect {
+                kv_cache_policy: KvCachePolicy::None,
+                ..in_effect(encoder.loaded.threads, encoder.loaded.kernels.clone())
+            };
             in_effect.kernels.push(encoder::LAYOUT.into());
             return Ok(Tract { in_effect, body: Body::Encoder(Box::new(encoder)) });
         }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
         check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
         let model = Model::load(bundle, settings)?;
-        let in_effect = in_effect(&model.loaded);
+        let in_effect = in_effect(model.loaded.threads, model.loaded.kernels.clone());
         Ok(Tract { in_effect, body: Body::Decoder(Box::new(Decoder { model, sequences: None })) })
     }
 
@@ -89,7 +103,14 @@ impl InferenceEngine for Tract {
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
-            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Decoder(_) | Body::Graph(_) => Err(EngineError::Input("the model encodes no texts".into())),
+        }
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+        match &mut self.body {
+            Body::Graph(plan) => Ok(plan.as_mut()),
+            _ => Err(EngineError::Input("the model is no ONNX file".into())),
         }
     }
 }
@@ -145,18 +166,18 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
     Err(EngineError::Unsupported(reason.into()))
 }
 
-fn in_effect(loaded: &Loaded) -> InEffect {
+fn in_effect(threads: usize, kernels: Vec<String>) -> InEffect {
     InEffect {
         weights: Precision::F32,
         activations: "f32".into(),
         kv_cache: Precision::F32,
         kv_cache_policy: KvCachePolicy::Growing,
         device: Device::Cpu,
-        threads: loaded.threads,
+        threads,
         jit: "graph optimisation: on".into(),
         optimised: Some(true),
         weight_storage: "packed copy".into(),
-        kernels: loaded.kernels.clone(),
+        kernels,
     }
 }
 

@@ -282,6 +282,7 @@ impl Sizes {
             mask_token: None,
             form,
             encoder: Some(encoder),
+            graph: None,
         })
     }
 }

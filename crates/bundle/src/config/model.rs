@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::activation::Activation;
 use super::form::{Encoder, Form, Head};
+use super::graph::Graph;
 use super::position::Position;
 use crate::error::BundleError;
 
@@ -32,6 +33,8 @@ pub enum Architecture {
     Mpnet,
     ModernBert,
     NomicBert,
+    /// An ONNX file: no transformer that is known by its parts.
+    Onnx,
 }
 
 /// Every `model_type` that is read. Those behind `llama` are llama's in all but their name.
@@ -72,7 +75,7 @@ impl Architecture {
     }
 }
 
-/// A transformer that decodes or encodes, as far as an engine must know it.
+/// A transformer that decodes or encodes, as far as an engine must know it, or an ONNX file.
 ///
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
 /// is read by [`ModelConfig::from_json`].
@@ -115,6 +118,9 @@ pub struct ModelConfig {
     /// There is one if the model encodes texts and continues none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoder: Option<Encoder>,
+    /// There is one if the model is an ONNX file, and then nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Graph>,
 }
 
 /// What descriptions that do not say so mean.

@@ -10,6 +10,9 @@ use super::position::Position;
 impl ModelConfig {
     /// Every tensor a bundle of this model holds, in file order.
     pub fn tensors(&self) -> Vec<TensorSpec> {
+        if self.graph.is_some() {
+            return Vec::new();
+        }
         let hidden = self.hidden_size;
         let (q_rows, kv_rows) = self.qkv_rows();
         let mut specs = Vec::new();

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::activation::activation;
 use super::fields::Fields;
 use super::form::Form;
+use super::graph::{self, Graph};
 use super::model::{Architecture, ModelConfig};
 use super::parts::even_share;
 use super::position::{Position, Rotary};
@@ -30,6 +31,9 @@ impl ModelConfig {
 
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
         let fields = Fields(value);
+        if fields.text("model_type")? == graph::MODEL_TYPE {
+            return onnx(value);
+        }
         let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
         if architecture == Architecture::Gpt2 || encoder_names::has(architecture) {
             let config = match architecture {
@@ -117,6 +121,39 @@ impl ModelConfig {
     }
 }
 
+/// The configuration of an ONNX file. What transformers have, it has not: sizes are 0.
+fn onnx(value: &Value) -> Result<ModelConfig, BundleError> {
+    let graph = value.get("graph").cloned().unwrap_or_default();
+    let graph: Graph = serde_json::from_value(graph)
+        .map_err(|error| BundleError::Config(format!("its graph does not parse: {error}")))?;
+    Ok(ModelConfig {
+        architecture: Architecture::Onnx,
+        hidden_size: 0,
+        intermediate_size: 0,
+        layers: 0,
+        heads: 0,
+        kv_heads: 0,
+        head_dim: 0,
+        vocab_size: 0,
+        max_positions: 0,
+        rms_norm: false,
+        norm_epsilon: 0.0,
+        activation: activation::Activation::Relu,
+        gated_mlp: false,
+        position: Position::Learned,
+        qkv_bias: false,
+        output_bias: false,
+        mlp_bias: false,
+        qk_norm: false,
+        tied_embeddings: false,
+        causal: false,
+        mask_token: None,
+        form: Form::default(),
+        encoder: None,
+        graph: Some(graph),
+    })
+}
+
 fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("n_embd")?;
     let heads = fields.count("n_head")?;
@@ -148,6 +185,7 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         mask_token: None,
         form: Form::default(),
         encoder: None,
+        graph: None,
     })
 }
 
@@ -232,6 +270,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
         form: Form::default(),
         encoder: None,
+        graph: None,
     })
 }
 

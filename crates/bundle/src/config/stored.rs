@@ -52,12 +52,20 @@ impl ModelConfig {
         Ok(stored)
     }
 
+    /// Bytes of the weights at `precision`: of their file, or of an ONNX file and those that it names.
+    pub fn stored_bytes(&self, precision: Precision) -> Result<u64, BundleError> {
+        match &self.graph {
+            Some(graph) => Ok(graph.bytes),
+            None => Ok(self.stored(precision)?.iter().map(StoredTensor::bytes).sum()),
+        }
+    }
+
     /// Names of the weights of all linear layers: what a quantised precision stores as codes. A tied embedding
     /// is among them, being the output head's weight; one that only looks rows up is not.
     pub fn quantised(&self) -> BTreeSet<String> {
         let layers = (0..self.layers).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
-        let head = self.encoder.is_none().then(|| self.lm_head());
+        let head = (self.encoder.is_none() && self.graph.is_none()).then(|| self.lm_head());
         linear.flat_map(|names| names.weights).chain(head).collect()
     }
 }

@@ -5,8 +5,10 @@ mod chat;
 pub(crate) mod check;
 mod denoise;
 mod encode;
+mod graph;
 mod help;
 pub(crate) mod history;
+mod infer;
 mod masked;
 mod outcomes;
 mod request;
@@ -32,6 +34,7 @@ pub(crate) use denoise::DenoiseArgs;
 pub(crate) use encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
+pub(crate) use infer::InferArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
 pub(crate) use request::{ModelArgs, RequestArgs};
 pub(crate) use sampling::SamplingArgs;
@@ -79,6 +82,8 @@ pub(crate) enum Command {
     Rerank(RerankArgs),
     /// Score each token of texts on one framework
     Classify(ClassifyArgs),
+    /// Run an ONNX file once on one framework, and write its outputs as .npy files
+    Infer(InferArgs),
     /// Write the logits of given token sequences to a safetensors file
     Score(ScoreArgs),
     /// Write one run of a framework as a trace for Perfetto or chrome://tracing

@@ -11,6 +11,7 @@ use plan::{
 };
 use protocol::KvCache;
 
+use super::graph::GraphFlags;
 use super::help::WORK;
 use super::masked::DenoiseFlags;
 use super::texts::EncodeFlags;
@@ -42,7 +43,7 @@ pub(crate) enum OnOff {
 /// Settings that every command shares.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ModelArgs {
-    /// A name from configs/models, a directory, a .gguf file, hf:owner/name, or synthetic:NAME
+    /// A name from configs/models, a directory, a .gguf or .onnx file, hf:owner/name, or synthetic:NAME
     /// [default: smollm2-135m]
     #[arg(long, value_name = "MODEL", help_heading = COMPARE)]
     model: Vec<String>,
@@ -133,11 +134,11 @@ pub(crate) struct RequestArgs {
     /// first framework [default: auto]
     #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential", help_heading = EXPERT, hide_short_help = true)]
     schedule: Option<ScheduleAsked>,
-    /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
-    /// alternates whole requests [default: auto]
     /// Have the mock engine return so many bytes: the toy that tests how a kind of work is added
     #[arg(long, hide = true, value_delimiter = ',', value_name = "BYTES")]
     echo: Vec<u32>,
+    /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
+    /// alternates whole requests [default: auto]
     #[arg(long, value_parser = parse_slice, value_name = "auto|off|N", help_heading = EXPERT, hide_short_help = true)]
     slice: Option<SliceAsked>,
     /// Memory that all workers of a round may take together, in GB [default: what is free]
@@ -171,6 +172,8 @@ pub(crate) struct RequestArgs {
     denoise: DenoiseFlags,
     #[command(flatten)]
     encode: EncodeFlags,
+    #[command(flatten)]
+    graph: GraphFlags,
     /// Run a masked-diffusion model autoregressively, token by token, for comparison
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     autoregressive: bool,
@@ -275,6 +278,7 @@ impl RequestArgs {
         }
         self.denoise.lay_upon(request);
         self.encode.lay_upon(request);
+        self.graph.lay_upon(request);
         request.autoregressive |= self.autoregressive;
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };

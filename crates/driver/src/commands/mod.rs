@@ -13,6 +13,7 @@ mod encode;
 mod gate;
 mod generate;
 mod history;
+mod infer;
 mod measured;
 mod merge;
 mod outputs;
@@ -49,6 +50,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Embed(args)) => encode::Asked::embed(args).run(),
         Some(Command::Rerank(args)) => encode::Asked::rerank(args).run(),
         Some(Command::Classify(args)) => encode::Asked::classify(args).run(),
+        Some(Command::Infer(args)) => infer::infer(args),
         Some(Command::Score(args)) => score::score(args),
         Some(Command::Trace(args)) => trace::trace(args),
         Some(Command::Parity(args)) => parity::parity(args),

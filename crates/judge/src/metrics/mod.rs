@@ -98,10 +98,12 @@ impl<'a> Request<'a> {
         sample.slices().into_iter().map(move |gaps| Request { sample, size, gaps })
     }
 
-    /// The gaps between tokens, in nanoseconds; of a single text that is encoded, the time of the request.
+    /// The gaps between tokens, in nanoseconds; of a single text that is encoded, or of a run of a graph, the
+    /// time of the request.
     fn latencies_ns(&self) -> Vec<u64> {
         match &self.sample.output {
             Output::Vectors(_) if self.size.batch == 1 => vec![self.sample.marks_ns.end()],
+            Output::Tensors(_) => vec![self.sample.marks_ns.end()],
             Output::Vectors(_) => Vec::new(),
             _ => self.sample.timed_gaps().collect(),
         }

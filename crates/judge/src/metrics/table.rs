@@ -13,12 +13,13 @@ use crate::metric::Metric;
 
 /// Kinds of work whose requests go token by token.
 const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
-/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts.
+/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts and of runs.
 const LATENCIES: &[WorkKind] =
-    &[WorkKind::TokenByToken, WorkKind::OneToken, WorkKind::Encoding, WorkKind::SingleText];
+    &[WorkKind::TokenByToken, WorkKind::OneToken, WorkKind::Encoding, WorkKind::SingleText, WorkKind::Graph];
 const STEPS: &[WorkKind] = &[WorkKind::Denoising];
 const TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText];
 const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
+const RUNS: &[WorkKind] = &[WorkKind::Graph];
 const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
@@ -394,6 +395,31 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "%",
         depends_on_speed: false,
         ..entry(Metric::PaddingShare, Source::Mean(padding))
+    },
+    Entry {
+        key: "run_time",
+        kinds: RUNS,
+        title: "Time of a Run (ms)",
+        short_title: Some("Run (ms)"),
+        words: "time of a run",
+        ..entry(Metric::RunTime, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
+    },
+    Entry {
+        key: "run_throughput",
+        kinds: RUNS,
+        title: "Average Throughput (runs/s)",
+        short_title: Some("Runs (1/s)"),
+        words: "throughput of runs",
+        unit: "runs/s",
+        higher_is_better: true,
+        told: Some(Told {
+            does: "runs it",
+            how: "faster",
+            brief: "faster",
+            most: "runs it fastest",
+            equal: "run it equally fast",
+        }),
+        ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
     },
 ];
 

@@ -130,6 +130,15 @@ pub struct Energy {
     pub method: foreign::Foreign,
 }
 
+/// An ONNX file runs as the framework itself runs it, whoever drives it.
+fn kind(contender: &Contender, plan: &Plan) -> Kind {
+    match plan.work {
+        plan::Work::Graph(_) => Kind::Stock,
+        _ if contender.engine.reference => Kind::Stock,
+        _ => Kind::Tuned,
+    }
+}
+
 /// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.
 const COLD: f64 = 0.01;
 
@@ -144,7 +153,7 @@ impl Row {
         let loaded = runs.iter().rev().find_map(|run| run.loaded());
         Row {
             framework: label.clone(),
-            kind: if contender.engine.reference { Kind::Stock } else { Kind::Tuned },
+            kind: kind(contender, plan),
             state,
             reasons,
             precision: Requested {

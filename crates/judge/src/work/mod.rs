@@ -5,12 +5,13 @@ mod denoise;
 mod echo;
 pub(crate) mod encode;
 mod generate;
+mod graph;
 
 use facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
 use plan::{Plan, Work, WorkKind};
-use protocol::Sample;
+use protocol::{Output, Sample};
 
 use crate::metric::Metric;
 use crate::parity::Reference;
@@ -32,6 +33,7 @@ impl Selection {
             WorkKind::OneToken => &generate::ONE_TOKEN,
             WorkKind::Denoising => &denoise::STEPS,
             WorkKind::Echo => &echo::BYTES,
+            WorkKind::Graph => &graph::RUNS,
             WorkKind::Encoding => &encode::BOTH,
             WorkKind::ManyTexts => &encode::MANY,
             WorkKind::SingleText => &encode::SINGLE,
@@ -68,13 +70,18 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
         Work::Generate(work) => Compared::Tokens(generate::tokens(work, reference, run, tolerance.tie)),
         Work::Denoise(work) => Compared::Tokens(denoise::tokens(work, reference, run, tolerance.tie)),
         Work::Echo(_) => Compared::Outputs(Box::new(echo::agreement(reference, run, tolerance))),
-        Work::Encode(_) => Compared::Outputs(Box::new(encode::agreement(reference, run, tolerance))),
+        Work::Encode(_) | Work::Graph(_) => {
+            Compared::Outputs(Box::new(encode::agreement(reference, run, tolerance)))
+        }
     }
 }
 
 /// A request as it is kept, and what of it was compared with the reference at once because it is not.
 pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
-    encode::kept(sample, reference)
+    match &sample.output {
+        Output::Tensors(_) => graph::kept(sample, reference),
+        _ => encode::kept(sample, reference),
+    }
 }
 
 /// What a record says of requests that only their kind of work has.
@@ -84,6 +91,7 @@ pub(crate) fn case(work: &Work) -> Case {
         Work::Denoise(work) => denoise::case(work),
         Work::Echo(_) => echo::case(),
         Work::Encode(work) => encode::case(work),
+        Work::Graph(work) => graph::case(work),
     }
 }
 
@@ -93,6 +101,7 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
     match case.steps {
         _ if is_called(echo::NAME) => WorkKind::Echo,
         _ if is_called(encode::NAME) => encode::kind(case),
+        _ if is_called(graph::NAME) => WorkKind::Graph,
         Some(_) => WorkKind::Denoising,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,

@@ -4,8 +4,10 @@ pub mod denoise;
 mod echo;
 pub mod encode;
 mod generate;
+pub mod graph;
 mod prompted;
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use bundle::{ModelConfig, Pooled};
@@ -18,6 +20,7 @@ pub use denoise::Denoise;
 pub use echo::Echo;
 pub use encode::Encode;
 pub use generate::Generate;
+pub use graph::Graph;
 pub use prompted::Prompted;
 
 /// What requests compute. All that other code asks of it, it asks by [`Describe`].
@@ -28,6 +31,7 @@ pub enum Work {
     Denoise(Denoise),
     Echo(Echo),
     Encode(Encode),
+    Graph(Graph),
 }
 
 impl Deref for Work {
@@ -39,6 +43,7 @@ impl Deref for Work {
             Work::Denoise(work) => work,
             Work::Echo(work) => work,
             Work::Encode(work) => work,
+            Work::Graph(work) => work,
         }
     }
 }
@@ -57,6 +62,8 @@ pub enum WorkKind {
     ManyTexts,
     /// Single texts alone.
     SingleText,
+    /// Runs of an ONNX file.
+    Graph,
     /// The toy.
     Echo,
 }
@@ -110,6 +117,12 @@ pub trait Describe {
 
     /// Numbers of the output of a request of a case, where there are many.
     fn numbers(&self, case: usize) -> usize {
+        let _ = case;
+        0
+    }
+
+    /// Values that a worker draws or reads before a request of a case, untimed, where there are many.
+    fn drawn(&self, case: usize) -> usize {
         let _ = case;
         0
     }
@@ -189,7 +202,7 @@ impl Work {
         match self {
             Work::Generate(work) => Some(&mut work.prompted),
             Work::Denoise(work) => Some(&mut work.prompted),
-            Work::Echo(_) | Work::Encode(_) => None,
+            Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => None,
         }
     }
 
@@ -215,11 +228,16 @@ pub(crate) fn resolve(
     request: &Request,
     config: &ModelConfig,
     (prompts, new_tokens, pooled): (Vec<Prompt>, usize, Option<Pooled>),
+    arrays: &BTreeMap<String, graph::Given>,
     seed: u64,
 ) -> Result<Work> {
     if !request.echo.is_empty() {
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
     }
+    if let Some(graph) = &config.graph {
+        return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));
+    }
+    graph::refuse(request)?;
     if config.encoder.is_some() {
         return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled), seed)?));
     }

@@ -266,6 +266,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
             tokens: vec![1, 2],
             types: Vec::new(),
         }],
+        arrays: Default::default(),
         cpus: None,
         available_memory: Some(available_memory),
         drawn_seed: 1,

@@ -86,6 +86,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         chat,
         pooling: None,
         tensors: Box::new(tensors),
+        verbatim: Vec::new(),
         derived,
     })
 }

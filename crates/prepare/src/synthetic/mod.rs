@@ -61,6 +61,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         chat: None,
         pooling,
         tensors: Box::new(weights),
+        verbatim: Vec::new(),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
     })
 }

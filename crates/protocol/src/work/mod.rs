@@ -5,6 +5,7 @@ mod denoise;
 mod echo;
 mod encode;
 mod generate;
+mod graph;
 mod marks;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use echo::EchoWork;
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
+pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 pub use marks::Marks;
 
 /// The requests of a job, by kind of work.
@@ -25,6 +27,8 @@ pub enum Work {
     Denoise(DenoiseWork),
     /// Turn batches of texts into vectors. A request's mark: the end.
     Encode(EncodeWork),
+    /// Run an ONNX file. A request's mark: the end.
+    Graph(GraphWork),
     /// Return bytes. A request's mark: the end.
     Echo(EchoWork),
 }
@@ -37,6 +41,7 @@ impl Work {
             Work::Denoise(work) => work.cases.len(),
             Work::Echo(work) => work.cases.len(),
             Work::Encode(work) => work.cases.len(),
+            Work::Graph(work) => work.cases.len(),
         }
     }
 
@@ -44,7 +49,7 @@ impl Work {
     pub fn kv_cache(&self) -> KvCache {
         match self {
             Work::Generate(work) => work.kv_cache,
-            Work::Denoise(_) | Work::Echo(_) | Work::Encode(_) => KvCache::On,
+            Work::Denoise(_) | Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => KvCache::On,
         }
     }
 
@@ -62,7 +67,7 @@ impl Work {
                     case.unmasked = output.unmasked().to_vec();
                 }
             }
-            Work::Echo(_) | Work::Encode(_) => {}
+            Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => {}
         }
         self
     }
@@ -76,6 +81,8 @@ pub enum Input {
     Trace(Vec<Vec<u32>>),
     /// The token ids of each text of the batch, as long as the case's own.
     Texts(Vec<Vec<u32>>),
+    /// What the values of a graph's inputs that are drawn follow from.
+    Seed(u64),
 }
 
 /// What a request gave: what parity reads.
@@ -87,6 +94,8 @@ pub enum Output {
     Steps(Steps),
     Bytes(Vec<u8>),
     Vectors(Vectors),
+    /// In the order of the graph's outputs.
+    Tensors(Vec<Tensor>),
 }
 
 impl Output {
@@ -95,7 +104,7 @@ impl Output {
         match self {
             Output::Tokens(tokens) => tokens,
             Output::Steps(steps) => &steps.tokens,
-            Output::Bytes(_) | Output::Vectors(_) => &[],
+            Output::Bytes(_) | Output::Vectors(_) | Output::Tensors(_) => &[],
         }
     }
 
@@ -103,14 +112,34 @@ impl Output {
     pub fn into_vectors(self) -> Vec<Vec<f32>> {
         match self {
             Output::Vectors(output) => output.vectors,
-            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => Vec::new(),
+            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) | Output::Tensors(_) => Vec::new(),
+        }
+    }
+
+    /// How many numbers its vectors or tensors have; 0 of other work.
+    pub fn numbers(&self) -> usize {
+        match self {
+            Output::Vectors(output) => output.vectors.iter().map(Vec::len).sum(),
+            Output::Tensors(tensors) => {
+                tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+            }
+            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => 0,
+        }
+    }
+
+    /// Frees the numbers of vectors and tensors, which are many; those of other work stay.
+    pub fn clear_numbers(&mut self) {
+        match self {
+            Output::Vectors(output) => output.vectors.clear(),
+            Output::Tensors(tensors) => tensors.clear(),
+            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => {}
         }
     }
 
     /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
     pub fn unmasked(&self) -> &[Vec<u32>] {
         match self {
-            Output::Tokens(_) | Output::Bytes(_) | Output::Vectors(_) => &[],
+            Output::Tokens(_) | Output::Bytes(_) | Output::Vectors(_) | Output::Tensors(_) => &[],
             Output::Steps(steps) => &steps.unmasked,
         }
     }

@@ -7,6 +7,7 @@ mod denoise;
 mod echo;
 mod encode;
 mod generate;
+mod graph;
 
 use engine::InferenceEngine;
 use protocol::{Input, Iteration, Marks, Output, ParityTask, Sample, Work};
@@ -19,6 +20,7 @@ use echo::Echoing;
 use encode::Encoding;
 use generate::Generating;
 pub(crate) use generate::HandOver;
+use graph::Running;
 
 /// What a kind of work has to know of the model.
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +121,7 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
         Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
         Work::Encode(work) => Box::new(Encoding::new(work, pace)?),
+        Work::Graph(work) => Box::new(Running::new(work, pace)),
         Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
 }

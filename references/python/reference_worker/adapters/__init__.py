@@ -8,7 +8,8 @@ from ..bundle import unsupported
 
 class Base:
     """What every adapter is asked, in this order: `configure`, `runtime`, `weights_file`, the constructor (timed as
-    load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed."""
+    load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed. Of an ONNX
+    file these are `feed`, `run_graph` and `graph_outputs`, of which `run_graph` is timed."""
 
     FRAMEWORK: str
     #: Names of the variant's options that the adapter knows.
@@ -20,6 +21,9 @@ class Base:
     BOTH_WAYS = False
     #: Whether it turns texts into vectors or scores: `encode` and `rows` answer for a model that is an encoder.
     ENCODES = False
+    #: Whether it runs an ONNX file as it is (`graph` of the model's description): `feed`, `run_graph` and
+    #: `graph_outputs` answer for a model that is one; numpy is there.
+    GRAPHS = False
     #: Names of what it computes beyond a plain layer (`features` of a model's description); None where the framework
     #: has models of its own and reads the configuration itself.
     FEATURES: tuple | None = ()
@@ -79,6 +83,20 @@ class Base:
 
     def rows(self, vectors):
         """Those vectors as lists of numbers, one a text: the scores of all its tokens where tokens have scores. Not timed."""
+        raise NotImplementedError
+
+    def feed(self, inputs):
+        """Takes the inputs of the runs that follow, and puts them where the framework reads them: pairs of a name and a
+        numpy array, one for each of the graph's inputs and in that order. Not timed: programs hold their inputs there."""
+        raise NotImplementedError
+
+    def run_graph(self):
+        """Computes all outputs of the graph, complete on the host."""
+        raise NotImplementedError
+
+    def graph_outputs(self):
+        """What the last run gave, in the order of the graph's outputs: pairs of a name and a numpy array, of the type
+        that the graph says. Not timed."""
         raise NotImplementedError
 
     def hidden_states(self):

@@ -20,16 +20,17 @@ class Adapter(Base):
     FEATURES = None
     OPTIONS = ("perturb", "kv_cache", "step_ms", "profiler")
     BOTH_WAYS = True
+    GRAPHS = True
 
     @staticmethod
     def runtime():
         return {"binding": "fake 1", "library": "fake", "library_path": None, "cpu_capability": None}
 
     def __init__(self, bundle, settings, weights_file):
-        self._vocabulary, self._settings = bundle.vocabulary, settings
+        self._vocabulary, self._settings, self._graph = bundle.vocabulary, settings, bundle.graph
         options = settings.get("options", {})
         self._perturb = float(options.get("perturb", 0))
-        self._policy = options.get("kv_cache", "growing") if bundle.causal else "none"
+        self._policy = options.get("kv_cache", "growing") if bundle.causal and not bundle.graph else "none"
         self._profiler, self._events = options.get("profiler"), None
         self._step_s = float(options.get("step_ms", 0)) / 1e3
 
@@ -70,6 +71,17 @@ class Adapter(Base):
 
     def values(self, logits):
         return logits.tobytes()
+
+    def feed(self, inputs):
+        self._inputs = inputs
+
+    def run_graph(self):
+        time.sleep(self._step_s)
+        self._first = self._inputs[0][1]
+
+    def graph_outputs(self):
+        """Each is the first input."""
+        return [(output["name"], self._first.astype(output["dtype"])) for output in self._graph["outputs"]]
 
     def begin_profile(self, directory):
         if self._profiler is None:

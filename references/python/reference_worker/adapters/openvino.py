@@ -2,12 +2,14 @@
 compiled by `compile_model`, driven by one inference request. Of a model that attends both ways it has no state.
 
 An encoder is such a graph, too. Its texts are padded to the longest of their batch, with a mask, as users of exported
-models pad them."""
+models pad them.
+
+An ONNX file is read by `read_model`, and runs in the shapes that it comes with."""
 
 import numpy
 import openvino
 
-from .. import openvino_encoder, openvino_graph
+from .. import openvino_encoder, openvino_graph, openvino_onnx
 from ..bundle import WorkerError, unsupported
 from ..openvino_profile import Profile
 from ..weights import Weights
@@ -17,7 +19,10 @@ PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
 # What it computes with, and what the device must be able to do for it.
 CAPABILITIES = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 # Types of nodes that say how the model is computed, and element types of codes.
-TOLD = ("FullyConnected", "MatMul", "ScaledDotProductAttention", "RoPE", "RMS", "MVN")
+TOLD = (
+    "FullyConnected", "MatMul", "ScaledDotProductAttention", "RoPE", "RMS", "MVN", "Convolution", "Deconvolution",
+    "RNNSeq",
+)
 CODES = ("i8", "u4")
 # The element types of the weights that its matrix products then say they have.
 WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4"}
@@ -28,6 +33,7 @@ class Adapter(Base):
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
+    GRAPHS = True
     ENCODER_FEATURES = ("encoder", "relative_positions", "two_rotations", "fused_gate_up")
 
     @staticmethod
@@ -43,6 +49,8 @@ class Adapter(Base):
     @classmethod
     def weights_file(cls, bundle, settings):
         precision = settings["precision"]
+        if bundle.graph:
+            return bundle.weights_path(precision)
         if precision not in PRECISIONS:
             raise unsupported(f"OpenVINO packs {precision} in another order than the bundle, so it cannot run its codes")
         computes = CAPABILITIES.get(precision, "FP32")
@@ -63,24 +71,30 @@ class Adapter(Base):
         profiled = settings.get("profiled", False)
         if profiled:
             wanted["PERF_COUNT"] = "YES"
-        # The graph's constants lie in the mapped file.
-        self._weights = Weights(weights_file)
-        self._encoder = bundle.encoder
-        hidden_states = settings.get("hidden_states", False) and not self._encoder
-        if self._encoder:
-            graph = openvino_encoder.built(bundle.model, self._weights, self._precision, profiled)
+        self._encoder, self._graph = bundle.encoder, bundle.graph
+        is_decoder = not self._encoder and not self._graph
+        hidden_states = settings.get("hidden_states", False) and is_decoder
+        if self._graph:
+            self._compiled = openvino_onnx.compiled(weights_file, wanted)
         else:
-            graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
-        self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
+            # The graph's constants lie in the mapped file.
+            self._weights = Weights(weights_file)
+            if self._encoder:
+                graph = openvino_encoder.built(bundle.model, self._weights, self._precision, profiled)
+            else:
+                graph = openvino_graph.built(bundle.model, self._weights, self._precision, hidden_states, profiled)
+            self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
         self._effective = read_back(self._compiled, wanted)
         self._nodes = observed(self._compiled)
-        require_weights(self._nodes, self._precision, self._encoder)
+        if not self._graph:
+            require_weights(self._nodes, self._precision, self._encoder)
         self._request = self._compiled.create_infer_request()
         self._profile = None
-        self._cached = bundle.causal and not self._encoder
+        self._cached = bundle.causal and is_decoder
         self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
 
     def in_effect(self):
+        storage = "constants of the file, as OpenVINO reads it" if self._graph else "constants in the mapped file"
         computes = self._effective["INFERENCE_PRECISION_HINT"]
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
@@ -90,7 +104,7 @@ class Adapter(Base):
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
             "jit": "graph compiled by OpenVINO, which has no other way", "optimised": True,
-            "weight_storage": "constants in the mapped file; copied where a kernel wants another layout",
+            "weight_storage": f"{storage}; copied where a kernel wants another layout",
             "kernels": [
                 *(f"{count} {name}" for name, count in sorted(self._nodes.items())),
                 f"CPU pinning {'on' if pinned else 'off'}",
@@ -145,6 +159,20 @@ class Adapter(Base):
     def rows(self, vectors):
         return [vector.tolist() for vector in vectors]
 
+    def feed(self, inputs):
+        ports = openvino_onnx.ports(self._compiled.inputs, [name for name, _ in inputs])
+        self._fed = {port: openvino_onnx.tensor(port, array) for port, (_, array) in zip(ports, inputs)}
+
+    def run_graph(self):
+        self._infer(self._fed)
+
+    def graph_outputs(self):
+        outputs = self._graph["outputs"]
+        ports = openvino_onnx.ports(self._compiled.outputs, [output["name"] for output in outputs])
+        arrays = (self._request.get_tensor(port).data for port in ports)
+        # Copies: the next run computes into the same memory.
+        return [(output["name"], numpy.array(array, output["dtype"])) for output, array in zip(outputs, arrays)]
+
     def argmax(self, logits):
         return logits[:, -1].argmax(axis=-1).tolist()
 
@@ -153,7 +181,7 @@ class Adapter(Base):
         return {**settings, "profiled": True}
 
     def begin_profile(self, directory):
-        self._profile = Profile(self._request)
+        self._profile = Profile(self._request, has_parts=not self._graph)
 
     def end_profile(self):
         return self._profile.end()

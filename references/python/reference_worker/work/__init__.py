@@ -13,10 +13,16 @@ def of(adapter, work, context, is_fed=True):
     from .denoise import Denoising
     from .encode import Encoding
     from .generate import Generating
+    from .graph import Running
 
-    kinds = {"generate": Generating, "denoise": Denoising, "encode": Encoding}
+    kinds = {"generate": Generating, "denoise": Denoising, "encode": Encoding, "graph": Running}
     if work["kind"] not in kinds:
         raise bad_input(f"unknown kind of work {work['kind']!r}; there are {', '.join(kinds)}")
+    if context.get("graph") and work["kind"] != "graph":
+        without = "encodes no texts" if work["kind"] == "encode" else "continues no tokens"
+        raise bad_input(f"the model is an ONNX file and {without}")
+    if not context.get("graph") and work["kind"] == "graph":
+        raise bad_input("the model is no ONNX file")
     if context["encoder"] and work["kind"] != "encode":
         raise bad_input("the model encodes texts and continues none")
     if not context["encoder"] and work["kind"] == "encode":

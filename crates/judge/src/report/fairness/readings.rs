@@ -17,6 +17,8 @@ const SLICE: (f64, f64) = (0.05, 2e6);
 const REQUEST: (f64, f64) = (0.05, 5e6);
 /// Time to write a number of a request's output, ns: 460 to 500 by CPython 3.11's `json.dumps`, of 12,288 numbers.
 const NUMBER: f64 = 5e2;
+/// Time to draw a value of an input of a graph before the request, or to write one of its outputs, ns.
+const VALUE: f64 = 3e1;
 /// The same of a load and of a first request, beside which the worker reads its memory. They may also be longer by as many
 /// nanoseconds, since the event before them may have come late.
 const START: (f64, f64) = (0.2, 1e8);
@@ -153,7 +155,8 @@ fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Opti
                 tokens => sample.marks_ns.first() as f64 + tokens as f64 * each,
             };
             let told = sample.marks_ns.end() as f64;
-            let numbers = NUMBER * plan.work.numbers(sample.case) as f64;
+            let values = plan.work.drawn(sample.case) + turn.vectors.map_or(0, |vectors| vectors.numbers);
+            let numbers = NUMBER * plan.work.numbers(sample.case) as f64 + VALUE * values as f64;
             (*whole as f64, told, 2.0 * lead_in + REQUEST.0 * told + REQUEST.1 + numbers)
         }
         [_, later @ ..] => {

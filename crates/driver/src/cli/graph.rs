@@ -1,0 +1,29 @@
+//! What is asked of an ONNX file, as typed: sizes of its free dimensions, and what its inputs are given.
+
+use clap::{ArgAction, Args};
+use plan::{Dims, NamedInput, Request};
+
+use super::help::WORK;
+
+/// What a comparison is asked of ONNX files.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct GraphFlags {
+    /// Sizes of an ONNX file's free dimensions: batch=1,width=640. Several sizes of one, as batch=1,8, make a case each
+    #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = WORK, hide_short_help = true)]
+    dim: Vec<Dims>,
+    /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, images=FILE.npy an array. Give it
+    /// again for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
+    #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE.npy", action = ArgAction::Append, allow_hyphen_values = true,
+          help_heading = WORK, hide_short_help = true)]
+    input: Vec<NamedInput>,
+}
+
+impl GraphFlags {
+    pub(crate) fn lay_upon(&self, request: &mut Request) {
+        for Dims(dims) in &self.dim {
+            request.graph.dims.extend(dims.clone());
+        }
+        let inputs = self.input.iter().map(|NamedInput(name, asked)| (name.clone(), asked.clone()));
+        request.graph.inputs.extend(inputs);
+    }
+}

@@ -1,0 +1,195 @@
+//! An ONNX file as it is: a session of it, from tensors in host memory to tensors in host memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bundle::{Bundle, Dtype, Graph, Precision};
+use engine::{Device, EngineError, InEffect, KvCachePolicy, Run, Settings, Tensor};
+use ort::memory::Allocator;
+use ort::session::{Session, SessionInputValue};
+use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
+
+use crate::model::{CountedThreads, end_profile};
+use crate::options::{Optimization, Options};
+use crate::runtime::{Library, framework, session_builder};
+
+pub(crate) struct GraphSession {
+    graph: Graph,
+    pub(crate) session: Session,
+    pub(crate) options: Options,
+    /// Threads that compute: the caller's own and those that the session started.
+    threads: usize,
+    inputs: Vec<(String, DynTensor)>,
+    outputs: Vec<DynTensor>,
+}
+
+impl GraphSession {
+    pub(crate) fn load(
+        library: &Library,
+        bundle: &Bundle,
+        graph: &Graph,
+        settings: &Settings,
+    ) -> Result<GraphSession, EngineError> {
+        if settings.device != Device::Cpu {
+            return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
+        }
+        let options = Options::from_settings(settings, bundle.config())?;
+        let path = bundle.weights_path(settings.precision)?;
+        let threads = CountedThreads::default();
+        let started = Arc::clone(&threads.started);
+        let compile = || {
+            let mut builder = session_builder(library, options.optimization)?
+                .with_intra_threads(settings.threads)?
+                .with_thread_manager(threads)?;
+            if options.spins_within_runs_alone {
+                builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
+            }
+            if let Some(path) = &options.profile {
+                builder = builder.with_profiling(path)?;
+            }
+            builder.commit_from_file(&path)
+        };
+        let session = compile().map_err(refused)?;
+        let threads = 1 + started.load(Ordering::SeqCst);
+        Ok(GraphSession {
+            graph: graph.clone(),
+            session,
+            options,
+            threads,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        })
+    }
+
+    pub(crate) fn in_effect(&self) -> InEffect {
+        let optimization = self.options.optimization;
+        InEffect {
+            weights: Precision::F32,
+            activations: "as the file says".into(),
+            kv_cache: Precision::F32,
+            kv_cache_policy: KvCachePolicy::None,
+            device: Device::Cpu,
+            threads: self.threads,
+            jit: format!("graph optimisation: {}", optimization.name()),
+            optimised: Some(optimization != Optimization::Off),
+            weight_storage: "packed copy where a kernel has another layout".into(),
+            kernels: vec!["the file's operators on the CPU execution provider".into()],
+        }
+    }
+}
+
+impl Drop for GraphSession {
+    fn drop(&mut self) {
+        if let Some(Err(reason)) = end_profile(&mut self.session, &mut self.options) {
+            eprintln!("{reason}");
+        }
+    }
+}
+
+impl Run for GraphSession {
+    fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
+        let allocator = Allocator::default();
+        let put = |tensor: &Tensor| {
+            let mut value =
+                DynTensor::new(&allocator, element(tensor.dtype), tensor.shape.clone()).map_err(framework)?;
+            if value.size() != Some(tensor.data.len()) {
+                return Err(EngineError::Framework(format!(
+                    "ONNX Runtime's tensor {} has another size",
+                    tensor.name
+                )));
+            }
+            let place = value.data_ptr_mut().cast::<u8>();
+            if !tensor.data.is_empty() {
+                // SAFETY: the tensor is in host memory, has just been made with as many bytes, and nothing else has it.
+                #[allow(unsafe_code)]
+                unsafe {
+                    place.copy_from_nonoverlapping(tensor.data.as_ptr(), tensor.data.len());
+                }
+            }
+            Ok((tensor.name.clone(), value))
+        };
+        self.inputs = inputs.iter().map(put).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), EngineError> {
+        // The last outputs go before the new ones come.
+        self.outputs.clear();
+        let inputs: Vec<(&str, SessionInputValue<'_>)> =
+            self.inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
+        let mut outputs = self.session.run(inputs).map_err(refused)?;
+        for output in &self.graph.outputs {
+            let value = outputs.remove(&output.name);
+            let value = value.ok_or_else(|| EngineError::Framework(format!("no output {}", output.name)))?;
+            self.outputs.push(value.downcast::<DynTensorValueType>().map_err(framework)?);
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
+        self.graph
+            .outputs
+            .iter()
+            .zip(&self.outputs)
+            .map(|(output, value)| tensor(&output.name, value))
+            .collect()
+    }
+}
+
+fn tensor(name: &str, value: &DynTensor) -> Result<Tensor, EngineError> {
+    let Some(dtype) = Dtype::ALL.into_iter().find(|dtype| element(*dtype) == *value.data_type()) else {
+        let found = value.data_type();
+        return Err(EngineError::Unsupported(format!(
+            "its output {name} is of {found}, which is not read here"
+        )));
+    };
+    let shape: Vec<usize> = value.shape().iter().map(|&size| size.max(0) as usize).collect();
+    let (place, bytes) = (value.data_ptr().cast::<u8>(), value.size().unwrap_or(0));
+    let data = if bytes == 0 {
+        Vec::new()
+    } else {
+        // SAFETY: the tensor of the CPU's provider has so many bytes of host memory, which stay while it is borrowed.
+        #[allow(unsafe_code)]
+        unsafe { std::slice::from_raw_parts(place, bytes) }.to_vec()
+    };
+    Ok(Tensor { name: name.to_owned(), dtype, shape, data })
+}
+
+fn element(dtype: Dtype) -> TensorElementType {
+    match dtype {
+        Dtype::Float16 => TensorElementType::Float16,
+        Dtype::Float32 => TensorElementType::Float32,
+        Dtype::Float64 => TensorElementType::Float64,
+        Dtype::Int8 => TensorElementType::Int8,
+        Dtype::Int16 => TensorElementType::Int16,
+        Dtype::Int32 => TensorElementType::Int32,
+        Dtype::Int64 => TensorElementType::Int64,
+        Dtype::Uint8 => TensorElementType::Uint8,
+        Dtype::Uint16 => TensorElementType::Uint16,
+        Dtype::Uint32 => TensorElementType::Uint32,
+        Dtype::Uint64 => TensorElementType::Uint64,
+        Dtype::Bool => TensorElementType::Bool,
+    }
+}
+
+/// What ONNX Runtime says where it has no kernel for an operator, or none of this version.
+const MISSING: [&str; 5] = [
+    "No Op registered for",
+    "is not a registered function/op",
+    "Could not find an implementation for",
+    "Unsupported model IR version",
+    "only *guarantees* support for models stamped with official released onnx opset versions",
+];
+
+/// An error of a file that the library does not run: its operators, by name, or the library's own words.
+fn refused<T>(error: ort::Error<T>) -> EngineError {
+    let text = error.to_string();
+    match MISSING.iter().any(|missing| text.contains(missing)) {
+        true => EngineError::Unsupported(text),
+        false => EngineError::Framework(text),
+    }
+}

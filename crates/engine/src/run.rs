@@ -1,0 +1,41 @@
+//! The capability to run an ONNX file: named tensors to named tensors.
+
+use bundle::{Dtype, Graph};
+
+use crate::EngineError;
+
+/// A tensor in host memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// The numbers, little-endian, row-major; a `bool` is 0 or 1.
+    pub data: Vec<u8>,
+}
+
+/// Runs the loaded graph.
+pub trait Run {
+    /// The graph that is loaded.
+    fn graph(&self) -> &Graph;
+
+    /// Takes the inputs of the runs that follow, one for each of the graph's and in that order: puts them where the
+    /// framework reads them. Not timed: programs hold their inputs in such tensors.
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError>;
+
+    /// Computes all outputs of the graph. Complete on return, in host memory.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] with the operator's name where the framework finds only now that it has none.
+    fn run(&mut self) -> Result<(), EngineError>;
+
+    /// What the last run gave, in the order of the graph's outputs. Not timed.
+    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError>;
+}
+
+impl Tensor {
+    /// Number of elements of a shape.
+    pub fn elements(shape: &[usize]) -> usize {
+        shape.iter().product()
+    }
+}

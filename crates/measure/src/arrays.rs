@@ -1,0 +1,174 @@
+//! Arrays in NumPy's files, `.npy` and `.npz`: what the inputs of an ONNX file are given, and what a run of it gave
+//! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use bundle::{Dtype, hexadecimal};
+use npyz::{NpyHeader, Order};
+use plan::work::graph::{Given, dims};
+use plan::{Failure, GraphAsked, Result};
+use protocol::Tensor;
+use sha2::{Digest, Sha256};
+
+use crate::places::Places;
+
+/// Most bytes of an array.
+const MOST: u64 = 1 << 32;
+/// Names of NumPy's types of little-endian numbers, as a file has them.
+const CODES: [(&str, Dtype); 12] = [
+    ("<f2", Dtype::Float16),
+    ("<f4", Dtype::Float32),
+    ("<f8", Dtype::Float64),
+    ("|i1", Dtype::Int8),
+    ("<i2", Dtype::Int16),
+    ("<i4", Dtype::Int32),
+    ("<i8", Dtype::Int64),
+    ("|u1", Dtype::Uint8),
+    ("<u2", Dtype::Uint16),
+    ("<u4", Dtype::Uint32),
+    ("<u8", Dtype::Uint64),
+    ("|b1", Dtype::Bool),
+];
+
+/// The arrays that inputs are given from files, by input. Their numbers are put into the cache, where workers read them.
+pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Given>> {
+    let read = |(input, path): (&str, &PathBuf)| {
+        let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
+        let bytes = foreign::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
+        let is_archive = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
+        let bytes = if is_archive { member(&bytes, input).map_err(refused)? } else { bytes };
+        let (dtype, shape, numbers) = parse(&bytes).map_err(refused)?;
+        let numbers = kept(numbers, &places.cache.join("inputs"))?;
+        Ok((input.to_owned(), Given { dtype, shape, numbers }))
+    };
+    asked.files().map(read).collect()
+}
+
+/// The array of an archive that is called as the input, or its only one.
+fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
+    let broken = |error: zip::result::ZipError| format!("it is no .npz file: {error}");
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
+    let names: Vec<String> = archive
+        .file_names()
+        .map(|name| name.map(Cow::into_owned))
+        .collect::<std::result::Result<_, _>>()
+        .map_err(broken)?;
+    let wanted = format!("{input}.npy");
+    let name = match names.as_slice() {
+        [only] => only,
+        names => names.iter().find(|name| **name == wanted).ok_or_else(|| {
+            let arrays: Vec<&str> = names.iter().map(|name| name.trim_end_matches(".npy")).collect();
+            format!("it has no array {input}; it has {}", arrays.join(", "))
+        })?,
+    };
+    let mut array = Vec::new();
+    let file = archive.by_name(name).map_err(broken)?;
+    file.take(MOST).read_to_end(&mut array).map_err(|error| format!("it is no .npz file: {error}"))?;
+    Ok(array)
+}
+
+/// Type, shape and numbers of an array.
+fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String> {
+    let mut rest = bytes;
+    let header = NpyHeader::from_reader(&mut rest).map_err(|error| format!("it is no .npy file: {error}"))?;
+    let code = header.dtype().descr().trim_matches('\'').to_owned();
+    let Some((_, dtype)) = CODES.iter().find(|(known, _)| *known == code) else {
+        return Err(format!("its numbers are of type {code}, which no input takes here"));
+    };
+    let shape: Vec<usize> =
+        header.shape().iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+    if header.order() == Order::Fortran && shape.len() > 1 {
+        return Err("its numbers are column by column: write it with numpy.ascontiguousarray".into());
+    }
+    let bytes = shape.iter().fold(dtype.bytes(), |bytes, &size| bytes.saturating_mul(size));
+    let numbers = rest
+        .get(..bytes)
+        .ok_or_else(|| format!("it ends before its last number: its shape is {}", dims(&shape)))?;
+    Ok((*dtype, shape, numbers))
+}
+
+/// The file with these bytes, named after them.
+fn kept(numbers: &[u8], directory: &Path) -> Result<PathBuf> {
+    let path = directory.join(format!("{}.bin", hexadecimal(&Sha256::digest(numbers)[..16])));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let written = || {
+        std::fs::create_dir_all(directory)?;
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        std::io::Write::write_all(&mut file, numbers)?;
+        file.persist(&path)?;
+        Ok::<_, std::io::Error>(())
+    };
+    written().map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
+    Ok(path)
+}
+
+/// A tensor as a `.npy` file, version 1.0 of the format. `None` if its type is none of NumPy's.
+pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
+    const START: &[u8] = b"\x93NUMPY\x01\x00";
+    /// The numbers begin at a multiple of this.
+    const ALIGNMENT: usize = 64;
+    let dtype = Dtype::from_name(&tensor.dtype)?;
+    let (code, _) = CODES.iter().find(|(_, known)| *known == dtype)?;
+    let sizes: String = tensor.shape.iter().map(|size| format!("{size}, ")).collect();
+    let mut header =
+        format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({}), }}", sizes.trim_end());
+    let before = START.len() + 2;
+    let length = (before + header.len() + 1).next_multiple_of(ALIGNMENT) - before;
+    header.push_str(&" ".repeat(length - header.len() - 1));
+    header.push('\n');
+    let mut file = START.to_vec();
+    file.extend(u16::try_from(header.len()).ok()?.to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(&tensor.data);
+    Some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[usize], dtype: Dtype) -> Tensor {
+        let bytes = shape.iter().product::<usize>() * dtype.bytes();
+        Tensor {
+            name: "y".into(),
+            dtype: dtype.name().into(),
+            shape: shape.to_vec(),
+            data: (0..bytes).map(|byte| byte as u8).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for dtype in Dtype::ALL {
+            for shape in [&[][..], &[3], &[2, 0], &[2, 3, 1]] {
+                let tensor = tensor(shape, dtype);
+                let file = npy(&tensor).unwrap();
+                assert_eq!(file.len() % 64, tensor.data.len() % 64);
+                assert_eq!(parse(&file), Ok((dtype, shape.to_vec(), &tensor.data[..])), "{dtype} {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_array_or_is_cut_off_is_one_sentence() {
+        assert!(parse(b"hello").unwrap_err().starts_with("it is no .npy file"));
+        let file = npy(&tensor(&[5], Dtype::Int64)).unwrap();
+        assert!(parse(&file[..file.len() - 1]).unwrap_err().contains("ends before its last number"));
+        let turned =
+            String::from_utf8_lossy(&npy(&tensor(&[2, 2], Dtype::Int8)).unwrap()).replace("False", "True ");
+        // The lossy text has another first byte; put it back.
+        let mut turned = turned.into_bytes();
+        turned.splice(..turned.iter().position(|&byte| byte == b'N').unwrap(), [0x93]);
+        assert!(parse(&turned).unwrap_err().contains("ascontiguousarray"));
+        let big = npy(&tensor(&[1], Dtype::Int64))
+            .unwrap()
+            .into_iter()
+            .map(|byte| if byte == b'<' { b'>' } else { byte });
+        assert!(parse(&big.collect::<Vec<u8>>()).unwrap_err().contains("type >i8"));
+    }
+}

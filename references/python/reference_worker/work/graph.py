@@ -1,0 +1,133 @@
+"""An ONNX file: each request is a run of it, from inputs that lie ready to outputs in host memory.
+
+numpy is imported where it is needed, since workers without it refuse such work in words.
+"""
+
+import base64
+from math import prod
+from pathlib import Path
+
+from ..bundle import bad_input, unsupported
+from . import Request, Workload
+
+MASK = (1 << 64) - 1
+
+
+class Running(Workload):
+    """Runs a graph. A request's only mark: the end."""
+
+    def __init__(self, adapter, work, context, is_fed):
+        super().__init__(adapter, {**work, "new_tokens": 0}, context)
+        if not adapter.GRAPHS:
+            raise unsupported(f"{adapter.FRAMEWORK} runs no ONNX files here")
+        self._types = [(given["name"], given["dtype"]) for given in context["graph"]["inputs"]]
+        names = [name for name, _ in self._types]
+        if any([feed["name"] for feed in case["inputs"]] != names for case in self.cases):
+            raise bad_input("a run has a tensor for each input of the graph, in its order")
+        self.marks = 1
+
+    def check(self, case, given):
+        """Refuses what a request of this case cannot be given."""
+        seed = given.get("seed")
+        if len(given) != 1 or type(seed) is not int or not 0 <= seed <= MASK:
+            raise bad_input("a request that runs a graph may be given a seed alone")
+
+    def begin(self, case, given=None):
+        feeds, seed = self.cases[case]["inputs"], (given or self.cases[case])["seed"]
+        self.adapter.feed(inputs(feeds, self._types, seed))
+        request = Request(case)
+        request.begin()
+        self.adapter.run_graph()
+        request.mark()
+        return request
+
+    def advance(self, request, marks):
+        """There is nothing behind the only mark."""
+
+    def output(self, request):
+        return {"tensors": [said(name, array) for name, array in self.adapter.graph_outputs()]}
+
+    def along(self, outputs):
+        """The cases as they are: they follow no outputs."""
+        return self.cases
+
+    def parity(self, task):
+        raise bad_input("requests that run a graph have no logits")
+
+
+def inputs(feeds, types, seed):
+    """Names and arrays of a run. `types`: name and type of each. What is drawn follows from `seed`."""
+    arrays = []
+    for place, (feed, (name, dtype)) in enumerate(zip(feeds, types)):
+        shape, values = feed["shape"], feed["values"]
+        if "file" in values:
+            array = read(values["file"], dtype, prod(shape))
+        else:
+            array = drawn(dtype, prod(shape), values["drawn"], of_place(seed, place))
+        arrays.append((name, array.reshape(shape)))
+    return arrays
+
+
+def said(name, array):
+    """A tensor as the protocol has it."""
+    data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    text = base64.b64encode(data).decode()
+    return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "data": text}
+
+
+def read(path, dtype, elements):
+    """The numbers of a file that has nothing else."""
+    import numpy
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise bad_input(f"{path}: {error}") from None
+    dtype = numpy.dtype(dtype)
+    if len(data) != elements * dtype.itemsize:
+        raise bad_input(f"{path} has {len(data)} bytes, not {elements * dtype.itemsize}")
+    # A copy, since nobody may write into bytes.
+    return numpy.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
+
+
+def of_place(seed, place):
+    """What the values of the tensor at this place follow from."""
+    return (seed + place * 0xD1B54A32D192ED03) & MASK
+
+
+def drawn(dtype, elements, between, seed):
+    """Values from `low` to below `high` of `between`: as docs/protocol.md has them, in every worker the same. The
+    generator is SplitMix64 (Steele, Lea and Flood 2014), which gives any place of its sequence at once."""
+    import numpy
+
+    # Whole numbers of an array wrap.
+    bits = numpy.arange(1, elements + 1, dtype=numpy.uint64)
+    bits *= 0x9E3779B97F4A7C15
+    bits += seed
+    bits ^= bits >> 30
+    bits *= 0xBF58476D1CE4E5B9
+    bits ^= bits >> 27
+    bits *= 0x94D049BB133111EB
+    bits ^= bits >> 31
+    # 24 bits: exact in f32, too.
+    share = (bits >> 40).astype(numpy.float64) / (1 << 24)
+    low, high = float(between["low"]), float(between["high"])
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        return in_type(low + share * (high - low), numpy.dtype(dtype))
+
+
+def in_type(values, dtype):
+    """Numbers in another type. Whole ones are the next below, and end at the type's least and largest."""
+    import numpy
+
+    if dtype.kind == "f":
+        # By way of f32, as processors convert to f16.
+        return (values.astype(numpy.float32) if dtype.itemsize == 2 else values).astype(dtype)
+    whole = numpy.floor(values)
+    if dtype.kind == "b":
+        return whole != 0
+    ends = numpy.iinfo(dtype)
+    below, above = whole <= float(ends.min), whole >= float(ends.max)
+    numbers = numpy.where(below | above | numpy.isnan(whole), 0, whole).astype(dtype)
+    numbers[below], numbers[above] = ends.min, ends.max
+    return numbers
