@@ -16,6 +16,9 @@ use crate::{Failure, PromptSource, Request, Result};
 pub use sizes::dims;
 use sizes::{combinations, named, of_files, shape_words};
 
+/// Operators whose outputs are drawn.
+const RANDOM: [&str; 6] =
+    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"];
 /// Cases that sizes of dimensions may make.
 const MOST_CASES: usize = 64;
 /// Bytes of the inputs of one run.
@@ -75,6 +78,11 @@ pub fn resolve(
     if let Some(unknown) = request.graph.inputs.keys().find(|name| !names.contains(&name.as_str())) {
         let inputs = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         return refuse(format!("it has no input {unknown:?}; it has {inputs}"));
+    }
+    if let Some(operator) = RANDOM.iter().find(|operator| graph.operators.contains_key(**operator)) {
+        return refuse(format!(
+            "it draws random numbers ({operator}), so that no two runs give the same and nothing can be compared"
+        ));
     }
     let dims = named(graph, &request.graph.dims).map_err(failure)?;
     let of_files = of_files(graph, given).map_err(failure)?;
@@ -436,5 +444,8 @@ mod tests {
         let texts = Request { new_tokens: vec![3], ..asked("batch=1,width=1", &[]) };
         assert!(refused(&texts, &none).contains("takes no --new-tokens"));
         assert!(refused(&asked("batch=4000000,width=4000000", &[]), &none).contains("take smaller sizes"));
+        let drawn = Description { operators: [("Bernoulli".to_owned(), 1)].into(), ..graph() };
+        let why = resolve(&asked("batch=1,width=1", &[]), &drawn, &none, 1).unwrap_err().to_string();
+        assert!(why.contains("draws random numbers (Bernoulli)"), "{why}");
     }
 }
