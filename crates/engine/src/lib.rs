@@ -180,7 +180,7 @@ pub enum EngineError {
 /// ([`Decode`]).
 ///
 /// The worker's order of calls: [`runtime`](Self::runtime) once, [`load`](Self::load) once, then those of a capability.
-pub trait InferenceEngine: Sized {
+pub trait InferenceEngine: Sized + 'static {
     /// Name of the framework, for example `candle`.
     const FRAMEWORK: &'static str;
 

@@ -157,6 +157,7 @@ pub fn contender(label: &str) -> Contender {
         kv_cache: KvCache::On,
         kv_precision: Some(plan::KvPrecision::Auto),
         shards: 1,
+        serve: Default::default(),
     }
 }
 

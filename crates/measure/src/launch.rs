@@ -20,6 +20,7 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
         dequantised: false,
         autoregressive: false,
         options: contender.engine.options.clone(),
+        serve: contender.serve,
         slowdown: contender.engine.settings.slowdown,
     }
 }

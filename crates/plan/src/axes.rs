@@ -21,6 +21,10 @@ pub enum Axis {
     NewTokens,
     /// Steps of masked diffusion.
     Steps,
+    /// Callers that make requests, one at a time each.
+    Callers,
+    /// Requests a second that come at random.
+    Rate,
 }
 
 /// A cell's place on an axis.
@@ -46,7 +50,7 @@ pub type Settings = BTreeMap<Axis, Setting>;
 impl Axis {
     /// Every axis in the order in which cells are nested. The outermost come first: models and precisions, which must
     /// be prepared.
-    const TYPED: [Axis; 8] = [
+    const TYPED: [Axis; 10] = [
         Axis::Model,
         Axis::Precision,
         Axis::Threads,
@@ -55,6 +59,8 @@ impl Axis {
         Axis::PromptTokens,
         Axis::NewTokens,
         Axis::Steps,
+        Axis::Callers,
+        Axis::Rate,
     ];
 
     /// The heading of the column of this axis.
@@ -69,6 +75,8 @@ impl Axis {
             Axis::PromptTokens => "Prompt",
             Axis::NewTokens => "New tokens",
             Axis::Steps => "Steps",
+            Axis::Callers => "Callers",
+            Axis::Rate => "Requests a second",
         }
     }
 
@@ -84,6 +92,8 @@ impl Axis {
             Axis::PromptTokens => "--prompt-tokens",
             Axis::NewTokens => "--new-tokens",
             Axis::Steps => "--steps",
+            Axis::Callers => "--callers",
+            Axis::Rate => "--rate",
         }
     }
 
@@ -100,6 +110,8 @@ impl Axis {
             Axis::PromptTokens => numbers(&request.prompt_tokens),
             Axis::NewTokens => numbers(&request.new_tokens),
             Axis::Steps => numbers(&request.denoise.steps),
+            Axis::Callers => numbers(&request.serving.callers),
+            Axis::Rate => numbers(&request.serving.rate),
         }
     }
 
@@ -118,6 +130,8 @@ impl Axis {
             Axis::PromptTokens => one(&mut request.prompt_tokens, index),
             Axis::NewTokens => one(&mut request.new_tokens, index),
             Axis::Steps => one(&mut request.denoise.steps, index),
+            Axis::Callers => one(&mut request.serving.callers, index),
+            Axis::Rate => one(&mut request.serving.rate, index),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use configs::Engine;
+use protocol::Serve;
 
 use crate::{Arm, Contender, Request};
 
@@ -36,17 +37,22 @@ pub(crate) fn contenders(
     let whole = [devices];
     let shards: &[u32] = if request.shards.is_empty() { &whole } else { &request.shards };
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let modes: &[Serve] =
+        if request.serving.serve.is_empty() { &[Serve::Shared] } else { &request.serving.serve };
+    let kinds = modes.iter().flat_map(|&serve| shards.iter().map(move |&count| (serve, count)));
+    let kinds: Vec<(Serve, u32)> = kinds.collect();
     let columns =
-        engines.into_iter().flat_map(|engine| shards.iter().map(move |&count| (engine.clone(), count)));
-    let column = |(engine, shards): (Engine, u32)| {
+        engines.into_iter().flat_map(|engine| kinds.iter().map(move |&kind| (engine.clone(), kind)));
+    let column = |(engine, (serve, shards)): (Engine, (Serve, u32))| {
         let name = match shards {
             count if count == devices => engine.name.clone(),
             count => format!("{} on {count} devices", engine.name),
         };
+        let name = if serve.is_shared() { name } else { format!("{name} {serve}") };
         let count = seen.entry(name.clone()).or_default();
         *count += 1;
         let label = if *count == 1 { name } else { format!("{name} ({count})") };
-        Contender { shards: shards as usize, ..contender(label, engine) }
+        Contender { shards: shards as usize, serve, ..contender(label, engine) }
     };
     columns.map(column).collect()
 }

@@ -26,6 +26,7 @@ pub mod prompts;
 mod quality;
 mod request;
 mod schedule;
+mod serving_asked;
 mod study;
 mod survived;
 pub mod sweep;
@@ -48,6 +49,7 @@ pub use request::{
     DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
     ScheduleAsked, SliceAsked,
 };
+pub use serving_asked::ServingAsked;
 pub use study::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use switch::Switch;
 pub use work::{Prompted, Work, WorkKind};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bundle::Precision;
 use configs::Engine;
-use protocol::{KvCache, Warmup};
+use protocol::{KvCache, Serve, Warmup};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
@@ -29,6 +29,9 @@ pub struct Contender {
     /// Number of devices that the weights are divided over.
     #[serde(default = "one")]
     pub shards: usize,
+    /// How several callers are served.
+    #[serde(default, skip_serializing_if = "Serve::is_shared")]
+    pub serve: Serve,
 }
 
 fn one() -> usize {
@@ -46,6 +49,7 @@ impl Contender {
             kv_cache: KvCache::On,
             kv_precision: Some(request.kv_precision),
             shards: 1,
+            serve: Serve::Shared,
             engine,
         }
     }

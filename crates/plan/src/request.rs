@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::arms::StudySettings;
 use crate::encode_asked::EncodeAsked;
 use crate::graph_asked::GraphAsked;
+use crate::serving_asked::ServingAsked;
 use crate::{Failure, KvPrecision, Result};
 
 /// The request for a comparison, or for several if a list has more than one value.
@@ -78,6 +79,9 @@ pub struct Request {
     /// What is asked of an encoder beside the texts.
     #[serde(skip_serializing_if = "EncodeAsked::is_default")]
     pub encode: EncodeAsked,
+    /// What is asked of callers.
+    #[serde(skip_serializing_if = "ServingAsked::is_default")]
+    pub serving: ServingAsked,
     /// What is asked of an ONNX file.
     #[serde(skip_serializing_if = "GraphAsked::is_default")]
     pub graph: GraphAsked,
@@ -139,6 +143,7 @@ impl Default for Request {
             sampling: SamplingAsked::default(),
             denoise: DenoiseAsked::default(),
             encode: EncodeAsked::default(),
+            serving: ServingAsked::default(),
             graph: GraphAsked::default(),
             autoregressive: false,
             echo: Vec::new(),

@@ -42,6 +42,8 @@ pub enum SweepKind {
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --length
     Embed,
+    /// Several callers at once, with an encoder, over --callers or --rate
+    Callers,
 }
 
 impl SweepKind {
@@ -57,6 +59,7 @@ impl SweepKind {
             SweepKind::Size => "size",
             SweepKind::Denoise => "denoise",
             SweepKind::Embed => "embed",
+            SweepKind::Callers => "callers",
         }
     }
 
@@ -65,11 +68,11 @@ impl SweepKind {
         if !request.quantize.is_empty() {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
-        if encodes && self != SweepKind::Embed {
+        if encodes && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
             return self.complete_encoding(request);
         }
         // A single prompt, so that its length can be the axis.
-        if !request.names_prompts() && self != SweepKind::Embed {
+        if !request.names_prompts() && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
             request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
         }
         match self {
@@ -120,6 +123,14 @@ impl SweepKind {
                 usual(&mut request.batch, &[1, 8, 32]);
                 if request.encode.has_real_lengths() {
                     usual(&mut request.prompt_tokens, &[32, 128]);
+                }
+            }
+            SweepKind::Callers => {
+                if request.models == [configs::DEFAULT_MODEL] {
+                    request.models = vec![ENCODER.to_owned()];
+                }
+                if request.serving.rate.is_empty() {
+                    usual(&mut request.serving.callers, &[1, 2, 4, 8]);
                 }
             }
             SweepKind::Size => {
@@ -178,6 +189,7 @@ impl SweepKind {
             SweepKind::Size => &[Axis::Model],
             SweepKind::Denoise => &[Axis::Steps, Axis::NewTokens],
             SweepKind::Embed => &[Axis::Batch, Axis::PromptTokens],
+            SweepKind::Callers => &[],
         }
     }
 }
@@ -262,12 +274,17 @@ fn check_tested(new_tokens: &[u32]) -> Result<()> {
 /// The request of a sweep of this kind: `asked`, with every open setting filled in.
 pub(crate) fn completed(kind: SweepKind, asked: &Request, engines: &dyn Engines) -> Result<Request> {
     let mut request = asked.clone();
-    let rounds = if request.quick { QUICK_ROUNDS } else { ROUNDS };
+    let rounds = match kind {
+        _ if request.quick => QUICK_ROUNDS,
+        // Each point is a question of its own.
+        SweepKind::Callers => statistics::MIN_ROUNDS as u32,
+        _ => ROUNDS,
+    };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
     // A study of its own kind of model says itself which.
-    let has_model = matches!(kind, SweepKind::Embed | SweepKind::Denoise);
+    let has_model = matches!(kind, SweepKind::Embed | SweepKind::Callers | SweepKind::Denoise);
     let encodes = !has_model && request.encodes(engines)?;
     kind.complete(&mut request, encodes)?;
     Ok(request)

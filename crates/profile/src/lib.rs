@@ -184,6 +184,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
             autoregressive: false,
             options: engine.options.clone(),
             slowdown: 0.0,
+            serve: Default::default(),
         },
         spawned_at_ns: None,
         evict: false,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
-use crate::{Marks, Memory, Output, Traced};
+use crate::{Call, Marks, Memory, Output, Traced};
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -212,6 +212,9 @@ pub struct Sample {
     /// caches were cold. They are part of the request's time, and of no figure of its steps. The driver notes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lead_in: Vec<usize>,
+    /// The requests that the turn holds where several callers make them, in the order of its texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Call>,
     pub output: Output,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Input, Trace, Work};
+use crate::{Input, Serve, Trace, Work};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -54,6 +54,9 @@ pub struct Settings {
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// How several callers are served.
+    #[serde(default, skip_serializing_if = "Serve::is_shared")]
+    pub serve: Serve,
     /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
     #[serde(default)]
     pub slowdown: f64,

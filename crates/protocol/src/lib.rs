@@ -11,6 +11,7 @@ pub mod finite;
 mod job;
 mod machine;
 mod memory;
+mod serving;
 mod trace;
 mod work;
 
@@ -19,6 +20,7 @@ pub use event::*;
 pub use job::*;
 pub use machine::*;
 pub use memory::*;
+pub use serving::{Arrivals, Call, Load, Serve};
 pub use trace::*;
 pub use work::*;
 

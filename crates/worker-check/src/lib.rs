@@ -164,6 +164,7 @@ impl Subject<'_> {
                 autoregressive: false,
                 options: self.options.clone(),
                 slowdown: 0.0,
+                serve: Default::default(),
             },
             spawned_at_ns: None,
             evict: false,

@@ -24,6 +24,7 @@ mod probe;
 mod sampling;
 mod score;
 mod serve;
+mod serving;
 mod stdout;
 mod threads;
 mod trace;

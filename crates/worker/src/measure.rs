@@ -15,11 +15,12 @@ use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::pace::Pace;
 use crate::warmup::warm_up;
-use crate::work::{self, Model};
+use crate::work::{self, Model, Serving};
 use crate::{clock, turns};
 
-pub(crate) struct Context<'a> {
+pub(crate) struct Context<'a, E> {
     pub(crate) model: Model,
+    pub(crate) serving: Serving<'a, E>,
     pub(crate) pace: Pace,
     /// The clock at spawning, put later by what the worker's own readings have taken since.
     pub(crate) spawned_at_ns: Option<u64>,
@@ -32,13 +33,13 @@ pub(crate) struct Context<'a> {
 pub(crate) fn measure<E: InferenceEngine>(
     engine: &mut E,
     task: &Measure,
-    context: &Context<'_>,
+    context: &Context<'_, E>,
     (input, events): (&mut dyn BufRead, &mut Events<'_>),
 ) -> Result<(), ServeError> {
     if task.work.cases() == 0 || task.warmup.max_iterations == 0 {
         return Err(ServeError::Job("a measurement needs cases and warm-up".into()));
     }
-    let mut workload = work::workload::<E>(&task.work, (context.model, context.pace), true)?;
+    let mut workload = work::workload::<E>(&task.work, (context.model, context.pace), true, context.serving)?;
     let workload = workload.as_mut();
 
     let phase = Phase::begin(context.gpu);
@@ -92,12 +93,15 @@ pub(crate) fn answer<E: InferenceEngine>(
     (model, pace): (Model, Pace),
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
-    let iteration =
-        work::workload::<E>(&task.work, (model, pace), false)?.iteration(engine, 0, Vec::new())?;
+    let iteration = work::workload::<E>(&task.work, (model, pace), false, work::alone())?.iteration(
+        engine,
+        0,
+        Vec::new(),
+    )?;
     let outputs: Vec<_> = iteration.cases.into_iter().map(|sample| sample.output).collect();
     if let Some(parity) = &task.parity {
         let along = task.work.clone().along(&outputs);
-        work::workload::<E>(&along, (model, pace), true)?.parity(engine, parity)?;
+        work::workload::<E>(&along, (model, pace), true, work::alone())?.parity(engine, parity)?;
         events.send(Event::Parity(Parity { file: parity.file.as_str().into() }))?;
     }
     events.send(Event::Answered(Answered { outputs }))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use engine::{Bundle, Device, EngineError, InferenceEngine, Settings};
 use protocol::{
-    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Probe, Probed,
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Probe, Probed, Serve,
     Started, Task,
 };
 
@@ -14,7 +14,8 @@ use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::pace::Pace;
-use crate::work::Model;
+use crate::serving::Pool;
+use crate::work::{Model, Serving};
 use crate::{clock, engine_io, measure, page_cache, probe, score, trace};
 
 /// Initialises the framework and says what it is.
@@ -59,7 +60,9 @@ fn work<E: InferenceEngine>(
         }
         return events.send(Event::Done);
     }
-    let settings = trace::settings::<E>(engine_io::settings(&job.settings)?, &job.task);
+    let mut settings = trace::settings::<E>(engine_io::settings(&job.settings)?, &job.task);
+    let serve = job.settings.serve;
+    settings.threads = share_of(settings.threads, serve)?;
     let pace = Pace::new(job.settings.slowdown)?;
     let phase = Phase::begin(None);
     let hello = hello::<E>()?;
@@ -86,6 +89,10 @@ fn work<E: InferenceEngine>(
     let phase = Phase::begin(gpu.as_ref());
     let before_ns = clock::now_ns();
     let engine = E::load(&bundle, &settings)?;
+    let pool = match serve.models() {
+        1 => None,
+        models => Some(Pool::load(models - 1, &bundle, &settings)?),
+    };
     let after_ns = clock::now_ns();
     let load = Load {
         job: &job,
@@ -104,7 +111,18 @@ fn work<E: InferenceEngine>(
         pace,
         gpu: gpu.as_ref(),
     };
-    load.perform(engine, turns, events)
+    load.perform(engine, pool.as_ref(), turns, events)
+}
+
+/// The threads of each model.
+fn share_of(threads: usize, serve: Serve) -> Result<usize, ServeError> {
+    let models = serve.models();
+    if threads.is_multiple_of(models) {
+        return Ok(threads / models);
+    }
+    Err(ServeError::Job(format!(
+        "{serve} cannot divide {threads} threads evenly: take another number of models or threads"
+    )))
 }
 
 /// What the machine can do, where the job's settings have the work done; `None` if this engine cannot ask its framework
@@ -154,6 +172,7 @@ impl Load<'_> {
     fn perform<E: InferenceEngine>(
         self,
         mut engine: E,
+        pool: Option<&Pool<E>>,
         turns: &mut dyn BufRead,
         events: &mut Events<'_>,
     ) -> Result<(), ServeError> {
@@ -165,6 +184,11 @@ impl Load<'_> {
             _ => KvCache::On,
         };
         let mut observed = engine.in_effect();
+        let serve = job.settings.serve;
+        if !serve.is_shared() {
+            observed.threads *= serve.models();
+            observed.kernels.push(format!("callers are served by {serve}"));
+        }
         observed.kernels.extend(self.pace.phrase());
         let in_effect = engine_io::in_effect(observed, engine_io::hybrid(&mut engine), kv_cache);
         let loaded = Loaded {
@@ -184,6 +208,7 @@ impl Load<'_> {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
                     model,
+                    serving: Serving { serve, pool },
                     pace: self.pace,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,

@@ -28,7 +28,7 @@ pub(crate) fn trace<E: InferenceEngine>(
     (model, pace): (Model, Pace),
     mut phases: Vec<Interval>,
 ) -> Result<Traced, ServeError> {
-    let mut workload = work::workload::<E>(&task.work, (model, pace), false)?;
+    let mut workload = work::workload::<E>(&task.work, (model, pace), false, work::alone())?;
     if workload.cases() == 0 {
         return Err(ServeError::Job("there is no request to look at".into()));
     }

@@ -14,6 +14,7 @@ mod outcomes;
 mod request;
 mod sampling;
 mod screen;
+mod serving;
 mod shards;
 mod sweep;
 mod texts;

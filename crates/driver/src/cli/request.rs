@@ -14,6 +14,7 @@ use protocol::KvCache;
 use super::graph::GraphFlags;
 use super::help::WORK;
 use super::masked::DenoiseFlags;
+use super::serving::ServingFlags;
 use super::texts::EncodeFlags;
 use super::values::{
     kv_precision, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
@@ -174,6 +175,8 @@ pub(crate) struct RequestArgs {
     encode: EncodeFlags,
     #[command(flatten)]
     graph: GraphFlags,
+    #[command(flatten)]
+    serving: ServingFlags,
     /// Run a masked-diffusion model autoregressively, token by token, for comparison
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     autoregressive: bool,
@@ -279,6 +282,7 @@ impl RequestArgs {
         self.denoise.lay_upon(request);
         self.encode.lay_upon(request);
         self.graph.lay_upon(request);
+        self.serving.lay_upon(request);
         request.autoregressive |= self.autoregressive;
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };

@@ -23,6 +23,8 @@ pub(crate) enum SweepArg {
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --length
     Embed,
+    /// Several callers at once, with an encoder, over --callers or --rate
+    Callers,
 }
 
 impl From<SweepArg> for plan::sweep::SweepKind {
@@ -38,6 +40,7 @@ impl From<SweepArg> for plan::sweep::SweepKind {
             SweepArg::Size => SweepKind::Size,
             SweepArg::Denoise => SweepKind::Denoise,
             SweepArg::Embed => SweepKind::Embed,
+            SweepArg::Callers => SweepKind::Callers,
         }
     }
 }

@@ -7,7 +7,8 @@ use clap::Parser;
 use configs::Suite;
 use judge::Report;
 use measure::{Places, interrupt};
-use plan::{Failure, Request, Result, StudyRequest};
+use plan::sweep::SweepKind;
+use plan::{Failure, Request, Result, StudyKind, StudyRequest};
 
 use super::history::{export_runs, prepare_export};
 use super::measured::{Destination, ended, measure, results_dir};
@@ -25,6 +26,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
         return study::run(&asked, &options);
     }
     let request = args.request.request();
+    if request.serving.is_study() {
+        no_text(args)?;
+        let asked = StudyRequest { kind: StudyKind::Sweep(SweepKind::Callers), request };
+        return study::run(&asked, &study::Options { can_resume: false, ..study::Options::new(args, None) });
+    }
     if request.quantize.is_empty() {
         let destination = destination(args, &places);
         let (report, unsaved) = measure(&request, &places, &destination.borrowed())?;

@@ -29,6 +29,7 @@ mod references;
 mod report;
 mod sampling;
 mod schema;
+mod serving;
 #[cfg(target_os = "linux")]
 mod set_up;
 mod shards;

@@ -36,6 +36,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         autoregressive: false,
         options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
         slowdown: 0.0,
+        serve: Default::default(),
     }
 }
 

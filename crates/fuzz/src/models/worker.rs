@@ -107,6 +107,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
             autoregressive: false,
             options: Default::default(),
             slowdown: 0.0,
+            serve: Default::default(),
         },
         spawned_at_ns: None,
         evict: false,

@@ -98,9 +98,12 @@ impl<'a> Request<'a> {
         sample.slices().into_iter().map(move |gaps| Request { sample, size, gaps })
     }
 
-    /// The gaps between tokens, in nanoseconds; of a single text that is encoded, or of a run of a graph, the
+    /// The times of requests that several callers made, or the gaps between tokens, in nanoseconds; of a single text that is encoded, or of a run of a graph, the
     /// time of the request.
     fn latencies_ns(&self) -> Vec<u64> {
+        if !self.sample.calls.is_empty() {
+            return self.sample.calls.iter().map(|call| call.done_ns.saturating_sub(call.asked_ns)).collect();
+        }
         match &self.sample.output {
             Output::Vectors(_) if self.size.batch == 1 => vec![self.sample.marks_ns.end()],
             Output::Tensors(_) => vec![self.sample.marks_ns.end()],
@@ -112,6 +115,10 @@ impl<'a> Request<'a> {
     fn mean_latency_ns(&self) -> Option<f64> {
         let latencies = self.latencies_ns();
         (!latencies.is_empty()).then(|| latencies.iter().sum::<u64>() as f64 / latencies.len() as f64)
+    }
+
+    fn mean_latency_ms(&self) -> Option<f64> {
+        Some(self.mean_latency_ns()? / 1e6)
     }
 
     /// Whether the gap with this place counts.

@@ -14,11 +14,22 @@ use crate::metric::Metric;
 /// Kinds of work whose requests go token by token.
 const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
 /// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts and of runs.
-const LATENCIES: &[WorkKind] =
-    &[WorkKind::TokenByToken, WorkKind::OneToken, WorkKind::Encoding, WorkKind::SingleText, WorkKind::Graph];
+const LATENCIES: &[WorkKind] = &[
+    WorkKind::TokenByToken,
+    WorkKind::OneToken,
+    WorkKind::Encoding,
+    WorkKind::SingleText,
+    WorkKind::Graph,
+    WorkKind::Callers,
+    WorkKind::Arrivals,
+];
 const STEPS: &[WorkKind] = &[WorkKind::Denoising];
-const TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText];
-const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
+const TEXTS: &[WorkKind] =
+    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
+const MANY_TEXTS: &[WorkKind] =
+    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::Callers, WorkKind::Arrivals];
+const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];
+const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 const RUNS: &[WorkKind] = &[WorkKind::Graph];
 const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 
@@ -421,6 +432,30 @@ pub(super) const ENTRIES: &[Entry] = &[
         }),
         ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
     },
+    Entry {
+        key: "call_latency",
+        kinds: CALLERS,
+        title: "Latency of a Request (ms)",
+        short_title: Some("Latency (ms)"),
+        words: "latency of a request",
+        told: Some(Told {
+            does: "answers",
+            how: "sooner",
+            brief: "sooner",
+            most: "answers soonest",
+            equal: "answer equally soon",
+        }),
+        ..entry(Metric::CallLatency, Source::Mean(|request| request.mean_latency_ms()))
+    },
+    Entry {
+        key: "kept_up",
+        kinds: ARRIVALS,
+        title: "Kept Up (%)",
+        words: "share of the rate that it keeps up with",
+        unit: "%",
+        higher_is_better: true,
+        ..entry(Metric::KeptUp, Source::Mean(kept_up))
+    },
 ];
 
 /// So many of something a second of a request.
@@ -435,6 +470,13 @@ fn padding(request: &Request<'_>) -> Option<f64> {
     let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
     // A worker that computes fewer positions than there are tokens does not tell the truth about them.
     (positions > 0.0 && positions >= tokens).then(|| 100.0 * (1.0 - tokens / positions))
+}
+
+/// Share of the requests' rate that they were answered at: the time in which they were due ÷ that until the last answer.
+fn kept_up(request: &Request<'_>) -> Option<f64> {
+    let due = request.sample.calls.iter().map(|call| call.asked_ns).max()? as f64;
+    let done = request.sample.marks_ns.end() as f64;
+    (done > 0.0).then(|| 100.0 * due / done)
 }
 
 /// Tokens of all sequences together per second of decoding.

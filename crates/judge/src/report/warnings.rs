@@ -28,6 +28,7 @@ pub(super) fn warnings(
     warnings.extend(varies(rows));
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
+    warnings.extend(overloaded(plan, rows));
     for (label, score) in &evidence.texts {
         warnings
             .extend(score.as_ref().err().map(|reason| format!("{label}: its quality is unknown: {reason}")));
@@ -44,6 +45,26 @@ pub(super) fn warnings(
     warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
     warnings.extend(evidence.no_probe.clone());
     warnings
+}
+
+/// Share of a rate below which a contender does not keep up with it, in percent. Of the requests of a turn, those that came
+/// last are under way when the others are done.
+const KEEPS_UP: f64 = 90.0;
+
+/// Contenders that more was asked of than they can do.
+fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<String> {
+    let plan::Work::Encode(work) = &plan.work else { return Vec::new() };
+    let Some(arrivals) = work.load.and_then(|load| load.arrivals) else { return Vec::new() };
+    let told = |row: &Row| {
+        let kept = row.typical(Metric::KeptUp).filter(|&kept| kept < KEEPS_UP)?;
+        let done = row.typical(Metric::EncodingThroughput)?;
+        let (name, rate) = (&row.framework, arrivals.rate);
+        Some(format!(
+            "{name} is overloaded: of {rate} requests a second it answers {done:.1} ({kept:.0} % of the rate), so that latency \
+             grows as long as they come"
+        ))
+    };
+    rows.iter().filter_map(told).collect()
 }
 
 fn ending(end: &End) -> Vec<String> {

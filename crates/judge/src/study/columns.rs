@@ -221,6 +221,16 @@ impl Column {
     }
 }
 
+/// The columns of a study of callers.
+const SERVED: [Metric; 6] = [
+    Metric::EncodingThroughput,
+    Metric::CallLatency,
+    Metric::LatencyP50,
+    Metric::LatencyP95,
+    Metric::LatencyP99,
+    Metric::PeakMemory,
+];
+
 /// The columns of a study of masked diffusion.
 const DENOISED: [Column; 5] = [
     Column::Metric(Metric::StepTime),
@@ -307,6 +317,7 @@ pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
         ],
         SweepKind::Denoise => DENOISED.to_vec(),
         SweepKind::Embed => ENCODED.map(Column::Metric).to_vec(),
+        SweepKind::Callers => SERVED.map(Column::Metric).to_vec(),
         SweepKind::Size => vec![
             Column::WeightsSize,
             Column::Metric(Metric::Load),

@@ -48,6 +48,9 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
             _ => None,
         };
     }
+    if kind == SweepKind::Callers {
+        return None;
+    }
     let forward = kind == SweepKind::Forward;
     match axis {
         Axis::Batch | Axis::Threads => {
@@ -55,7 +58,9 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
         }
         Axis::PromptTokens => Some(Metric::FirstToken),
         Axis::Context | Axis::Model => Some(if forward { Metric::FirstToken } else { Metric::Latency }),
-        Axis::NewTokens | Axis::Precision | Axis::Framework | Axis::Steps => None,
+        Axis::NewTokens | Axis::Precision | Axis::Framework | Axis::Steps | Axis::Callers | Axis::Rate => {
+            None
+        }
     }
 }
 

@@ -34,6 +34,8 @@ impl Selection {
             WorkKind::Denoising => &denoise::STEPS,
             WorkKind::Echo => &echo::BYTES,
             WorkKind::Graph => &graph::RUNS,
+            WorkKind::Callers => &encode::CALLERS,
+            WorkKind::Arrivals => &encode::ARRIVALS,
             WorkKind::Encoding => &encode::BOTH,
             WorkKind::ManyTexts => &encode::MANY,
             WorkKind::SingleText => &encode::SINGLE,

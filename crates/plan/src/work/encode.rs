@@ -1,7 +1,7 @@
 //! Texts to vectors, or to scores.
 
 use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{EncodeTask, EncodeWork, Input, KvCache, Output, Pooling, Sample, TextBatch};
+use protocol::{Arrivals, EncodeTask, EncodeWork, Input, KvCache, Load, Output, Pooling, Sample, TextBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Describe, Proof, WorkKind};
 use crate::asked::Written;
 use crate::encode_asked::Lengths;
+use crate::serving_asked::requests;
 use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
 /// Sizes of batches where none is asked for: a single text, and many.
@@ -21,6 +22,9 @@ pub struct Encode {
     pub task: EncodeTask,
     /// Numbers that each text becomes, or each of its tokens.
     pub width: Width,
+    /// Where it is given, each text is a request of its own, which one of several callers makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 /// Numbers that each text becomes, or each of its tokens.
@@ -98,8 +102,13 @@ pub(super) fn resolve(
         sizes.sort_unstable();
         sizes.dedup();
     }
+    let load = request.serving.load(seed)?;
+    if let Some(load) = load {
+        sizes = vec![request.batch.first().map_or_else(|| requests(load), |&asked| asked as usize)];
+    }
     let mut drawn = Lengths::new(lengths, seed);
     Ok(Encode {
+        load,
         batches: sizes.into_iter().map(|size| Batch::new(&texts, size, &mut drawn)).collect(),
         task,
         width,
@@ -279,6 +288,11 @@ impl Encode {
 
 impl Describe for Encode {
     fn kind(&self) -> WorkKind {
+        match self.load {
+            Some(Load { arrivals: Some(_), .. }) => return WorkKind::Arrivals,
+            Some(_) => return WorkKind::Callers,
+            None => {}
+        }
         kind(self.batches.iter().map(|batch| batch.texts.len()))
     }
 
@@ -328,6 +342,17 @@ impl Describe for Encode {
     }
 
     fn words(&self) -> String {
+        if let Some(load) = self.load {
+            let (texts, tokens) = self.size(0);
+            let come = match load.arrivals {
+                None => format!("{} callers", load.callers),
+                Some(Arrivals { rate, .. }) => format!("{rate} requests a second at random"),
+            };
+            return format!(
+                "{come}, turns of {texts} requests for a text each, of {} tokens on average",
+                tokens / texts.max(1)
+            );
+        }
         let sizes: Vec<String> = self.batches.iter().map(|batch| batch.texts.len().to_string()).collect();
         let tokens: Vec<String> = self.batches.iter().map(|batch| batch.tokens().to_string()).collect();
         format!("batches of {} texts, of {} tokens together", sizes.join(" and "), tokens.join(" and "))
@@ -338,13 +363,16 @@ impl Describe for Encode {
     }
 
     fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
-        self.of_reference()
+        match self.of_reference() {
+            protocol::Work::Encode(work) => protocol::Work::Encode(EncodeWork { load: self.load, ..work }),
+            other => other,
+        }
     }
 
     fn of_reference(&self) -> protocol::Work {
         let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: batch.types.clone() };
         let cases = self.batches.iter().map(case).collect();
-        protocol::Work::Encode(EncodeWork { cases, task: self.task })
+        protocol::Work::Encode(EncodeWork { cases, task: self.task, load: None })
     }
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
@@ -362,7 +390,9 @@ impl Describe for Encode {
     }
 
     fn is_done(&self, sample: &Sample) -> bool {
-        sample.marks_ns.len() == 1 && matches!(sample.output, Output::Vectors(_))
+        let has_calls = self.load.is_none()
+            || Some(sample.calls.len()) == self.batches.get(sample.case).map(|batch| batch.texts.len());
+        sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Vectors(_))
     }
 
     fn stand_ins(&self) -> Vec<Output> {
@@ -385,7 +415,7 @@ impl Describe for Encode {
         let rounds: Vec<Vec<Batch>> = seeds.iter().map(|&seed| self.changed(seed)).collect();
         let input = |batch: &Batch| Input::Texts(batch.texts.clone());
         let inputs = rounds.iter().map(|batches| batches.iter().map(input).collect()).collect();
-        let all = Encode { batches: rounds.concat(), task: self.task, width: self.width };
+        let all = Encode { batches: rounds.concat(), task: self.task, width: self.width, load: None };
         Some((inputs, all.of_reference()))
     }
 }
@@ -399,7 +429,7 @@ mod tests {
         let texts = vec![vec![1, 5, 6, 7, 8, 9, 2], vec![1, 2], vec![1, 10, 11, 12, 13, 2]];
         let batch = Batch { name: "3 texts".into(), texts: texts.clone(), types: Vec::new() };
         let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
-        let work = Encode { batches: vec![batch], task, width: Width::OfText(8) };
+        let work = Encode { batches: vec![batch], task, width: Width::OfText(8), load: None };
         let (inputs, asked) = work.other_inputs(&[1, 2]).unwrap();
         let protocol::Work::Encode(asked) = asked else { panic!("{asked:?}") };
         assert_eq!((inputs.len(), asked.cases.len()), (2, 2));
@@ -437,7 +467,7 @@ mod tests {
         let mut lengths = Lengths::new(LengthsAsked::Real, 1);
         let batches = [1, 4].map(|size| Batch::new(&texts, size, &mut lengths)).to_vec();
         let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
-        let work = Encode { batches, task, width: Width::OfText(8) };
+        let work = Encode { batches, task, width: Width::OfText(8), load: None };
         let written = work.written(&Request::default(), &texts).unwrap();
         let words: Vec<Vec<&str>> =
             written.iter().map(|batch| batch.iter().map(|text| text.text.as_str()).collect()).collect();

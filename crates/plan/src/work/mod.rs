@@ -62,6 +62,10 @@ pub enum WorkKind {
     ManyTexts,
     /// Single texts alone.
     SingleText,
+    /// Texts that several callers have encoded, each by a request of its own.
+    Callers,
+    /// The same at a given rate.
+    Arrivals,
     /// Runs of an ONNX file.
     Graph,
     /// The toy.
@@ -233,6 +237,12 @@ pub(crate) fn resolve(
 ) -> Result<Work> {
     if !request.echo.is_empty() {
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
+    }
+    if !request.serving.is_default() && config.encoder.is_none() {
+        return Err(Failure::usage(format!(
+            "{} encodes no texts: --callers, --rate and --serve are for encoders, such as minilm",
+            request.model()
+        )));
     }
     if let Some(graph) = &config.graph {
         return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));

@@ -21,6 +21,9 @@ fn metrics(report: &StudyReport) -> Vec<Metric> {
         StudyView::Sweep(SweepKind::Forward) => Metric::PrefillThroughput,
         StudyView::Sweep(SweepKind::Memory) => Metric::PeakMemory,
         StudyView::Sweep(SweepKind::Denoise) => return vec![Metric::StepTime, Metric::PeakMemory],
+        StudyView::Sweep(SweepKind::Callers) => {
+            return vec![Metric::EncodingThroughput, Metric::CallLatency, Metric::LatencyP99];
+        }
         StudyView::Sweep(SweepKind::Embed) => return vec![Metric::EncodedTokens, Metric::PeakMemory],
         _ => Metric::Throughput,
     };
@@ -74,6 +77,9 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     if report.view == StudyView::Sweep(SweepKind::Denoise) {
         panels.extend(by_steps(report));
     }
+    if report.view == StudyView::Sweep(SweepKind::Callers) {
+        panels.push(("latency-throughput".to_owned(), latency_by_throughput(report)));
+    }
     match (axes.len(), numbers.as_slice()) {
         (1, &[axis]) => panels.extend(metrics.iter().map(|m| named(m, lines(report, axis, *m)))),
         (2, &[x, y]) => {
@@ -107,6 +113,29 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
         title: metric.title().into(),
         hint: better(metric),
         x: LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() },
+        y: LineAxis { from_zero: true, ..LineAxis::default() },
+        series: names.into_iter().map(line).collect(),
+        shaded: None,
+    })
+}
+
+/// Latency against throughput: a curve for each contender, a point for each number of callers or rate.
+fn latency_by_throughput(report: &StudyReport) -> Panel {
+    let names = frameworks(report);
+    let colours = colours(&names);
+    let line = |name: String| {
+        let point = |cell: &Cell| {
+            let row = row(cell, &name)?;
+            let (x, y) = (row.typical(Metric::EncodingThroughput)?, row.typical(Metric::CallLatency)?);
+            Some(Point { x, y, interval: None })
+        };
+        let points = report.cells.iter().filter_map(point).collect();
+        Line { colour: colours.get(&name).copied().unwrap_or(GREY), label: name, points }
+    };
+    Panel::Lines(Lines {
+        title: Metric::CallLatency.title().into(),
+        hint: better(Metric::CallLatency),
+        x: LineAxis { label: "texts a second".into(), from_zero: true, ..LineAxis::default() },
         y: LineAxis { from_zero: true, ..LineAxis::default() },
         series: names.into_iter().map(line).collect(),
         shaded: None,

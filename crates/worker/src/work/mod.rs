@@ -10,11 +10,12 @@ mod generate;
 mod graph;
 
 use engine::InferenceEngine;
-use protocol::{Input, Iteration, Marks, Output, ParityTask, Sample, Work};
+use protocol::{Call, Input, Iteration, Marks, Output, ParityTask, Sample, Serve, Work};
 
 use crate::clock;
 use crate::error::ServeError;
 use crate::pace::Pace;
+use crate::serving::Pool;
 use denoise::Denoising;
 use echo::Echoing;
 use encode::Encoding;
@@ -57,6 +58,11 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// What the request that was under way gave.
     fn output(&self) -> Output;
 
+    /// The requests that the one that was under way is made of, where several callers made them.
+    fn calls(&self) -> Vec<Call> {
+        Vec::new()
+    }
+
     /// What the last request handed from one engine to another.
     fn handed_over(&self) -> Option<HandOver> {
         None
@@ -83,7 +89,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// What a request took and gave.
     fn sample(&self, request: Request) -> Sample {
         let (marks_ns, output) = (Marks(request.marks_ns), self.output());
-        Sample { case: request.case, marks_ns, lead_in: Vec::new(), output }
+        Sample { case: request.case, marks_ns, lead_in: Vec::new(), calls: self.calls(), output }
     }
 
     /// The beginning of a request up to so many marks, untimed.
@@ -111,16 +117,36 @@ pub(crate) trait Workload<E: InferenceEngine> {
     }
 }
 
+/// How several callers are served, and by which models beside the one that is loaded.
+pub(crate) struct Serving<'a, E> {
+    pub(crate) serve: Serve,
+    pub(crate) pool: Option<&'a Pool<E>>,
+}
+
+impl<E> Clone for Serving<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Serving<'_, E> {}
+
+/// Nobody but the driver calls.
+pub(crate) const fn alone<'a, E>() -> Serving<'a, E> {
+    Serving { serve: Serve::Shared, pool: None }
+}
+
 /// The workload of a kind of work. `is_fed`: whether requests and parity need what cases have for them.
 pub(crate) fn workload<'a, E: InferenceEngine>(
     work: &'a Work,
     (model, pace): (Model, Pace),
     is_fed: bool,
+    serving: Serving<'a, E>,
 ) -> Result<Box<dyn Workload<E> + 'a>, ServeError> {
     Ok(match work {
         Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
-        Work::Encode(work) => Box::new(Encoding::new(work, pace)?),
+        Work::Encode(work) => Box::new(Encoding::new(work, pace, serving)?),
         Work::Graph(work) => Box::new(Running::new(work, pace)),
         Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
@@ -155,6 +181,11 @@ impl Request {
     /// Nanoseconds since its latest mark, or its start.
     fn since_mark_ns(&self) -> u64 {
         self.elapsed_ns() - self.marks_ns.last().copied().unwrap_or(0)
+    }
+
+    /// Notes the time of a mark, in nanoseconds since the request began.
+    fn mark_at(&mut self, ns: u64) {
+        self.marks_ns.push(ns);
     }
 
     fn mark(&mut self) {

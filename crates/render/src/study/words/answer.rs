@@ -18,7 +18,7 @@ pub(super) fn deciding(kind: SweepKind) -> Metric {
         SweepKind::Forward => Metric::PrefillThroughput,
         SweepKind::Memory => Metric::PeakMemory,
         SweepKind::Denoise => Metric::DenoisingThroughput,
-        SweepKind::Embed => Metric::EncodingThroughput,
+        SweepKind::Embed | SweepKind::Callers => Metric::EncodingThroughput,
         _ => Metric::Throughput,
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
             autoregressive: false,
             options: Default::default(),
             slowdown: 0.0,
+            serve: Default::default(),
         },
         spawned_at_ns: None,
         evict: false,

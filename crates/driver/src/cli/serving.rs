@@ -1,0 +1,33 @@
+//! What is asked of several callers, as typed.
+
+use clap::Args;
+use plan::Request;
+use protocol::Serve;
+
+use super::help::WORK;
+use super::values::set_list;
+
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct ServingFlags {
+    /// Callers of an encoder, of which each makes a request for one text when its last is answered; several numbers are a
+    /// study: 1,4,16,64
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024),
+          help_heading = WORK, hide_short_help = true)]
+    callers: Vec<u32>,
+    /// Requests a second that come at random, whatever becomes of those before; latency counts from when they were due
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000),
+          help_heading = WORK, hide_short_help = true)]
+    rate: Vec<u32>,
+    /// How callers are served, a column for each: shared (one model, a request at a time), pool:K (K models), or
+    /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
+    #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    serve: Vec<Serve>,
+}
+
+impl ServingFlags {
+    pub(crate) fn lay_upon(&self, request: &mut Request) {
+        set_list(&mut request.serving.callers, &self.callers);
+        set_list(&mut request.serving.rate, &self.rate);
+        set_list(&mut request.serving.serve, &self.serve);
+    }
+}

@@ -1,0 +1,62 @@
+//! Several callers: every request answered, modes of serving beside each other, a rate that is too high.
+
+use serde_json::{Value, json};
+
+use crate::common::{Installation, array, row};
+
+fn figure(report: &Value, label: &str, metric: &str) -> Option<f64> {
+    let figures = array(&row(report, label)["metrics"]);
+    figures.iter().find(|one| one["metric"] == metric)?["typical"].as_f64()
+}
+
+#[test]
+fn callers_are_answered_in_every_mode() {
+    let installation = Installation::encoder().engine("one", &[]);
+    let report = installation.json(
+        0,
+        "--frameworks one --callers 3 --serve shared,pool:2,batch:4:1ms --threads 2 --quick --batch 40",
+    );
+    for label in ["one", "one pool:2", "one batch:4:1ms"] {
+        let row = row(&report, label);
+        assert_eq!(
+            (&row["state"], &row["agreement"]["broken"]),
+            (&json!("measured"), &json!(null)),
+            "{label}"
+        );
+        // A turn of forty requests in each round; every vector is compared.
+        assert_eq!(row["agreement"]["vectors"]["compared"], 40, "{label}");
+        for metric in ["encoding_throughput", "call_latency", "latency_p99"] {
+            assert!(figure(&report, label, metric).is_some_and(|value| value > 0.0), "{label} {metric}");
+        }
+    }
+}
+
+#[test]
+fn a_contender_that_does_not_keep_up_with_a_rate_is_overloaded() {
+    let installation = Installation::encoder().engine("slow", &[("prefill_token_ms", "2")]);
+    let report = installation.json(0, "--frameworks slow --rate 2000 --batch 60 --quick");
+    let kept = figure(&report, "slow", "kept_up").unwrap();
+    assert!(kept < 50.0, "{kept}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("slow is overloaded: of 2000 requests a second"), "{warnings}");
+}
+
+#[test]
+fn several_numbers_of_callers_are_a_study() {
+    let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
+    let study = installation.json(0, "--frameworks one,two --callers 1,2 --rounds 1 --batch 8");
+    let cells = array(&study["cells"]);
+    let callers: Vec<&Value> = cells.iter().map(|cell| &cell["settings"]["callers"]).collect();
+    assert_eq!(callers, [&json!(1), &json!(2)]);
+}
+
+#[test]
+fn what_callers_cannot_ask_for_is_refused_in_a_sentence() {
+    let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
+    installation.refuses(&[
+        ("--frameworks one,two --serve pool:2", &["add --callers or --rate"]),
+        ("--frameworks one,two --callers 0", &["--callers"]),
+        ("--frameworks one,two --rate 0", &["--rate"]),
+        ("--frameworks one,two --callers 2 --serve pool", &["none of shared, pool:K and batch:B:W"]),
+    ]);
+}
