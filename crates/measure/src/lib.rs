@@ -18,6 +18,7 @@ pub mod environment;
 mod event;
 mod fed;
 mod finishing;
+pub mod footprint;
 mod group;
 pub mod groups;
 pub mod interrupt;

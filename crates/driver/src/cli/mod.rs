@@ -5,6 +5,7 @@ mod chat;
 pub(crate) mod check;
 mod denoise;
 mod encode;
+mod footprint;
 mod graph;
 mod help;
 pub(crate) mod history;
@@ -33,6 +34,7 @@ pub(crate) use chat::ChatFlag;
 pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
 pub(crate) use denoise::DenoiseArgs;
 pub(crate) use encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
+pub(crate) use footprint::FootprintArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use infer::InferArgs;
@@ -118,6 +120,8 @@ pub(crate) enum Command {
     },
     /// Print the man page, in roff
     Man,
+    /// Measure what must be shipped to run each framework: program, libraries, files, start-up
+    Footprint(FootprintArgs),
     /// Check that a worker, in any language, follows the protocol
     WorkerCheck(WorkerCheckArgs),
     /// Download what the frameworks need into the cache directory, unless it is there

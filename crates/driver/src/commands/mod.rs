@@ -10,6 +10,7 @@ mod denoise;
 mod diff;
 mod dry_run;
 mod encode;
+mod footprint;
 mod gate;
 mod generate;
 mod history;
@@ -50,6 +51,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Embed(args)) => encode::Asked::embed(args).run(),
         Some(Command::Rerank(args)) => encode::Asked::rerank(args).run(),
         Some(Command::Classify(args)) => encode::Asked::classify(args).run(),
+        Some(Command::Footprint(args)) => footprint::footprint(args),
         Some(Command::Infer(args)) => infer::infer(args),
         Some(Command::Score(args)) => score::score(args),
         Some(Command::Trace(args)) => trace::trace(args),
