@@ -115,8 +115,8 @@ fn in_python(places: &Places, engine: &Engine, base: Footprint) -> std::result::
     let directory = places.cache.join("references");
     let packages = engine.env.get("PHOTOFINISH_REFERENCE").map_or(engine.framework.as_str(), String::as_str);
     let receipt = directory.join(format!("{packages}.python"));
-    let interpreter =
-        foreign::file::read_text(&receipt, foreign::file::CONFIG).map_err(|error| format!("{}: {error}", receipt.display()))?;
+    let interpreter = foreign::file::read_text(&receipt, foreign::file::CONFIG)
+        .map_err(|error| format!("{}: {error}", receipt.display()))?;
     // `venv/bin/python`, relative to that directory.
     let environment = directory.join(interpreter.trim());
     let environment =
