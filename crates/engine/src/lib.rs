@@ -30,7 +30,7 @@ pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
 pub use padded::Padded;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
-pub use run::{Run, Tensor};
+pub use run::{Run, Tensor, without_panic};
 
 /// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository
 /// pins, or another version that it was built with (`setup::versions`).

@@ -33,6 +33,18 @@ pub trait Run {
     fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError>;
 }
 
+/// Runs what reads a file of others in a framework. A panic of the framework, whose message stderr has, is its error.
+pub fn without_panic<T>(
+    framework: &str,
+    work: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let said = payload.downcast_ref::<String>().map(String::as_str);
+        let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason is told");
+        Err(EngineError::Framework(format!("{framework} gave up on this file: {}", said.replace('\n', " "))))
+    })
+}
+
 impl Tensor {
     /// Number of elements of a shape.
     pub fn elements(shape: &[usize]) -> usize {

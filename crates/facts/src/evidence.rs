@@ -6,7 +6,9 @@ use plan::Plan;
 use protocol::FileIdentity;
 
 use crate::agreement::Tolerance;
-pub use crate::fact::{Block, BlocksChosen, End, Ended, Fact, Probe, Process, Slices, Stage, Stages};
+pub use crate::fact::{
+    Block, BlocksChosen, End, Ended, Fact, Probe, Process, Shipped, Slices, Stage, Stages,
+};
 use crate::impossible;
 use crate::noise::Noise;
 use crate::run::{Purpose, Run, RunFailure};
@@ -31,6 +33,8 @@ pub struct Evidence {
     pub probes: Vec<Probe>,
     /// Contenders that cannot run, by label.
     pub absent: BTreeMap<String, RunFailure>,
+    /// What must be shipped to run a contender, by label.
+    pub shipped: BTreeMap<String, Shipped>,
     /// The reason why no contender can give the reference.
     pub no_reference: Option<String>,
     /// Why the answers of requests could be known without computing.
@@ -67,6 +71,9 @@ impl Evidence {
             Fact::Before { noise } => self.before = Some(noise),
             Fact::Absent { framework, failure } => {
                 self.absent.insert(framework, failure);
+            }
+            Fact::Shipped { framework, shipped } => {
+                self.shipped.insert(framework, shipped);
             }
             Fact::NoReference { reason } => self.no_reference = Some(reason),
             Fact::OwnTraces { reason } => self.own_traces = Some(reason),

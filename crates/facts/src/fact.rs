@@ -27,6 +27,8 @@ pub enum Fact {
     Before { noise: Noise },
     /// A contender that cannot run, or cannot continue.
     Absent { framework: String, failure: RunFailure },
+    /// What must be shipped to run a contender without its model.
+    Shipped { framework: String, shipped: Shipped },
     /// The reason why no contender can give the reference.
     NoReference { reason: String },
     /// Why requests are fed the reference's own continuation, traces of earlier rounds, or their own tokens, so that their
@@ -87,6 +89,13 @@ impl Fact {
             format!("not a fact of a run: {}{hint}", &text[..end])
         })
     }
+}
+
+/// What must be shipped to run a contender without its model (`docs/footprint.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shipped {
+    pub bytes: u64,
+    pub files: usize,
 }
 
 /// One block of a round: what each process did in its turn, and what the machine did meanwhile.

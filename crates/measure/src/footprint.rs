@@ -6,16 +6,22 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use configs::Engine;
+use facts::evidence::Shipped;
 use plan::{Contender, Failure, HugePages, Request, Result};
+use protocol::Hello;
 use serde::Serialize;
 use tooling::Scratch;
 
+use crate::launch;
 use crate::places::Places;
-use crate::{launch, native};
+use crate::worker::Worker;
 
 /// Times that a worker is started.
 const STARTS: usize = 7;
 const TIMEOUT_S: u64 = 60;
+/// Variables that name a worker's packages of Python, and the directory of all of them.
+const REFERENCE: &str = "PHOTOFINISH_REFERENCE";
+const REFERENCES: &str = "PHOTOFINISH_REFERENCES";
 /// Directories of libraries that come with the system.
 const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
@@ -67,8 +73,32 @@ pub fn footprint(places: &Places, engine: &Engine, builds: bool) -> std::result:
         startup_ms.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     let startup_ms = statistics::median(&startup_ms).unwrap_or_default();
+    let looked = looked_at(&engine.name, &worker, hello.as_ref())?;
+    let checkout = places.checkout.as_deref();
+    let packages = looked.packages.or_else(|| crates(checkout?, &engine.worker));
+    let builds = match (builds && looked.binary_bytes.is_some(), checkout) {
+        (true, Some(checkout)) => Some(built(checkout, &engine.worker)?),
+        (true, None) => return Err("its builds can be measured in a checkout alone".into()),
+        (false, _) => None,
+    };
+    Ok(Footprint { startup_ms, packages, builds, ..looked })
+}
+
+/// What must be shipped to run a worker: of all that is measured, what is read in a moment. `None` where it cannot be read
+/// here.
+pub(crate) fn shipped(worker: &Worker, hello: &Hello) -> Option<Shipped> {
+    let looked = looked_at("", worker, Some(hello)).ok()?;
+    Some(Shipped { bytes: looked.shipped_bytes, files: looked.files })
+}
+
+/// Sizes and libraries alone.
+fn looked_at(
+    name_of: &str,
+    worker: &Worker,
+    hello: Option<&Hello>,
+) -> std::result::Result<Footprint, String> {
     let base = Footprint {
-        framework: engine.name.clone(),
+        framework: name_of.to_owned(),
         shipped_bytes: 0,
         files: 0,
         binary_bytes: None,
@@ -76,22 +106,23 @@ pub fn footprint(places: &Places, engine: &Engine, builds: bool) -> std::result:
         environment_bytes: None,
         system: Vec::new(),
         packages: None,
-        startup_ms,
+        startup_ms: 0.0,
         builds: None,
     };
-    if engine.worker.starts_with("{root}/") {
-        return in_python(places, engine, base);
+    if let Some(packages) = worker.environment.get(REFERENCE) {
+        return in_python(worker, packages, base);
     }
-    let library = hello.and_then(|hello| hello.library_path).map(|path| PathBuf::from(path.as_str()));
-    let binary = native::binary(places, engine);
-    let mut all = needed(&binary, &worker.environment)?;
+    let library =
+        hello.and_then(|hello| hello.library_path.as_ref()).map(|path| PathBuf::from(path.as_str()));
+    let (binary, environment) = (&worker.binary, &worker.environment);
+    let mut all = needed(binary, environment)?;
     if let Some(library) = library.filter(|library| library.is_file()) {
-        all.extend(needed(&library, &worker.environment)?);
+        all.extend(needed(&library, environment)?);
         all.insert(library);
     }
     let is_system = |path: &PathBuf| SYSTEM.iter().any(|directory| path.starts_with(directory));
     let (system, shipped): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = all.into_iter().partition(is_system);
-    let binary_bytes = stripped(&binary)?;
+    let binary_bytes = stripped(binary)?;
     let libraries = shipped.iter().map(|path| Ok((name(path), size(path)?)));
     let libraries: BTreeMap<String, u64> = libraries.collect::<std::result::Result<_, String>>()?;
     Ok(Footprint {
@@ -100,20 +131,13 @@ pub fn footprint(places: &Places, engine: &Engine, builds: bool) -> std::result:
         binary_bytes: Some(binary_bytes),
         libraries,
         system: system.iter().map(|path| name(path)).collect(),
-        packages: places.checkout.as_deref().and_then(|checkout| crates(checkout, &engine.worker)),
-        builds: match (builds, &places.checkout) {
-            (true, Some(checkout)) => Some(built(checkout, &engine.worker)?),
-            (true, None) => return Err("its builds can be measured in a checkout alone".into()),
-            (false, _) => None,
-        },
         ..base
     })
 }
 
 /// A worker in Python: everything in its environment, and its own sources.
-fn in_python(places: &Places, engine: &Engine, base: Footprint) -> std::result::Result<Footprint, String> {
-    let directory = places.cache.join("references");
-    let packages = engine.env.get("PHOTOFINISH_REFERENCE").map_or(engine.framework.as_str(), String::as_str);
+fn in_python(worker: &Worker, packages: &str, base: Footprint) -> std::result::Result<Footprint, String> {
+    let directory = worker.environment.get(REFERENCES).map(PathBuf::from).unwrap_or_default();
     let receipt = directory.join(format!("{packages}.python"));
     let interpreter = foreign::file::read_text(&receipt, foreign::file::CONFIG)
         .map_err(|error| format!("{}: {error}", receipt.display()))?;
@@ -121,8 +145,7 @@ fn in_python(places: &Places, engine: &Engine, base: Footprint) -> std::result::
     let environment = directory.join(interpreter.trim());
     let environment =
         environment.parent().and_then(Path::parent).ok_or("its interpreter is in no environment")?;
-    let sources = places.binary(&engine.worker);
-    let sources = sources.parent().map(|parent| parent.join("reference_worker"));
+    let sources = worker.binary.parent().map(|parent| parent.join("reference_worker"));
     let mut found = Walked::default();
     found.walk(environment)?;
     if let Some(sources) = sources.filter(|sources| sources.is_dir()) {

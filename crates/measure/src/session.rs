@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::results::Results;
 use crate::worker::Worker;
-use crate::{interrupt, launch};
+use crate::{footprint, interrupt, launch};
 
 pub struct Session<'a> {
     pub(crate) crew: Crew<'a>,
@@ -132,7 +132,14 @@ impl<'a> Session<'a> {
         for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
             let reason = match self.crew.workers[index].hello() {
                 Ok(hello) => match wrong_framework(contender, &hello) {
-                    None => continue,
+                    None => {
+                        let framework = contender.label.clone();
+                        let shipped = footprint::shipped(&self.crew.workers[index], &hello);
+                        if let Some(shipped) = shipped {
+                            self.recorder.tell(Fact::Shipped { framework, shipped });
+                        }
+                        continue;
+                    }
                     Some(reason) => reason,
                 },
                 Err(reason) => reason,

@@ -47,6 +47,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         text: None,
         agreement: None,
         outputs: None,
+        shipped: None,
         tokens: None,
         hello: None,
         in_effect: None,

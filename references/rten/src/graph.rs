@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
-use engine::{EngineError, Run, Settings, Tensor};
+use engine::{EngineError, Run, Settings, Tensor, without_panic};
 use half::f16;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
@@ -82,8 +82,10 @@ impl Run for GraphModel {
         let views = self.inputs.iter().map(|value| ValueOrView::View(value.as_view()));
         let inputs = self.places.0.iter().copied().zip(views).collect();
         let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
-        let outputs = self.model.run(inputs, &self.places.1, Some(options));
-        self.outputs = outputs.map_err(|error| refused(error.to_string()))?;
+        let run = || {
+            self.model.run(inputs, &self.places.1, Some(options)).map_err(|error| refused(error.to_string()))
+        };
+        self.outputs = without_panic("rten", run)?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ mod sequences;
 use engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
-    check_window,
+    check_window, without_panic,
 };
 use rten_gemm::GemmExecutor;
 
@@ -70,7 +70,7 @@ impl InferenceEngine for Rten {
         settings.check_options(&[])?;
         check_supported(settings)?;
         if let Some(graph) = &bundle.config().graph {
-            let model = GraphModel::load(bundle, graph, settings)?;
+            let model = without_panic(Self::FRAMEWORK, || GraphModel::load(bundle, graph, settings))?;
             let in_effect = InEffect {
                 kv_cache_policy: KvCachePolicy::None,
                 weight_storage: "read into memory".into(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
-use engine::{EngineError, Run, Settings, Tensor};
+use engine::{EngineError, Run, Settings, Tensor, without_panic};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tract_linalg::multithread::Executor;
 use tract_onnx::prelude::*;
@@ -142,10 +142,12 @@ impl Run for GraphPlan {
 
     fn run(&mut self) -> Result<(), EngineError> {
         self.outputs.clear();
-        let plan = self.plan().map_err(refused)?;
-        let inputs = self.inputs.clone();
-        self.outputs = self.pool.install(|| plan.run(inputs)).map_err(framework)?;
-        Ok(())
+        without_panic("tract", || {
+            let plan = self.plan().map_err(refused)?;
+            let inputs = self.inputs.clone();
+            self.outputs = self.pool.install(|| plan.run(inputs)).map_err(framework)?;
+            Ok(())
+        })
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {

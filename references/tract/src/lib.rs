@@ -9,7 +9,7 @@ mod sequences;
 use engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
-    check_window,
+    check_window, without_panic,
 };
 
 use encoder::Encoder;
@@ -69,7 +69,7 @@ impl InferenceEngine for Tract {
         settings.check_options(&[])?;
         check_supported(settings)?;
         if let Some(graph) = &bundle.config().graph {
-            let plan = GraphPlan::load(bundle, graph, settings)?;
+            let plan = without_panic(Self::FRAMEWORK, || GraphPlan::load(bundle, graph, settings))?;
             let in_effect =
                 InEffect { kv_cache_policy: KvCachePolicy::None, ..in_effect(plan.threads, plan.kernels()) };
             return Ok(Tract { in_effect, body: Body::Graph(Box::new(plan)) });

@@ -16,7 +16,7 @@ use crate::report::memory::{self, Parts};
 use crate::report::steady::{self, Steadiness};
 use crate::report::threads::Threads;
 use facts::agreement::Agreement;
-use facts::evidence::Evidence;
+use facts::evidence::{Evidence, Shipped};
 use facts::run::{FailureKind, Run};
 use facts::text::QualityScore;
 use plan::{Contender, Plan};
@@ -58,6 +58,9 @@ pub struct Row {
     /// One for all logits that were compared with the reference's, by round: contenders with the same computed the same bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<String>,
+    /// What must be shipped to run it, without its model; `None` where that could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shipped: Option<Shipped>,
     /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
@@ -183,6 +186,7 @@ impl Row {
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: agreement(&complete),
             outputs: outputs(&complete),
+            shipped: evidence.shipped.get(label).copied(),
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),

@@ -1,6 +1,6 @@
 //! The report in words: its heading and the details of what was measured.
 
-use facts::evidence::End;
+use facts::evidence::{End, Shipped};
 use facts::text::RetrievalScore;
 use judge::Metric;
 use judge::report::limit::{Bound, Limit, Share};
@@ -25,6 +25,7 @@ pub(crate) fn summary(report: &Report) -> Summary {
     details.extend(devices(report).map(Line::plain));
     details.extend(compiled(report).map(Line::plain));
     details.extend(effort::details(report).into_iter().map(Line::plain));
+    details.extend(shipped(report).map(Line::plain));
     details.extend(libraries(report).map(Line::tabled));
     let hybrids = report.hybrids.iter().flat_map(hybrid::sentences);
     Summary {
@@ -249,6 +250,17 @@ fn energy(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("energy by token: {}", known.join("; ")))
+}
+
+/// What must be shipped to run each, without the model.
+fn shipped(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let Shipped { bytes, files } = row.shipped?;
+        let noun = if files == 1 { "file" } else { "files" };
+        Some(format!("{} {:.1} MB in {files} {noun}", row.framework, bytes as f64 / 1e6))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("shipped without the model: {}", known.join("; ")))
 }
 
 /// The workers' own descriptions, so that a pasted table says what it compared.
