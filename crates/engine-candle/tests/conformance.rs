@@ -1,7 +1,7 @@
 use conformance::{
     Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_diffusion, check_encoders,
     check_follows, check_hidden_states_are_asked_for, check_quantised_kernels, check_tiny_models, each,
-    logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with, with_options,
+    logits_in_pieces, max_abs_difference, refuses_graphs, senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
@@ -24,6 +24,11 @@ fn the_decoder_of_tensors_conforms_on_every_architecture() {
 #[test]
 fn layers_that_are_otherwise_than_llama_s_conform_in_both_decoders() {
     check_architectures::<Candle>(&[at(Precision::F32), tensors(Precision::F32)]);
+}
+
+#[test]
+fn onnx_files_are_refused_by_its_worker() {
+    refuses_graphs::<Candle>();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use conformance::{
     Model, at, check_architectures, check_diffusion, check_encoders_in_f32, check_model, check_profile,
-    senseless, tiny, unsupported, with_options,
+    graphs, senseless, tiny, unsupported, with_options,
 };
 use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
@@ -57,6 +57,11 @@ fn encoders_of_padded_texts_give_the_vectors_of_the_reference() {
     assert_eq!(check_encoders_in_f32::<Ort>(&padded), Default::default());
     let refused = senseless::<Ort>(&Model::tiny("gpt2").bundle, &padded[0]);
     assert!(refused.contains("is for encoders"), "{refused}");
+}
+
+#[test]
+fn onnx_files_give_the_outputs_of_the_reference() {
+    graphs::<Ort>(&[]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The reference computes the model that the engines compute, from the same numbers.
 
-use conformance::{Model, at, check_encoders_in_f32, check_model, computed_architectures, tiny, unsupported};
+use conformance::{
+    Model, at, check_encoders_in_f32, check_model, computed_architectures, graphs, tiny, unsupported,
+};
 use engine::{Device, Precision, Settings};
 use reference_rten::Rten;
 
@@ -28,6 +30,11 @@ fn encoders_match_the_reference() {
     let alone = Settings { threads: 1, jit: false, ..at(Precision::F32) };
     let refused = check_encoders_in_f32::<Rten>(&[at(Precision::F32), alone]);
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn onnx_files_give_the_outputs_of_the_reference() {
+    graphs::<Rten>(&[]);
 }
 
 #[test]
