@@ -1,11 +1,12 @@
 //! A scripted engine: its latency, memory, drift and faults are known, so that everything around it can
-//! be tested against a truth. It reads a real bundle's configuration but none of its weights.
+//! be tested against a truth. It reads a real bundle's configuration but none of its weights: a run of an ONNX file gives
+//! four numbers for each of its outputs, which follow from its inputs.
 //!
 //! Options of a variant (`configs/engines/*.toml`), all optional:
 //!
 //! | option | meaning |
 //! |---|---|
-//! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step, of a prompt token |
+//! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step or a run of an ONNX file, of a prompt token |
 //! | `cold_ms`, `cold_step_ms` | extra time of the first prompt, and of the first decode step: as if it compiled them |
 //! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine; `half`: it shows half of the scripted times, which pass all the same |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
@@ -18,7 +19,7 @@
 //! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and tells their size; by default it has none and cannot tell |
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `busy_waiting` | `true`: they go on burning between requests, as pools that spin do |
-//! | `perturb` | added to every second logit: a wrong answer that is not absurd |
+//! | `perturb` | added to every second logit or float of an output, and changes the first whole number of each: a wrong answer that is not absurd |
 //! | `padded` | `true`: encodes texts padded to the longest, and takes as long as for texts of that length |
 //! | `unmasked` | `true`: as if attention had no mask, the numbers of a text depend on how far it is padded |
 //! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
@@ -39,6 +40,7 @@
 
 mod busy;
 mod gpu;
+mod graph;
 mod hostile;
 mod noise;
 mod output;
@@ -50,7 +52,7 @@ use std::time::Duration;
 
 use engine::{
     Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Profile, Runtime, Settings, Texts, Want, check_append, check_begin,
+    KvCachePolicy, Profile, Run, Runtime, Settings, Texts, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -84,6 +86,9 @@ pub struct Mock {
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
     latest: Vec<u64>,
+    /// A hash of the inputs that the ONNX file was given last, and the one of its last run.
+    fed: u64,
+    ran: Option<u64>,
 }
 
 impl Mock {
@@ -129,6 +134,8 @@ impl Mock {
 impl InferenceEngine for Mock {
     const FRAMEWORK: &'static str = "mock";
 
+    const RUNS_GRAPHS: bool = true;
+
     fn runtime() -> Result<Runtime, EngineError> {
         Ok(Runtime {
             binding: format!("engine-mock {}", env!("CARGO_PKG_VERSION")),
@@ -165,6 +172,8 @@ impl InferenceEngine for Mock {
             has_stepped: false,
             logits: Vec::new(),
             latest: Vec::new(),
+            fed: 0,
+            ran: None,
         };
         mock.misbehave()?;
         if mock.fault_is_due(Fault::CutOff) {
@@ -208,6 +217,13 @@ impl InferenceEngine for Mock {
     }
 
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+        Ok(self)
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+        if self.config.graph.is_none() {
+            return Err(EngineError::Unsupported("the model is no ONNX file".into()));
+        }
         Ok(self)
     }
 
