@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path};
 
-use bundle::{GRAPH_FILE, ModelConfig, TensorSpec};
+use bundle::{GRAPH_FILE, ModelConfig, Precision, TensorSpec};
 use onnx::read::{Described, Unreadable, described};
 
 use crate::error::PrepareError;
@@ -46,16 +46,30 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     })
 }
 
+/// Names of files that bundles have for other things.
+const OURS: [&str; 6] = [
+    GRAPH_FILE,
+    bundle::MANIFEST,
+    bundle::POOLING,
+    crate::model::CONFIG,
+    crate::model::TOKENIZER,
+    crate::chat::TOKENIZER_CONFIG,
+];
+
 /// Weights in a file whose name stays in the directory, and is none of the bundle's own.
 fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {
     let parts: Vec<Component<'_>> = Path::new(name).components().collect();
     let is_plain = matches!(parts.as_slice(), [Component::Normal(_)]);
-    let is_ours = [GRAPH_FILE, bundle::MANIFEST, crate::model::CONFIG].contains(&name);
-    if is_plain && !is_ours {
+    // No system has longer names, nor such with a zero.
+    let is_name = name.len() <= 255 && !name.contains('\0');
+    let is_ours =
+        OURS.contains(&name) || Precision::ALL.iter().any(|precision| precision.file_name() == name);
+    if is_plain && is_name && !is_ours {
         return Ok(());
     }
+    let what = if is_ours { "is not a bundle's own" } else { "says no directory" };
     let reason = format!(
-        "it names {name:?} for its weights: put them into a file beside it whose name says no directory, such as model.data"
+        "it names {name:?} for its weights: put them into a file beside it whose name {what}, such as model.data"
     );
     Err(PrepareError::Unsupported { path: path.to_path_buf(), reason })
 }

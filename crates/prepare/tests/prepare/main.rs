@@ -11,6 +11,7 @@ mod gguf;
 mod hub;
 #[cfg(target_os = "linux")]
 mod memory;
+mod onnx;
 mod refusals;
 mod repository;
 mod store;
