@@ -17,6 +17,10 @@ use crate::places::Places;
 
 /// Most bytes of an array.
 const MOST: u64 = 1 << 32;
+/// What a file begins with.
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Most bytes of a header, as NumPy has it.
+const MOST_OF_HEADER: usize = 10_000;
 /// Names of NumPy's types of little-endian numbers, as a file has them.
 const CODES: [(&str, Dtype); 12] = [
     ("<f2", Dtype::Float16),
@@ -39,9 +43,8 @@ pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Giv
         let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
         let bytes = foreign::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
         let is_archive = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
-        let bytes = if is_archive { member(&bytes, input).map_err(refused)? } else { bytes };
-        let (dtype, shape, numbers) = parse(&bytes).map_err(refused)?;
-        let numbers = kept(numbers, &places.cache.join("inputs"))?;
+        let (dtype, shape, numbers) = array(&bytes, is_archive, input).map_err(refused)?;
+        let numbers = kept(&numbers, &places.cache.join("inputs"))?;
         Ok((input.to_owned(), Given { dtype, shape, numbers }))
     };
     asked.files().map(read).collect()
@@ -70,8 +73,23 @@ fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(array)
 }
 
+/// The array of an input in the bytes of a `.npy` or, if they are an archive, a `.npz` file: type, shape and numbers.
+///
+/// # Errors
+/// A sentence without the file's name.
+pub fn array(
+    bytes: &[u8],
+    is_archive: bool,
+    input: &str,
+) -> std::result::Result<(Dtype, Vec<usize>, Vec<u8>), String> {
+    let file = if is_archive { Cow::from(member(bytes, input)?) } else { Cow::from(bytes) };
+    let (dtype, shape, numbers) = parse(&file)?;
+    Ok((dtype, shape, numbers.to_vec()))
+}
+
 /// Type, shape and numbers of an array.
 fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String> {
+    check_header(bytes)?;
     let mut rest = bytes;
     let header = NpyHeader::from_reader(&mut rest).map_err(|error| format!("it is no .npy file: {error}"))?;
     let code = header.dtype().descr().trim_matches('\'').to_owned();
@@ -88,6 +106,29 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String
         .get(..bytes)
         .ok_or_else(|| format!("it ends before its last number: its shape is {}", dims(&shape)))?;
     Ok((*dtype, shape, numbers))
+}
+
+/// Refuses a header that would take the library much memory or a deep stack, before it reads it.
+fn check_header(bytes: &[u8]) -> std::result::Result<(), String> {
+    // Version 1.0 of the format has the length in two bytes, the later ones in four.
+    let (length, start) = match bytes {
+        [_, _, _, _, _, _, 1, _, low, high, ..] => (u32::from(u16::from_le_bytes([*low, *high])), 10),
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]), 12),
+        // It is too short for any.
+        _ => return Ok(()),
+    };
+    if !bytes.starts_with(MAGIC) {
+        return Ok(());
+    }
+    let header = bytes.get(start..start + length as usize).filter(|header| header.len() <= MOST_OF_HEADER);
+    let Some(header) = header else {
+        return Err(format!("it is no .npy file: it says that its header has {length} bytes"));
+    };
+    // One is the header's own, one the shape's.
+    if header.iter().filter(|byte| b"([{".contains(byte)).count() > 2 {
+        return Err("its numbers are records, which no input takes here".into());
+    }
+    Ok(())
 }
 
 /// The file with these bytes, named after them.
@@ -170,5 +211,37 @@ mod tests {
             .into_iter()
             .map(|byte| if byte == b'<' { b'>' } else { byte });
         assert!(parse(&big.collect::<Vec<u8>>()).unwrap_err().contains("type >i8"));
+    }
+
+    #[test]
+    fn a_header_that_would_exhaust_memory_or_stack_is_refused_before_it_is_read() {
+        let file = |length: u32, header: &[u8]| [MAGIC, &[2, 0], &length.to_le_bytes(), header].concat();
+        for (length, header) in [(u32::MAX, &b"{}"[..]), (9, b"{}"), (20_000, &[b' '; 20_000])] {
+            assert!(parse(&file(length, header)).unwrap_err().contains(&format!("{length} bytes")));
+        }
+        let nested = file(9_000, &[b'('; 9_000]);
+        assert!(parse(&nested).unwrap_err().contains("records"));
+        let records = b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }";
+        assert!(parse(&file(records.len() as u32, records)).unwrap_err().contains("records"));
+        assert!(parse(&file(2, b"{}")).unwrap_err().starts_with("it is no .npy file"));
+    }
+
+    #[test]
+    fn an_archive_gives_the_array_of_the_input_s_name_or_its_only_one() {
+        let tensor = tensor(&[2], Dtype::Int16);
+        let archive = |names: &[&str]| {
+            let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+            for name in names {
+                archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+                std::io::Write::write_all(&mut archive, &npy(&tensor).unwrap()).unwrap();
+            }
+            archive.finish().unwrap().into_inner()
+        };
+        let expected = Ok((Dtype::Int16, vec![2], tensor.data.clone()));
+        assert_eq!(array(&archive(&["other.npy"]), true, "x"), expected);
+        let two = archive(&["other.npy", "x.npy"]);
+        assert_eq!(array(&two, true, "x"), expected);
+        assert!(array(&two, true, "y").unwrap_err().contains("it has other, x"));
+        assert!(array(&two[..two.len() / 2], true, "x").unwrap_err().starts_with("it is no .npz file"));
     }
 }
