@@ -7,7 +7,7 @@ use plan::{Failure, Result, TaskAsked, prompts};
 use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::single::Single;
+use super::single::{Single, of_texts};
 use crate::cli::{ClassifyArgs, EmbedArgs, EncoderArgs, Format, RerankArgs};
 use crate::output::print;
 
@@ -71,6 +71,7 @@ impl<'a> Asked<'a> {
         self.check()?;
         let EncoderArgs { framework, model, here, format, .. } = self.args;
         let single = Single::resolve(framework, model, here, (self.counts().len(), 0))?;
+        of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
         if config.encoder.is_none() {
             return Err(Failure::usage(format!(

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::measured::results_dir;
+use super::single::of_texts;
 use crate::cli::{Format, ParityArgs};
 use crate::output::{print, screen};
 
@@ -23,6 +24,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
+    of_texts(&bundle)?;
     let encodes = bundle.config().encoder.is_some();
     if plan.work.generate().is_none() && !encodes {
         return Err(Failure::usage(

@@ -32,6 +32,7 @@ impl Single {
         sequences: (usize, usize),
     ) -> Result<Single> {
         let single = Single::resolve(framework, model, here, sequences)?;
+        of_texts(&single.bundle)?;
         match single.bundle.config().encoder {
             None => Ok(single),
             Some(_) => Err(Failure::usage(format!(
@@ -114,6 +115,17 @@ impl Single {
         }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
+    }
+}
+
+/// Refuses an ONNX file where a model of texts is needed.
+pub(super) fn of_texts(bundle: &Bundle) -> Result<()> {
+    match bundle.config().graph {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format!(
+            "{} is an ONNX file, which this command does not take: `photofinish compare` and `photofinish infer` run it",
+            bundle.manifest().name
+        ))),
     }
 }
 

@@ -14,7 +14,7 @@ use protocol::{
 };
 use render::trace::{Steps, TraceFile, check};
 
-use super::single::Single;
+use super::single::{Single, of_texts};
 use crate::cli::TraceArgs;
 use crate::output::print;
 
@@ -24,6 +24,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     let scratch = Scratch::beside(&output)?;
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
     let single = Single::resolve(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
+    of_texts(&single.bundle)?;
     let text = measure::apart::text(&single.bundle)?;
     let encodes = single.bundle.config().encoder.is_some();
     let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };

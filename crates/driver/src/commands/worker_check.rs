@@ -12,6 +12,7 @@ use measure::{Places, interrupt, launch, machine};
 use plan::{Contender, Failure, Request, Result};
 use worker_check::{Interrupted, Subject};
 
+use super::single::of_texts;
 use crate::cli::WorkerCheckArgs;
 use crate::output::print;
 
@@ -37,6 +38,7 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
         sequences: (2, 16),
     };
     let bundle = provision::model(&places, &wanted, args.here.quiet)?;
+    of_texts(&bundle)?;
     let subject = Subject {
         worker: &worker,
         bundle: &bundle,
