@@ -15,6 +15,7 @@ mod encoders;
 mod foreign_text;
 #[cfg(unix)]
 mod gpu;
+mod graphs;
 mod history;
 mod hostile;
 mod input;
