@@ -1,11 +1,13 @@
 //! The files that a model consists of, from the hub or from anybody's disk. `prepare` maps files, so each input is
 //! written to one, in memory where the system has such a place.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use bundle::{Bundle, Manifest, ModelConfig, Precision};
+use bundle::{Bundle, Graph, Manifest, ModelConfig, Precision};
+use onnx::read::Unreadable;
 use plan::prompts::Text;
 use prepare::{PrepareError, Progress, Request, Source, prepare};
 use tempfile::TempDir;
@@ -42,6 +44,53 @@ fn write(name: &str, bytes: &[u8]) -> PathBuf {
 
 pub(crate) fn gguf(input: &[u8]) -> Outcome {
     prepared(Source::Gguf(write("model.gguf", input)))
+}
+
+/// An ONNX file beside a file that it may name for its weights. A bundle is made of what is accepted, and opened, and runs
+/// of it are planned.
+pub(crate) fn onnx(input: &[u8]) -> Outcome {
+    let described = onnx::read::described(input).map_err(|why| match why {
+        Unreadable::NotOnnx(reason) | Unreadable::Unsupported(reason) => reason,
+    })?;
+    let config =
+        ModelConfig::from_json(&described.graph.config_json()).expect("what was accepted is read back");
+    let graph = config.graph.expect("it is an ONNX file");
+    assert_eq!(graph, described.graph);
+    planned(&graph);
+    let source = write("onnx/model.onnx", input);
+    write("onnx/external.data", &[0; 256]);
+    write("outside.data", &[0; 256]);
+    let bundles = scratch().join("bundles");
+    let request = Request {
+        source: Source::Onnx(source),
+        name: None,
+        precisions: vec![Precision::F32],
+        bundles,
+        progress: Progress::Silent,
+    };
+    let made = prepare(&request);
+    if let Ok(directory) = &made {
+        let bundle = Bundle::open(directory).expect("a bundle that was just made");
+        assert_eq!(bundle.config().graph.as_ref().expect("an ONNX file").inputs, graph.inputs);
+        bundle.check_weights(Precision::F32).expect("files that were just written");
+        let files = described.external.iter().map(String::as_str);
+        assert!(files.into_iter().all(|file| file == "external.data"), "it leads out of its directory");
+    }
+    let _ = fs::remove_dir_all(&request.bundles);
+    made.map(drop).map_err(refusal)
+}
+
+/// Plans runs with every free dimension at 1, as far as that is accepted.
+fn planned(graph: &Graph) {
+    let mut request = plan::Request { models: vec!["model.onnx".into()], ..plan::Request::default() };
+    request.graph.dims = graph.free().into_iter().map(|name| (name.to_owned(), vec![1])).collect();
+    if let Ok(work) = plan::work::graph::resolve(&request, graph, &BTreeMap::new(), 1) {
+        assert!(work.cases.iter().all(|case| case.inputs.len() == graph.inputs.len()));
+        assert!(!plan::work::Describe::words(&work).is_empty());
+        for case in 0..work.cases.len() {
+            let _ = plan::work::Describe::case_tokens(&work, case);
+        }
+    }
 }
 
 pub(crate) fn safetensors(input: &[u8]) -> Outcome {

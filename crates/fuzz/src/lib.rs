@@ -44,9 +44,10 @@ pub enum Form {
 const MIB: usize = 1 << 20;
 
 /// Every target. Each has a directory of seeds, `corpus/NAME`.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "gguf", form: Form::Bytes, read: files::gguf, memory: (8 * MIB, 256) },
     Target { name: "safetensors", form: Form::Safetensors, read: files::safetensors, memory: (8 * MIB, 64) },
+    Target { name: "onnx", form: Form::Bytes, read: files::onnx, memory: (8 * MIB, 512) },
     Target { name: "index", form: Form::Json, read: files::index, memory: (MIB, 64) },
     Target { name: "config", form: Form::Json, read: files::config, memory: (64 * MIB, 64) },
     Target { name: "tokenizer", form: Form::Json, read: files::tokenizer, memory: (64 * MIB, 256) },
@@ -60,6 +61,8 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "plan", form: Form::Json, read: settings::plan, memory: (8 * MIB, 256) },
     Target { name: "configs", form: Form::Bytes, read: settings::configs, memory: (8 * MIB, 256) },
     Target { name: "prompts", form: Form::Bytes, read: settings::prompts, memory: (8 * MIB, 256) },
+    // An archive may be a thousand times as large when it is unpacked.
+    Target { name: "arrays", form: Form::Bytes, read: settings::arrays, memory: (8 * MIB, 4096) },
     Target { name: "text", form: Form::Bytes, read: settings::foreign_text, memory: (MIB, 64) },
 ];
 

@@ -67,6 +67,16 @@ pub(crate) fn plan(input: &[u8]) -> Outcome {
     Ok(())
 }
 
+/// An array of NumPy's, alone or in an archive.
+pub(crate) fn arrays(input: &[u8]) -> Outcome {
+    let (dtype, shape, data) = measure::arrays::array(input, input.starts_with(b"PK"), "x")?;
+    let tensor = protocol::Tensor { name: "x".into(), dtype: dtype.name().into(), shape, data };
+    let written = measure::arrays::npy(&tensor).expect("a type of NumPy's");
+    let read = measure::arrays::array(&written, false, "x").expect("what was accepted is read back");
+    assert_eq!(read, (dtype, tensor.shape, tensor.data));
+    Ok(())
+}
+
 /// Any text of others, at its two doors.
 pub(crate) fn foreign_text(input: &[u8]) -> Outcome {
     let text = text(input)?;

@@ -41,8 +41,8 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "bundle", "configs", "facts", "foreign", "history", "judge", "measure", "plan", "prepare",
-            "protocol", "render", "tooling",
+            "bundle", "configs", "facts", "foreign", "history", "judge", "measure", "onnx", "plan",
+            "prepare", "protocol", "render", "tooling",
         ],
     ),
     ("foreign", &[]),

@@ -7,11 +7,15 @@ mod gguf;
 mod weights;
 
 use std::fs;
+use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fuzz::{TARGETS, Target, root};
+use protocol::Tensor;
 use serde_json::Value;
+use zip::CompressionMethod;
+use zip::write::SimpleFileOptions;
 
 fn main() -> Result<()> {
     for target in &TARGETS {
@@ -39,6 +43,7 @@ fn seeds(target: &Target) -> Result<Seeds> {
     match target.name {
         "gguf" => gguf::seeds(),
         "safetensors" => weights::files(),
+        "onnx" => onnx(),
         "index" => Ok(vec![("one-file".to_owned(), weights::index()?.into())]),
         "config" => of_tiny_models("config.json"),
         "tokenizer" => gguf::tokenizers(),
@@ -51,6 +56,7 @@ fn seeds(target: &Target) -> Result<Seeds> {
         "plan" => Ok(vec![("run".to_owned(), read(&results("plan.json"))?)]),
         "configs" => configs(),
         "prompts" => prompts(),
+        "arrays" => arrays(),
         "text" => Ok(vec![("hostile".to_owned(), "=1+1 \u{1b}[2J <b>|x|</b>\r\nGröße \u{202e}".into())]),
         other => anyhow::bail!("nobody says what the seeds of {other} are"),
     }
@@ -75,6 +81,37 @@ fn of_tiny_models(name: &str) -> Result<Seeds> {
         seeds.push((model.to_owned(), read(&file)?));
     }
     Ok(seeds)
+}
+
+/// The files that engines are held to.
+fn onnx() -> Result<Seeds> {
+    let mut seeds = Seeds::new();
+    for name in ["if-twice", "external", "inputs", "quantised"] {
+        let file = repository().join("crates/conformance/graphs").join(name).with_extension("onnx");
+        seeds.push((name.to_owned(), read(&file)?));
+    }
+    Ok(seeds)
+}
+
+/// A file of floats, one of a boolean without dimensions, and an archive.
+fn arrays() -> Result<Seeds> {
+    let file = |dtype: &str, shape: &[usize], data: &[u8]| {
+        let tensor =
+            Tensor { name: "x".into(), dtype: dtype.into(), shape: shape.to_vec(), data: data.to_vec() };
+        measure::arrays::npy(&tensor).context("a type of NumPy's")
+    };
+    let floats = file("float32", &[2, 1, 3], &[0x3f; 24])?;
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, method) in [("y.npy", CompressionMethod::Stored), ("x.npy", CompressionMethod::Deflated)] {
+        archive.start_file(name, SimpleFileOptions::default().compression_method(method))?;
+        archive.write_all(&floats)?;
+    }
+    let archive = archive.finish()?.into_inner();
+    Ok(vec![
+        ("floats".to_owned(), floats),
+        ("scalar".to_owned(), file("bool", &[], &[1])?),
+        ("archive".to_owned(), archive),
+    ])
 }
 
 fn journal() -> Result<Vec<Value>> {
