@@ -68,7 +68,86 @@ fn number(dtype: Dtype, hash: u64, index: usize, perturb: f32) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use bundle::{Bundle, GraphInput, Size};
+    use engine::{Device, InferenceEngine, Precision, Settings};
+
     use super::*;
+
+    /// A mock with a file of two inputs and an output of each type.
+    fn mock(options: &[(&str, &str)]) -> Mock {
+        let input =
+            |name: &str, dtype| GraphInput { name: name.into(), dtype, shape: Some(vec![Size::Fixed(2)]) };
+        let output = |dtype: Dtype| GraphOutput { name: dtype.name().into(), dtype };
+        let graph = Graph {
+            opset: 17,
+            inputs: vec![input("x", Dtype::Float32), input("on", Dtype::Bool)],
+            outputs: Dtype::ALL.map(output).into(),
+            bytes: 1,
+            stored: None,
+            operators: BTreeMap::new(),
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let manifest = r#"{"format": 1, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files":
+            {"graph.onnx": {"sha256": "", "bytes": 1, "derived": "for a test"}}}"#;
+        let config = graph.config_json().to_string();
+        for (name, text) in
+            [("config.json", config.as_str()), ("manifest.json", manifest), ("graph.onnx", "x")]
+        {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let settings = Settings {
+            precision: Precision::F32,
+            cache: Precision::F32,
+            device: Device::Cpu,
+            threads: 1,
+            jit: true,
+            hidden_states: false,
+            dequantised: false,
+            options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        };
+        Mock::load(&Bundle::open(directory.path()).unwrap(), &settings).unwrap()
+    }
+
+    fn outputs(mock: &mut Mock, data: &[u8; 10]) -> Vec<Tensor> {
+        let tensor = |name: &str, dtype, data: &[u8]| Tensor {
+            name: name.into(),
+            dtype,
+            shape: vec![2],
+            data: data.to_vec(),
+        };
+        mock.feed(&[tensor("x", Dtype::Float32, &data[..8]), tensor("on", Dtype::Bool, &data[8..])]).unwrap();
+        mock.run().unwrap();
+        mock.outputs().unwrap()
+    }
+
+    #[test]
+    fn outputs_follow_from_every_byte_of_the_inputs() {
+        let mut mock = mock(&[]);
+        let first = outputs(&mut mock, &[0; 10]);
+        assert_eq!(first.iter().map(|tensor| tensor.dtype).collect::<Vec<_>>(), Dtype::ALL);
+        assert!(
+            first.iter().all(|tensor| tensor.shape == [4] && tensor.data.len() == 4 * tensor.dtype.bytes())
+        );
+        assert_eq!(outputs(&mut mock, &[0; 10]), first);
+        for place in 0..10 {
+            let mut data = [0; 10];
+            data[place] = 1;
+            assert_ne!(outputs(&mut mock, &data), first, "byte {place}");
+        }
+    }
+
+    #[test]
+    fn the_script_s_wrong_answers_and_faults_are_those_of_a_run() {
+        let right = outputs(&mut mock(&[]), &[7; 10]);
+        let wrong = outputs(&mut mock(&[("perturb", "0.5")]), &[7; 10]);
+        assert!(right.iter().zip(&wrong).all(|(right, wrong)| right.data != wrong.data), "each is wrong");
+        let mut failing = mock(&[("fault", "error"), ("fault_at", "2")]);
+        outputs(&mut failing, &[7; 10]);
+        assert!(matches!(failing.run(), Err(EngineError::Framework(_))));
+        assert!(failing.outputs().is_err(), "a run that failed gave nothing");
+    }
 
     #[test]
     fn a_number_has_the_bytes_of_its_type() {
