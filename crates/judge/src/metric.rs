@@ -66,6 +66,8 @@ pub enum Metric {
     RunTime,
     /// ONNX files: runs ÷ their time, mean over requests, runs per second.
     RunThroughput,
+    /// Several callers: requests ÷ time until the last answer, requests per second.
+    RequestThroughput,
     /// Several callers: request made, or due → its answer, mean over requests, milliseconds.
     CallLatency,
     /// Several callers at a given rate: requests answered a second ÷ that rate, percent; below 100 it is overloaded.

@@ -26,8 +26,7 @@ const LATENCIES: &[WorkKind] = &[
 const STEPS: &[WorkKind] = &[WorkKind::Denoising];
 const TEXTS: &[WorkKind] =
     &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
-const MANY_TEXTS: &[WorkKind] =
-    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::Callers, WorkKind::Arrivals];
+const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
 const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];
 const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 const RUNS: &[WorkKind] = &[WorkKind::Graph];
@@ -431,6 +430,26 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "run it equally fast",
         }),
         ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
+    },
+    Entry {
+        key: "request_throughput",
+        kinds: CALLERS,
+        title: "Average Throughput (requests/s)",
+        short_title: Some("Requests (1/s)"),
+        words: "throughput of requests",
+        unit: "requests/s",
+        higher_is_better: true,
+        told: Some(Told {
+            does: "serves callers",
+            how: "faster",
+            brief: "faster",
+            most: "serves callers fastest",
+            equal: "serve callers equally fast",
+        }),
+        ..entry(
+            Metric::RequestThroughput,
+            Source::Mean(|request| a_second(request, request.sample.calls.len())),
+        )
     },
     Entry {
         key: "call_latency",

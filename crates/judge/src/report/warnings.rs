@@ -57,7 +57,7 @@ fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<String> {
     let Some(arrivals) = work.load.and_then(|load| load.arrivals) else { return Vec::new() };
     let told = |row: &Row| {
         let kept = row.typical(Metric::KeptUp).filter(|&kept| kept < KEEPS_UP)?;
-        let done = row.typical(Metric::EncodingThroughput)?;
+        let done = row.typical(Metric::RequestThroughput)?;
         let (name, rate) = (&row.framework, arrivals.rate);
         Some(format!(
             "{name} is overloaded: of {rate} requests a second it answers {done:.1} ({kept:.0} % of the rate), so that latency \

@@ -223,7 +223,7 @@ impl Column {
 
 /// The columns of a study of callers.
 const SERVED: [Metric; 6] = [
-    Metric::EncodingThroughput,
+    Metric::RequestThroughput,
     Metric::CallLatency,
     Metric::LatencyP50,
     Metric::LatencyP95,

@@ -33,7 +33,7 @@ pub(super) const BOTH: Selection = Selection {
 pub(super) const CALLERS: Selection = Selection {
     replaced: &[
         (Latency, CallLatency),
-        (Throughput, EncodingThroughput),
+        (Throughput, RequestThroughput),
         (FirstToken, CallLatency),
         (PrefillThroughput, EncodedTokens),
         (Total, CallLatency),

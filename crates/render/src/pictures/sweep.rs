@@ -22,7 +22,7 @@ fn metrics(report: &StudyReport) -> Vec<Metric> {
         StudyView::Sweep(SweepKind::Memory) => Metric::PeakMemory,
         StudyView::Sweep(SweepKind::Denoise) => return vec![Metric::StepTime, Metric::PeakMemory],
         StudyView::Sweep(SweepKind::Callers) => {
-            return vec![Metric::EncodingThroughput, Metric::CallLatency, Metric::LatencyP99];
+            return vec![Metric::RequestThroughput, Metric::CallLatency, Metric::LatencyP99];
         }
         StudyView::Sweep(SweepKind::Embed) => return vec![Metric::EncodedTokens, Metric::PeakMemory],
         _ => Metric::Throughput,
@@ -126,7 +126,7 @@ fn latency_by_throughput(report: &StudyReport) -> Panel {
     let line = |name: String| {
         let point = |cell: &Cell| {
             let row = row(cell, &name)?;
-            let (x, y) = (row.typical(Metric::EncodingThroughput)?, row.typical(Metric::CallLatency)?);
+            let (x, y) = (row.typical(Metric::RequestThroughput)?, row.typical(Metric::CallLatency)?);
             Some(Point { x, y, interval: None })
         };
         let points = report.cells.iter().filter_map(point).collect();
@@ -135,7 +135,7 @@ fn latency_by_throughput(report: &StudyReport) -> Panel {
     Panel::Lines(Lines {
         title: Metric::CallLatency.title().into(),
         hint: better(Metric::CallLatency),
-        x: LineAxis { label: "texts a second".into(), from_zero: true, ..LineAxis::default() },
+        x: LineAxis { label: "requests a second".into(), from_zero: true, ..LineAxis::default() },
         y: LineAxis { from_zero: true, ..LineAxis::default() },
         series: names.into_iter().map(line).collect(),
         shaded: None,

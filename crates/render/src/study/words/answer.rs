@@ -18,7 +18,8 @@ pub(super) fn deciding(kind: SweepKind) -> Metric {
         SweepKind::Forward => Metric::PrefillThroughput,
         SweepKind::Memory => Metric::PeakMemory,
         SweepKind::Denoise => Metric::DenoisingThroughput,
-        SweepKind::Embed | SweepKind::Callers => Metric::EncodingThroughput,
+        SweepKind::Embed => Metric::EncodingThroughput,
+        SweepKind::Callers => Metric::RequestThroughput,
         _ => Metric::Throughput,
     }
 }
