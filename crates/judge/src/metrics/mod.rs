@@ -4,6 +4,7 @@
 //! each metric, and every output shows the geometric mean of these over the rounds.
 
 mod amount;
+mod kinds;
 mod possible;
 mod process;
 mod steps;

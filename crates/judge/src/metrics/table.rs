@@ -3,34 +3,13 @@
 //! definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
 use facts::run::Run;
-use plan::WorkKind;
 use protocol::Output;
 
+use super::kinds::{ARRIVALS, CALLERS, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS};
 use super::steps::Steps;
 use super::told::{Amount, Told};
 use super::{Entry, Request, Source};
 use crate::metric::Metric;
-
-/// Kinds of work whose requests go token by token.
-const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
-/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts and of runs.
-const LATENCIES: &[WorkKind] = &[
-    WorkKind::TokenByToken,
-    WorkKind::OneToken,
-    WorkKind::Encoding,
-    WorkKind::SingleText,
-    WorkKind::Graph,
-    WorkKind::Callers,
-    WorkKind::Arrivals,
-];
-const STEPS: &[WorkKind] = &[WorkKind::Denoising];
-const TEXTS: &[WorkKind] =
-    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
-const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
-const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];
-const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
-const RUNS: &[WorkKind] = &[WorkKind::Graph];
-const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
 const fn entry(metric: Metric, source: Source) -> Entry {

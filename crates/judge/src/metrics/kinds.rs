@@ -1,0 +1,24 @@
+//! The kinds of work that have a metric.
+
+use plan::WorkKind;
+
+/// Kinds of work whose requests go token by token.
+pub(super) const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
+/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts and of runs.
+pub(super) const LATENCIES: &[WorkKind] = &[
+    WorkKind::TokenByToken,
+    WorkKind::OneToken,
+    WorkKind::Encoding,
+    WorkKind::SingleText,
+    WorkKind::Graph,
+    WorkKind::Callers,
+    WorkKind::Arrivals,
+];
+pub(super) const STEPS: &[WorkKind] = &[WorkKind::Denoising];
+pub(super) const TEXTS: &[WorkKind] =
+    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
+pub(super) const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
+pub(super) const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];
+pub(super) const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
+pub(super) const RUNS: &[WorkKind] = &[WorkKind::Graph];
+pub(super) const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
