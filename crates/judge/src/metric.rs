@@ -68,6 +68,8 @@ pub enum Metric {
     RunThroughput,
     /// Several callers: requests ÷ time until the last answer, requests per second.
     RequestThroughput,
+    /// Several callers: highest rate at which 99 of 100 answers come within the limit, requests per second.
+    Goodput,
     /// Several callers: request made, or due → its answer, mean over requests, milliseconds.
     CallLatency,
     /// Several callers at a given rate: requests answered a second ÷ that rate, percent; below 100 it is overloaded.

@@ -20,7 +20,7 @@ pub use event::*;
 pub use job::*;
 pub use machine::*;
 pub use memory::*;
-pub use serving::{Arrivals, Call, Load, Serve};
+pub use serving::{Arrivals, Call, Load, Search, Serve};
 pub use trace::*;
 pub use work::*;
 

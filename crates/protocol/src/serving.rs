@@ -92,6 +92,17 @@ pub struct Load {
     /// A caller makes its next request when its last is answered, where this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<Arrivals>,
+    /// A request that is given texts searches the highest rate at which answers come in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
+}
+
+/// The search for the highest rate at which 99 of 100 answers come within a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    pub limit_ns: u64,
+    /// What the times of requests follow from.
+    pub seed: u64,
 }
 
 /// Requests that come at random, whatever becomes of those before: a Poisson process.

@@ -22,6 +22,18 @@ pub(crate) struct ServingFlags {
     /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
     #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
     serve: Vec<Serve>,
+    /// Find the highest rate at which 99 of 100 answers come within this time, such as 50ms
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, conflicts_with = "rate", help_heading = WORK,
+          hide_short_help = true)]
+    slo: Option<u64>,
+}
+
+/// A time in microseconds.
+fn parse_limit(text: &str) -> Result<u64, String> {
+    let units = [("ms", 1e3), ("us", 1.0), ("s", 1e6)];
+    let number = units.iter().find_map(|(unit, us)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * us));
+    let within = number.filter(|us| (1.0..=6e7).contains(us));
+    within.map(|us| us as u64).ok_or_else(|| "a time from 1us to 60s with its unit, such as 50ms".to_owned())
 }
 
 impl ServingFlags {
@@ -29,5 +41,6 @@ impl ServingFlags {
         set_list(&mut request.serving.callers, &self.callers);
         set_list(&mut request.serving.rate, &self.rate);
         set_list(&mut request.serving.serve, &self.serve);
+        request.serving.slo_us = self.slo.or(request.serving.slo_us);
     }
 }

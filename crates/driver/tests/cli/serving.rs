@@ -42,6 +42,19 @@ fn a_contender_that_does_not_keep_up_with_a_rate_is_overloaded() {
 }
 
 #[test]
+fn the_highest_rate_within_a_limit_is_searched_for() {
+    let installation = Installation::encoder()
+        .engine("quick", &[("prefill_token_ms", "0.02")])
+        .engine("slow", &[("prefill_token_ms", "2")]);
+    let report = installation.json(0, "--frameworks quick,slow --slo 20ms --rounds 1");
+    assert!(figure(&report, "quick", "goodput").is_some_and(|rate| rate > 0.0));
+    let slow = row(&report, "slow");
+    assert_eq!(slow["state"], "unsupported");
+    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 20 ms"));
+    installation.run("--frameworks slow --slo 1ms --rounds 1").exits(2);
+}
+
+#[test]
 fn several_numbers_of_callers_are_a_study() {
     let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
     let study = installation.json(0, "--frameworks one,two --callers 1,2 --rounds 1 --batch 8");
@@ -54,9 +67,11 @@ fn several_numbers_of_callers_are_a_study() {
 fn what_callers_cannot_ask_for_is_refused_in_a_sentence() {
     let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
     installation.refuses(&[
-        ("--frameworks one,two --serve pool:2", &["add --callers or --rate"]),
+        ("--frameworks one,two --serve pool:2", &["add --callers, --rate or --slo"]),
         ("--frameworks one,two --callers 0", &["--callers"]),
         ("--frameworks one,two --rate 0", &["--rate"]),
+        ("--frameworks one,two --rate 5 --slo 50ms", &["--slo"]),
+        ("--frameworks one,two --slo 50", &["with its unit, such as 50ms"]),
         ("--frameworks one,two --callers 2 --serve pool", &["none of shared, pool:K and batch:B:W"]),
     ]);
 }

@@ -13,12 +13,16 @@ pub(super) const LATENCIES: &[WorkKind] = &[
     WorkKind::Graph,
     WorkKind::Callers,
     WorkKind::Arrivals,
+    WorkKind::Goodput,
 ];
 pub(super) const STEPS: &[WorkKind] = &[WorkKind::Denoising];
 pub(super) const TEXTS: &[WorkKind] =
     &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
 pub(super) const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
-pub(super) const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];
+pub(super) const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals, WorkKind::Goodput];
+pub(super) const GOODPUT: &[WorkKind] = &[WorkKind::Goodput];
 pub(super) const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 pub(super) const RUNS: &[WorkKind] = &[WorkKind::Graph];
 pub(super) const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
+/// Callers whose number or rate is given.
+pub(super) const GIVEN: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];

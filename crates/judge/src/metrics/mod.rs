@@ -4,6 +4,7 @@
 //! each metric, and every output shows the geometric mean of these over the rounds.
 
 mod amount;
+mod figures;
 mod kinds;
 mod possible;
 mod process;

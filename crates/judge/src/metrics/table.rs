@@ -2,13 +2,13 @@
 //! `docs/measures.md`; `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its
 //! definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
-use facts::run::Run;
-use protocol::Output;
-
-use super::kinds::{ARRIVALS, CALLERS, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS};
+use super::figures::{a_second, decoded_a_second, goodput, kept_up, ms, padding, whole_s};
+use super::kinds::{
+    ARRIVALS, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
+};
 use super::steps::Steps;
 use super::told::{Amount, Told};
-use super::{Entry, Request, Source};
+use super::{Entry, Source};
 use crate::metric::Metric;
 
 /// The common values of most metrics. An entry gives its metric, its source, and its own differences.
@@ -412,7 +412,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     },
     Entry {
         key: "request_throughput",
-        kinds: CALLERS,
+        kinds: GIVEN,
         title: "Average Throughput (requests/s)",
         short_title: Some("Requests (1/s)"),
         words: "throughput of requests",
@@ -429,6 +429,22 @@ pub(super) const ENTRIES: &[Entry] = &[
             Metric::RequestThroughput,
             Source::Mean(|request| a_second(request, request.sample.calls.len())),
         )
+    },
+    Entry {
+        key: "goodput",
+        kinds: GOODPUT,
+        title: "Goodput (requests/s)",
+        words: "goodput",
+        unit: "requests/s",
+        higher_is_better: true,
+        told: Some(Told {
+            does: "answers in time",
+            how: "more requests",
+            brief: "more",
+            most: "answers the most requests in time",
+            equal: "answer equally many requests in time",
+        }),
+        ..entry(Metric::Goodput, Source::Mean(goodput))
     },
     Entry {
         key: "call_latency",
@@ -455,41 +471,3 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::KeptUp, Source::Mean(kept_up))
     },
 ];
-
-/// So many of something a second of a request.
-fn a_second(request: &Request<'_>, count: usize) -> Option<f64> {
-    let ns = request.sample.marks_ns.end() as f64;
-    (ns > 0.0).then(|| count as f64 * 1e9 / ns)
-}
-
-/// Share of the positions that a request computed which hold no token, in percent.
-fn padding(request: &Request<'_>) -> Option<f64> {
-    let Output::Vectors(output) = &request.sample.output else { return None };
-    let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
-    // A worker that computes fewer positions than there are tokens does not tell the truth about them.
-    (positions > 0.0 && positions >= tokens).then(|| 100.0 * (1.0 - tokens / positions))
-}
-
-/// Share of the requests' rate that they were answered at: the time in which they were due ÷ that until the last answer.
-fn kept_up(request: &Request<'_>) -> Option<f64> {
-    let due = request.sample.calls.iter().map(|call| call.asked_ns).max()? as f64;
-    let done = request.sample.marks_ns.end() as f64;
-    (done > 0.0).then(|| 100.0 * due / done)
-}
-
-/// Tokens of all sequences together per second of decoding.
-fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
-    Some(request.size.batch as f64 * 1e9 / request.mean_gap_ns()?)
-}
-
-/// Seconds to the last mark of the first request, of which the first came after so many nanoseconds; `None` where the
-/// worker did not time as many as in its turns.
-fn whole_s(run: &Run, first_ns: u64) -> Option<f64> {
-    let marks = &run.cold_start()?.marks_ns;
-    let is_whole = marks.len() == run.turns.first()?.sample.marks_ns.len();
-    is_whole.then(|| (first_ns + marks.gaps().sum::<u64>()) as f64 / 1e9)
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
-}

@@ -258,7 +258,8 @@ impl Report {
     }
 
     /// 0 when everything was measured, or is not supported by its framework; 1 when a framework
-    /// failed, was struck, or nothing could be measured; 3 when the machine was too noisy.
+    /// failed, was struck, or nothing could be measured; 2 when no framework keeps to a limit of the user's; 3 when the
+    /// machine was too noisy.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);
         if self.rows.iter().any(bad) {
@@ -267,7 +268,19 @@ impl Report {
         if self.noise().is_some() {
             return 3;
         }
-        u8::from(!self.rows.iter().any(|row| row.state.takes_part()))
+        match self.rows.iter().any(|row| row.state.takes_part()) {
+            true => 0,
+            // The limit is the user's, and nobody keeps to it.
+            false if self.searches() => 2,
+            false => 1,
+        }
+    }
+}
+
+impl Report {
+    /// Whether the highest rate was searched for at which answers come in time.
+    fn searches(&self) -> bool {
+        matches!(&self.plan.work, plan::Work::Encode(work) if work.load.is_some_and(|load| load.search.is_some()))
     }
 }
 

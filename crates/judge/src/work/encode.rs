@@ -42,6 +42,19 @@ pub(super) const CALLERS: Selection = Selection {
     follows: &[],
 };
 
+/// The search for the highest rate: that rate decides.
+pub(super) const GOODPUT: Selection = Selection {
+    replaced: &[
+        (Latency, CallLatency),
+        (Throughput, Goodput),
+        (FirstToken, CallLatency),
+        (PrefillThroughput, Goodput),
+        (Total, CallLatency),
+    ],
+    replaces_in_tables: true,
+    follows: &[(CallLatency, Goodput)],
+};
+
 /// Requests that come at random: throughput is the rate that was asked for, as long as they are kept up with.
 pub(super) const ARRIVALS: Selection = Selection {
     replaced: &[
@@ -152,6 +165,7 @@ fn matrices(config: &ModelConfig) -> Vec<TensorSpec> {
 /// The kind of work of a record.
 pub(super) fn kind(case: &Case) -> WorkKind {
     match case.other.get("load") {
+        Some(load) if load.get("limit_ms").is_some() => return WorkKind::Goodput,
         Some(load) if load.get("arrivals").is_some() => return WorkKind::Arrivals,
         Some(_) => return WorkKind::Callers,
         None => {}
@@ -168,9 +182,12 @@ pub(super) fn case(work: &Encode) -> Case {
     let mut other =
         vec![("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
     // The seed of arrivals is the run's.
-    let load = work.load.map(|load| match load.arrivals {
-        None => serde_json::json!({ "callers": load.callers }),
-        Some(arrivals) => serde_json::json!({ "callers": load.callers, "arrivals": arrivals.rate }),
+    let load = work.load.map(|load| match (load.arrivals, load.search) {
+        (_, Some(search)) => {
+            serde_json::json!({ "callers": load.callers, "limit_ms": search.limit_ns as f64 / 1e6 })
+        }
+        (None, _) => serde_json::json!({ "callers": load.callers }),
+        (Some(arrivals), _) => serde_json::json!({ "callers": load.callers, "arrivals": arrivals.rate }),
     });
     other.extend(load.map(|load| ("load", load)));
     Case {

@@ -36,6 +36,7 @@ impl Selection {
             WorkKind::Graph => &graph::RUNS,
             WorkKind::Callers => &encode::CALLERS,
             WorkKind::Arrivals => &encode::ARRIVALS,
+            WorkKind::Goodput => &encode::GOODPUT,
             WorkKind::Encoding => &encode::BOTH,
             WorkKind::ManyTexts => &encode::MANY,
             WorkKind::SingleText => &encode::SINGLE,

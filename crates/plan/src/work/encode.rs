@@ -289,6 +289,7 @@ impl Encode {
 impl Describe for Encode {
     fn kind(&self) -> WorkKind {
         match self.load {
+            Some(Load { search: Some(_), .. }) => return WorkKind::Goodput,
             Some(Load { arrivals: Some(_), .. }) => return WorkKind::Arrivals,
             Some(_) => return WorkKind::Callers,
             None => {}
@@ -345,6 +346,7 @@ impl Describe for Encode {
         if let Some(load) = self.load {
             let (texts, tokens) = self.size(0);
             let come = match load.arrivals {
+                None if load.search.is_some() => "the highest rate at which answers come in time".to_owned(),
                 None => format!("{} callers", load.callers),
                 Some(Arrivals { rate, .. }) => format!("{rate} requests a second at random"),
             };
@@ -390,9 +392,19 @@ impl Describe for Encode {
     }
 
     fn is_done(&self, sample: &Sample) -> bool {
-        let has_calls = self.load.is_none()
-            || Some(sample.calls.len()) == self.batches.get(sample.case).map(|batch| batch.texts.len());
+        let has_calls = match self.load {
+            None => true,
+            // The search decides how many requests it makes.
+            Some(Load { search: Some(_), .. }) => !sample.calls.is_empty(),
+            Some(_) => {
+                self.batches.get(sample.case).is_some_and(|batch| batch.texts.len() == sample.calls.len())
+            }
+        };
         sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Vectors(_))
+    }
+
+    fn has_callers(&self) -> bool {
+        self.load.is_some()
     }
 
     fn stand_ins(&self) -> Vec<Output> {

@@ -328,7 +328,12 @@ impl Describe for Graph {
     }
 
     fn proof(&self) -> Proof {
-        if self.cases.iter().all(Run::is_drawn) { Proof::OtherInputs } else { Proof::NotSent }
+        match self.cases.iter().all(Run::is_drawn) {
+            true => Proof::OtherInputs,
+            false => {
+                Proof::Nothing("every request has the inputs of the files, which a worker has seen before")
+            }
+        }
     }
 
     fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {

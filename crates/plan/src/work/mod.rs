@@ -66,6 +66,8 @@ pub enum WorkKind {
     Callers,
     /// The same at a given rate.
     Arrivals,
+    /// The same at the highest rate that is kept up with.
+    Goodput,
     /// Runs of an ONNX file.
     Graph,
     /// The toy.
@@ -179,6 +181,11 @@ pub trait Describe {
         false
     }
 
+    /// Whether a turn holds many requests of several callers, of which the first is what a cold start tells.
+    fn has_callers(&self) -> bool {
+        false
+    }
+
     /// Whether something is computed before each request, untimed.
     fn has_context(&self) -> bool {
         false
@@ -240,7 +247,7 @@ pub(crate) fn resolve(
     }
     if !request.serving.is_default() && config.encoder.is_none() {
         return Err(Failure::usage(format!(
-            "{} encodes no texts: --callers, --rate and --serve are for encoders, such as minilm",
+            "{} encodes no texts: --callers, --rate, --slo and --serve are for encoders, such as minilm",
             request.model()
         )));
     }

@@ -1,19 +1,28 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+mod served;
 
-use engine::{EncodeTask, EngineError, InferenceEngine, Texts};
-use protocol::{Call, EncodeWork, Input, Load, Output, ParityTask, Pooling, TextBatch, Vectors};
+use std::sync::Arc;
+
+use engine::{EncodeTask, InferenceEngine, Texts};
+use protocol::{
+    Arrivals, Call, EncodeWork, Input, Load, Output, ParityTask, Pooling, Search, TextBatch, Vectors,
+};
 
 use super::{Request, Serving, Workload};
 use crate::error::ServeError;
 use crate::pace::Pace;
-use crate::serving::{Answers, Queue, called};
+use served::Server;
+
+/// Multiplier of the hash FNV-1a, in 64 bits (Fowler, Noll and Vo).
+const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// Encodes batches of texts.
 pub(crate) struct Encoding<'a, E> {
     work: &'a EncodeWork,
     serving: Serving<'a, E>,
+    /// Turns so far in which several callers made requests.
+    turns: u64,
     calls: Vec<Call>,
     pace: Pace,
     cases: Vec<Flat>,
@@ -39,109 +48,47 @@ impl<'a, E: InferenceEngine> Encoding<'a, E> {
     ) -> Result<Encoding<'a, E>, ServeError> {
         let cases = work.cases.iter().map(Flat::new).collect::<Result<_, _>>()?;
         let (vectors, widths, calls) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Encoding { work, serving, calls, pace, cases, vectors, widths, positions: 0 })
+        Ok(Encoding { work, serving, turns: 0, calls, pace, cases, vectors, widths, positions: 0 })
     }
 
-    /// A turn in which several callers make a request for each text.
+    /// A turn in which several callers make requests. `is_asked`: whether the driver asked for it, and not warm-up.
     fn serve(
         &mut self,
         engine: &mut E,
         (case, load): (usize, Load),
-        tokens: &[u32],
+        (tokens, is_asked): (&[u32], bool),
     ) -> Result<Request, ServeError> {
         let Flat { types, lengths, .. } = &self.cases[case];
-        let texts = lengths.len();
         let mut rest = (tokens, types.as_slice());
         let text = |&length: &usize| {
-            let ((tokens, types), behind) = ((rest.0.split_at(length)), rest.1.len().min(length));
-            let (own, others) = rest.1.split_at(behind);
-            rest = (types, others);
-            Flat { tokens: tokens.to_vec(), types: own.to_vec(), lengths: vec![length] }
+            let ((tokens, behind), own) = (rest.0.split_at(length), rest.1.len().min(length));
+            let (types, types_behind) = rest.1.split_at(own);
+            rest = (behind, types_behind);
+            Flat { tokens: tokens.to_vec(), types: types.to_vec(), lengths: vec![length] }
         };
-        let served = Arc::new(Served {
-            texts: lengths.iter().map(text).collect(),
-            task: task(self.work.task),
-            pace: self.pace,
-            queue: Queue::new(texts, self.serving.serve),
-            answers: Answers::new(texts),
-            given: Mutex::new(Given { vectors: vec![Vec::new(); texts], positions: 0, error: None }),
-        });
-        if let Some(pool) = self.serving.pool {
-            pool.each(|| {
-                let served = Arc::clone(&served);
-                Box::new(move |engine: &mut E| served.compute(engine))
-            });
-        }
-        let begin = || Request::start(case, Vec::with_capacity(1));
-        let places = (&served.queue, &served.answers);
-        let (mut request, calls) = called(load, places, begin, || served.compute(engine));
-        let mut given = served.given();
-        if let Some(error) = given.error.take() {
-            return Err(error.into());
-        }
-        request.mark_at(calls.iter().map(|call| call.done_ns).max().unwrap_or(0));
-        self.widths = given.vectors.iter().map(Vec::len).collect();
-        (self.vectors, self.positions, self.calls) = (given.vectors.concat(), given.positions, calls);
-        Ok(request)
-    }
-}
-
-/// Requests that several callers make, and what they are given.
-struct Served {
-    texts: Vec<Flat>,
-    task: EncodeTask,
-    pace: Pace,
-    queue: Queue,
-    answers: Answers,
-    given: Mutex<Given>,
-}
-
-struct Given {
-    vectors: Vec<Vec<f32>>,
-    positions: usize,
-    error: Option<EngineError>,
-}
-
-impl Served {
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Has a model compute what waits in the queue, until all requests are taken.
-    fn compute<E: InferenceEngine>(&self, engine: &mut E) {
-        while let Some(group) = self.queue.next() {
-            if let Err(error) = self.compute_group(engine, &group) {
-                self.given().error.get_or_insert(error);
-                self.queue.close();
-                self.answers.give_up();
-                return;
+        let texts: Arc<Vec<Flat>> = Arc::new(lengths.iter().map(text).collect());
+        // Other times in each turn, and with the texts in each round; for all contenders the same.
+        let hash = |hash: u64, &token: &u32| (hash ^ u64::from(token)).wrapping_mul(FNV_PRIME);
+        let mixed = tokens.iter().fold(self.turns, hash);
+        self.turns += 1;
+        let server = Server { serving: self.serving, texts, task: task(self.work.task), pace: self.pace };
+        let mut request = Request::start(case, Vec::with_capacity(1));
+        let burst = match load.search.filter(|_| is_asked) {
+            Some(search) => {
+                server.search(engine, load.callers, Search { seed: search.seed ^ mixed, ..search })?
             }
-            self.answers.tell(&group, true);
+            None => {
+                let arrivals = load.arrivals.map(|it| Arrivals { seed: it.seed ^ mixed, ..it });
+                server.burst(engine, lengths.len(), Load { arrivals, ..load })?
+            }
+        };
+        match load.search {
+            Some(_) => request.mark(),
+            None => request.mark_at(burst.calls.iter().map(|call| call.done_ns).max().unwrap_or(0)),
         }
-    }
-
-    fn compute_group<E: InferenceEngine>(&self, engine: &mut E, group: &[usize]) -> Result<(), EngineError> {
-        let mut batch = Flat::default();
-        for &text in group {
-            let Flat { tokens, types, lengths } = &self.texts[text];
-            batch.tokens.extend(tokens);
-            batch.types.extend(types);
-            batch.lengths.extend(lengths);
-        }
-        let Flat { tokens, types, lengths } = &batch;
-        let encoder = engine.encode()?;
-        let widths: Vec<usize> =
-            lengths.iter().map(|&tokens| self.task.width(encoder.config(), tokens)).collect();
-        let found = self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, self.task))?;
-        let mut given = self.given();
-        let mut rest = found;
-        for (&text, width) in group.iter().zip(widths) {
-            let of_text;
-            (of_text, rest) = rest.split_at(width.min(rest.len()));
-            given.vectors[text] = of_text.to_vec();
-        }
-        given.positions += encoder.positions();
-        Ok(())
+        self.widths = burst.vectors.iter().map(Vec::len).collect();
+        (self.vectors, self.positions, self.calls) = (burst.vectors.concat(), burst.positions, burst.calls);
+        Ok(request)
     }
 }
 
@@ -180,8 +127,9 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
             _ => None,
         };
         if let Some(load) = self.work.load {
+            let is_asked = given.is_some();
             let tokens = given.unwrap_or_else(|| self.cases[case].tokens.clone());
-            return self.serve(engine, (case, load), &tokens);
+            return self.serve(engine, (case, load), (&tokens, is_asked));
         }
         let encoder = engine.encode()?;
         let Flat { tokens, types, lengths } = &self.cases[case];

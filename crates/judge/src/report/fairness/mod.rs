@@ -234,9 +234,11 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let mut unknown = waited.filter(|waited| waited.cpu_s.is_none());
             unknown.next().map(|_| "the system does not tell the CPU time of another process".to_owned())
         }
-        "R11" => judged.evidence.own_traces.as_ref().map(|reason| {
-            format!("logits are compared; that requests computed their tokens is not proved: {reason}")
-        }),
+        "R11" => judged
+            .evidence
+            .own_traces
+            .as_ref()
+            .map(|reason| format!("that requests computed what they gave is not proved: {reason}")),
         "R18" => readings::unseen(judged),
         _ => None,
     }

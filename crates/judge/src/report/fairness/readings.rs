@@ -180,8 +180,9 @@ fn start(plan: &Plan, run: &Run) -> Option<String> {
     let load = apart("its load took", run.loaded()?.load_ns as f64, loaded - started);
     let first = || {
         let own = run.cold_start()?.marks_ns.end() as f64;
-        // The context of the request is computed before it, untimed.
-        (!plan.work.has_context()).then(|| apart("its first request took", own, cold - loaded))?
+        // The context of the request is computed before it, untimed; of several callers, others have requests behind it.
+        let is_whole = !plan.work.has_context() && !plan.work.has_callers();
+        is_whole.then(|| apart("its first request took", own, cold - loaded))?
     };
     load.or_else(first)
 }
