@@ -13,6 +13,8 @@ use crate::serving::{Answers, Queue, called};
 const IN_TIME: f64 = 0.99;
 /// Rates that are tried: each halves what is left, which is the capacity of a closed loop at first.
 const STEPS: usize = 7;
+/// Times that a rate is tried before it counts as too high.
+const ATTEMPTS: usize = 2;
 /// Requests of a rate: those of so many seconds, and at least and at most.
 const SECONDS: f64 = 2.0;
 const LEAST: usize = 16;
@@ -102,10 +104,20 @@ impl<E: InferenceEngine> Server<'_, E> {
         for step in 0..STEPS {
             let rate = (low + high) / 2.0;
             let requests = ((rate * SECONDS) as usize).clamp(LEAST, MOST);
-            let arrivals = Some(Arrivals { rate, seed: seed.wrapping_add(step as u64) });
-            let burst = self.burst(engine, requests, Load { callers, arrivals, search: None })?;
-            if burst.in_time(limit_ns) >= IN_TIME {
-                (low, best) = (rate, Some(burst));
+            let mut is_kept = false;
+            // One moment in which the system was busy is no reason to halve what is left.
+            for attempt in 0..ATTEMPTS {
+                let seed = seed.wrapping_add((step * ATTEMPTS + attempt) as u64);
+                let arrivals = Some(Arrivals { rate, seed });
+                let burst = self.burst(engine, requests, Load { callers, arrivals, search: None })?;
+                is_kept = burst.in_time(limit_ns) >= IN_TIME;
+                if is_kept {
+                    best = Some(burst);
+                    break;
+                }
+            }
+            if is_kept {
+                low = rate;
             } else {
                 high = rate;
             }
