@@ -5,7 +5,10 @@ import openvino
 from .bundle import WorkerError, unsupported
 
 # What it says where it has no operator, or not all of one, and the line that then has the operator's name.
-MISSING = ("No conversion rule", "not supported", "does not support", "Unsupported operation")
+MISSING = (
+    "No conversion rule", "not supported", "does not support", "Unsupported operation", "wasn't fully converted",
+    "OpConversionFailure",
+)
 NAMED = "Conversion is failed for"
 
 
