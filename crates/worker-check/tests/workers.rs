@@ -138,14 +138,16 @@ fn python() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_sampler_of_masked_diffusion_chooses_by_its_rules() {
+fn the_worker_in_python_keeps_the_rules_that_need_numpy() {
     let python = python().first().map_or_else(|| PathBuf::from("python3"), |path| path.join("python3"));
-    #[expect(clippy::disallowed_methods, reason = "the rules are tested by a program of their own")]
-    let mut tests = std::process::Command::new(python);
-    tests.args(["-B", "-m", "unittest", "discover", "-p", "test_denoise.py", "-s"]);
-    let ran = tests.arg(root().join("references/python/tests")).output().unwrap();
-    let told = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success() && !told.contains("skipped"), "{told}");
+    for file in ["test_denoise.py", "test_graph.py"] {
+        #[expect(clippy::disallowed_methods, reason = "the rules are tested by a program of their own")]
+        let mut tests = std::process::Command::new(&python);
+        tests.args(["-B", "-m", "unittest", "discover", "-p", file, "-s"]);
+        let ran = tests.arg(root().join("references/python/tests")).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success() && !told.contains("skipped"), "{told}");
+    }
 }
 
 /// Checks the page's worker with these pieces of its text replaced, and returns what is said.
