@@ -40,7 +40,7 @@ pub fn without_panic<T>(
 ) -> Result<T, EngineError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let said = payload.downcast_ref::<String>().map(String::as_str);
-        let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason is told");
+        let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it gave no reason");
         Err(EngineError::Framework(format!("{framework} gave up on this file: {}", said.replace('\n', " "))))
     })
 }

@@ -270,7 +270,7 @@ impl Report {
         }
         match self.rows.iter().any(|row| row.state.takes_part()) {
             true => 0,
-            // The limit is the user's, and nobody keeps to it.
+            // The limit is the user's, and no contender keeps to it.
             false if self.searches() => 2,
             false => 1,
         }

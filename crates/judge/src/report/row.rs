@@ -133,7 +133,7 @@ pub struct Energy {
     pub method: foreign::Foreign,
 }
 
-/// An ONNX file runs as the framework itself runs it, whoever drives it.
+/// An ONNX file runs as the framework itself runs it, also in a worker of this project.
 fn kind(contender: &Contender, plan: &Plan) -> Kind {
     match plan.work {
         plan::Work::Graph(_) => Kind::Stock,

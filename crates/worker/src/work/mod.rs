@@ -131,7 +131,7 @@ impl<E> Clone for Serving<'_, E> {
 
 impl<E> Copy for Serving<'_, E> {}
 
-/// Nobody but the driver calls.
+/// The driver is the only caller.
 pub(crate) const fn alone<'a, E>() -> Serving<'a, E> {
     Serving { serve: Serve::Shared, pool: None }
 }

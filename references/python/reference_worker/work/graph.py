@@ -86,7 +86,7 @@ def read(path, dtype, elements):
     dtype = numpy.dtype(dtype)
     if len(data) != elements * dtype.itemsize:
         raise bad_input(f"{path} has {len(data)} bytes, not {elements * dtype.itemsize}")
-    # A copy, since nobody may write into bytes.
+    # A copy, since bytes cannot be written to.
     return numpy.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
 
 
