@@ -55,14 +55,6 @@ impl Describe for Echo {
         1
     }
 
-    fn kept_positions(&self, _: usize) -> usize {
-        0
-    }
-
-    fn marks(&self) -> usize {
-        1
-    }
-
     fn words(&self) -> String {
         let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
         format!("requests that return {}", names.join(" and "))
@@ -90,18 +82,6 @@ impl Describe for Echo {
 
     fn is_done(&self, sample: &Sample) -> bool {
         sample.marks_ns.len() == 1 && self.is_whole(sample.case, &sample.output)
-    }
-
-    fn stand_ins(&self) -> Vec<Output> {
-        Vec::new()
-    }
-
-    fn judged_positions(&self, _: usize) -> Option<usize> {
-        None
-    }
-
-    fn is_forced(&self) -> bool {
-        false
     }
 
     fn proof(&self) -> Proof {

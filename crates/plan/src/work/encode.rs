@@ -322,10 +322,6 @@ impl Describe for Encode {
         (texts, self.case_tokens(case))
     }
 
-    fn kept_positions(&self, _: usize) -> usize {
-        0
-    }
-
     fn least_activations(&self, config: &ModelConfig) -> u64 {
         let tokens = self.batches.iter().map(Batch::tokens).max().unwrap_or(0) as u64;
         // The input of a layer, and the widest of what is computed from it: queries, keys and values, or the MLP's.
@@ -336,10 +332,6 @@ impl Describe for Encode {
     fn numbers(&self, case: usize) -> usize {
         let texts = self.batches.get(case).map_or(&[][..], |batch| &batch.texts);
         texts.iter().map(|text| self.width.numbers(text.len())).sum()
-    }
-
-    fn marks(&self) -> usize {
-        1
     }
 
     fn words(&self) -> String {
@@ -405,18 +397,6 @@ impl Describe for Encode {
 
     fn has_callers(&self) -> bool {
         self.load.is_some()
-    }
-
-    fn stand_ins(&self) -> Vec<Output> {
-        Vec::new()
-    }
-
-    fn judged_positions(&self, _: usize) -> Option<usize> {
-        None
-    }
-
-    fn is_forced(&self) -> bool {
-        false
     }
 
     fn proof(&self) -> Proof {

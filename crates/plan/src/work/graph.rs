@@ -258,16 +258,8 @@ impl Describe for Graph {
         1
     }
 
-    fn kept_positions(&self, _: usize) -> usize {
-        0
-    }
-
     fn drawn(&self, case: usize) -> usize {
         self.case_tokens(case)
-    }
-
-    fn marks(&self) -> usize {
-        1
     }
 
     fn words(&self) -> String {
@@ -313,18 +305,6 @@ impl Describe for Graph {
 
     fn is_done(&self, sample: &Sample) -> bool {
         sample.marks_ns.len() == 1 && matches!(sample.output, Output::Tensors(_))
-    }
-
-    fn stand_ins(&self) -> Vec<Output> {
-        Vec::new()
-    }
-
-    fn judged_positions(&self, _: usize) -> Option<usize> {
-        None
-    }
-
-    fn is_forced(&self) -> bool {
-        false
     }
 
     fn proof(&self) -> Proof {

@@ -113,7 +113,10 @@ pub trait Describe {
     }
 
     /// Positions of a sequence of a case whose keys and values are kept.
-    fn kept_positions(&self, case: usize) -> usize;
+    fn kept_positions(&self, case: usize) -> usize {
+        let _ = case;
+        0
+    }
 
     /// Bytes that a layer's numbers take at least, in f32, where a batch may have any number of tokens.
     fn least_activations(&self, config: &ModelConfig) -> u64 {
@@ -134,7 +137,9 @@ pub trait Describe {
     }
 
     /// Marks of a request.
-    fn marks(&self) -> usize;
+    fn marks(&self) -> usize {
+        1
+    }
 
     /// The size of requests, for people: "prompts of 16 and 18 tokens, 32 new tokens each".
     fn words(&self) -> String;
@@ -158,13 +163,20 @@ pub trait Describe {
     fn is_done(&self, sample: &Sample) -> bool;
 
     /// The outputs that stand in for those of a reference, where there is none, so that all do the same work.
-    fn stand_ins(&self) -> Vec<Output>;
+    fn stand_ins(&self) -> Vec<Output> {
+        Vec::new()
+    }
 
     /// Number of positions of a case whose logits parity compares; `None` for work whose outputs are compared alone.
-    fn judged_positions(&self, case: usize) -> Option<usize>;
+    fn judged_positions(&self, case: usize) -> Option<usize> {
+        let _ = case;
+        None
+    }
 
     /// Whether requests are fed what they are given, whatever they choose.
-    fn is_forced(&self) -> bool;
+    fn is_forced(&self) -> bool {
+        false
+    }
 
     fn proof(&self) -> Proof;
 

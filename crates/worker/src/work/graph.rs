@@ -36,7 +36,7 @@ impl<'a> Running<'a> {
             let elements = Tensor::elements(&feed.shape);
             let data = match &feed.values {
                 Values::Drawn { low, high } => drawn(*dtype, elements, (*low, *high), of_place(seed, place)),
-                Values::File(path) => read(path, elements * dtype.bytes())?,
+                Values::File(path) => read(path, *dtype, elements)?,
             };
             Ok(Tensor { name: feed.name.clone(), dtype: *dtype, shape: feed.shape.clone(), data })
         };
@@ -96,11 +96,16 @@ impl<E: InferenceEngine> Workload<E> for Running<'_> {
     }
 }
 
-fn read(path: &Path, bytes: usize) -> Result<Vec<u8>, ServeError> {
-    let data =
+fn read(path: &Path, dtype: Dtype, elements: usize) -> Result<Vec<u8>, ServeError> {
+    let bytes = elements * dtype.bytes();
+    let mut data =
         std::fs::read(path).map_err(|error| EngineError::Input(format!("{}: {error}", path.display())))?;
     if data.len() != bytes {
         return Err(ServeError::Job(format!("{} has {} bytes, not {bytes}", path.display(), data.len())));
+    }
+    if dtype == Dtype::Bool {
+        // A file may hold others, which no framework has to expect.
+        data.iter_mut().for_each(|bool| *bool = u8::from(*bool != 0));
     }
     Ok(data)
 }

@@ -86,6 +86,9 @@ def read(path, dtype, elements):
     dtype = numpy.dtype(dtype)
     if len(data) != elements * dtype.itemsize:
         raise bad_input(f"{path} has {len(data)} bytes, not {elements * dtype.itemsize}")
+    if dtype.kind == "b":
+        # A file may hold others than 0 and 1, which no framework has to expect.
+        return numpy.frombuffer(data, numpy.uint8) != 0
     # A copy, since bytes cannot be written to.
     return numpy.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
 
