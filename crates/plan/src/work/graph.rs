@@ -310,9 +310,7 @@ impl Describe for Graph {
     fn proof(&self) -> Proof {
         match self.cases.iter().all(Run::is_drawn) {
             true => Proof::OtherInputs,
-            false => {
-                Proof::Nothing("every request has the inputs of the files, which a worker has seen before")
-            }
+            false => Proof::Nothing("every request has the same inputs, which a worker has seen before"),
         }
     }
 
