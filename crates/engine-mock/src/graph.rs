@@ -1,6 +1,6 @@
 //! Runs of an ONNX file, as the mock plays them: its operators are not read.
 
-use bundle::GraphOutput;
+use bundle::{GraphInput, GraphOutput, Size};
 use engine::{Dtype, EngineError, Graph, Run, Tensor};
 
 use crate::{Mock, mix};
@@ -16,10 +16,18 @@ impl Run for Mock {
     }
 
     fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
-        self.fed = inputs.iter().fold(0xcbf2_9ce4_8422_2325, |state, input| {
-            let shape = input.shape.iter().fold(state, |state, &size| mix(state ^ size as u64));
-            input.data.iter().fold(shape, |state, &byte| mix(state ^ u64::from(byte)))
-        });
+        let rows = rows(Run::graph(self), inputs);
+        let of_row = |row: usize| {
+            inputs.iter().fold(0xcbf2_9ce4_8422_2325, |state, input| {
+                let within = &input.shape[usize::from(rows.is_some())..];
+                let shape = within.iter().fold(state, |state, &size| mix(state ^ size as u64));
+                let bytes = input.data.len() / rows.unwrap_or(1);
+                let data = &input.data[row * bytes..(row + 1) * bytes];
+                data.iter().fold(shape, |state, &byte| mix(state ^ u64::from(byte)))
+            })
+        };
+        self.fed = (0..rows.unwrap_or(1)).map(of_row).collect();
+        self.has_rows = rows.is_some();
         Ok(())
     }
 
@@ -31,26 +39,40 @@ impl Run for Mock {
         self.busy.set(true);
         self.script.wait(step);
         self.busy.set(self.script.busy_waiting);
-        self.ran = Some(self.fed);
+        self.ran = Some(self.fed.clone());
         Ok(())
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
-        let state = self.ran.ok_or_else(|| EngineError::Input("outputs before a run".into()))?;
+        let states = self.ran.as_ref().ok_or_else(|| EngineError::Input("outputs before a run".into()))?;
         let perturb = self.script.perturb;
+        let shape = if self.has_rows { vec![states.len(), NUMBERS] } else { vec![NUMBERS] };
         let output = |(place, output): (usize, &GraphOutput)| {
-            let hash = |index: usize| mix(state ^ ((place << 32 | index) as u64 + 1));
+            let hash = |state: u64, index: usize| mix(state ^ ((place << 32 | index) as u64 + 1));
+            let of_row = |&state: &u64| {
+                (0..NUMBERS).flat_map(move |index| number(output.dtype, hash(state, index), index, perturb))
+            };
             Tensor {
                 name: output.name.clone(),
                 dtype: output.dtype,
-                shape: vec![NUMBERS],
-                data: (0..NUMBERS)
-                    .flat_map(|index| number(output.dtype, hash(index), index, perturb))
-                    .collect(),
+                shape: shape.clone(),
+                data: states.iter().flat_map(of_row).collect(),
             }
         };
         Ok(Run::graph(self).outputs.iter().enumerate().map(output).collect())
     }
+}
+
+/// Number of rows that are computed apart, where the first dimension of all inputs is the same free one.
+fn rows(graph: &Graph, inputs: &[Tensor]) -> Option<usize> {
+    let free = |input: &GraphInput| match input.shape.as_ref()?.first()? {
+        Size::Free(name) => Some(name.clone()),
+        Size::Fixed(_) => None,
+    };
+    let mut names = graph.inputs.iter().map(free);
+    let first = names.next()??;
+    let is_common = names.all(|name| name.as_ref() == Some(&first));
+    inputs.first()?.shape.first().copied().filter(|&rows| is_common && rows > 0)
 }
 
 /// The bytes of a number that follows from a hash: a float from -1 to 1, or a whole number from 0.
@@ -70,7 +92,7 @@ fn number(dtype: Dtype, hash: u64, index: usize, perturb: f32) -> Vec<u8> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use bundle::{Bundle, GraphInput, Size};
+    use bundle::Bundle;
     use engine::{Device, InferenceEngine, Precision, Settings};
 
     use super::*;

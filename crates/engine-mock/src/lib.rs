@@ -86,9 +86,11 @@ pub struct Mock {
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
     latest: Vec<u64>,
-    /// A hash of the inputs that the ONNX file was given last, and the one of its last run.
-    fed: u64,
-    ran: Option<u64>,
+    /// Hashes of the rows of the inputs that the ONNX file was given last, and those of its last run.
+    fed: Vec<u64>,
+    /// Whether each row of the inputs is computed apart.
+    has_rows: bool,
+    ran: Option<Vec<u64>>,
 }
 
 impl Mock {
@@ -172,7 +174,8 @@ impl InferenceEngine for Mock {
             has_stepped: false,
             logits: Vec::new(),
             latest: Vec::new(),
-            fed: 0,
+            fed: Vec::new(),
+            has_rows: false,
             ran: None,
         };
         mock.misbehave()?;

@@ -217,7 +217,13 @@ pub fn generate(prompt_tokens: usize) -> Work {
         types: Vec::new(),
     };
     let prompted = Prompted { batch: 1, prompt_last_only: false, new_tokens: 32, prompts: vec![prompt] };
-    Work::Generate(Generate { prompted, context: 0, decode: Decode::Forced, autoregressive: false })
+    Work::Generate(Generate {
+        prompted,
+        context: 0,
+        decode: Decode::Forced,
+        autoregressive: false,
+        load: None,
+    })
 }
 
 /// The prompts of a plan, to change them.

@@ -35,6 +35,7 @@ impl Crew<'_> {
             work: self.plan.work.asked(contender.kv_cache, traces),
             warmup: self.plan.warmup.clone(),
             lead_in: self.plan.lead_in(contender),
+            load: self.plan.work.load(),
         })
     }
 

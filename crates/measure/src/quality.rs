@@ -216,7 +216,7 @@ impl Crew<'_> {
         let types = asked.types.chunks(BATCH).map(<[_]>::to_vec).chain(std::iter::repeat_with(Vec::new));
         let texts = asked.texts.chunks(BATCH).map(<[_]>::to_vec);
         let cases = texts.zip(types).map(|(texts, types)| TextBatch { texts, types }).collect();
-        let work = Work::Encode(EncodeWork { cases, task: work.task, load: None });
+        let work = Work::Encode(EncodeWork { cases, task: work.task });
         let task = Task::Answer(Answer { work, parity: None });
         let outcome = self.run_job(index, &self.job(contender, task));
         if let Some(failure) = RunFailure::from_ending(outcome.ending) {

@@ -7,12 +7,16 @@ use crate::{Failure, Result};
 
 /// Callers of which each may have a request under way, where requests come at random.
 const MOST_CALLERS: usize = 64;
-/// Requests of a turn: for each caller, and in all at least; where they come at random those of so many seconds, and at
-/// most.
-const EACH: usize = 8;
-const LEAST: usize = 32;
+/// Requests of a turn where they come at random: those of so many seconds, and at most.
 const SECONDS: f64 = 2.0;
 const MOST: usize = 4096;
+
+/// Requests of a turn where their number is not asked for: for each caller, and in all at least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usual {
+    pub(crate) each: usize,
+    pub(crate) least: usize,
+}
 
 /// Settings for several callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +26,9 @@ pub struct ServingAsked {
     pub callers: Vec<u32>,
     /// Requests a second that come at random.
     pub rate: Vec<u32>,
+    /// Requests of a turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u32>,
     /// How they are served, a column for each; if empty, by one shared model.
     pub serve: Vec<Serve>,
     /// The limit within which 99 of 100 answers have to come at the highest rate, which is searched for; microseconds.
@@ -44,41 +51,34 @@ impl ServingAsked {
     }
 
     /// When requests come, where there are several callers.
-    pub(crate) fn load(&self, seed: u64) -> Result<Option<Load>> {
-        if let Some(limit_us) = self.slo_us {
-            if !self.rate.is_empty() {
-                return Err(Failure::usage("--slo finds the highest rate itself: leave --rate out"));
-            }
-            let callers = self.callers.first().map_or(MOST_CALLERS, |&callers| callers as usize);
-            let search = Some(Search { limit_ns: limit_us * 1000, seed });
-            return Ok(Some(Load { callers, arrivals: None, search }));
+    pub(crate) fn load(&self, usual: Usual, seed: u64) -> Result<Option<Load>> {
+        if self.slo_us.is_some() && !self.rate.is_empty() {
+            return Err(Failure::usage("--slo finds the highest rate itself: leave --rate out"));
         }
-        match (self.callers.first(), self.rate.first()) {
-            (None, None) if self.serve.is_empty() => Ok(None),
-            (None, None) => {
-                Err(Failure::usage("--serve says how callers are served: add --callers, --rate or --slo"))
-            }
-            (Some(&callers), None) => {
-                Ok(Some(Load { callers: callers as usize, arrivals: None, search: None }))
-            }
-            (callers, Some(&rate)) => {
-                let callers = callers.map_or(MOST_CALLERS, |&callers| callers as usize);
-                let arrivals = Some(Arrivals { rate: f64::from(rate), seed });
-                Ok(Some(Load { callers, arrivals, search: None }))
-            }
+        if !self.has_callers() && self.slo_us.is_none() {
+            return match self.is_default() {
+                true => Ok(None),
+                false => Err(Failure::usage(
+                    "--serve and --requests say how callers are served: add --callers, --rate or --slo",
+                )),
+            };
         }
+        let is_closed = self.slo_us.is_none() && self.rate.is_empty();
+        let callers = self.callers.first().map_or(MOST_CALLERS, |&callers| callers as usize);
+        let requests = match (self.requests, self.rate.first()) {
+            (Some(asked), _) => asked as usize,
+            (None, Some(&rate)) => ((f64::from(rate) * SECONDS) as usize).clamp(usual.least, MOST),
+            (None, None) if is_closed => (usual.each * callers).clamp(usual.least, MOST),
+            // The search decides how many it makes.
+            (None, None) => usual.least,
+        };
+        Ok(Some(Load {
+            callers,
+            requests,
+            arrivals: self.rate.first().map(|&rate| Arrivals { rate: f64::from(rate), seed }),
+            search: self.slo_us.map(|limit_us| Search { limit_ns: limit_us * 1000, seed }),
+        }))
     }
-}
-
-/// Requests of a turn, where their number is not asked for.
-pub(crate) fn requests(load: Load) -> usize {
-    let usual = match load.arrivals {
-        // The search decides how many it makes.
-        None if load.search.is_some() => LEAST,
-        None => EACH * load.callers,
-        Some(Arrivals { rate, .. }) => (rate * SECONDS) as usize,
-    };
-    usual.clamp(LEAST, MOST)
 }
 
 #[cfg(test)]
@@ -87,16 +87,22 @@ mod tests {
 
     #[test]
     fn a_turn_holds_several_requests_of_each_caller_or_those_of_some_seconds() {
-        let load = |callers: &[u32], rate: &[u32]| {
+        let usual = Usual { each: 8, least: 32 };
+        let requests = |callers: &[u32], rate: &[u32]| {
             let asked =
                 ServingAsked { callers: callers.to_vec(), rate: rate.to_vec(), ..ServingAsked::default() };
-            asked.load(1).unwrap()
+            asked.load(usual, 1).unwrap().map(|load| load.requests)
         };
-        assert_eq!(load(&[], &[]), None);
-        let counts =
-            [load(&[1], &[]), load(&[16], &[]), load(&[], &[1]), load(&[], &[100]), load(&[], &[9999])];
-        assert_eq!(counts.map(|load| requests(load.unwrap())), [32, 128, 32, 200, 4096]);
+        assert_eq!(requests(&[], &[]), None);
+        let counts = [
+            requests(&[1], &[]),
+            requests(&[16], &[]),
+            requests(&[], &[1]),
+            requests(&[], &[100]),
+            requests(&[], &[9999]),
+        ];
+        assert_eq!(counts.map(Option::unwrap), [32, 128, 32, 200, 4096]);
         let alone = ServingAsked { serve: vec![Serve::Pool(2)], ..ServingAsked::default() };
-        assert!(alone.load(1).unwrap_err().to_string().contains("add --callers, --rate or --slo"));
+        assert!(alone.load(usual, 1).unwrap_err().to_string().contains("add --callers, --rate or --slo"));
     }
 }

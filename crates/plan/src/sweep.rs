@@ -42,7 +42,7 @@ pub enum SweepKind {
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --length
     Embed,
-    /// Several callers at once, with an encoder, over --callers or --rate
+    /// Several callers at once, over --callers or --rate
     Callers,
 }
 
@@ -125,14 +125,10 @@ impl SweepKind {
                     usual(&mut request.prompt_tokens, &[32, 128]);
                 }
             }
-            SweepKind::Callers => {
-                if request.models == [configs::DEFAULT_MODEL] {
-                    request.models = vec![ENCODER.to_owned()];
-                }
-                if request.serving.rate.is_empty() {
-                    usual(&mut request.serving.callers, &[1, 2, 4, 8]);
-                }
+            SweepKind::Callers if request.serving.rate.is_empty() => {
+                usual(&mut request.serving.callers, &[1, 2, 4, 8]);
             }
+            SweepKind::Callers => {}
             SweepKind::Size => {
                 if request.models.len() < 2 {
                     request.models = SIZES.map(str::to_owned).to_vec();

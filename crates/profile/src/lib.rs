@@ -203,6 +203,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
                 from_cold: false,
             },
             lead_in: 0,
+            load: None,
         }),
     }
 }

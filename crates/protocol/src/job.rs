@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Input, Serve, Trace, Work};
+use crate::{Input, Load, Serve, Trace, Work};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -91,6 +91,10 @@ pub struct Measure {
     /// process that has waited finds cold caches and sleeping threads. 0 for none.
     #[serde(default)]
     pub lead_in: usize,
+    /// Where it is given, a turn holds many requests of several callers, each for one of the case's sequences, texts or sets
+    /// of inputs in turn. Such a turn has one mark, the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 /// Each case's request once, untimed.

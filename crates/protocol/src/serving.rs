@@ -89,6 +89,8 @@ impl<'de> Deserialize<'de> for Serve {
 pub struct Load {
     /// Threads that make requests, one at a time each.
     pub callers: usize,
+    /// Requests of a turn.
+    pub requests: usize,
     /// A caller makes its next request when its last is answered, where this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<Arrivals>,

@@ -142,6 +142,7 @@ fn served(bundle: &Path) -> f64 {
             from_cold: false,
         },
         lead_in: 0,
+        load: None,
     });
     let job = serde_json::to_string(&fixture::job(bundle, task)).expect("a job has string keys");
     let request = "{\"turn\":\"request\",\"case\":0}\n".repeat(ITERATIONS);

@@ -208,7 +208,7 @@ impl Load<'_> {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
                     model,
-                    serving: Serving { serve, pool },
+                    serving: Serving { serve, pool, load: task.load },
                     pace: self.pace,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,

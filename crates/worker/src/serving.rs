@@ -203,13 +203,8 @@ impl Answers {
 }
 
 /// Has callers make all requests of `queue` while `compute` computes them on this thread. When each was made and answered,
-/// in nanoseconds since `begin` was called, by request.
-pub(crate) fn called<T>(
-    load: Load,
-    (queue, answers): (&Queue, &Answers),
-    begin: impl FnOnce() -> T,
-    compute: impl FnOnce(),
-) -> (T, Vec<Call>) {
+/// in nanoseconds since they began, by request.
+pub(crate) fn called(load: Load, (queue, answers): (&Queue, &Answers), compute: impl FnOnce()) -> Vec<Call> {
     let times = load.arrivals.map(|arrivals| times(arrivals, queue.requests));
     let callers = load.callers.clamp(1, queue.requests.max(1));
     let (ready, next) = (Barrier::new(callers + 1), Mutex::new(0));
@@ -244,18 +239,16 @@ pub(crate) fn called<T>(
             }
         }
     };
-    let begun = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         for _ in 0..callers {
             scope.spawn(caller);
         }
-        let begun = begin();
         *lock(&start) = clock::now_ns();
         ready.wait();
         compute();
-        begun
     });
     let calls = calls.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    (begun, calls.into_iter().flatten().collect())
+    calls.into_iter().flatten().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -283,8 +276,12 @@ fn times(arrivals: Arrivals, requests: usize) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn served(load: Load, serve: Serve, requests: usize) -> (Vec<Vec<usize>>, Vec<Call>) {
-        let (queue, answers) = (Queue::new(requests, serve), Answers::new(requests));
+    fn load(callers: usize, requests: usize) -> Load {
+        Load { callers, requests, arrivals: None, search: None }
+    }
+
+    fn served(load: Load, serve: Serve) -> (Vec<Vec<usize>>, Vec<Call>) {
+        let (queue, answers) = (Queue::new(load.requests, serve), Answers::new(load.requests));
         let mut groups = Vec::new();
         let compute = || {
             while let Some(group) = queue.next() {
@@ -292,7 +289,7 @@ mod tests {
                 groups.push(group);
             }
         };
-        let (_, calls) = called(load, (&queue, &answers), || (), compute);
+        let calls = called(load, (&queue, &answers), compute);
         (groups, calls)
     }
 
@@ -301,7 +298,7 @@ mod tests {
         for (callers, serve) in
             [(1, Serve::Shared), (7, Serve::Shared), (7, Serve::Batch { most: 3, wait_us: 500 })]
         {
-            let (groups, calls) = served(Load { callers, arrivals: None, search: None }, serve, 40);
+            let (groups, calls) = served(load(callers, 40), serve);
             let mut all: Vec<usize> = groups.concat();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..40));
@@ -319,8 +316,7 @@ mod tests {
         assert!(due.is_sorted());
         let last = *due.last().unwrap() as f64 / 1e9;
         assert!((0.999..1.001).contains(&last), "{last}");
-        let (_, calls) =
-            served(Load { callers: 4, arrivals: Some(arrivals), search: None }, Serve::Shared, 50);
+        let (_, calls) = served(Load { arrivals: Some(arrivals), ..load(4, 50) }, Serve::Shared);
         let due = times(arrivals, 50);
         assert!(calls.iter().zip(&due).all(|(call, due)| call.asked_ns == *due && call.done_ns >= *due));
     }
@@ -334,8 +330,7 @@ mod tests {
             queue.close();
             answers.give_up();
         };
-        let (_, calls) =
-            called(Load { callers: 3, arrivals: None, search: None }, (&queue, &answers), || (), compute);
+        let calls = called(load(3, 9), (&queue, &answers), compute);
         assert_eq!(calls.len(), 1);
         assert!(queue.next().is_none());
     }

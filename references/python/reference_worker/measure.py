@@ -1,7 +1,7 @@
 """The phases of a measurement, in order, and what is read at their ends."""
 
 from . import clock, turns, work
-from .bundle import bad_input, identity_of, sha256_of
+from .bundle import bad_input, identity_of, sha256_of, unsupported
 from .memory import Phase
 from .warmup import warm_up
 
@@ -11,6 +11,8 @@ def measure(adapter, task, context, stream, send):
     Turns come from `stream`."""
     if not task["work"]["cases"] or not task["warmup"]["max_iterations"]:
         raise bad_input("a measurement needs cases and warm-up")
+    if task.get("load"):
+        raise unsupported(f"{adapter.FRAMEWORK} serves several callers in no reference: name one of the engines")
     workload = work.of(adapter, task["work"], context)
 
     phase = Phase()

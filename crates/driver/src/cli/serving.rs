@@ -9,8 +9,8 @@ use super::values::set_list;
 
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ServingFlags {
-    /// Callers of an encoder, of which each makes a request for one text when its last is answered; several numbers are a
-    /// study: 1,4,16,64
+    /// Callers, of which each makes a request for one text, one prompt or one run when its last is answered; several numbers
+    /// are a study: 1,4,16,64
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024),
           help_heading = WORK, hide_short_help = true)]
     callers: Vec<u32>,
@@ -18,6 +18,10 @@ pub(crate) struct ServingFlags {
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000),
           help_heading = WORK, hide_short_help = true)]
     rate: Vec<u32>,
+    /// Requests of a turn of callers [default: some for each caller; at a rate those of two seconds]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK,
+          hide_short_help = true)]
+    requests: Option<u32>,
     /// How callers are served, a column for each: shared (one model, a request at a time), pool:K (K models), or
     /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
     #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
@@ -41,6 +45,7 @@ impl ServingFlags {
         set_list(&mut request.serving.callers, &self.callers);
         set_list(&mut request.serving.rate, &self.rate);
         set_list(&mut request.serving.serve, &self.serve);
+        request.serving.requests = self.requests.or(request.serving.requests);
         request.serving.slo_us = self.slo.or(request.serving.slo_us);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum SweepArg {
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --length
     Embed,
-    /// Several callers at once, with an encoder, over --callers or --rate
+    /// Several callers at once, over --callers or --rate
     Callers,
 }
 

@@ -94,7 +94,7 @@ impl<'a> Asked<'a> {
         let (tokens, types): (Vec<_>, Vec<_>) =
             texts.into_iter().map(|Whole { tokens, types }| (tokens, types)).unzip();
         let batch = TextBatch { texts: tokens.clone(), types: all_typed(&tokens, types) };
-        let work = Work::Encode(EncodeWork { cases: vec![batch], task, load: None });
+        let work = Work::Encode(EncodeWork { cases: vec![batch], task });
         let outcome = single.run(false, Task::Answer(Answer { work, parity: None }))?;
         let vectors = outcome.events.into_iter().find_map(|event| match event {
             Event::Answered(answered) => match answered.outputs.into_iter().next()? {

@@ -26,7 +26,7 @@ pub(crate) fn infer(args: &InferArgs) -> Result<u8> {
     let [run] = work.cases.as_slice() else {
         return Err(Failure::usage("infer runs the file once: give each --dim one size"));
     };
-    let case = GraphCase { inputs: run.inputs.clone(), seed: run.seed };
+    let case = GraphCase { inputs: run.inputs.clone(), seed: run.seed, sets: 1 };
     let task = Task::Answer(Answer { work: Work::Graph(GraphWork { cases: vec![case] }), parity: None });
     let outcome = single.run(false, task)?;
     let answered = outcome.events.into_iter().find_map(|event| match event {

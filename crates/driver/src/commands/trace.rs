@@ -94,7 +94,7 @@ fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
     // Which tokens are computed makes no difference to the work.
     let token = |place: usize| (place % config.vocab_size) as u32;
     let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
-    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task, load: None }))
+    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task }))
 }
 
 /// A directory beside the file that is to be written. The worker's files go there, and the trace until it is complete.

@@ -9,14 +9,14 @@ use serde_json::json;
 use crate::common::{Installation, array, outcome, program, row};
 
 /// A file that engines are held to: its inputs are `x`, `ids` and `mask`, its free dimensions `rows` and `ids`.
-fn file(name: &str) -> String {
+pub(crate) fn file(name: &str) -> String {
     program("prepare");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/graphs").join(name);
     format!("--model {}", path.with_extension("onnx").display())
 }
 
 /// The same with every dimension set.
-fn inputs() -> String {
+pub(crate) fn inputs() -> String {
     format!("{} --dim rows=5,ids=4", file("inputs"))
 }
 

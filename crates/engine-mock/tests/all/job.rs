@@ -35,7 +35,7 @@ fn measure_of(work: GenerateWork) -> Measure {
         settled_within: 0.5,
         from_cold: false,
     };
-    Measure { work: Work::Generate(work), warmup, lead_in: 0 }
+    Measure { work: Work::Generate(work), warmup, lead_in: 0, load: None }
 }
 
 /// Three requests of the one case, and the end.

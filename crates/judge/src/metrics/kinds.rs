@@ -16,8 +16,7 @@ pub(super) const LATENCIES: &[WorkKind] = &[
     WorkKind::Goodput,
 ];
 pub(super) const STEPS: &[WorkKind] = &[WorkKind::Denoising];
-pub(super) const TEXTS: &[WorkKind] =
-    &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText, WorkKind::Callers, WorkKind::Arrivals];
+pub(super) const TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts, WorkKind::SingleText];
 pub(super) const MANY_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::ManyTexts];
 pub(super) const CALLERS: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals, WorkKind::Goodput];
 pub(super) const GOODPUT: &[WorkKind] = &[WorkKind::Goodput];

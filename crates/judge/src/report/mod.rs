@@ -280,7 +280,7 @@ impl Report {
 impl Report {
     /// Whether the highest rate was searched for at which answers come in time.
     fn searches(&self) -> bool {
-        matches!(&self.plan.work, plan::Work::Encode(work) if work.load.is_some_and(|load| load.search.is_some()))
+        self.plan.work.load().is_some_and(|load| load.search.is_some())
     }
 }
 

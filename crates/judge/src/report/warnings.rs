@@ -53,8 +53,7 @@ const KEEPS_UP: f64 = 90.0;
 
 /// Contenders that more was asked of than they can do.
 fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<String> {
-    let plan::Work::Encode(work) = &plan.work else { return Vec::new() };
-    let Some(arrivals) = work.load.and_then(|load| load.arrivals) else { return Vec::new() };
+    let Some(arrivals) = plan.work.load().and_then(|load| load.arrivals) else { return Vec::new() };
     let told = |row: &Row| {
         let kept = row.typical(Metric::KeptUp).filter(|&kept| kept < KEEPS_UP)?;
         let done = row.typical(Metric::RequestThroughput)?;

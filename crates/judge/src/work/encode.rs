@@ -29,45 +29,6 @@ pub(super) const BOTH: Selection = Selection {
     follows: &[],
 };
 
-/// Callers that make a request when their last is answered: throughput decides.
-pub(super) const CALLERS: Selection = Selection {
-    replaced: &[
-        (Latency, CallLatency),
-        (Throughput, RequestThroughput),
-        (FirstToken, CallLatency),
-        (PrefillThroughput, EncodedTokens),
-        (Total, CallLatency),
-    ],
-    replaces_in_tables: true,
-    follows: &[],
-};
-
-/// The search for the highest rate: that rate decides.
-pub(super) const GOODPUT: Selection = Selection {
-    replaced: &[
-        (Latency, CallLatency),
-        (Throughput, Goodput),
-        (FirstToken, CallLatency),
-        (PrefillThroughput, Goodput),
-        (Total, CallLatency),
-    ],
-    replaces_in_tables: true,
-    follows: &[(CallLatency, Goodput)],
-};
-
-/// Requests that come at random: throughput is the rate that was asked for, as long as they are kept up with.
-pub(super) const ARRIVALS: Selection = Selection {
-    replaced: &[
-        (Latency, CallLatency),
-        (Throughput, CallLatency),
-        (FirstToken, CallLatency),
-        (PrefillThroughput, EncodedTokens),
-        (Total, CallLatency),
-    ],
-    replaces_in_tables: true,
-    follows: &[],
-};
-
 pub(super) const MANY: Selection = Selection {
     replaced: &[
         (Latency, Total),
@@ -164,12 +125,6 @@ fn matrices(config: &ModelConfig) -> Vec<TensorSpec> {
 
 /// The kind of work of a record.
 pub(super) fn kind(case: &Case) -> WorkKind {
-    match case.other.get("load") {
-        Some(load) if load.get("limit_ms").is_some() => return WorkKind::Goodput,
-        Some(load) if load.get("arrivals").is_some() => return WorkKind::Arrivals,
-        Some(_) => return WorkKind::Callers,
-        None => {}
-    }
     let texts = case.other.get("texts").and_then(|texts| texts.as_array()).into_iter().flatten();
     encode::kind(texts.filter_map(|texts| Some(texts.as_u64()? as usize)))
 }
@@ -179,17 +134,7 @@ pub(super) fn case(work: &Encode) -> Case {
     let tokens: Vec<usize> =
         work.batches.iter().map(|batch| batch.texts.iter().map(Vec::len).sum()).collect();
     let task = serde_json::to_value(work.task).unwrap_or_default();
-    let mut other =
-        vec![("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
-    // The seed of arrivals is the run's.
-    let load = work.load.map(|load| match (load.arrivals, load.search) {
-        (_, Some(search)) => {
-            serde_json::json!({ "callers": load.callers, "limit_ms": search.limit_ns as f64 / 1e6 })
-        }
-        (None, _) => serde_json::json!({ "callers": load.callers }),
-        (Some(arrivals), _) => serde_json::json!({ "callers": load.callers, "arrivals": arrivals.rate }),
-    });
-    other.extend(load.map(|load| ("load", load)));
+    let other = [("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
     Case {
         other: other.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ..Case::default()

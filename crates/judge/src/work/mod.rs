@@ -6,6 +6,7 @@ mod echo;
 pub(crate) mod encode;
 mod generate;
 mod graph;
+mod serving;
 
 use facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};
 use facts::run::Run;
@@ -34,9 +35,9 @@ impl Selection {
             WorkKind::Denoising => &denoise::STEPS,
             WorkKind::Echo => &echo::BYTES,
             WorkKind::Graph => &graph::RUNS,
-            WorkKind::Callers => &encode::CALLERS,
-            WorkKind::Arrivals => &encode::ARRIVALS,
-            WorkKind::Goodput => &encode::GOODPUT,
+            WorkKind::Callers => &serving::CALLERS,
+            WorkKind::Arrivals => &serving::ARRIVALS,
+            WorkKind::Goodput => &serving::GOODPUT,
             WorkKind::Encoding => &encode::BOTH,
             WorkKind::ManyTexts => &encode::MANY,
             WorkKind::SingleText => &encode::SINGLE,
@@ -89,17 +90,22 @@ pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<Ve
 
 /// What a record says of requests that only their kind of work has.
 pub(crate) fn case(work: &Work) -> Case {
-    match work {
+    let mut case = match work {
         Work::Generate(work) => generate::case(work),
         Work::Denoise(work) => denoise::case(work),
         Work::Echo(_) => echo::case(),
         Work::Encode(work) => encode::case(work),
         Work::Graph(work) => graph::case(work),
-    }
+    };
+    case.other.extend(work.load().map(serving::case));
+    case
 }
 
 /// The kind of work of a record.
 pub(crate) fn kind(case: &Case) -> WorkKind {
+    if let Some(kind) = serving::kind(case) {
+        return kind;
+    }
     let is_called = |name: &str| case.other.get("work").is_some_and(|work| work == name);
     match case.steps {
         _ if is_called(echo::NAME) => WorkKind::Echo,

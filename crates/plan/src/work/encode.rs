@@ -1,19 +1,21 @@
 //! Texts to vectors, or to scores.
 
 use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{Arrivals, EncodeTask, EncodeWork, Input, KvCache, Load, Output, Pooling, Sample, TextBatch};
+use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Pooling, Sample, TextBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Describe, Proof, WorkKind};
+use super::{Describe, Proof, WorkKind, serving};
 use crate::asked::Written;
 use crate::encode_asked::Lengths;
-use crate::serving_asked::requests;
+use crate::serving_asked::Usual;
 use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
 /// Sizes of batches where none is asked for: a single text, and many.
 const BATCHES: [usize; 2] = [1, 32];
+/// Requests of several callers.
+const USUAL: Usual = Usual { each: 8, least: 32 };
 
 /// Batches of texts, a case each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +24,7 @@ pub struct Encode {
     pub task: EncodeTask,
     /// Numbers that each text becomes, or each of its tokens.
     pub width: Width,
-    /// Where it is given, each text is a request of its own, which one of several callers makes.
+    /// Where it is given, one of several callers makes each request, for a text each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -102,9 +104,14 @@ pub(super) fn resolve(
         sizes.sort_unstable();
         sizes.dedup();
     }
-    let load = request.serving.load(seed)?;
+    let load = request.serving.load(USUAL, seed)?;
     if let Some(load) = load {
-        sizes = vec![request.batch.first().map_or_else(|| requests(load), |&asked| asked as usize)];
+        if !request.batch.is_empty() {
+            return refuse(
+                "each caller asks for one text: leave --batch out; --requests sets those of a turn".into(),
+            );
+        }
+        sizes = vec![load.requests];
     }
     let mut drawn = Lengths::new(lengths, seed);
     Ok(Encode {
@@ -288,11 +295,8 @@ impl Encode {
 
 impl Describe for Encode {
     fn kind(&self) -> WorkKind {
-        match self.load {
-            Some(Load { search: Some(_), .. }) => return WorkKind::Goodput,
-            Some(Load { arrivals: Some(_), .. }) => return WorkKind::Arrivals,
-            Some(_) => return WorkKind::Callers,
-            None => {}
+        if let Some(load) = self.load {
+            return serving::kind(load);
         }
         kind(self.batches.iter().map(|batch| batch.texts.len()))
     }
@@ -336,16 +340,8 @@ impl Describe for Encode {
 
     fn words(&self) -> String {
         if let Some(load) = self.load {
-            let (texts, tokens) = self.size(0);
-            let come = match load.arrivals {
-                None if load.search.is_some() => "the highest rate at which answers come in time".to_owned(),
-                None => format!("{} callers", load.callers),
-                Some(Arrivals { rate, .. }) => format!("{rate} requests a second at random"),
-            };
-            return format!(
-                "{come}, turns of {texts} requests for a text each, of {} tokens on average",
-                tokens / texts.max(1)
-            );
+            let ((texts, tokens), words) = (self.size(0), serving::words(load));
+            return format!("{words} for a text each, of {} tokens on average", tokens / texts.max(1));
         }
         let sizes: Vec<String> = self.batches.iter().map(|batch| batch.texts.len().to_string()).collect();
         let tokens: Vec<String> = self.batches.iter().map(|batch| batch.tokens().to_string()).collect();
@@ -357,16 +353,13 @@ impl Describe for Encode {
     }
 
     fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
-        match self.of_reference() {
-            protocol::Work::Encode(work) => protocol::Work::Encode(EncodeWork { load: self.load, ..work }),
-            other => other,
-        }
+        self.of_reference()
     }
 
     fn of_reference(&self) -> protocol::Work {
         let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: batch.types.clone() };
         let cases = self.batches.iter().map(case).collect();
-        protocol::Work::Encode(EncodeWork { cases, task: self.task, load: None })
+        protocol::Work::Encode(EncodeWork { cases, task: self.task })
     }
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
@@ -384,19 +377,12 @@ impl Describe for Encode {
     }
 
     fn is_done(&self, sample: &Sample) -> bool {
-        let has_calls = match self.load {
-            None => true,
-            // The search decides how many requests it makes.
-            Some(Load { search: Some(_), .. }) => !sample.calls.is_empty(),
-            Some(_) => {
-                self.batches.get(sample.case).is_some_and(|batch| batch.texts.len() == sample.calls.len())
-            }
-        };
+        let has_calls = serving::has_all(self.load, sample);
         sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Vectors(_))
     }
 
-    fn has_callers(&self) -> bool {
-        self.load.is_some()
+    fn load(&self) -> Option<Load> {
+        self.load
     }
 
     fn proof(&self) -> Proof {

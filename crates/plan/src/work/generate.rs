@@ -1,10 +1,16 @@
 //! Continuation, token by token.
 
-use protocol::{Case, Decode, GenerateWork, KvCache, Output, Sample};
+use protocol::{Case, Decode, GenerateWork, KvCache, Load, Output, Sample};
 use serde::{Deserialize, Serialize};
 
-use super::{Describe, Prompted, Proof, WorkKind};
-use crate::{DecodeAsked, Request};
+use super::{Describe, Prompted, Proof, WorkKind, serving};
+use crate::serving_asked::Usual;
+use crate::{DecodeAsked, Failure, Request, Result};
+
+/// Requests of several callers.
+const USUAL: Usual = Usual { each: 2, least: 8 };
+/// Different prompts of several callers.
+const DIFFERENT: usize = 8;
 
 /// Prompts that are continued token by token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,17 +23,26 @@ pub struct Generate {
     /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
+    /// Where it is given, one of several callers makes each request, for a rotation of the prompt each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 impl Generate {
-    pub(super) fn new(request: &Request, prompted: Prompted, seed: u64) -> Generate {
+    pub(super) fn new(request: &Request, mut prompted: Prompted, seed: u64) -> Result<Generate> {
         let decode = match (request.sampling.sampling(|| seed), request.decode) {
             (Some(sampling), _) => Decode::Sampled(sampling),
             (None, DecodeAsked::Forced) => Decode::Forced,
             (None, DecodeAsked::Greedy) => Decode::Greedy,
         };
         let context = request.context.first().map_or(0, |&tokens| tokens as usize);
-        Generate { prompted, context, decode, autoregressive: request.autoregressive }
+        let load = request.serving.load(USUAL, seed)?;
+        if let Some(load) = load {
+            refuse_with_callers(request, decode)?;
+            prompted.prompts.truncate(1);
+            prompted.batch = load.requests.min(DIFFERENT);
+        }
+        Ok(Generate { prompted, context, decode, autoregressive: request.autoregressive, load })
     }
 
     /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
@@ -53,8 +68,32 @@ impl Generate {
     }
 }
 
+/// Refuses what several callers do not ask for.
+fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
+    let is_off = |kv_cache: Option<KvCache>| kv_cache == Some(KvCache::Off);
+    let flags = [
+        ("--context", request.context.iter().any(|&tokens| tokens > 0)),
+        (
+            "--kv-cache off",
+            is_off(Some(request.kv_cache)) || request.study.arms.iter().any(|arm| is_off(arm.kv_cache)),
+        ),
+        ("--batch", !request.batch.is_empty()),
+        ("--temperature and --decode greedy", decode != Decode::Forced),
+        ("--prompt-lengths", !request.prompt_lengths.is_empty()),
+    ];
+    match flags.into_iter().find(|(_, is_asked)| *is_asked) {
+        None => Ok(()),
+        Some((flag, _)) => Err(Failure::usage(format!(
+            "callers have one prompt continued each, along what the reference made of it: leave {flag} out"
+        ))),
+    }
+}
+
 impl Describe for Generate {
     fn kind(&self) -> WorkKind {
+        if let Some(load) = self.load {
+            return serving::kind(load);
+        }
         if self.prompted.new_tokens <= 1 { WorkKind::OneToken } else { WorkKind::TokenByToken }
     }
 
@@ -79,11 +118,18 @@ impl Describe for Generate {
     }
 
     fn marks(&self) -> usize {
-        self.prompted.new_tokens
+        if self.load.is_some() { 1 } else { self.prompted.new_tokens }
+    }
+
+    fn load(&self) -> Option<Load> {
+        self.load
     }
 
     fn words(&self) -> String {
-        self.prompted.words("")
+        let Some(load) = self.load else { return self.prompted.words("") };
+        let Prompted { new_tokens, .. } = self.prompted;
+        let (words, tokens) = (serving::words(load), self.prompted.longest());
+        format!("{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens")
     }
 
     fn mark_noun(&self) -> &'static str {
@@ -121,7 +167,8 @@ impl Describe for Generate {
     fn is_done(&self, sample: &Sample) -> bool {
         let is_whole = |tokens: &Vec<u32>| tokens.len() == self.prompted.new_tokens;
         let Output::Tokens(tokens) = &sample.output else { return false };
-        sample.marks_ns.len() == self.marks() && tokens.iter().all(is_whole)
+        let has_calls = serving::has_all(self.load, sample);
+        sample.marks_ns.len() == self.marks() && has_calls && tokens.iter().all(is_whole)
     }
 
     fn stand_ins(&self) -> Vec<Output> {

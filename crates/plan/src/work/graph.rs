@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bundle::{Dtype, Graph as Description, GraphInput, Size};
-use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Output, Sample, Values};
+use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
 use serde::{Deserialize, Serialize};
 
-use super::{Describe, Proof, WorkKind};
+use super::{Describe, Proof, WorkKind, serving};
 use crate::graph_asked::{GraphAsked, InputAsked};
+use crate::serving_asked::Usual;
 use crate::{Failure, PromptSource, Request, Result};
 
 pub use sizes::dims;
@@ -23,6 +24,10 @@ const RANDOM: [&str; 6] =
 const MOST_CASES: usize = 64;
 /// Bytes of the inputs of one run.
 const MOST_BYTES: u128 = 1 << 33;
+/// Requests of several callers.
+const USUAL: Usual = Usual { each: 4, least: 16 };
+/// Different sets of inputs of several callers.
+const DIFFERENT: usize = 8;
 
 /// Runs of a graph, a case for each combination of sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +37,9 @@ pub struct Graph {
     pub outputs: Vec<String>,
     /// The type of most of its weights, as `f32` or `int8`.
     pub stored: Option<String>,
+    /// Where it is given, one of several callers makes each request, for a run each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 /// The inputs of a run.
@@ -41,6 +49,13 @@ pub struct Run {
     pub inputs: Vec<Feed>,
     /// What drawn values follow from.
     pub seed: u64,
+    /// Sets of inputs, drawn apart: those that callers ask for in turn.
+    #[serde(default = "one")]
+    pub sets: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// An array of a file, as its header has it. The numbers lie in a file of their own.
@@ -96,8 +111,35 @@ pub fn resolve(
             cases.len()
         ));
     }
+    let load = request.serving.load(USUAL, seed)?;
+    if let Some(load) = load {
+        let [case] = &mut cases[..] else {
+            return refuse("callers have runs of one size: give each dimension one size with --dim".into());
+        };
+        let joins = |serve: &Serve| matches!(serve, Serve::Batch { .. });
+        if request.serving.serve.iter().any(joins) {
+            joined(graph).map_err(failure)?;
+        }
+        case.sets = if case.is_drawn() { load.requests.min(DIFFERENT) } else { 1 };
+    }
     let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
-    Ok(Graph { cases, outputs, stored: graph.stored.clone() })
+    Ok(Graph { cases, outputs, stored: graph.stored.clone(), load })
+}
+
+/// Refuses a graph whose runs cannot be joined along one free dimension, the first of all inputs.
+fn joined(graph: &Description) -> std::result::Result<(), String> {
+    let first = |input: &GraphInput| match input.shape.as_ref().and_then(|shape| shape.first()) {
+        Some(Size::Free(name)) => Some(name.clone()),
+        _ => None,
+    };
+    let mut firsts = graph.inputs.iter().map(first);
+    let batch = firsts.next().flatten();
+    match batch.is_some() && firsts.all(|other| other == batch) {
+        true => Ok(()),
+        false => Err("its inputs have no free first dimension in common, along which batch:B:W could join requests: serve \
+                      them with shared or pool:K"
+            .to_owned()),
+    }
 }
 
 /// A flag that was given and that an ONNX file does not take.
@@ -188,7 +230,7 @@ fn run(
     } else {
         sizes.iter().map(named).collect::<Vec<_>>().join(", ")
     };
-    Ok(Run { name, inputs, seed })
+    Ok(Run { name, inputs, seed, sets: 1 })
 }
 
 /// What an input is given where nothing is asked for: shares from 0 to 1, and of whole numbers 0 and 1, which every table of
@@ -231,11 +273,15 @@ impl Run {
     fn is_drawn(&self) -> bool {
         self.inputs.iter().any(|feed| matches!(feed.values, Values::Drawn { low, high } if low < high))
     }
+
+    fn seeded(&self, seed: u64) -> GraphCase {
+        GraphCase { inputs: self.inputs.clone(), seed, sets: self.sets }
+    }
 }
 
 impl Describe for Graph {
     fn kind(&self) -> WorkKind {
-        WorkKind::Graph
+        self.load.map_or(WorkKind::Graph, serving::kind)
     }
 
     fn cases(&self) -> usize {
@@ -259,7 +305,7 @@ impl Describe for Graph {
     }
 
     fn drawn(&self, case: usize) -> usize {
-        self.case_tokens(case)
+        self.case_tokens(case) * self.cases.get(case).map_or(1, |case| case.sets)
     }
 
     fn words(&self) -> String {
@@ -271,7 +317,11 @@ impl Describe for Graph {
         } else {
             String::new()
         };
-        format!("runs of {}{more}", if inputs.is_empty() { "no input".to_owned() } else { inputs.join(", ") })
+        let inputs = if inputs.is_empty() { "no input".to_owned() } else { inputs.join(", ") };
+        match self.load {
+            None => format!("runs of {inputs}{more}"),
+            Some(load) => format!("{} for a run of {inputs} each", serving::words(load)),
+        }
     }
 
     fn mark_noun(&self) -> &'static str {
@@ -283,19 +333,21 @@ impl Describe for Graph {
     }
 
     fn of_reference(&self) -> protocol::Work {
-        let case = |run: &Run| GraphCase { inputs: run.inputs.clone(), seed: run.seed };
-        protocol::Work::Graph(GraphWork { cases: self.cases.iter().map(case).collect() })
+        let cases = self.cases.iter().map(|run| run.seeded(run.seed)).collect();
+        protocol::Work::Graph(GraphWork { cases })
     }
 
-    fn is_whole(&self, _: usize, output: &Output) -> bool {
+    fn is_whole(&self, case: usize, output: &Output) -> bool {
         let Output::Tensors(tensors) = output else { return false };
+        let names =
+            std::iter::repeat_n(&self.outputs, self.cases.get(case).map_or(1, |case| case.sets)).flatten();
         let is_sound = |tensor: &protocol::Tensor| {
             let elements = tensor.shape.iter().map(|&size| size as u128).fold(1, u128::saturating_mul);
             let bytes =
                 Dtype::from_name(&tensor.dtype).map(|dtype| elements.saturating_mul(dtype.bytes() as u128));
             bytes == Some(tensor.data.len() as u128)
         };
-        tensors.iter().map(|tensor| &tensor.name).eq(&self.outputs) && tensors.iter().all(is_sound)
+        tensors.iter().map(|tensor| &tensor.name).eq(names) && tensors.iter().all(is_sound)
     }
 
     fn has_all_sequences(&self, sample: &Sample) -> bool {
@@ -304,7 +356,12 @@ impl Describe for Graph {
     }
 
     fn is_done(&self, sample: &Sample) -> bool {
-        sample.marks_ns.len() == 1 && matches!(sample.output, Output::Tensors(_))
+        let has_calls = serving::has_all(self.load, sample);
+        sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Tensors(_))
+    }
+
+    fn load(&self) -> Option<Load> {
+        self.load
     }
 
     fn proof(&self) -> Proof {
@@ -321,10 +378,7 @@ impl Describe for Graph {
         let cases = 0..self.cases.len();
         let input = |seed: u64| cases.clone().map(|case| Input::Seed(of_case(seed, case))).collect();
         let inputs = seeds.iter().map(|&seed| input(seed)).collect();
-        let run = |(seed, case): (u64, usize)| GraphCase {
-            inputs: self.cases[case].inputs.clone(),
-            seed: of_case(seed, case),
-        };
+        let run = |(seed, case): (u64, usize)| self.cases[case].seeded(of_case(seed, case));
         let all =
             seeds.iter().flat_map(|&seed| cases.clone().map(move |case| (seed, case))).map(run).collect();
         Some((inputs, protocol::Work::Graph(GraphWork { cases: all })))

@@ -6,12 +6,13 @@ pub mod encode;
 mod generate;
 pub mod graph;
 mod prompted;
+mod serving;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use bundle::{ModelConfig, Pooled};
-use protocol::{Input, KvCache, Output, Sample};
+use protocol::{Input, KvCache, Load, Output, Sample};
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Prompt, Request, Result};
@@ -62,7 +63,7 @@ pub enum WorkKind {
     ManyTexts,
     /// Single texts alone.
     SingleText,
-    /// Texts that several callers have encoded, each by a request of its own.
+    /// Requests of several callers, for a text, a prompt or a run each.
     Callers,
     /// The same at a given rate.
     Arrivals,
@@ -193,9 +194,9 @@ pub trait Describe {
         false
     }
 
-    /// Whether a turn holds many requests of several callers, of which the first is what a cold start tells.
-    fn has_callers(&self) -> bool {
-        false
+    /// When requests come, where a turn holds many of several callers; the first is then what a cold start tells.
+    fn load(&self) -> Option<Load> {
+        None
     }
 
     /// Whether something is computed before each request, untimed.
@@ -257,12 +258,6 @@ pub(crate) fn resolve(
     if !request.echo.is_empty() {
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
     }
-    if !request.serving.is_default() && config.encoder.is_none() {
-        return Err(Failure::usage(format!(
-            "{} encodes no texts: --callers, --rate, --slo and --serve are for encoders, such as minilm",
-            request.model()
-        )));
-    }
     if let Some(graph) = &config.graph {
         return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));
     }
@@ -277,8 +272,12 @@ pub(crate) fn resolve(
         )));
     }
     let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
-    Ok(match denoise::resolve(request, config, &prompted, seed)? {
-        Some(work) => Work::Denoise(work),
-        None => Work::Generate(Generate::new(request, prompted, seed)),
-    })
+    match denoise::resolve(request, config, &prompted, seed)? {
+        Some(_) if !request.serving.is_default() => Err(Failure::usage(format!(
+            "{} fills in masks, which has one caller here: leave out --callers, --rate, --slo, --serve and --requests",
+            request.model()
+        ))),
+        Some(work) => Ok(Work::Denoise(work)),
+        None => Ok(Work::Generate(Generate::new(request, prompted, seed)?)),
+    }
 }

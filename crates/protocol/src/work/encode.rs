@@ -2,17 +2,12 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Load;
-
 /// Requests that encode texts, a batch of them each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EncodeWork {
     /// An iteration of warm-up runs each of these once, in this order.
     pub cases: Vec<TextBatch>,
     pub task: EncodeTask,
-    /// Where it is given, each text of a case is a request of its own, which one of several callers makes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<Load>,
 }
 
 /// What texts become.

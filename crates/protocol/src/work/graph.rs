@@ -20,6 +20,17 @@ pub struct GraphCase {
     pub inputs: Vec<Feed>,
     /// What drawn values follow from. A request may be given another ([`Input::Seed`](super::Input)).
     pub seed: u64,
+    /// Sets of inputs, a run each. What each set is drawn from follows from the seed and its number.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub sets: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(sets: &usize) -> bool {
+    *sets == 1
 }
 
 /// The tensor of an input. Its type is the graph's.

@@ -69,6 +69,7 @@ fn task(work: GenerateWork) -> Task {
             from_cold: false,
         },
         lead_in: 2,
+        load: None,
     })
 }
 

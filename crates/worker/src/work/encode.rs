@@ -1,29 +1,17 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-mod served;
+use engine::{EncodeTask, EngineError, InferenceEngine, Texts};
+use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
 
-use std::sync::Arc;
-
-use engine::{EncodeTask, InferenceEngine, Texts};
-use protocol::{
-    Arrivals, Call, EncodeWork, Input, Load, Output, ParityTask, Pooling, Search, TextBatch, Vectors,
-};
-
+use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
 use crate::error::ServeError;
 use crate::pace::Pace;
-use served::Server;
-
-/// Multiplier of the hash FNV-1a, in 64 bits (Fowler, Noll and Vo).
-const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// Encodes batches of texts.
 pub(crate) struct Encoding<'a, E> {
     work: &'a EncodeWork,
-    serving: Serving<'a, E>,
-    /// Turns so far in which several callers made requests.
-    turns: u64,
-    calls: Vec<Call>,
+    callers: Callers<'a, E>,
     pace: Pace,
     cases: Vec<Flat>,
     /// The vectors of the request under way, and the numbers of each text's.
@@ -47,48 +35,66 @@ impl<'a, E: InferenceEngine> Encoding<'a, E> {
         serving: Serving<'a, E>,
     ) -> Result<Encoding<'a, E>, ServeError> {
         let cases = work.cases.iter().map(Flat::new).collect::<Result<_, _>>()?;
-        let (vectors, widths, calls) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Encoding { work, serving, turns: 0, calls, pace, cases, vectors, widths, positions: 0 })
+        let (vectors, widths, callers) = (Vec::new(), Vec::new(), Callers::new(serving));
+        Ok(Encoding { work, callers, pace, cases, vectors, widths, positions: 0 })
     }
+}
 
-    /// A turn in which several callers make requests. `is_asked`: whether the driver asked for it, and not warm-up.
-    fn serve(
-        &mut self,
-        engine: &mut E,
-        (case, load): (usize, Load),
-        (tokens, is_asked): (&[u32], bool),
-    ) -> Result<Request, ServeError> {
-        let Flat { types, lengths, .. } = &self.cases[case];
-        let mut rest = (tokens, types.as_slice());
+/// Texts that callers have encoded, a request for each.
+struct SingleTexts {
+    texts: Vec<Flat>,
+    task: EncodeTask,
+    pace: Pace,
+}
+
+/// The vector of a text, and its share of the positions that were computed.
+struct Encoded {
+    vector: Vec<f32>,
+    positions: usize,
+}
+
+impl SingleTexts {
+    fn new(batch: &Flat, tokens: &[u32], (task, pace): (EncodeTask, Pace)) -> SingleTexts {
+        let mut rest = (tokens, batch.types.as_slice());
         let text = |&length: &usize| {
             let ((tokens, behind), own) = (rest.0.split_at(length), rest.1.len().min(length));
             let (types, types_behind) = rest.1.split_at(own);
             rest = (behind, types_behind);
             Flat { tokens: tokens.to_vec(), types: types.to_vec(), lengths: vec![length] }
         };
-        let texts: Arc<Vec<Flat>> = Arc::new(lengths.iter().map(text).collect());
-        // Other times in each turn, and with the texts in each round; for all contenders the same.
-        let hash = |hash: u64, &token: &u32| (hash ^ u64::from(token)).wrapping_mul(FNV_PRIME);
-        let mixed = tokens.iter().fold(self.turns, hash);
-        self.turns += 1;
-        let server = Server { serving: self.serving, texts, task: task(self.work.task), pace: self.pace };
-        let mut request = Request::start(case, Vec::with_capacity(1));
-        let burst = match load.search.filter(|_| is_asked) {
-            Some(search) => {
-                server.search(engine, load.callers, Search { seed: search.seed ^ mixed, ..search })?
-            }
-            None => {
-                let arrivals = load.arrivals.map(|it| Arrivals { seed: it.seed ^ mixed, ..it });
-                server.burst(engine, lengths.len(), Load { arrivals, ..load })?
-            }
-        };
-        match load.search {
-            Some(_) => request.mark(),
-            None => request.mark_at(burst.calls.iter().map(|call| call.done_ns).max().unwrap_or(0)),
+        SingleTexts { texts: batch.lengths.iter().map(text).collect(), task, pace }
+    }
+}
+
+impl<E: InferenceEngine> Requests<E> for SingleTexts {
+    type Answer = Encoded;
+
+    fn count(&self) -> usize {
+        self.texts.len()
+    }
+
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Encoded>, EngineError> {
+        let mut batch = Flat::default();
+        for Flat { tokens, types, lengths } in requests.iter().map(|&text| &self.texts[text]) {
+            batch.tokens.extend(tokens);
+            batch.types.extend(types);
+            batch.lengths.extend(lengths);
         }
-        self.widths = burst.vectors.iter().map(Vec::len).collect();
-        (self.vectors, self.positions, self.calls) = (burst.vectors.concat(), burst.positions, burst.calls);
-        Ok(request)
+        let Flat { tokens, types, lengths } = &batch;
+        let encoder = engine.encode()?;
+        let widths: Vec<usize> =
+            lengths.iter().map(|&tokens| self.task.width(encoder.config(), tokens)).collect();
+        let mut rest = self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, self.task))?;
+        let cut = |width: usize| {
+            let of_text;
+            (of_text, rest) = rest.split_at(width.min(rest.len()));
+            of_text.to_vec()
+        };
+        let vectors: Vec<Vec<f32>> = widths.into_iter().map(cut).collect();
+        let (positions, texts) = (encoder.positions(), vectors.len().max(1));
+        let share = |place: usize| positions / texts + usize::from(place < positions % texts);
+        let answers = vectors.into_iter().enumerate();
+        Ok(answers.map(|(place, vector)| Encoded { vector, positions: share(place) }).collect())
     }
 }
 
@@ -126,10 +132,18 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
             Some(Input::Texts(texts)) => Some(texts.concat()),
             _ => None,
         };
-        if let Some(load) = self.work.load {
+        if let Some(load) = self.callers.load() {
             let is_asked = given.is_some();
-            let tokens = given.unwrap_or_else(|| self.cases[case].tokens.clone());
-            return self.serve(engine, (case, load), (&tokens, is_asked));
+            let batch = &self.cases[case];
+            let tokens = given.as_ref().unwrap_or(&batch.tokens);
+            let texts = SingleTexts::new(batch, tokens, (task(self.work.task), self.pace));
+            let numbers = tokens.iter().map(|&token| u64::from(token));
+            let turn = self.callers.turn(engine, (texts, load), (case, is_asked), numbers);
+            let (request, answers) = turn?;
+            self.positions = answers.iter().map(|answer| answer.positions).sum();
+            self.widths = answers.iter().map(|answer| answer.vector.len()).collect();
+            self.vectors = answers.into_iter().flat_map(|answer| answer.vector).collect();
+            return Ok(request);
         }
         let encoder = engine.encode()?;
         let Flat { tokens, types, lengths } = &self.cases[case];
@@ -161,7 +175,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
     }
 
     fn calls(&self) -> Vec<Call> {
-        self.calls.clone()
+        self.callers.calls()
     }
 
     fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {

@@ -1,18 +1,23 @@
 //! Continuation, token by token.
 
-use engine::{HandedOver, InferenceEngine, Want};
-use protocol::{Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
+mod sequences;
 
-use super::{Model, Request, Workload, check_prompts, check_trace, fits};
+use engine::{HandedOver, InferenceEngine, Want};
+use protocol::{Call, Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
+
+use super::served::Callers;
+use super::{Model, Request, Serving, Workload, check_prompts, check_trace, fits};
 use crate::error::ServeError;
 use crate::logits::argmax;
 use crate::pace::Pace;
 use crate::sampling::{self, Sampler};
 use crate::score::{Rows, Tensors};
+use sequences::Sequences;
 
 /// Continues prompts.
-pub(crate) struct Generating<'a> {
+pub(crate) struct Generating<'a, E> {
     work: &'a GenerateWork,
+    callers: Callers<'a, E>,
     pace: Pace,
     chosen: Chosen,
     /// That of the request under way.
@@ -40,19 +45,21 @@ struct State {
     feed: Vec<u32>,
 }
 
-impl<'a> Generating<'a> {
+impl<'a, E: InferenceEngine> Generating<'a, E> {
     pub(crate) fn new(
         work: &'a GenerateWork,
         (model, pace): (Model, Pace),
         is_fed: bool,
-    ) -> Result<Generating<'a>, ServeError> {
-        check(work, model, is_fed)?;
+        serving: Serving<'a, E>,
+    ) -> Result<Generating<'a, E>, ServeError> {
+        check(work, model, (is_fed, serving.load.is_some()))?;
         let sampler = match work.decode {
             Decode::Sampled(sampling) => Some(Sampler::new(&sampling, model.vocabulary)),
             Decode::Forced | Decode::Greedy => None,
         };
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary: model.vocabulary };
-        Ok(Generating { work, pace, chosen, state: State::default(), handed_over: None })
+        let callers = Callers::new(serving);
+        Ok(Generating { work, callers, pace, chosen, state: State::default(), handed_over: None })
     }
 
     fn asked(&self, case: usize) -> Asked {
@@ -70,13 +77,13 @@ impl<'a> Generating<'a> {
     }
 }
 
-impl<E: InferenceEngine> Workload<E> for Generating<'_> {
+impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
     fn cases(&self) -> usize {
         self.work.cases.len()
     }
 
     fn marks(&self) -> usize {
-        self.work.new_tokens
+        if self.callers.load().is_some() { 1 } else { self.work.new_tokens }
     }
 
     fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
@@ -98,6 +105,17 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
     }
 
     fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
+        if let Some(load) = self.callers.load() {
+            let is_asked = input.is_some();
+            let sequences = Sequences::new((self.work, case), input, (self.chosen.vocabulary, self.pace));
+            let numbers = sequences.traces.concat();
+            let turn = (sequences, load);
+            let numbers = numbers.into_iter().map(u64::from);
+            let (request, rows) = self.callers.turn(engine, turn, (case, is_asked), numbers)?;
+            self.chosen.set(&rows);
+            self.state.batch = rows.len();
+            return Ok(request);
+        }
         let decoder = engine.decode()?;
         let Asked { batch, capacity, context, prompt } = self.asked(case);
         let new_tokens = self.work.new_tokens;
@@ -170,6 +188,10 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
         Output::Tokens(tokens.collect())
     }
 
+    fn calls(&self) -> Vec<Call> {
+        self.callers.calls()
+    }
+
     fn handed_over(&self) -> Option<HandOver> {
         self.handed_over
     }
@@ -200,9 +222,14 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_> {
 }
 
 /// Whether the requests make sense for this model.
-fn check(work: &GenerateWork, model: Model, is_fed: bool) -> Result<(), ServeError> {
+fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool)) -> Result<(), ServeError> {
     if let Decode::Sampled(sampling) = &work.decode {
         sampling::check(sampling)?;
+    }
+    let has_context = work.cases.iter().any(|case| !case.context.is_empty());
+    if has_callers && (work.decode != Decode::Forced || work.kv_cache == KvCache::Off || has_context) {
+        let reason = "callers have prompts continued along a trace, with a KV cache and without a context";
+        return Err(ServeError::Job(reason.into()));
     }
     if model.mask_token.is_some() {
         return Err(ServeError::Job(
@@ -261,6 +288,12 @@ impl Chosen {
         if let Some(sampler) = &mut self.sampler {
             sampler.begin(case);
         }
+    }
+
+    /// The tokens of each of several sequences.
+    fn set(&mut self, rows: &[Vec<u32>]) {
+        let length = rows.first().map_or(0, Vec::len);
+        self.tokens = (0..length).flat_map(|step| rows.iter().map(move |row| row[step])).collect();
     }
 
     /// One token for each row of `logits`.

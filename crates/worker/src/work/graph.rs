@@ -5,23 +5,35 @@ use std::path::Path;
 use bundle::Dtype;
 use engine::{EngineError, InferenceEngine, Tensor};
 use half::f16;
-use protocol::{Feed, GraphWork, Input, Output, ParityTask, Values};
+use protocol::{Call, Feed, GraphWork, Input, Output, ParityTask, Values};
 
-use super::{Request, Workload};
+use super::served::{Callers, Requests};
+use super::{Request, Serving, Workload};
 use crate::error::ServeError;
 use crate::pace::Pace;
 
 /// Runs a graph.
-pub(crate) struct Running<'a> {
+pub(crate) struct Running<'a, E> {
     work: &'a GraphWork,
+    callers: Callers<'a, E>,
     pace: Pace,
     /// What the last request gave.
     outputs: Vec<Tensor>,
 }
 
-impl<'a> Running<'a> {
-    pub(crate) fn new(work: &'a GraphWork, pace: Pace) -> Running<'a> {
-        Running { work, pace, outputs: Vec::new() }
+impl<'a, E: InferenceEngine> Running<'a, E> {
+    pub(crate) fn new(work: &'a GraphWork, pace: Pace, serving: Serving<'a, E>) -> Running<'a, E> {
+        Running { work, callers: Callers::new(serving), pace, outputs: Vec::new() }
+    }
+
+    /// The sets of inputs of a case.
+    fn sets(
+        &self,
+        types: &[(String, Dtype)],
+        case: usize,
+        seed: u64,
+    ) -> Result<Vec<Vec<Tensor>>, ServeError> {
+        (0..self.work.cases[case].sets).map(|set| self.inputs(types, case, of_set(seed, set))).collect()
     }
 
     /// The inputs of a case, with drawn values that follow from `seed`.
@@ -44,7 +56,69 @@ impl<'a> Running<'a> {
     }
 }
 
-impl<E: InferenceEngine> Workload<E> for Running<'_> {
+/// Sets of inputs that callers have run.
+struct Runs {
+    sets: Vec<Vec<Tensor>>,
+    pace: Pace,
+}
+
+impl<E: InferenceEngine> Requests<E> for Runs {
+    type Answer = Vec<Tensor>;
+
+    fn count(&self) -> usize {
+        self.sets.len()
+    }
+
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<Tensor>>, EngineError> {
+        let sets: Vec<&[Tensor]> = requests.iter().map(|&set| self.sets[set].as_slice()).collect();
+        let engine = engine.graph()?;
+        let mut run = |inputs: &[Tensor]| {
+            engine.feed(inputs)?;
+            self.pace.keep(|| engine.run())?;
+            engine.outputs()
+        };
+        match sets[..] {
+            [set] => Ok(vec![run(set)?]),
+            _ => parted(run(&joined(&sets))?, sets.len()),
+        }
+    }
+}
+
+/// The inputs of several runs as those of one: each is joined to the others along its first dimension.
+fn joined(sets: &[&[Tensor]]) -> Vec<Tensor> {
+    let of_input = |(place, first): (usize, &Tensor)| {
+        let data: Vec<u8> = sets.iter().flat_map(|set| &set[place].data).copied().collect();
+        let mut shape = first.shape.clone();
+        if let Some(batch) = shape.first_mut() {
+            *batch *= sets.len();
+        }
+        Tensor { name: first.name.clone(), dtype: first.dtype, shape, data }
+    };
+    sets.first().into_iter().flat_map(|first| first.iter()).enumerate().map(of_input).collect()
+}
+
+/// The outputs of each of so many runs that were one.
+fn parted(outputs: Vec<Tensor>, runs: usize) -> Result<Vec<Vec<Tensor>>, EngineError> {
+    let undivided =
+        |output: &&Tensor| output.shape.first().is_none_or(|&batch| batch == 0 || batch % runs != 0);
+    if let Some(output) = outputs.iter().find(undivided) {
+        let (name, shape) = (&output.name, &output.shape);
+        return Err(EngineError::Unsupported(format!(
+            "{runs} requests in one run give an output {name:?} of shape {shape:?}, which has no part for each: serve them \
+             with shared or pool:K"
+        )));
+    }
+    let part = |output: &Tensor, run: usize| {
+        let bytes = output.data.len() / runs;
+        let mut shape = output.shape.clone();
+        shape[0] /= runs;
+        let data = output.data[run * bytes..(run + 1) * bytes].to_vec();
+        Tensor { name: output.name.clone(), dtype: output.dtype, shape, data }
+    };
+    Ok((0..runs).map(|run| outputs.iter().map(|output| part(output, run)).collect()).collect())
+}
+
+impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
     fn cases(&self) -> usize {
         self.work.cases.len()
     }
@@ -61,20 +135,32 @@ impl<E: InferenceEngine> Workload<E> for Running<'_> {
     }
 
     fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
-        let seed = match input {
-            Some(Input::Seed(seed)) => seed,
-            _ => self.work.cases[case].seed,
+        let (seed, is_asked) = match input {
+            Some(Input::Seed(seed)) => (seed, true),
+            _ => (self.work.cases[case].seed, false),
         };
-        let engine = engine.graph()?;
+        let graph = engine.graph()?.graph();
         let types: Vec<(String, Dtype)> =
-            engine.graph().inputs.iter().map(|input| (input.name.clone(), input.dtype)).collect();
-        engine.feed(&self.inputs(&types, case, seed)?)?;
+            graph.inputs.iter().map(|input| (input.name.clone(), input.dtype)).collect();
+        let sets = self.sets(&types, case, seed)?;
         self.outputs.clear();
-        let mut request = Request::start(case, Vec::with_capacity(1));
-        self.pace.keep(|| engine.run())?;
-        request.mark();
-        self.outputs = engine.outputs()?;
-        Ok(request)
+        if let Some(load) = self.callers.load() {
+            let runs = (Runs { sets, pace: self.pace }, load);
+            let seed = std::iter::once(seed);
+            let (request, outputs) = self.callers.turn(engine, runs, (case, is_asked), seed)?;
+            self.outputs = outputs.concat();
+            return Ok(request);
+        }
+        let engine = engine.graph()?;
+        let mut request = None;
+        for set in &sets {
+            engine.feed(set)?;
+            let request = request.get_or_insert_with(|| Request::start(case, Vec::with_capacity(sets.len())));
+            self.pace.keep(|| engine.run())?;
+            request.mark();
+            self.outputs.append(&mut engine.outputs()?);
+        }
+        request.ok_or_else(|| ServeError::Job("a case has at least one set of inputs".into()))
     }
 
     fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
@@ -89,6 +175,10 @@ impl<E: InferenceEngine> Workload<E> for Running<'_> {
             data: tensor.data.clone(),
         };
         Output::Tensors(self.outputs.iter().map(tensor).collect())
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        self.callers.calls()
     }
 
     fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
@@ -108,6 +198,11 @@ fn read(path: &Path, dtype: Dtype, elements: usize) -> Result<Vec<u8>, ServeErro
         data.iter_mut().for_each(|bool| *bool = u8::from(*bool != 0));
     }
     Ok(data)
+}
+
+/// What the values of a set follow from. Those of the first follow from the seed itself.
+fn of_set(seed: u64, set: usize) -> u64 {
+    seed.wrapping_add((set as u64).wrapping_mul(0xa076_1d64_78bd_642f))
 }
 
 /// What the values of the tensor at this place follow from.
@@ -150,6 +245,22 @@ fn drawn(dtype: Dtype, elements: usize, (low, high): (f64, f64), seed: u64) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_are_one_give_each_its_part() {
+        let tensor = |shape: &[usize], data: &[u8]| Tensor {
+            name: "x".into(),
+            dtype: Dtype::Uint8,
+            shape: shape.to_vec(),
+            data: data.to_vec(),
+        };
+        let sets = [vec![tensor(&[1, 2], &[1, 2])], vec![tensor(&[1, 2], &[3, 4])]];
+        let one = joined(&[&sets[0], &sets[1]]);
+        assert_eq!(one, [tensor(&[2, 2], &[1, 2, 3, 4])]);
+        assert_eq!(parted(one, 2).unwrap(), sets);
+        let undivided = parted(vec![tensor(&[3], &[1, 2, 3])], 2).unwrap_err().to_string();
+        assert!(undivided.contains("has no part for each"), "{undivided}");
+    }
 
     #[test]
     fn values_are_those_that_the_protocol_s_page_has() {

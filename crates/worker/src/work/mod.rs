@@ -8,9 +8,10 @@ mod echo;
 mod encode;
 mod generate;
 mod graph;
+mod served;
 
 use engine::InferenceEngine;
-use protocol::{Call, Input, Iteration, Marks, Output, ParityTask, Sample, Serve, Work};
+use protocol::{Call, Input, Iteration, Load, Marks, Output, ParityTask, Sample, Serve, Work};
 
 use crate::clock;
 use crate::error::ServeError;
@@ -117,10 +118,12 @@ pub(crate) trait Workload<E: InferenceEngine> {
     }
 }
 
-/// How several callers are served, and by which models beside the one that is loaded.
+/// The callers whose requests a turn holds, and how they are served: by which models beside the one that is loaded.
 pub(crate) struct Serving<'a, E> {
     pub(crate) serve: Serve,
     pub(crate) pool: Option<&'a Pool<E>>,
+    /// `None` where the driver is the only caller.
+    pub(crate) load: Option<Load>,
 }
 
 impl<E> Clone for Serving<'_, E> {
@@ -133,7 +136,7 @@ impl<E> Copy for Serving<'_, E> {}
 
 /// The driver is the only caller.
 pub(crate) const fn alone<'a, E>() -> Serving<'a, E> {
-    Serving { serve: Serve::Shared, pool: None }
+    Serving { serve: Serve::Shared, pool: None, load: None }
 }
 
 /// The workload of a kind of work. `is_fed`: whether requests and parity need what cases have for them.
@@ -143,11 +146,14 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
     is_fed: bool,
     serving: Serving<'a, E>,
 ) -> Result<Box<dyn Workload<E> + 'a>, ServeError> {
+    if serving.load.is_some() && matches!(work, Work::Denoise(_) | Work::Echo(_)) {
+        return Err(ServeError::Job("this kind of work has one caller: leave the load out".into()));
+    }
     Ok(match work {
-        Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed)?),
+        Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed, serving)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
         Work::Encode(work) => Box::new(Encoding::new(work, pace, serving)?),
-        Work::Graph(work) => Box::new(Running::new(work, pace)),
+        Work::Graph(work) => Box::new(Running::new(work, pace, serving)),
         Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
 }

@@ -37,7 +37,7 @@ fn measure_of(work: GenerateWork) -> Measure {
         settled_within: 0.5,
         from_cold: false,
     };
-    Measure { work: Work::Generate(work), warmup, lead_in: 0 }
+    Measure { work: Work::Generate(work), warmup, lead_in: 0, load: None }
 }
 
 pub(crate) fn samples(events: &[Event]) -> Vec<&Sample> {

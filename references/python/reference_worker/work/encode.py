@@ -13,8 +13,6 @@ class Encoding(Workload):
 
     def __init__(self, adapter, work, context, is_fed):
         super().__init__(adapter, {**work, "new_tokens": 0}, context)
-        if work.get("load"):
-            raise unsupported(f"{adapter.FRAMEWORK} serves several callers in no reference: name one of the engines")
         if not adapter.ENCODES:
             raise unsupported(f"{adapter.FRAMEWORK} encodes no texts here")
         self._embed, self._context = embedding(work["task"], context), context

@@ -182,7 +182,7 @@ fn start(plan: &Plan, run: &Run) -> Option<String> {
     let first = || {
         let own = run.cold_start()?.marks_ns.end() as f64;
         // The context of the request is computed before it, untimed; of several callers, others have requests behind it.
-        let is_whole = !plan.work.has_context() && !plan.work.has_callers();
+        let is_whole = !plan.work.has_context() && plan.work.load().is_none();
         is_whole.then(|| apart("its first request took", own, cold - loaded))?
     };
     load.or_else(first)

@@ -1,0 +1,166 @@
+//! Turns in which several callers make requests: bursts of them, and the search for the highest rate that is kept up with.
+
+mod search;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use engine::{EngineError, InferenceEngine};
+use protocol::{Arrivals, Call, Load, Search};
+
+use super::{Request, Serving};
+use crate::error::ServeError;
+use crate::serving::{Answers, Queue, called};
+
+/// Multiplier of the hash FNV-1a, in 64 bits (Fowler, Noll and Vo).
+const FNV_PRIME: u64 = 0x100_0000_01b3;
+
+/// The different requests that callers make, in turn.
+pub(super) trait Requests<E>: Send + Sync + 'static {
+    /// What a request gives.
+    type Answer: Send + 'static;
+
+    /// Number of different requests.
+    fn count(&self) -> usize;
+
+    /// Computes these as one batch: an answer for each.
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>, EngineError>;
+}
+
+/// How a kind of work serves its callers, and what the last turn's requests took.
+pub(super) struct Callers<'a, E> {
+    serving: Serving<'a, E>,
+    /// Turns so far.
+    turns: u64,
+    calls: Vec<Call>,
+}
+
+impl<'a, E: InferenceEngine> Callers<'a, E> {
+    pub(super) fn new(serving: Serving<'a, E>) -> Callers<'a, E> {
+        Callers { serving, turns: 0, calls: Vec::new() }
+    }
+
+    /// When requests come, where several callers make them.
+    pub(super) fn load(&self) -> Option<Load> {
+        self.serving.load
+    }
+
+    /// The requests of the last turn.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.calls.clone()
+    }
+
+    /// A turn: the answer to each of the different requests. The times of requests follow from what they are `given`, so
+    /// that they are other ones in each round, the same for all contenders. `is_asked`: whether the driver asked for it, and
+    /// it is no warm-up.
+    pub(super) fn turn<R: Requests<E>>(
+        &mut self,
+        engine: &mut E,
+        (requests, load): (R, Load),
+        (case, is_asked): (usize, bool),
+        given: impl Iterator<Item = u64>,
+    ) -> Result<(Request, Vec<R::Answer>), ServeError> {
+        if load.requests < requests.count() {
+            return Err(ServeError::Job("a turn of callers has at least one of each request".into()));
+        }
+        let mixed = given.fold(self.turns, |hash, number| (hash ^ number).wrapping_mul(FNV_PRIME));
+        self.turns += 1;
+        let server = Server { serving: self.serving, requests: Arc::new(requests) };
+        let mut request = Request::start(case, Vec::with_capacity(1));
+        let burst = match load.search.filter(|_| is_asked) {
+            Some(search) => server.search(engine, load, Search { seed: search.seed ^ mixed, ..search })?,
+            None => {
+                let arrivals = load.arrivals.map(|it| Arrivals { seed: it.seed ^ mixed, ..it });
+                server.burst(engine, Load { arrivals, ..load })?
+            }
+        };
+        match load.search {
+            Some(_) => request.mark(),
+            None => request.mark_at(burst.calls.iter().map(|call| call.done_ns).max().unwrap_or(0)),
+        }
+        self.calls = burst.calls;
+        Ok((request, burst.answers.into_iter().flatten().collect()))
+    }
+}
+
+/// What serves the requests of a turn.
+struct Server<'a, E, R> {
+    serving: Serving<'a, E>,
+    requests: Arc<R>,
+}
+
+/// What a burst of requests gave.
+struct Burst<A> {
+    calls: Vec<Call>,
+    /// The last answer to each of the different requests.
+    answers: Vec<Option<A>>,
+}
+
+impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
+    /// As many requests as the load has.
+    fn burst(&self, engine: &mut E, load: Load) -> Result<Burst<R::Answer>, EngineError> {
+        let answers = (0..self.requests.count()).map(|_| None).collect();
+        let served = Arc::new(Served {
+            requests: Arc::clone(&self.requests),
+            queue: Queue::new(load.requests, self.serving.serve),
+            answers: Answers::new(load.requests),
+            given: Mutex::new(Given { answers, error: None }),
+        });
+        if let Some(pool) = self.serving.pool {
+            pool.each(|| {
+                let served = Arc::clone(&served);
+                Box::new(move |engine: &mut E| served.compute(engine))
+            });
+        }
+        let calls = called(load, (&served.queue, &served.answers), || served.compute(engine));
+        let mut given = served.given();
+        match given.error.take() {
+            Some(error) => Err(error),
+            None => Ok(Burst { calls, answers: std::mem::take(&mut given.answers) }),
+        }
+    }
+}
+
+/// Requests that several callers make, and what they are given.
+struct Served<R, A> {
+    requests: Arc<R>,
+    queue: Queue,
+    answers: Answers,
+    given: Mutex<Given<A>>,
+}
+
+struct Given<A> {
+    answers: Vec<Option<A>>,
+    error: Option<EngineError>,
+}
+
+impl<R, A> Served<R, A> {
+    fn given(&self) -> MutexGuard<'_, Given<A>> {
+        self.given.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Has a model compute what waits in the queue, until all requests are taken.
+    fn compute<E>(&self, engine: &mut E)
+    where
+        R: Requests<E, Answer = A>,
+    {
+        while let Some(group) = self.queue.next() {
+            let different: Vec<usize> = group.iter().map(|request| request % self.requests.count()).collect();
+            match self.requests.compute(engine, &different) {
+                Ok(answers) => {
+                    self.answers.tell(&group, true);
+                    let mut given = self.given();
+                    different
+                        .into_iter()
+                        .zip(answers)
+                        .for_each(|(place, it)| given.answers[place] = Some(it));
+                }
+                Err(error) => {
+                    self.given().error.get_or_insert(error);
+                    self.queue.close();
+                    self.answers.give_up();
+                    return;
+                }
+            }
+        }
+    }
+}
