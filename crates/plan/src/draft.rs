@@ -314,7 +314,9 @@ fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
 /// The end of warm-up: see [`Warmup`]. `measured` is the number of measured iterations that follow.
 fn warmup(request: &Request, measured: u32) -> Warmup {
     let fixed = request.warmup.or(request.study.equal_warmup.then_some(measured)).map(|count| count as usize);
-    let (min_iterations, max_iterations) = fixed.map_or((1, 10), |count| (count, count));
+    // A turn of several callers has many requests of its own.
+    let most = if request.serving.is_default() { 10 } else { 3 };
+    let (min_iterations, max_iterations) = fixed.map_or((1, most), |count| (count, count));
     // An explicit number is used as it is; only the process's time limit can end it.
     let max_s = if request.warmup.is_some() { request.timeout_s } else { 30 };
     Warmup {

@@ -215,10 +215,12 @@ impl Plan {
     }
 
     /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
-    /// its work: it is computed right before the clock starts, and a lead-in would compute it twice.
+    /// its work: it is computed right before the clock starts, and a lead-in would compute it twice. Of several callers, it
+    /// would compute all requests of a turn twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
         let context_leads = self.work.has_longer_context(LEAD_IN) && contender.kv_cache == KvCache::On;
-        if !self.schedule.has_turns() || (self.device == "cpu" && context_leads) {
+        let has_callers = self.work.load().is_some();
+        if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && context_leads) {
             return 0;
         }
         LEAD_IN
