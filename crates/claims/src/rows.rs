@@ -2,7 +2,7 @@
 
 use facts::text::QualityScore;
 use judge::Metric;
-use judge::report::memory::Parts;
+use judge::report::work::memory::Parts;
 use judge::study::compiled::Compiled;
 use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, Settings};

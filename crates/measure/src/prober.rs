@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bundle::Bundle;
-use judge::report::limit::{Work, weights_read};
+use judge::report::work::limit::{Work, weights_read};
 use plan::{Contender, Plan};
 
 /// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; beyond the caches, more makes

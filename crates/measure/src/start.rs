@@ -2,7 +2,7 @@
 
 use facts::evidence::{Fact, Process};
 use facts::run::{FailureKind, Place, Purpose, Run, RunFailure};
-use judge::report::memory::{COMPLETE, huge_share};
+use judge::report::huge_pages::{COMPLETE, huge_share};
 use protocol::Event;
 
 use crate::interrupt;

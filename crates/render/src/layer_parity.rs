@@ -159,7 +159,7 @@ mod tests {
     use insta::assert_snapshot;
     use judge::parity::continuation::Continuation;
     use judge::parity::layers::LayerDifference;
-    use judge::report::variation::Variation;
+    use judge::report::work::generate::variation::Variation;
 
     use super::*;
     use crate::testing::{environment, model};

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
-use crate::report::memory::Parts;
 use crate::report::verdicts::Comparison;
+use crate::report::work::memory::Parts;
 use crate::report::{self, Report, Row, State};
 use crate::work;
 use facts::environment::Environment;

@@ -69,17 +69,18 @@ struct Parts {
     /// Time of a token, of the engine that decodes.
     latency: f64,
     hand_over: f64,
-    new_tokens: usize,
+    /// Marks of a request: its tokens.
+    marks: usize,
 }
 
 impl Parts {
     /// The hand-over is part of the first gap.
     fn predict(self, metric: Metric) -> Option<f64> {
-        let gaps = self.new_tokens.saturating_sub(1) as f64;
+        let later = self.marks.saturating_sub(1) as f64;
         match metric {
             Metric::FirstToken => Some(self.first_token),
-            Metric::Latency if gaps > 0.0 => Some(self.latency + self.hand_over / gaps),
-            Metric::Total if gaps > 0.0 => Some(self.first_token + gaps * self.latency + self.hand_over),
+            Metric::Latency if later > 0.0 => Some(self.latency + self.hand_over / later),
+            Metric::Total if later > 0.0 => Some(self.first_token + later * self.latency + self.hand_over),
             _ => None,
         }
     }
@@ -168,11 +169,11 @@ fn hand_over(evidence: &Evidence, label: &str) -> Option<HandOver> {
     })
 }
 
-fn figures(row: &Row, prefill: &Row, decode: &Row, hand_over: f64, new_tokens: usize) -> Vec<Predicted> {
+fn figures(row: &Row, prefill: &Row, decode: &Row, hand_over: f64, marks: usize) -> Vec<Predicted> {
     let parts = || {
         let (first_token, latency) = (prefill.typical(Metric::FirstToken)?, decode.typical(Metric::Latency));
         // A request for one token decodes nothing.
-        Some(Parts { first_token, latency: latency.unwrap_or(0.0), hand_over, new_tokens })
+        Some(Parts { first_token, latency: latency.unwrap_or(0.0), hand_over, marks })
     };
     let Some(parts) = parts() else { return Vec::new() };
     let figure = |metric: Metric| {

@@ -10,7 +10,7 @@ use super::{Facts, Prepared};
 use crate::parity::continuation::Continuation;
 use crate::parity::found::{Findings, Found, Repeated};
 use crate::parity::layers::{self, LayerDifference};
-use crate::report::variation::Variation;
+use crate::report::work::generate::variation::Variation;
 use facts::agreement::{Tolerance, VectorAgreement};
 use facts::environment::Environment;
 use facts::evidence::{End, Evidence, Probe};

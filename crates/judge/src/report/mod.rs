@@ -4,28 +4,22 @@
 mod changes;
 pub mod components;
 pub mod crossed;
-pub mod curve;
 pub mod dependence;
 pub mod fairness;
 mod figure;
-pub mod first_runs;
 pub mod floor;
-pub mod gaps;
 mod gpu_work;
+pub mod huge_pages;
 pub mod hybrid;
 mod input;
 pub mod layer_parity;
-pub mod limit;
-pub mod memory;
 pub mod prompts;
 mod row;
-pub mod sanity;
-pub mod steady;
 pub mod threads;
 pub mod tokenisation;
-pub mod variation;
 pub mod verdicts;
 mod warnings;
+pub mod work;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,8 +35,9 @@ use facts::reading;
 use fairness::{Breach, MACHINE, RuleState};
 use floor::Floor;
 use plan::Plan;
-use sanity::Flag;
+
 use verdicts::Comparison;
+use work::sanity::{self, Flag};
 
 pub use changes::changes;
 pub use figure::Figure;
@@ -145,7 +140,7 @@ pub struct Spread {
 
 impl Machine {
     fn new(plan: &Plan, evidence: &Evidence) -> Machine {
-        let probes = || limit::probes(plan, evidence);
+        let probes = || work::limit::probes(plan, evidence);
         let spread = |mean: fn(&Probe) -> f64, best: fn(&Probe) -> f64| {
             let means: Vec<f64> = probes().map(mean).collect();
             Some(Spread {
@@ -206,7 +201,7 @@ impl Report {
             runs: evidence.runs.iter().filter(|run| run.is_complete()).collect(),
         };
         let rules = fairness::judge(&judged);
-        let mut limits = limit::limits(plan, &model.config, evidence);
+        let mut limits = work::limit::limits(plan, &model.config, evidence);
         let sanity = sanity::flags(plan, evidence, &limits);
         let rows: Vec<Row> = plan
             .contenders

@@ -6,7 +6,7 @@ use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
 use crate::metrics::{self, Metric};
-use crate::report::sanity::Flag;
+use crate::report::work::sanity::Flag;
 use comparison::{comparison, inverted};
 use facts::evidence::Evidence;
 

@@ -4,8 +4,8 @@ use super::cell::{Cell, CellRow};
 use super::compiled::Compiled;
 use super::scaling::Scaling;
 use crate::metrics::Metric;
-use crate::report::memory::Parts;
 use crate::report::number;
+use crate::report::work::memory::Parts;
 use plan::sweep::SweepKind;
 
 /// The content of a column.

@@ -1,6 +1,6 @@
 //! A line for each figure of each contender: first over all prompts, then for each prompt.
 
-use judge::report::limit::Share;
+use judge::report::work::limit::Share;
 use judge::report::{Figure, Report, Row};
 use plan::Work;
 

@@ -2,8 +2,8 @@
 
 use insta::assert_snapshot;
 use judge::report::State;
-use judge::report::memory::{KvCaches, Parts};
 use judge::report::prompts::{PromptFigures, PromptRow};
+use judge::report::work::memory::{KvCaches, Parts};
 
 use super::*;
 use crate::screen::WIDE;

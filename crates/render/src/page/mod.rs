@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use ::history::Record;
 use judge::Report;
 use judge::records::collection::Entry;
-use judge::report::curve::ProcessCurve;
+use judge::report::work::generate::curve::ProcessCurve;
 use judge::study::StudyReport;
 
 use crate::pictures::{self, by_version, over_time};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use charts::{Figure as Drawing, Panel, number};
 use judge::Metric;
-use judge::report::curve::{IterationTimes, ProcessCurve};
 use judge::report::dependence::Dependence;
+use judge::report::work::generate::curve::{IterationTimes, ProcessCurve};
 use judge::report::{Report, Row, State};
 use maud::{Markup, html};
 

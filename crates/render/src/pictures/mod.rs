@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use charts::{Colour, Figure, Panel, Size};
 use judge::metrics::Metric;
-use judge::report::memory::Parts;
+use judge::report::work::memory::Parts;
 
 /// Frameworks with a colour of their own, the same in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];

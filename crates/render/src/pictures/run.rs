@@ -7,9 +7,9 @@ use charts::{
     Panel, Point, Sample, Stack, Strand, Strands, Survival,
 };
 use judge::Metric;
-use judge::report::curve::{IterationTimes, ProcessCurve};
 use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
+use judge::report::work::generate::curve::{IterationTimes, ProcessCurve};
 use judge::report::{Report, Row, State};
 
 use crate::words;

@@ -1,7 +1,7 @@
 //! Renderings of studies as snapshots.
 
 use insta::assert_snapshot;
-use judge::report::curve::Point;
+use judge::report::work::generate::curve::Point;
 use judge::study::Cell;
 use plan::sweep::SweepKind;
 use plan::{Axis, Setting, Settings, StudyView};

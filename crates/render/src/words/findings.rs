@@ -3,7 +3,7 @@
 use facts::evidence::{End, Shipped};
 use facts::text::RetrievalScore;
 use judge::Metric;
-use judge::report::limit::{Bound, Limit, Share};
+use judge::report::work::limit::{Bound, Limit, Share};
 use judge::report::{Report, Row, Spread, number};
 use plan::{KernelCache, Rounds};
 
@@ -43,8 +43,9 @@ pub(crate) fn summary(report: &Report) -> Summary {
 }
 
 fn impossible(report: &Report) -> impl Iterator<Item = Line> {
-    let text =
-        |flag: &judge::report::sanity::Flag| format!("impossible: {}: {}", flag.framework, flag.finding);
+    let text = |flag: &judge::report::work::sanity::Flag| {
+        format!("impossible: {}: {}", flag.framework, flag.finding)
+    };
     report.sanity.iter().map(move |flag| Line::new(Tone::Struck, text(flag)))
 }
 

@@ -6,7 +6,7 @@ use configs::TUNABLES;
 use protocol::Build;
 
 use super::{Judged, derived};
-use crate::report::memory;
+use crate::report::huge_pages;
 use crate::report::threads::Threads;
 use facts::evidence::End;
 use facts::run::{self, Run};
@@ -275,17 +275,17 @@ pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 /// Processes that had fewer huge pages than complete, where the run had any.
 pub(super) fn fewer_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let share = |run: &Run| memory::huge_share(&run.usage()?.memory);
+    let share = |run: &Run| huge_pages::huge_share(&run.usage()?.memory);
     let is_given =
-        judged.runs.iter().filter_map(|run| share(run)).any(|share| share > 1.0 - memory::COMPLETE);
+        judged.runs.iter().filter_map(|run| share(run)).any(|share| share > 1.0 - huge_pages::COMPLETE);
     let shares: Vec<f64> = judged.runs_of(label).filter_map(share).collect();
-    let short = shares.iter().filter(|share| **share < memory::COMPLETE).count();
+    let short = shares.iter().filter(|share| **share < huge_pages::COMPLETE).count();
     let least = shares.iter().copied().fold(1.0, f64::min);
     (is_given && short > 0).then(|| {
         format!(
             "{short} of {} processes had huge pages for less than {:.0} % of their memory, one for {:.0} %",
             shares.len(),
-            100.0 * memory::COMPLETE,
+            100.0 * huge_pages::COMPLETE,
             100.0 * least
         )
     })

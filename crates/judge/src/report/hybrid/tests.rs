@@ -12,8 +12,8 @@ use facts::testing;
 const TOKENS: usize = 5;
 const PREFILL_MS: [f64; 6] = [20.0, 20.2, 19.8, 20.0, 20.1, 19.9];
 
-fn parts(first_token: f64, latency: f64, hand_over: f64, new_tokens: usize) -> Parts {
-    Parts { first_token, latency, hand_over, new_tokens }
+fn parts(first_token: f64, latency: f64, hand_over: f64, marks: usize) -> Parts {
+    Parts { first_token, latency, hand_over, marks }
 }
 
 #[test]

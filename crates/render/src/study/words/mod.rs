@@ -5,8 +5,8 @@ mod answer;
 pub(super) mod crossed;
 
 use judge::report::State;
-use judge::report::first_runs::FirstOfPrompt;
 use judge::report::verdicts::Verdict;
+use judge::report::work::generate::first_runs::FirstOfPrompt;
 use judge::study::StudyReport;
 use judge::study::cell::{self, Cell, CellRow};
 use judge::study::compiled::Compiled;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 use statistics::steady::{SteadyState, classify};
 
-use crate::report::curve::{self, Point, ShortWarmup};
-use crate::report::first_runs::{FirstRuns, first_runs};
+use crate::report::work::generate::curve::{self, Point, ShortWarmup};
+use crate::report::work::generate::first_runs::{FirstRuns, first_runs};
 use facts::run::Run;
 
 /// The steadiness of one contender's processes.

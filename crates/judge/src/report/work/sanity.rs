@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::metrics::{Metric, by_round};
-use crate::report::limit::{self, Limit};
+use crate::report::work::limit::{self, Limit};
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::Plan;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use statistics::median;
 
 use crate::metrics::{Metric, by_round, by_round_of};
-use crate::report::memory::{kv_cache_bytes, kv_cache_element};
+use crate::report::work::memory::{kv_cache_bytes, kv_cache_element};
 use crate::work::encode;
 use facts::evidence::{Evidence, Probe, Process};
 use plan::work::{Encode, Generate};
