@@ -35,4 +35,7 @@ Exit codes:
   130  interrupted; what was measured is saved";
 
 /// Heading of the flags that say what is computed.
+/// Headings of flags. What is not in the short help is said in the long one.
+pub(super) const COMPARE: &str = "What to compare";
+pub(super) const EXPERT: &str = "Expert";
 pub(super) const WORK: &str = "What work";

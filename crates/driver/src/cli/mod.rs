@@ -3,24 +3,18 @@
 mod bundles;
 mod chat;
 pub(crate) mod check;
-mod denoise;
-mod encode;
 mod footprint;
-mod graph;
 mod help;
 pub(crate) mod history;
-mod infer;
-mod masked;
+mod model;
 mod outcomes;
 mod request;
-mod sampling;
 mod screen;
 mod serving;
 mod shards;
 mod sweep;
-mod texts;
-mod trace;
 mod values;
+pub(crate) mod work;
 mod worker_check;
 
 use std::path::PathBuf;
@@ -32,20 +26,18 @@ use plan::{StudyKind, StudyRequest};
 pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
 pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
-pub(crate) use denoise::DenoiseArgs;
-pub(crate) use encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 pub(crate) use footprint::FootprintArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
-pub(crate) use infer::InferArgs;
+pub(crate) use model::ModelArgs;
 pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
-pub(crate) use request::{ModelArgs, RequestArgs};
-pub(crate) use sampling::SamplingArgs;
+pub(crate) use request::RequestArgs;
 pub(crate) use screen::ScreenArgs;
 pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
 use sweep::SweepArg;
-pub(crate) use trace::TraceArgs;
 use values::parse_switch;
+use work::Job;
+use work::parity::ParityArgs;
 pub(crate) use worker_check::WorkerCheckArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
@@ -75,22 +67,8 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Measure the effect of an optimisation: each framework with it and without it
     Ab(Box<AbArgs>),
-    /// Continue a prompt on one framework, greedily or by sampling
-    Generate(GenerateArgs),
-    /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
-    Denoise(DenoiseArgs),
-    /// Turn texts into vectors on one framework, with an encoder
-    Embed(EmbedArgs),
-    /// Score pairs of texts on one framework, such as a question and what may answer it
-    Rerank(RerankArgs),
-    /// Score each token of texts on one framework
-    Classify(ClassifyArgs),
-    /// Run an ONNX file once on one framework, and write its outputs as .npy files
-    Infer(InferArgs),
-    /// Write the logits of given token sequences to a safetensors file
-    Score(ScoreArgs),
-    /// Write one run of a framework as a trace for Perfetto or chrome://tracing
-    Trace(TraceArgs),
+    #[command(flatten)]
+    Job(Job),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
     /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
@@ -248,95 +226,6 @@ pub(crate) struct AbArgs {
     pub(crate) resume: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct GenerateArgs {
-    /// A name from configs/engines
-    #[arg(long, value_name = "NAME")]
-    pub(crate) framework: String,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
-    /// Text to continue
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    pub(crate) prompt: Option<String>,
-    #[command(flatten)]
-    pub(crate) chat: ChatFlag,
-    /// Token ids to continue, separated by commas
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) tokens: Vec<u32>,
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) new_tokens: u32,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingArgs,
-    /// Seed of the draws; equal seeds draw equal tokens from equal logits [default: random, and printed]
-    #[arg(long, value_name = "N", requires = "temperature")]
-    pub(crate) seed: Option<u64>,
-    /// Format of the output: table prints the text, json one object
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ScoreArgs {
-    /// A name from configs/engines
-    #[arg(long, value_name = "NAME")]
-    pub(crate) framework: String,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
-    /// JSON: [[id, ..], ..], sequences of equal length
-    #[arg(long, value_name = "IDS.json")]
-    pub(crate) tokens_file: PathBuf,
-    /// File to write `logits` to, f32 [batch, positions, vocabulary]
-    #[arg(long, value_name = "FILE.safetensors")]
-    pub(crate) out: PathBuf,
-    /// Also write `hidden.0` (embeddings) … `hidden.L`
-    #[arg(long)]
-    pub(crate) hidden_states: bool,
-    /// Positions fed at a time; 0 feeds all at once
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) piece: usize,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ParityArgs {
-    /// Names from configs/engines [default: candle,tch,ort]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub(crate) frameworks: Vec<String>,
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
-    /// Framework whose f32 results are the reference [default: the first that runs]
-    #[arg(long, value_name = "FRAMEWORK")]
-    pub(crate) reference: Option<String>,
-    /// A prompt; may be given several times [default: those of the default suite]
-    #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
-    pub(crate) prompt: Vec<String>,
-    /// Prompts from a file: one a line, or TOML as in configs/suites
-    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
-    pub(crate) prompts: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) chat: ChatFlag,
-    /// Token ids of a prompt, separated by commas
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) tokens: Vec<u32>,
-    /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) new_tokens: Option<u32>,
-    /// Continue on a noisy machine; every disturbance is printed
-    #[arg(long)]
-    pub(crate) accept_noise: bool,
-    /// Directory of the results
-    #[arg(long, value_name = "DIR")]
-    pub(crate) results_dir: Option<PathBuf>,
-    /// Format of the output on stdout: table, json or markdown
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
 }
 
 impl SweepArgs {

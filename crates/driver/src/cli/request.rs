@@ -4,69 +4,20 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use clap::{Args, ValueEnum};
-use plan::{
-    DecodeAsked, HugePages, KernelCache, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked,
-    ScheduleAsked, SliceAsked,
-};
-use protocol::KvCache;
+use clap::Args;
+use plan::{HugePages, KernelCache, PromptSource, Request, RoundsAsked, ScheduleAsked, SliceAsked};
 
-use super::graph::GraphFlags;
-use super::help::WORK;
-use super::masked::DenoiseFlags;
+use super::help::{COMPARE, EXPERT, WORK};
 use super::serving::ServingFlags;
-use super::texts::EncodeFlags;
 use super::values::{
-    kv_precision, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
-    parse_rounds, parse_schedule, parse_seconds, parse_slice, precisions, set, set_list,
+    OnOff, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes, parse_rounds, parse_schedule,
+    parse_seconds, parse_slice, precisions, set, set_list,
 };
-use super::{ChatFlag, SamplingArgs};
+use super::work::WorkFlags;
+use super::work::generate::{CacheFlags, StepFlags, TokenFlags};
+use super::{ChatFlag, ModelArgs};
 
-/// Headings of the help. What is not in the short help is said in the long one.
-const COMPARE: &str = "What to compare";
 const EVIDENCE: &str = "How much evidence";
-const EXPERT: &str = "Expert";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DecodeArg {
-    /// Feed given tokens, whatever the logits say: equal work by construction
-    Forced,
-    /// Feed each engine its own most likely token
-    Greedy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnOff {
-    On,
-    Off,
-}
-
-/// Settings that every command shares.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
-pub(crate) struct ModelArgs {
-    /// A name from configs/models, a directory, a .gguf or .onnx file, hf:owner/name, or synthetic:NAME
-    /// [default: smollm2-135m]
-    #[arg(long, value_name = "MODEL", help_heading = COMPARE)]
-    model: Vec<String>,
-    /// [default: f32 on a CPU, f16 on CUDA]
-    #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
-    precision: Vec<Precision>,
-    /// auto, cpu or cuda[:N]; auto: the first GPU, if every selected framework supports it [default: cpu]
-    #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
-    device: Option<String>,
-    /// Threads that may compute at once [default: all cores this process may use]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
-    threads: Vec<u32>,
-    /// Turn off graph optimisation and JIT for all frameworks
-    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
-    no_jit: bool,
-    /// Use f32 for all frameworks
-    #[arg(long, conflicts_with = "precision", help_heading = EXPERT, hide_short_help = true)]
-    no_half: bool,
-    /// Time limit of one worker process, in seconds [default: 600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = EXPERT, hide_short_help = true)]
-    timeout: Option<u64>,
-}
 
 /// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -101,12 +52,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "prompt_tokens",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_lengths: Vec<u32>,
-    /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
-    context: Vec<u32>,
-    /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
-    new_tokens: Vec<u32>,
+    #[command(flatten)]
+    tokens: TokenFlags,
     /// Rounds; in each, every framework runs once in a process of its own. auto adds rounds, from 6 to 30, until the
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE)]
@@ -163,29 +110,14 @@ pub(crate) struct RequestArgs {
     /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
     shards: Vec<u32>,
-    /// Tokens that a decode step is fed [default: forced]
-    #[arg(long, value_enum, conflicts_with = "temperature", help_heading = WORK, hide_short_help = true)]
-    decode: Option<DecodeArg>,
-    /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
     #[command(flatten)]
-    sampling: SamplingArgs,
+    steps: StepFlags,
     #[command(flatten)]
-    denoise: DenoiseFlags,
-    #[command(flatten)]
-    encode: EncodeFlags,
-    #[command(flatten)]
-    graph: GraphFlags,
+    kinds: WorkFlags,
     #[command(flatten)]
     serving: ServingFlags,
-    /// Run a masked-diffusion model autoregressively, token by token, for comparison
-    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
-    autoregressive: bool,
-    /// Use the KV cache; off computes the whole prefix again for every token [default: on]
-    #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
-    kv_cache: Option<OnOff>,
-    /// Data type of the KV cache; auto is 16 bits if the weights have 16 bits, else f32 [default: auto]
-    #[arg(long, value_parser = kv_precision(), help_heading = EXPERT, hide_short_help = true)]
-    kv_precision: Option<KvPrecision>,
+    #[command(flatten)]
+    cache: CacheFlags,
     /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = EXPERT, hide_short_help = true)]
     fair_comparison: Option<bool>,
@@ -201,27 +133,6 @@ pub(crate) struct RequestArgs {
     /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
     #[arg(long, help_heading = EVIDENCE)]
     quick: bool,
-}
-
-impl ModelArgs {
-    /// A request for commands that are not comparisons.
-    pub(crate) fn request(&self) -> Request {
-        let mut request = Request::default();
-        self.lay_upon(&mut request);
-        request
-    }
-
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
-        set_list(&mut request.models, &self.model);
-        if !self.precision.is_empty() || self.no_half {
-            let typed = if self.no_half { vec![Precision::F32] } else { self.precision.clone() };
-            (request.precisions, request.quantize) = (typed, Vec::new());
-        }
-        set(&mut request.device, self.device.as_ref());
-        set_list(&mut request.threads, &self.threads);
-        request.jit &= !self.no_jit;
-        set(&mut request.timeout_s, self.timeout.as_ref());
-    }
 }
 
 impl RequestArgs {
@@ -264,30 +175,13 @@ impl RequestArgs {
         request.chat |= self.chat.chat;
         set_list(&mut request.prompt_tokens, &self.prompt_tokens);
         set_list(&mut request.prompt_lengths, &self.prompt_lengths);
-        set_list(&mut request.context, &self.context);
-        set_list(&mut request.new_tokens, &self.new_tokens);
+        self.tokens.lay_upon(request);
         set_list(&mut request.batch, &self.batch);
         set_list(&mut request.shards, &self.shards);
-        if let Some(decode) = self.decode {
-            // Neither way of decoding draws.
-            request.sampling = SamplingAsked::default();
-            request.decode = match decode {
-                DecodeArg::Forced => DecodeAsked::Forced,
-                DecodeArg::Greedy => DecodeAsked::Greedy,
-            };
-        }
-        if self.sampling.temperature.is_some() {
-            request.sampling = self.sampling.asked();
-        }
-        self.denoise.lay_upon(request);
-        self.encode.lay_upon(request);
-        self.graph.lay_upon(request);
+        self.steps.lay_upon(request);
+        self.kinds.lay_upon(request);
         self.serving.lay_upon(request);
-        request.autoregressive |= self.autoregressive;
-        if let Some(kv_cache) = self.kv_cache {
-            request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };
-        }
-        set(&mut request.kv_precision, self.kv_precision.as_ref());
+        self.cache.lay_upon(request);
     }
 
     /// Applies the flags that decide how it is measured.
@@ -351,16 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn one_way_to_name_prompts_or_a_precision_takes_the_place_of_another() {
-        let earlier = Request {
-            prompts: PromptSource::Suite("smoke".into()),
-            quantize: vec![Precision::Int8],
-            ..Request::default()
-        };
-        let model = ModelArgs { no_half: true, ..ModelArgs::default() };
-        let typed = RequestArgs { prompt: vec!["a".into()], model, ..RequestArgs::default() };
-        let now = typed.laid_upon(earlier);
-        assert_eq!(now.prompts, PromptSource::Texts(vec!["a".into()]));
-        assert_eq!((now.precisions, now.quantize), (vec![Precision::F32], Vec::new()));
+    fn one_way_to_name_prompts_takes_the_place_of_another() {
+        let earlier = Request { prompts: PromptSource::Suite("smoke".into()), ..Request::default() };
+        let typed = RequestArgs { prompt: vec!["a".into()], ..RequestArgs::default() };
+        assert_eq!(typed.laid_upon(earlier).prompts, PromptSource::Texts(vec!["a".into()]));
     }
 }

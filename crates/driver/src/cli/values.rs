@@ -1,20 +1,20 @@
 //! Parsers of flag values. An error is a sentence that says which values are valid.
 
 use bundle::Precision;
+use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use plan::{KernelCache, KvPrecision, RoundsAsked, ScheduleAsked, SliceAsked, Switch};
+use plan::{KernelCache, RoundsAsked, ScheduleAsked, SliceAsked, Switch};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
+}
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
-}
-
-/// Parses what keys and values are kept in.
-pub(super) fn kv_precision() -> impl TypedValueParser<Value = KvPrecision> {
-    let named = |name: &str| KvPrecision::ALL.into_iter().find(|precision| precision.name() == name);
-    PossibleValuesParser::new(KvPrecision::ALL.map(KvPrecision::name))
-        .try_map(move |name| named(&name).ok_or_else(|| format!("no KV cache is kept in {name}")))
 }
 
 pub(super) fn parse_device(text: &str) -> Result<String, String> {

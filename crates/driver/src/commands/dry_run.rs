@@ -9,10 +9,11 @@ use measure::resolve::{self, available_threads};
 use measure::{Places, provision};
 use plan::{Contender, Failure, Request, Result, Settings, StudyPlan, StudyRequest};
 
-use super::{compare, denoise, encode, generate, parity, plan as planning, run, score, single};
-use crate::cli::{Cli, Command, CompareArgs, Format, HereArgs, ModelArgs};
+use super::work::{self, Described, parity};
+use super::{compare, plan as planning, run, single};
+use crate::cli::{Cli, Command, CompareArgs, Format};
 use crate::output::print;
-use planned::{Comparison, Planned, PlannedPrompt, Resolved};
+use planned::{Comparison, Planned, Resolved};
 
 pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
     let (planned, format) = match &cli.command {
@@ -33,16 +34,19 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
             let plan = planning::made(args)?;
             return said(&format!("{}, which is not written\n", planning::described(&plan, args)));
         }
-        Some(command) => match job(command)? {
-            Some(planned) => planned,
-            None => return said("the arguments are valid; nothing was done\n"),
+        Some(Command::Job(job)) => match work::described(job)? {
+            Some(described) => one(described)?,
+            None => return said(VALID),
         },
+        Some(_) => return said(VALID),
     };
     said(&match format {
         Format::Json => planned.json() + "\n",
         Format::Table | Format::Markdown | Format::Csv => planned.text(),
     })
 }
+
+const VALID: &str = "the arguments are valid; nothing was done\n";
 
 fn said(text: &str) -> Result<u8> {
     print(&foreign::lines(text)).map(|()| 0)
@@ -107,62 +111,16 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     }
 }
 
-fn encoding(asked: &encode::Asked<'_>) -> Result<(Planned, Format)> {
-    asked.check()?;
-    let named = |(index, count)| PlannedPrompt::new(&format!("text {}", index + 1), count);
-    let work = (asked.counts().into_iter().enumerate().map(named).collect(), 0);
-    let args = asked.args;
-    Ok((one(asked.task.name(), &args.framework, &args.model, &args.here, work)?, args.format))
-}
-
-/// The commands that give one framework one job.
-fn job(command: &Command) -> Result<Option<(Planned, Format)>> {
-    let text_or =
-        |tokens: &[u32]| vec![PlannedPrompt::new("prompt", Some(tokens.len()).filter(|&count| count > 0))];
-    Ok(Some(match command {
-        Command::Generate(args) => {
-            generate::check(args)?;
-            let work = (text_or(&args.tokens), args.new_tokens as usize);
-            (one("generate", &args.framework, &args.model, &args.here, work)?, args.format)
-        }
-        Command::Denoise(args) => {
-            denoise::task(args)?;
-            let work = (text_or(&args.tokens), args.new_tokens as usize);
-            (one("denoise", &args.framework, &args.model, &args.here, work)?, args.format)
-        }
-        Command::Embed(args) => encoding(&encode::Asked::embed(args))?,
-        Command::Rerank(args) => encoding(&encode::Asked::rerank(args))?,
-        Command::Classify(args) => encoding(&encode::Asked::classify(args))?,
-        Command::Score(args) => {
-            let sequences = score::read_sequences(args)?;
-            let named = |(index, tokens): (usize, &Vec<u32>)| {
-                PlannedPrompt::new(&format!("sequence {}", index + 1), Some(tokens.len()))
-            };
-            let work = (sequences.iter().enumerate().map(named).collect(), 0);
-            (one("score", &args.framework, &args.model, &args.here, work)?, Format::Table)
-        }
-        Command::Trace(args) => {
-            let work = (
-                vec![PlannedPrompt::new("prompt", Some(args.prompt_tokens as usize))],
-                args.new_tokens() as usize,
-            );
-            (one("trace", &args.framework, &args.model, &args.here, work)?, Format::Table)
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn one(
-    command: &str,
-    framework: &str,
-    model: &ModelArgs,
-    here: &HereArgs,
-    (prompts, new_tokens): (Vec<PlannedPrompt>, usize),
-) -> Result<Planned> {
-    let places = here.places.find()?;
-    let (request, engine) = single::asked(framework, model, &places)?;
+/// The job that a command gives one framework.
+fn one(described: Described<'_>) -> Result<(Planned, Format)> {
+    let Described { command, on, prompts, added, format } = described;
+    let places = on.here.places.find()?;
+    let (request, engine) = single::asked(on, &places)?;
     provision::find_model(&places, request.model())?;
-    let contender = Contender::new(framework.to_owned(), engine, &request, available_threads());
-    let resolved = Resolved::of_job(&request, contender, prompts, new_tokens);
-    Ok(Planned::new(command, request.to_json(), vec![Comparison::planned(Settings::new(), resolved)]))
+    let contender = Contender::new(on.framework.clone(), engine, &request, available_threads());
+    let resolved = Resolved::of_job(&request, contender, prompts, added);
+    Ok((
+        Planned::new(command, request.to_json(), vec![Comparison::planned(Settings::new(), resolved)]),
+        format,
+    ))
 }

@@ -6,29 +6,23 @@ mod bundles;
 mod check;
 mod compare;
 mod completions;
-mod denoise;
 mod diff;
 mod dry_run;
-mod encode;
 mod footprint;
 mod gate;
-mod generate;
 mod history;
-mod infer;
 mod measured;
 mod merge;
 mod outputs;
 mod packed;
-mod parity;
 mod plan;
 mod report;
 mod run;
-mod score;
 mod shards;
 mod single;
 mod study;
 mod sweep;
-mod trace;
+mod work;
 mod worker_check;
 
 use ::plan::Result;
@@ -46,16 +40,9 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Compare(args)) => compare::compare(args),
         Some(Command::Sweep(args)) => sweep::sweep(args),
         Some(Command::Ab(args)) => ab::ab(args),
-        Some(Command::Generate(args)) => generate::generate(args),
-        Some(Command::Denoise(args)) => denoise::denoise(args),
-        Some(Command::Embed(args)) => encode::Asked::embed(args).run(),
-        Some(Command::Rerank(args)) => encode::Asked::rerank(args).run(),
-        Some(Command::Classify(args)) => encode::Asked::classify(args).run(),
+        Some(Command::Job(job)) => work::run(job),
         Some(Command::Footprint(args)) => footprint::footprint(args),
-        Some(Command::Infer(args)) => infer::infer(args),
-        Some(Command::Score(args)) => score::score(args),
-        Some(Command::Trace(args)) => trace::trace(args),
-        Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Parity(args)) => work::parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Plan(args)) => plan::plan(args),
         Some(Command::Run(args)) => run::run(args),

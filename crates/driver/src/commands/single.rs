@@ -7,13 +7,10 @@ use measure::device;
 use measure::provision::{self, Wanted};
 use measure::resolve::available_threads;
 use measure::{Places, interrupt, launch, machine};
-use plan::chat;
-use plan::prompts::Text;
 use plan::{Contender, Failure, Request, Result};
 use protocol::{Job, Task};
-use serde_json::Value;
 
-use crate::cli::{ChatFlag, HereArgs, ModelArgs};
+use crate::cli::work::OnArgs;
 
 /// Everything that is resolved before the job.
 pub(crate) struct Single {
@@ -25,13 +22,8 @@ pub(crate) struct Single {
 
 impl Single {
     /// As [`Self::resolve`], for a job that only a model which continues tokens can do.
-    pub(crate) fn of_decoder(
-        framework: &str,
-        model: &ModelArgs,
-        here: &HereArgs,
-        sequences: (usize, usize),
-    ) -> Result<Single> {
-        let single = Single::resolve(framework, model, here, sequences)?;
+    pub(crate) fn of_decoder(on: &OnArgs, sequences: (usize, usize)) -> Result<Single> {
+        let single = Single::resolve(on, sequences)?;
         of_texts(&single.bundle)?;
         match single.bundle.config().encoder {
             None => Ok(single),
@@ -43,22 +35,18 @@ impl Single {
     }
 
     /// Resolves a job for `batch` sequences of at least `capacity` tokens.
-    pub(crate) fn resolve(
-        framework: &str,
-        model: &ModelArgs,
-        here: &HereArgs,
-        (batch, capacity): (usize, usize),
-    ) -> Result<Single> {
+    pub(crate) fn resolve(on: &OnArgs, (batch, capacity): (usize, usize)) -> Result<Single> {
         interrupt::listen()?;
+        let OnArgs { framework, here, .. } = on;
         let places = here.places.find()?;
-        let (request, engine) = asked(framework, model, &places)?;
+        let (request, engine) = asked(on, &places)?;
         let (request, why) =
             device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
         why.filter(|_| !here.quiet).into_iter().for_each(|why| foreign::say!("{why}"));
-        device::check(&request.device, &[framework])?;
+        device::check(&request.device, &[framework.as_str()])?;
         let places = places.on(&request.device);
         provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
-        let contender = Contender::new(framework.to_owned(), engine, &request, available_threads());
+        let contender = Contender::new(framework.clone(), engine, &request, available_threads());
         let wanted = Wanted {
             model: request.model(),
             precisions: vec![contender.precision],
@@ -69,24 +57,6 @@ impl Single {
         };
         let bundle = provision::model(&places, &wanted, here.quiet)?;
         Ok(Single { places, request, contender, bundle })
-    }
-
-    /// The ids of a prompt: of its text, put through the chat template if that is asked for, or those that are given.
-    /// With them the chat's text, which is also told on stderr.
-    pub(crate) fn prompt(
-        &self,
-        (prompt, tokens): (Option<&str>, &[u32]),
-        flag: ChatFlag,
-        text: &Text,
-    ) -> Result<(Option<String>, Vec<u32>)> {
-        let Some(prompt) = prompt else { return Ok((None, tokens.to_vec())) };
-        if !flag.chat {
-            return Ok((None, text.encode(prompt)?));
-        }
-        let fed = measure::apart::chat(&self.bundle)?.render(prompt)?;
-        let ids = text.encode(&fed)?;
-        foreign::say!("{}", chat::line("the prompt", &fed, &ids));
-        Ok((Some(fed), ids))
     }
 
     /// Runs the job to its end.
@@ -130,18 +100,10 @@ pub(super) fn of_texts(bundle: &Bundle) -> Result<()> {
 }
 
 /// What is asked of one framework: a request, with the engine.
-pub(super) fn asked(framework: &str, model: &ModelArgs, places: &Places) -> Result<(Request, Engine)> {
-    let request = model.request();
+pub(super) fn asked(on: &OnArgs, places: &Places) -> Result<(Request, Engine)> {
+    let request = on.model.request();
     if let Some(axis) = plan::axes::varied(&request).first() {
         return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
     }
-    Ok((request, configs::engine(&places.configs, framework)?))
-}
-
-/// The object that is printed, with the chat's text if the prompt was put through a template.
-pub(crate) fn with_chat(chat: Option<String>, mut object: Value) -> String {
-    if let Some(chat) = chat {
-        object["chat"] = chat.into();
-    }
-    object.to_string()
+    Ok((request, configs::engine(&places.configs, &on.framework)?))
 }

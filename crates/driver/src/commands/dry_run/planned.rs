@@ -3,10 +3,11 @@
 use measure::device;
 use measure::saved::pretty;
 use plan::{Contender, Draft, Request, Rounds, Settings};
-use protocol::KvCache;
 use serde::Serialize;
 use serde_json::Value;
 use statistics::MIN_ROUNDS;
+
+use crate::commands::work::requests::{self, Requests, count};
 
 /// The line that has a study's sides, which may differ from cell to cell.
 const FRAMEWORKS: &str = "frameworks";
@@ -40,11 +41,8 @@ pub(super) struct Resolved {
     contenders: Vec<Contender>,
     device: String,
     threads: usize,
-    suite: Option<String>,
-    prompts: Vec<PlannedPrompt>,
-    batch: usize,
-    context: usize,
-    new_tokens: usize,
+    #[serde(flatten)]
+    work: Requests,
     /// None for a job that is done once.
     rounds: Option<Rounds>,
     /// None where it is left open.
@@ -52,19 +50,6 @@ pub(super) struct Resolved {
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct PlannedPrompt {
-    name: String,
-    /// Number of tokens, if it is known without the model's tokenizer.
-    tokens: Option<usize>,
-}
-
-impl PlannedPrompt {
-    pub(super) fn new(name: &str, tokens: Option<usize>) -> PlannedPrompt {
-        PlannedPrompt { name: name.to_owned(), tokens }
-    }
 }
 
 impl Comparison {
@@ -85,11 +70,7 @@ impl Resolved {
             contenders: draft.contenders().to_vec(),
             device: request.device.clone(),
             threads: draft.threads(),
-            suite: draft.suite_name().map(str::to_owned),
-            prompts: prompts(draft),
-            batch: draft.batch(),
-            context: draft.context(),
-            new_tokens: draft.new_tokens(),
+            work: Requests::new(draft),
             rounds: Some(draft.rounds()),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
@@ -99,18 +80,14 @@ impl Resolved {
     pub(super) fn of_job(
         request: &Request,
         contender: Contender,
-        prompts: Vec<PlannedPrompt>,
-        new_tokens: usize,
+        prompts: Vec<(String, Option<usize>)>,
+        added: usize,
     ) -> Resolved {
         Resolved {
             model: request.model().to_owned(),
             device: request.device.clone(),
             threads: contender.threads,
-            suite: None,
-            prompts,
-            batch: 1,
-            context: 0,
-            new_tokens,
+            work: Requests::of_job(prompts, added),
             rounds: None,
             iterations: None,
             precision_is_open: request.precisions.is_empty(),
@@ -126,14 +103,8 @@ impl Resolved {
             (FRAMEWORKS, contenders.collect::<Vec<_>>().join("; ")),
             ("device", self.device.clone()),
             ("threads", self.threads.to_string()),
-            ("prompts", self.work()),
         ];
-        if self.batch > 1 {
-            lines.push(("batch", self.batch.to_string()));
-        }
-        if self.context > 0 {
-            lines.push(("context", count(self.context, "token")));
-        }
+        lines.extend(self.work.lines());
         match self.rounds {
             None => return lines,
             Some(Rounds::Fixed(rounds)) => lines.push(("rounds", rounds.to_string())),
@@ -162,32 +133,13 @@ impl Resolved {
         if !contender.jit {
             settings.push("no JIT".to_owned());
         }
-        if contender.kv_cache == KvCache::Off {
-            settings.push("no KV cache".to_owned());
-        }
+        settings.extend(requests::without(contender).map(str::to_owned));
         format!("{}: {}", contender.label, settings.join(", "))
-    }
-
-    fn work(&self) -> String {
-        let lengths: Option<Vec<String>> =
-            self.prompts.iter().map(|prompt| prompt.tokens.map(|tokens| tokens.to_string())).collect();
-        let of_suite = self.suite.as_ref().map_or_else(String::new, |suite| format!(" of suite {suite}"));
-        let tokens = lengths.map_or_else(String::new, |mut lengths| {
-            lengths.dedup();
-            format!(", {} tokens", lengths.join(" and "))
-        });
-        let new_tokens = match self.new_tokens {
-            0 => String::new(),
-            new_tokens => format!(", {} each", count(new_tokens, "new token")),
-        };
-        format!("{}{of_suite}{tokens}{new_tokens}", self.prompts.len())
     }
 
     fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
-        if self.prompts.iter().any(|prompt| prompt.tokens.is_none()) {
-            open.push("prompts are counted once the model is prepared".to_owned());
-        }
+        open.extend(self.work.open().map(str::to_owned));
         if self.device == device::AUTO {
             open.push("--device auto is decided once the workers can be asked".to_owned());
             if self.precision_is_open {
@@ -199,21 +151,6 @@ impl Resolved {
         }
         open
     }
-}
-
-/// The prompts of a comparison: of the suite, or its first one at each of several lengths.
-fn prompts(draft: &Draft) -> Vec<PlannedPrompt> {
-    if !draft.prompt_lengths().is_empty() {
-        let at = |&length: &u32| PlannedPrompt::new(&format!("{length} tokens"), Some(length as usize));
-        return draft.prompt_lengths().iter().map(at).collect();
-    }
-    let all = draft.suite().prompts.iter().enumerate();
-    let planned = all.map(|(index, prompt)| {
-        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
-        let given = prompt.tokens.as_ref().map(Vec::len);
-        PlannedPrompt { name, tokens: draft.prompt_tokens().or(given) }
-    });
-    planned.collect()
 }
 
 impl Planned {
@@ -270,8 +207,4 @@ impl Comparison {
         parts.retain(|part| !part.is_empty());
         parts.join(" | ")
     }
-}
-
-fn count(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

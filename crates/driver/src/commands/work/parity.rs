@@ -10,9 +10,10 @@ use render::layer_parity as document;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::measured::results_dir;
-use super::single::of_texts;
-use crate::cli::{Format, ParityArgs};
+use crate::cli::Format;
+use crate::cli::work::parity::ParityArgs;
+use crate::commands::measured::results_dir;
+use crate::commands::single::of_texts;
 use crate::output::{print, screen};
 
 /// Timed processes of each framework: the smallest number that shows variation between them.
@@ -72,7 +73,7 @@ fn measured(
 }
 
 /// The request for a comparison of the same frameworks on the same prompts. Parity has no planning of its own.
-pub(super) fn request(args: &ParityArgs) -> Result<Request> {
+pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
     if args.format == Format::Csv {
         return Err(Failure::usage("parity prints a table, json or markdown"));
     }

@@ -8,17 +8,18 @@ use plan::{Failure, Result};
 use protocol::{Answer, Event, GraphCase, GraphWork, Output, Task, Tensor, Work};
 use serde_json::{Map, json};
 
-use super::single::{self, Single};
-use crate::cli::InferArgs;
+use crate::cli::work::graph::InferArgs;
+use crate::commands::single::{self, Single};
 use crate::output::print;
 
-pub(crate) fn infer(args: &InferArgs) -> Result<u8> {
-    let InferArgs { framework, model, here, seed, output, .. } = args;
-    let places = here.places.find()?;
-    let (mut request, _) = single::asked(framework, model, &places)?;
+pub(super) fn infer(args: &InferArgs) -> Result<u8> {
+    let InferArgs { on, seed, output, .. } = args;
+    let framework = &on.framework;
+    let places = on.here.places.find()?;
+    let (mut request, _) = single::asked(on, &places)?;
     args.graph.lay_upon(&mut request);
     let given = arrays::given(&request.graph, &places)?;
-    let single = Single::resolve(framework, model, here, (1, 0))?;
+    let single = Single::resolve(on, (1, 0))?;
     let Some(description) = &single.bundle.config().graph else {
         return Err(Failure::usage(format!("{} is no ONNX file: infer runs one", request.model())));
     };

@@ -14,25 +14,25 @@ use protocol::{
 };
 use render::trace::{Steps, TraceFile, check};
 
-use super::single::{Single, of_texts};
-use crate::cli::TraceArgs;
+use crate::cli::work::trace::TraceArgs;
+use crate::commands::single::{Single, of_texts};
 use crate::output::print;
 
-pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
-    let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.framework).into());
+pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
+    let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.on.framework).into());
     // Before anything is run, so that nothing is run in vain.
     let scratch = Scratch::beside(&output)?;
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
-    let single = Single::resolve(&args.framework, &args.model, &args.here, (1, prompt + new_tokens))?;
+    let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
     let text = measure::apart::text(&single.bundle)?;
     let encodes = single.bundle.config().encoder.is_some();
     let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();
     let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
-    let told = Told::read(&args.framework, &outcome)?;
+    let told = Told::read(&args.on.framework, &outcome)?;
     let trace = TraceFile {
-        framework: &args.framework,
+        framework: &args.on.framework,
         steps: if encodes { Steps::BATCH } else { Steps::TOKENS },
         traced: told.traced,
         profile: told.profile(Path::new(&file))?,
@@ -40,7 +40,7 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<u8> {
     };
     let json = trace.json(|token| text.decode(&[token]).ok().flatten());
     let wrong =
-        |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.framework));
+        |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.on.framework));
     let checked = check(&json).map_err(|broken| wrong(broken.0))?;
     let expected = if encodes { 3 } else { 2 * new_tokens + 1 };
     if checked.tokens != expected {
@@ -171,7 +171,7 @@ impl<'a> Told<'a> {
         about.insert("made by", concat!("photofinish ", env!("CARGO_PKG_VERSION")).into());
         about.insert("commit", env!("BUILD_COMMIT").into());
         about.insert("command", command());
-        about.insert("framework", args.framework.clone());
+        about.insert("framework", args.on.framework.clone());
         about.insert("library", self.hello.library.to_string());
         about.insert("binding", self.hello.binding.to_string());
         about.insert("model", single.bundle.manifest().name.clone());

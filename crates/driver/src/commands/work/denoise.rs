@@ -1,22 +1,18 @@
 //! `photofinish denoise`: one framework fills in masks behind a prompt, by masked diffusion.
 
 use measure::resolve::drawn_seed;
-use plan::prompts;
 use plan::work::denoise::{check_prompt, mask_of};
 use plan::{Axis, Failure, Result};
 use protocol::{Answer, Denoise, DenoiseWork, Event, MaskedCase, Task, Work};
 use serde_json::json;
 
-use super::single::{Single, with_chat};
-use crate::cli::{DenoiseArgs, Format};
-use crate::output::print;
+use super::prompt::{self, Prompt};
+use crate::cli::work::denoise::DenoiseArgs;
+use crate::commands::single::Single;
 
 /// The work that the flags ask for; refuses flags that do not go together.
 pub(super) fn task(args: &DenoiseArgs) -> Result<Denoise> {
-    if matches!(args.format, Format::Markdown | Format::Csv) {
-        return Err(Failure::usage("denoise prints a table (the text alone) or json"));
-    }
-    args.chat.check(args.prompt.as_deref())?;
+    prompt::check("denoise", args.format, args.chat, args.prompt.as_deref())?;
     let asked = args.asked();
     if asked.steps.len() > 1 {
         return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
@@ -24,43 +20,24 @@ pub(super) fn task(args: &DenoiseArgs) -> Result<Denoise> {
     asked.denoise(args.sampling(), args.new_tokens as usize, args.seed.unwrap_or(0))
 }
 
-pub(crate) fn denoise(args: &DenoiseArgs) -> Result<u8> {
+pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     let mut task = task(args)?;
     let new_tokens = args.new_tokens as usize;
     let capacity = args.tokens.len() + new_tokens;
-    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (1, capacity))?;
-    let config = single.bundle.config();
-    let mask = mask_of(config, &single.bundle.manifest().name)?;
-    let text = measure::apart::text(&single.bundle)?;
-    let (chat, prompt) = single.prompt((args.prompt.as_deref(), &args.tokens), args.chat, &text)?;
-    if prompt.is_empty() {
-        return Err(Failure::usage("the prompt is empty: the first new token needs one before it"));
-    }
-    prompts::check_vocabulary(&prompt, config)?;
-    prompts::check_context(prompt.len(), new_tokens, config)?;
-    check_prompt(&prompt, mask)?;
+    let single = Single::of_decoder(&args.on, (1, capacity))?;
+    let mask = mask_of(single.bundle.config(), &single.bundle.manifest().name)?;
+    let given = (args.prompt.as_deref(), args.tokens.as_slice());
+    let prompt =
+        Prompt::resolve(&single, given, args.chat, new_tokens, "the first new token needs one before it")?;
+    check_prompt(&prompt.tokens, mask)?;
     if task.is_random() && args.seed.is_none() {
         // It is printed, so that the same draw can be repeated.
         task.seed = drawn_seed();
         foreign::say!("--seed {}", task.seed);
     }
-    let (tokens, unmasked) = filled_in(&single, &prompt, new_tokens, task)?;
-    let continuation = text.decode(&tokens)?;
-    let output = match args.format {
-        Format::Json => with_chat(
-            chat,
-            json!({
-                "framework": args.framework,
-                "precision": single.contender.precision.name(),
-                "prompt_tokens": prompt,
-                "states": protocol::states(&prompt, &tokens, &unmasked, mask, task.steps),
-                "tokens": tokens,
-                "text": continuation,
-            }),
-        ),
-        _ => continuation.unwrap_or_else(|| format!("{tokens:?}")),
-    };
-    print(&(output + "\n"))?;
+    let (tokens, unmasked) = filled_in(&single, &prompt.tokens, new_tokens, task)?;
+    let states = protocol::states(&prompt.tokens, &tokens, &unmasked, mask, task.steps);
+    prompt.print(&single, &tokens, args.format, json!({ "states": states }))?;
     Ok(0)
 }
 

@@ -1,9 +1,13 @@
-//! What is asked of an ONNX file, as typed: sizes of its free dimensions, and what its inputs are given.
+//! What is asked of an ONNX file, as typed: sizes of its free dimensions, and what its inputs are given; and
+//! `photofinish infer`.
+
+use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use plan::{Dims, NamedInput, Request};
 
-use super::help::WORK;
+use super::OnArgs;
+use crate::cli::help::WORK;
 
 /// What a comparison is asked of ONNX files.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -26,4 +30,18 @@ impl GraphFlags {
         let inputs = self.input.iter().map(|NamedInput(name, asked)| (name.clone(), asked.clone()));
         request.graph.inputs.extend(inputs);
     }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct InferArgs {
+    #[command(flatten)]
+    pub(crate) on: OnArgs,
+    #[command(flatten)]
+    pub(crate) graph: GraphFlags,
+    /// Seed of drawn values
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Directory that each output is written to, as NAME.npy
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
 }

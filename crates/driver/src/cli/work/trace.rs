@@ -4,17 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{HereArgs, ModelArgs};
+use super::OnArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TraceArgs {
-    /// A name from configs/engines
-    #[arg(long, value_name = "NAME")]
-    pub(crate) framework: String,
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
+    pub(crate) on: OnArgs,
     /// Tokens of the prompt, or of each text that is encoded
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: u32,

@@ -7,8 +7,10 @@ use plan::{Failure, Result, TaskAsked, prompts};
 use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::single::{Single, of_texts};
-use crate::cli::{ClassifyArgs, EmbedArgs, EncoderArgs, Format, RerankArgs};
+use super::Described;
+use crate::cli::Format;
+use crate::cli::work::encode::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
+use crate::commands::single::{Single, of_texts};
 use crate::output::print;
 
 /// Numbers of a vector that the table shows.
@@ -16,8 +18,8 @@ const SHOWN: usize = 6;
 
 /// One of the three commands.
 pub(super) struct Asked<'a> {
-    pub(super) task: TaskAsked,
-    pub(super) args: &'a EncoderArgs,
+    task: TaskAsked,
+    args: &'a EncoderArgs,
     /// Each text, with the one that it is a pair with.
     texts: Vec<(&'a str, Option<&'a str>)>,
     embedding: Option<&'a EmbedArgs>,
@@ -41,7 +43,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Number of tokens of each text, where they are given.
-    pub(super) fn counts(&self) -> Vec<Option<usize>> {
+    fn counts(&self) -> Vec<Option<usize>> {
         match self.args.tokens.as_slice() {
             [] => vec![None; self.texts.len()],
             tokens => tokens.iter().map(|ids| Some(ids.0.len())).collect(),
@@ -49,7 +51,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Refuses flags that do not go together.
-    pub(super) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         let EncoderArgs { tokens, token_types, format, .. } = self.args;
         if matches!(format, Format::Markdown | Format::Csv) {
             return Err(Failure::usage(format!(
@@ -57,7 +59,7 @@ impl<'a> Asked<'a> {
                 self.task.name()
             )));
         }
-        let lengths = |ids: &[crate::cli::Ids]| ids.iter().map(|ids| ids.0.len()).collect::<Vec<_>>();
+        let lengths = |ids: &[Ids]| ids.iter().map(|ids| ids.0.len()).collect::<Vec<_>>();
         if !token_types.is_empty() && lengths(token_types) != lengths(tokens) {
             return Err(Failure::usage(
                 "--token-types gives each token of every --tokens a type: as many lists, each as long as its ids",
@@ -66,11 +68,21 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
+    /// What the job computes, as far as the arguments say.
+    pub(super) fn described(&self) -> Result<Described<'a>> {
+        self.check()?;
+        let named = |(index, count)| (format!("text {}", index + 1), count);
+        let prompts = self.counts().into_iter().enumerate().map(named).collect();
+        let EncoderArgs { on, format, .. } = self.args;
+        Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
+    }
+
     /// Runs the job and prints what it gave.
     pub(super) fn run(&self) -> Result<u8> {
         self.check()?;
-        let EncoderArgs { framework, model, here, format, .. } = self.args;
-        let single = Single::resolve(framework, model, here, (self.counts().len(), 0))?;
+        let EncoderArgs { on, format, .. } = self.args;
+        let framework = &on.framework;
+        let single = Single::resolve(on, (self.counts().len(), 0))?;
         of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
         if config.encoder.is_none() {
@@ -136,7 +148,7 @@ impl<'a> Asked<'a> {
         if self.texts.is_empty() {
             let types =
                 self.args.token_types.iter().map(|ids| ids.0.clone()).chain(std::iter::repeat(Vec::new()));
-            let whole = |(ids, types): (&crate::cli::Ids, Vec<u32>)| Whole { tokens: ids.0.clone(), types };
+            let whole = |(ids, types): (&Ids, Vec<u32>)| Whole { tokens: ids.0.clone(), types };
             return Ok(self.args.tokens.iter().zip(types).map(whole).collect());
         }
         let tokenizer = measure::apart::text(&single.bundle)?;
@@ -188,7 +200,7 @@ impl<'a> Asked<'a> {
             _ => json!(vectors),
         };
         let mut object = json!({
-            "framework": self.args.framework,
+            "framework": self.args.on.framework,
             "precision": precision,
             "token_ids": tokens,
         });

@@ -3,13 +3,13 @@
 use plan::{Failure, Result, prompts};
 use protocol::{Score, Task};
 
-use super::single::Single;
-use crate::cli::ScoreArgs;
+use crate::cli::work::score::ScoreArgs;
+use crate::commands::single::Single;
 
-pub(crate) fn score(args: &ScoreArgs) -> Result<u8> {
+pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
     let sequences = read_sequences(args)?;
     let capacity = sequences.first().map_or(0, Vec::len);
-    let single = Single::of_decoder(&args.framework, &args.model, &args.here, (sequences.len(), capacity))?;
+    let single = Single::of_decoder(&args.on, (sequences.len(), capacity))?;
     for sequence in &sequences {
         prompts::check_vocabulary(sequence, single.bundle.config())?;
         prompts::check_context(sequence.len(), 0, single.bundle.config())?;
