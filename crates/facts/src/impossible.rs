@@ -206,9 +206,9 @@ impl Check {
         self.at_most("run_queue_ns", usage.run_queue_ns, THREADS * DAY);
         self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
         self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
-        self.at_most("kv_cache_bytes", usage.kv_cache_bytes, BYTES);
+        self.at_most("kv_cache_bytes", usage.cache.bytes, BYTES);
         self.at_most("gpu_allocated_bytes", usage.gpu_allocated_bytes, BYTES);
-        if let Some(hand_over) = &usage.hand_over {
+        if let Some(hand_over) = &usage.cache.hand_over {
             self.at_most("hand_over.bytes", Some(hand_over.bytes), BYTES);
             self.at_most("hand_over.ns", Some(hand_over.ns), DAY);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bundle::{ModelConfig, Precision};
 use foreign::Foreigns;
-use protocol::{Build, Decode, Event, Hello, InEffect, KvCache, Loaded, Sample, Usage, Warmup};
+use protocol::{Build, CacheInEffect, Decode, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
 
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
@@ -67,8 +67,7 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         hybrid: None,
         precision: "f32".into(),
         activations: "f32".into(),
-        kv_cache_precision: "f32".into(),
-        kv_cache: "preallocated".into(),
+        cache: CacheInEffect { precision: "f32".into(), policy: "preallocated".into() },
         device: "cpu".into(),
         threads: 2,
         jit: "none".into(),
@@ -98,10 +97,9 @@ pub fn usage() -> Usage {
         run_queue_ns: Some(0),
         threads: Some(2),
         cpus: Some(vec![0, 1]),
-        kv_cache_bytes: None,
+        cache: Default::default(),
         gpu_allocated_bytes: None,
         compiled: None,
-        hand_over: None,
         energy: None,
         gpu: None,
         weights_sha256: None,
@@ -154,8 +152,7 @@ pub fn contender(label: &str) -> Contender {
         precision: Precision::F32,
         jit: true,
         threads: 2,
-        kv_cache: KvCache::On,
-        kv_precision: Some(plan::KvPrecision::Auto),
+        cache: Default::default(),
         shards: 1,
         serve: Default::default(),
     }

@@ -32,7 +32,7 @@ impl Crew<'_> {
     /// The measurement of a round.
     pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
         Task::Measure(Measure {
-            work: self.plan.work.asked(contender.kv_cache, traces),
+            work: self.plan.work.asked(contender.cache.policy, traces),
             warmup: self.plan.warmup.clone(),
             lead_in: self.plan.lead_in(contender),
             load: self.plan.work.load(),
@@ -40,12 +40,13 @@ impl Crew<'_> {
     }
 
     pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
-        let settings = launch::settings(contender, &self.plan.device, false);
+        let mut settings = launch::settings(contender, &self.plan.device, false);
+        settings.decoder.autoregressive = self.plan.work.is_autoregressive();
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
-            settings: protocol::Settings { autoregressive: self.plan.work.is_autoregressive(), ..settings },
+            settings,
             spawned_at_ns: None,
             evict: false,
             task,

@@ -11,14 +11,13 @@ use plan::{Contender, HugePages, KernelCache};
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
         precision: contender.precision.name().into(),
-        kv_precision: contender.asked_cache().map(|cache| cache.name().to_owned()),
+        decoder: contender.cache.settings(contender.precision),
         device: device.into(),
         threads: contender.threads,
         shards: contender.shards,
         jit: contender.jit,
         hidden_states,
         dequantised: false,
-        autoregressive: false,
         options: contender.engine.options.clone(),
         serve: contender.serve,
         slowdown: contender.engine.settings.slowdown,

@@ -14,8 +14,8 @@ use crate::machine::memory;
 use crate::native;
 use crate::places::Places;
 use configs::{Engine, Model};
-use plan::fit;
-use plan::{Failure, KvPrecision, Result};
+use plan::work::memory as fit;
+use plan::{CacheAsked, Failure, Result};
 use setup::Target;
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
@@ -58,8 +58,7 @@ pub struct Wanted<'a> {
     /// Whether f32 is needed too, as the reference, if it fits.
     pub reference: bool,
     pub device: &'a str,
-    /// What keys and values will be kept in.
-    pub kv_precision: KvPrecision,
+    pub cache: CacheAsked,
     /// Number of sequences at once, and tokens of each, as far as they are known.
     pub sequences: (usize, usize),
 }
@@ -71,7 +70,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     let config = config(places, &source, quiet)?;
     let objection = |precisions: &[Precision]| {
         let available = memory::available(wanted.device)?;
-        fit::refusal(&config, (precisions, wanted.kv_precision), wanted.sequences, available)
+        fit::refusal(&config, (precisions, wanted.cache), wanted.sequences, available)
     };
     if let Some(objection) = objection(&wanted.precisions) {
         return Err(Failure::usage(format!("{}: {objection}", wanted.model)));

@@ -114,8 +114,8 @@ impl Crew<'_> {
         precision: Precision,
         task: Task,
     ) -> std::result::Result<Vec<Event>, String> {
-        let cache = Some(KvPrecision::F32);
-        let contender = Contender { precision, kv_precision: cache, ..self.plan.contenders[index].clone() };
+        let mut contender = Contender { precision, ..self.plan.contenders[index].clone() };
+        contender.cache.precision = Some(KvPrecision::F32);
         let is_unchanged = matches!(self.plan.work, Work::Graph(_)) && contender.engine.framework == ORT;
         let contender = Contender { jit: contender.jit && !is_unchanged, ..contender };
         let mut job = self.job(&contender, task);

@@ -127,7 +127,7 @@ fn prompts_of(
         prompts::resolve(prompts, length, bundle.config(), tokenizer, chat)
     };
     if draft.prompt_lengths().is_empty() {
-        return resolved(prompts, draft.prompt_tokens());
+        return resolved(prompts, draft.lengths().prompt);
     }
     let mut all = Vec::new();
     for &length in draft.prompt_lengths() {
@@ -159,7 +159,7 @@ fn wanted(draft: &Draft) -> Wanted<'_> {
         // The reference is computed in f32 at every measured precision.
         reference: true,
         device: &draft.request().device,
-        kv_precision: draft.request().kv_precision,
+        cache: draft.request().cache(),
         sequences: (draft.batch(), draft.least_capacity()),
     }
 }

@@ -37,7 +37,10 @@ fn switch(what: &str) -> Option<Switch> {
         "kv-cache" => Switch {
             names: ["KV cache", "none"],
             varied: Some("R13"),
-            set: |arms, _| (arms[0].kv_cache, arms[1].kv_cache) = (Some(KvCache::On), Some(KvCache::Off)),
+            set: |arms, _| {
+                let [with, without] = arms.clone();
+                *arms = [with.keeping(KvCache::On), without.keeping(KvCache::Off)];
+            },
         },
         "jit" => Switch {
             names: ["JIT", "none"],
@@ -137,9 +140,7 @@ fn complete(request: &mut Request, is_crossed: bool) {
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
     }
-    if request.new_tokens.is_empty() {
-        request.new_tokens = vec![if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }];
-    }
+    request.usual_tokens(if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS });
     if request.prompt_tokens.is_empty() && request.context.is_empty() {
         request.prompt_tokens = vec![PROMPT_TOKENS];
     }

@@ -64,6 +64,16 @@ pub struct Arm {
 }
 
 impl Arm {
+    /// This side with keys and values kept, or computed again.
+    pub(crate) fn keeping(self, cache: KvCache) -> Arm {
+        Arm { kv_cache: Some(cache), ..self }
+    }
+
+    /// Whether this side keeps keys and values, where others do what is `usual`.
+    pub(crate) fn keeps(&self, usual: KvCache) -> KvCache {
+        self.kv_cache.unwrap_or(usual)
+    }
+
     /// The engine of this side. If its worker is from another build, it has the side's label as its name, because it is
     /// not this program's own engine.
     pub fn built(&self, engine: Engine) -> Engine {

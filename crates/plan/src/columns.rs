@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use configs::Engine;
 use protocol::Serve;
 
-use crate::{Arm, Contender, Request};
+use crate::{Arm, CacheAsked, Contender, Request};
 
 /// The columns: the sides of an A/B comparison, or the engines. Engines named twice are numbered.
 pub(crate) fn contenders(
@@ -16,7 +16,7 @@ pub(crate) fn contenders(
     // Several GPUs share the weights of each contender.
     let devices = request.devices();
     let contender = |label: String, engine: Engine| Contender {
-        kv_cache: request.kv_cache,
+        cache: request.cache(),
         shards: request.shards.first().map_or(devices, |&count| count) as usize,
         ..Contender::new(label, engine, request, available_threads)
     };
@@ -27,7 +27,7 @@ pub(crate) fn contenders(
             Contender {
                 precision: arm.precision.unwrap_or(plain.precision),
                 jit: arm.jit.unwrap_or(plain.jit),
-                kv_cache: arm.kv_cache.unwrap_or(plain.kv_cache),
+                cache: CacheAsked { policy: arm.keeps(plain.cache.policy), ..plain.cache },
                 engine: arm.built(plain.engine),
                 ..plain
             }

@@ -11,12 +11,12 @@ use protocol::Warmup;
 use crate::asked::Written;
 use crate::columns::contenders;
 use crate::plan::threads;
+use crate::work::{Lengths, memory};
 use crate::{
     Contender, Failure, Plan, Prompt, PromptSource, QualityData, Request, Result, Rounds, RoundsAsked, Work,
-    axes, chat, checks, fit, prompts, schedule, work, workers,
+    axes, chat, checks, prompts, schedule, work, workers,
 };
 
-const DEFAULT_NEW_TOKENS: u32 = 32;
 const DEFAULT_ITERATIONS: u32 = 2;
 /// Rounds with a cold cache. The cold load is shown and not tested, and takes time from what is.
 const COLD_LOADS: usize = 1;
@@ -36,7 +36,7 @@ pub struct Draft {
     iterations: u32,
     /// Whether no number of iterations was asked for.
     iterations_are_open: bool,
-    new_tokens: usize,
+    lengths: Lengths,
 }
 
 /// Refuses a request that is not a single comparison, whatever engines and models exist.
@@ -110,9 +110,8 @@ impl Draft {
         let usual = if request.quick { 1 } else { suite.iterations.unwrap_or(DEFAULT_ITERATIONS) };
         let iterations = request.iterations.unwrap_or(usual);
         let iterations_are_open = request.iterations.or(suite.iterations).is_none();
-        let asked = request.new_tokens.first().copied();
-        let new_tokens = asked.or(suite.new_tokens).unwrap_or(DEFAULT_NEW_TOKENS) as usize;
-        if rounds.max() == 0 || iterations == 0 || new_tokens == 0 {
+        let lengths = Lengths::new(request, &suite);
+        if rounds.max() == 0 || iterations == 0 || lengths.adds_none() {
             let who = suite_name.map_or_else(|| "the request".to_owned(), |name| format!("suite {name:?}"));
             return Err(Failure::usage(format!("{who} asks for 0 rounds, iterations or new tokens")));
         }
@@ -125,7 +124,7 @@ impl Draft {
             rounds,
             iterations,
             iterations_are_open,
-            new_tokens,
+            lengths,
         })
     }
 
@@ -165,9 +164,9 @@ impl Draft {
         (!is_open).then_some(self.iterations)
     }
 
-    /// New tokens for each prompt.
-    pub fn new_tokens(&self) -> usize {
-        self.new_tokens
+    /// The lengths of prompts, and of what is added to them.
+    pub fn lengths(&self) -> &Lengths {
+        &self.lengths
     }
 
     /// Name of the suite, if it is one of `configs/suites`.
@@ -185,16 +184,6 @@ impl Draft {
         self.request.batch.iter().max().map_or(1, |&batch| batch as usize)
     }
 
-    /// Tokens in the KV cache before each prompt.
-    pub fn context(&self) -> usize {
-        self.request.context.first().map_or(0, |&tokens| tokens as usize)
-    }
-
-    /// Length in tokens that every prompt is cut or extended to.
-    pub fn prompt_tokens(&self) -> Option<usize> {
-        self.request.prompt_tokens.first().map(|&tokens| tokens as usize)
-    }
-
     /// Lengths in tokens at each of which the prompt is a prompt of its own.
     pub fn prompt_lengths(&self) -> &[u32] {
         &self.request.prompt_lengths
@@ -202,8 +191,7 @@ impl Draft {
 
     /// Length of a sequence in tokens, as far as it is known before the model's tokenizer counts the prompts.
     pub fn least_capacity(&self) -> usize {
-        let longest = self.request.prompt_lengths.iter().max().map(|&tokens| tokens as usize);
-        self.context() + self.prompt_tokens().or(longest).unwrap_or(0) + self.new_tokens
+        self.lengths.capacity(&self.request.prompt_lengths)
     }
 
     /// Refuses a model that does not fit into memory with these sequences.
@@ -212,7 +200,7 @@ impl Draft {
         let (sequences, activations) =
             ((work.batch(), work.capacity()), work.least_activations(given.config));
         if activations > available {
-            let [needed, there] = [activations, available].map(|bytes| fit::gigabytes(bytes.into()));
+            let [needed, there] = [activations, available].map(|bytes| memory::gigabytes(bytes.into()));
             return Err(Failure::usage(format!(
                 "{}: {} do not fit into memory: a layer's numbers take {needed} at least, and {there} are available; \
                  take a smaller batch",
@@ -220,8 +208,8 @@ impl Draft {
                 work.words()
             )));
         }
-        let held = (&self.precisions()[..], self.request.kv_precision);
-        match fit::refusal(given.config, held, sequences, available) {
+        let held = (&self.precisions()[..], self.request.cache());
+        match memory::refusal(given.config, held, sequences, available) {
             None => Ok(()),
             Some(why) => Err(Failure::usage(format!("{}: {why}", self.request.model()))),
         }
@@ -248,7 +236,7 @@ impl Draft {
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
-        let prompts = (given.prompts.clone(), self.new_tokens, given.pooled);
+        let prompts = (given.prompts.clone(), &self.lengths, given.pooled);
         let work = work::resolve(&self.request, given.config, prompts, &given.arrays, seed)?;
         let tokenised = self.tokenised(&work, &given.prompts)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);

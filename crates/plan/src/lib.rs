@@ -17,9 +17,7 @@ mod draft;
 mod encode_asked;
 mod engines;
 mod failure;
-pub mod fit;
 mod graph_asked;
-mod kv_precision;
 mod optimised;
 mod plan;
 pub mod prompts;
@@ -41,13 +39,12 @@ pub use encode_asked::{EncodeAsked, LengthsAsked, TaskAsked};
 pub use engines::Engines;
 pub use failure::{Failure, Result};
 pub use graph_asked::{Dims, GraphAsked, InputAsked, NamedInput};
-pub use kv_precision::KvPrecision;
 pub use plan::{Contender, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use quality::{QualityData, Retrieval};
 pub use request::{
-    DecodeAsked, DenoiseAsked, HugePages, KernelCache, PromptSource, Request, RoundsAsked, SamplingAsked,
-    ScheduleAsked, SliceAsked,
+    CacheAsked, DecodeAsked, DenoiseAsked, HugePages, KernelCache, KvPrecision, PromptSource, Request,
+    RoundsAsked, SamplingAsked, ScheduleAsked, SliceAsked,
 };
 pub use serving_asked::ServingAsked;
 pub use study::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};

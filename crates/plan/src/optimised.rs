@@ -61,7 +61,7 @@ fn check(request: &Request) -> Result<()> {
     let typed = &request.study.crossed;
     let off = [
         (Switch::Jit, !request.jit, "--no-jit"),
-        (Switch::Cache, request.kv_cache == KvCache::Off, "--kv-cache off"),
+        (Switch::Cache, !request.cache().is_on(), "--kv-cache off"),
     ];
     for (switch, is_off, flag) in off {
         if is_off && typed.contains(&switch) {
@@ -138,9 +138,9 @@ impl<'a> Crossing<'a> {
             precision: Some(fixed.precision.unwrap_or(request.precision())),
             // A variant without something else may fix this as well.
             jit: Some(request.jit && fixed.jit != Some(false)),
-            kv_cache: Some(request.kv_cache),
             ..Arm::default()
-        };
+        }
+        .keeping(request.cache().policy);
         let mut used = (*engine).clone();
         for switch in &self.switches {
             let is_on = on.contains(switch);
@@ -150,7 +150,7 @@ impl<'a> Crossing<'a> {
                 Switch::Cache | Switch::Fused if is_on => {}
                 Switch::Cache => match &used.without_cache {
                     Some(name) => used = self.variant(name, engines)?,
-                    None => arm.kv_cache = Some(KvCache::Off),
+                    None => arm = arm.keeping(KvCache::Off),
                 },
                 Switch::Fused => used = self.variant(&without_fused(&used), engines)?,
             }
@@ -182,7 +182,7 @@ impl<'a> Crossing<'a> {
 fn lacks(engine: &Engine, request: &Request, switch: Switch) -> Option<&'static str> {
     let is_named = request.study.crossed.contains(&switch);
     match switch {
-        Switch::Cache if request.kv_cache == KvCache::Off => Some("--kv-cache off"),
+        Switch::Cache if !request.cache().is_on() => Some("--kv-cache off"),
         // Its own variant without a cache.
         Switch::Cache => {
             (engine.without_cache.as_ref() == Some(&engine.name)).then_some("it has no KV cache")

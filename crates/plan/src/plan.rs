@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
 use crate::asked::Written;
-use crate::{HugePages, KernelCache, KvPrecision, QualityData, Request, SliceAsked, Work};
+use crate::{CacheAsked, HugePages, KernelCache, QualityData, Request, SliceAsked, Work};
 
 /// One column of the table: an engine, under a label of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,10 +22,8 @@ pub struct Contender {
     pub jit: bool,
     /// Number of threads.
     pub threads: usize,
-    pub kv_cache: KvCache,
-    /// What keys and values are to be kept in. `None` in results of versions that left it to the engines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_precision: Option<KvPrecision>,
+    #[serde(flatten)]
+    pub cache: CacheAsked,
     /// Number of devices that the weights are divided over.
     #[serde(default = "one")]
     pub shards: usize,
@@ -46,8 +44,7 @@ impl Contender {
             precision: engine.settings.precision.unwrap_or(request.precision()),
             jit: request.jit && engine.settings.jit.unwrap_or(true),
             threads: engine.settings.threads.unwrap_or_else(|| threads(request, available_threads)),
-            kv_cache: KvCache::On,
-            kv_precision: Some(request.kv_precision),
+            cache: CacheAsked { policy: KvCache::On, ..request.cache() },
             shards: 1,
             serve: Serve::Shared,
             engine,
@@ -56,7 +53,7 @@ impl Contender {
 
     /// The element type that keys and values are to be kept in: f32, bf16 or f16.
     pub fn asked_cache(&self) -> Option<Precision> {
-        Some(self.kv_precision?.beside(self.precision))
+        self.cache.element(self.precision)
     }
 }
 
@@ -218,7 +215,7 @@ impl Plan {
     /// its work: it is computed right before the clock starts, and a lead-in would compute it twice. Of several callers, it
     /// would compute all requests of a turn twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
-        let context_leads = self.work.has_longer_context(LEAD_IN) && contender.kv_cache == KvCache::On;
+        let context_leads = self.work.has_longer_context(LEAD_IN) && contender.cache.is_on();
         let has_callers = self.work.load().is_some();
         if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && context_leads) {
             return 0;

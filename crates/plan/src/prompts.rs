@@ -332,14 +332,3 @@ pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
         ))),
     }
 }
-
-/// Refuses a sequence that is longer than the model's context. Lengths are in tokens.
-pub fn check_context(prompt: usize, new_tokens: usize, config: &ModelConfig) -> Result<()> {
-    let context = config.max_positions;
-    if prompt + new_tokens > context {
-        return Err(Failure::usage(format!(
-            "a prompt of {prompt} tokens and {new_tokens} new ones exceed the model's context of {context} tokens"
-        )));
-    }
-    Ok(())
-}

@@ -3,17 +3,21 @@
 //! Suites, studies, shards, `--resume`, `check` and the history store requests and compare them. A missing field has
 //! its default value, so files of older versions can still be read. An unknown field is an error that names it.
 
+mod work;
+
 use std::path::PathBuf;
 
 use bundle::Precision;
-use protocol::{Algorithm, KvCache, finite};
+use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
 use crate::arms::StudySettings;
 use crate::encode_asked::EncodeAsked;
 use crate::graph_asked::GraphAsked;
 use crate::serving_asked::ServingAsked;
-use crate::{Failure, KvPrecision, Result};
+use crate::{Failure, Result};
+
+pub use work::{CacheAsked, DecodeAsked, DenoiseAsked, KvPrecision, SamplingAsked};
 
 /// The request for a comparison, or for several if a list has more than one value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -251,59 +255,6 @@ pub enum KernelCache {
     Keep,
     /// Every process starts with an empty cache of its own.
     Fresh,
-}
-
-/// The tokens that a decode step is fed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DecodeAsked {
-    /// Given tokens, whatever the logits say: equal work by construction.
-    #[default]
-    Forced,
-    /// Each engine's own most likely token.
-    Greedy,
-}
-
-/// Sampling settings, if tokens are drawn. The worker draws them, in the same way for every engine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SamplingAsked {
-    /// Divisor of the logits; `None` and 0 take the most likely token.
-    #[serde(deserialize_with = "finite::optional")]
-    pub temperature: Option<f32>,
-    /// Number of the most likely tokens to draw among; `None` for all.
-    pub top_k: Option<u32>,
-    #[serde(deserialize_with = "finite::optional")]
-    pub top_p: Option<f32>,
-}
-
-/// Settings of denoising; what is open has its usual value. Temperature, top-p and top-k are those of sampling.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DenoiseAsked {
-    /// Numbers of steps; by default as many as there are new tokens.
-    pub steps: Vec<u32>,
-    pub algorithm: Option<Algorithm>,
-    #[serde(deserialize_with = "finite::optional")]
-    pub alg_temp: Option<f32>,
-    #[serde(deserialize_with = "finite::optional")]
-    pub eps: Option<f32>,
-}
-
-impl DenoiseAsked {
-    /// Whether nothing is asked for.
-    pub fn is_default(&self) -> bool {
-        *self == DenoiseAsked::default()
-    }
-}
-
-impl SamplingAsked {
-    /// The sampler, if tokens are drawn.
-    pub fn sampling(&self, seed: impl FnOnce() -> u64) -> Option<protocol::Sampling> {
-        let temperature = self.temperature.filter(|&temperature| temperature > 0.0)?;
-        let top_k = self.top_k.map(|count| count as usize);
-        Some(protocol::Sampling { temperature, top_k, top_p: self.top_p, seed: seed() })
-    }
 }
 
 impl Request {

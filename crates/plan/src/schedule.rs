@@ -28,7 +28,7 @@ pub(crate) fn choose(
     let together = available.filter(|_| !request.is_on_gpu()).map(|available| {
         let kinds = contenders.iter().map(|contender| {
             let kind = workers::Kind::new(&contender.engine, contender.precision);
-            (contender.precision, contender.kv_precision.unwrap_or_default(), kind)
+            (contender.precision, contender.cache.precision.unwrap_or_default(), kind)
         });
         let kinds: Vec<_> = kinds.collect();
         workers::Together::new(config, &kinds, sequences, available)

@@ -1,28 +1,24 @@
 //! The named sweeps, and the axes that each varies by default.
 
+mod work;
+
 use serde::{Deserialize, Serialize};
 
 use crate::engines::Engines;
-use crate::{
-    Arm, Axis, DenoiseAsked, Failure, PromptSource, Request, Result, RoundsAsked, Setting, Settings,
-};
+use crate::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked};
+use work::{denoise, encode, generate};
+
+pub use denoise::TOKEN_BY_TOKEN;
+pub(crate) use denoise::beside_token_by_token;
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
 /// fewest for a verdict.
 const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
-/// Fewest new tokens that the test after a short warm-up takes.
-const TESTED_TOKENS: u32 = 21;
-/// What is denoised where no model is named.
-const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
-/// What encodes where no model is named.
-const ENCODER: &str = "minilm";
-/// Published model shapes with seeded weights: see docs/models.md.
-const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
-
 /// A named sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum SweepKind {
     /// One pass over --batch sequences of --seq tokens each
     Forward,
@@ -49,18 +45,7 @@ pub enum SweepKind {
 impl SweepKind {
     /// The word after `sweep`.
     pub fn name(self) -> &'static str {
-        match self {
-            SweepKind::Forward => "forward",
-            SweepKind::Generate => "generate",
-            SweepKind::Warmup => "warmup",
-            SweepKind::ShortWarmup => "short-warmup",
-            SweepKind::Memory => "memory",
-            SweepKind::Precision => "precision",
-            SweepKind::Size => "size",
-            SweepKind::Denoise => "denoise",
-            SweepKind::Embed => "embed",
-            SweepKind::Callers => "callers",
-        }
+        self.into()
     }
 
     /// Fills in the axes that were not given.
@@ -69,107 +54,20 @@ impl SweepKind {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
         if encodes && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
-            return self.complete_encoding(request);
+            return encode::complete(self, request);
         }
         // A single prompt, so that its length can be the axis.
         if !request.names_prompts() && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
             request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
         }
         match self {
-            SweepKind::Forward => {
-                if request.new_tokens.iter().any(|&tokens| tokens != 1) {
-                    return Err(Failure::usage(
-                        "a forward pass yields one token: leave --new-tokens out, or `photofinish sweep generate`",
-                    ));
-                }
-                request.new_tokens = vec![1];
-                usual(&mut request.batch, &[1, 2, 4, 8]);
-                usual(&mut request.prompt_tokens, &[128, 256, 512]);
-            }
-            SweepKind::Generate => {
-                usual(&mut request.prompt_tokens, &[16, 64, 256]);
-                usual(&mut request.new_tokens, &[32]);
-            }
-            SweepKind::Warmup | SweepKind::ShortWarmup => {
-                // Without its JIT, a framework may take a second for a token.
-                let (iterations, new_tokens) = if self == SweepKind::Warmup { (6, 16) } else { (10, 32) };
-                request.iterations = request.iterations.filter(|&count| count > 1).or(Some(iterations));
-                if request.prompt_lengths.is_empty() {
-                    usual(&mut request.prompt_tokens, &[16]);
-                }
-                usual(&mut request.new_tokens, &[new_tokens]);
-                if self == SweepKind::ShortWarmup {
-                    check_tested(&request.new_tokens)?;
-                }
-            }
-            SweepKind::Memory => {
-                usual(&mut request.batch, &[1, 2, 4, 8]);
-                usual(&mut request.prompt_tokens, &[128]);
-                usual(&mut request.new_tokens, &[16]);
-                // Memory is the same on a noisy machine.
-                request.accept_noise = true;
-            }
-            SweepKind::Precision => {
-                usual(&mut request.precisions, &bundle::Precision::ALL);
-                usual(&mut request.prompt_tokens, &[16]);
-                usual(&mut request.new_tokens, &[64]);
-                request.study.text = true;
-            }
-            SweepKind::Denoise => complete_denoising(request),
-            SweepKind::Embed => {
-                if request.models == [configs::DEFAULT_MODEL] {
-                    request.models = vec![ENCODER.to_owned()];
-                }
-                usual(&mut request.batch, &[1, 8, 32]);
-                if request.encode.has_real_lengths() {
-                    usual(&mut request.prompt_tokens, &[32, 128]);
-                }
-            }
+            SweepKind::Denoise => denoise::complete(request),
+            SweepKind::Embed => encode::complete_embedding(request),
             SweepKind::Callers if request.serving.rate.is_empty() => {
                 usual(&mut request.serving.callers, &[1, 2, 4, 8]);
             }
             SweepKind::Callers => {}
-            SweepKind::Size => {
-                if request.models.len() < 2 {
-                    request.models = SIZES.map(str::to_owned).to_vec();
-                }
-                usual(&mut request.prompt_tokens, &[16]);
-                usual(&mut request.new_tokens, &[32]);
-            }
-        }
-        Ok(())
-    }
-
-    /// The same for an encoder.
-    fn complete_encoding(self, request: &mut Request) -> Result<()> {
-        match self {
-            SweepKind::Precision => {
-                usual(&mut request.precisions, &bundle::Precision::ALL);
-                request.study.text = true;
-            }
-            SweepKind::Memory => {
-                usual(&mut request.batch, &[1, 8, 32]);
-                if request.encode.has_real_lengths() {
-                    usual(&mut request.prompt_tokens, &[128]);
-                }
-                // Memory is the same on a noisy machine.
-                request.accept_noise = true;
-            }
-            SweepKind::Size if request.models.len() < 2 => {
-                return Err(Failure::usage(format!(
-                    "{} encodes texts: a sweep over sizes of encoders takes --model several times",
-                    request.model()
-                )));
-            }
-            SweepKind::Size => {}
-            _ => {
-                return Err(Failure::usage(format!(
-                    "{} encodes texts, and `sweep {}` is for models that continue them: there are `sweep embed`, \
-                     `sweep precision`, `sweep memory` and `sweep size`",
-                    request.model(),
-                    self.name()
-                )));
-            }
+            _ => return generate::complete(self, request),
         }
         Ok(())
     }
@@ -188,33 +86,6 @@ impl SweepKind {
             SweepKind::Callers => &[],
         }
     }
-}
-
-/// The place on the axis of steps of a masked-diffusion model's body that goes token by token.
-pub const TOKEN_BY_TOKEN: &str = "token by token";
-
-/// The cells of a study of denoising: beside each length, the same body token by token at equal tokens.
-pub(crate) fn beside_token_by_token(cells: Vec<(Settings, Request)>) -> Vec<(Settings, Request)> {
-    let mut all: Vec<(Settings, Request)> = Vec::new();
-    for (settings, mut request) in cells {
-        let mut body = (settings.clone(), request.clone());
-        body.0.insert(Axis::Steps, Setting::Name(TOKEN_BY_TOKEN.to_owned()));
-        (body.1.denoise, body.1.autoregressive) = (DenoiseAsked::default(), true);
-        if !all.iter().any(|(place, _)| *place == body.0) {
-            all.push(body);
-        }
-        let asked = (request.denoise.steps.first(), request.new_tokens.first());
-        if let (Some(steps), Some(tokens)) = asked
-            && steps > tokens
-        {
-            let reason = format!(
-                "{steps} steps for {tokens} new tokens: a step that unmasks nothing is a pass for nothing"
-            );
-            request.study.refused = Some(reason);
-        }
-        all.push((settings, request));
-    }
-    all
 }
 
 /// The name of a contender without its JIT, beside itself in a study of warm-up.
@@ -241,30 +112,11 @@ pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
     arms
 }
 
-/// Fills in the axes of a study of masked diffusion.
-fn complete_denoising(request: &mut Request) {
-    if request.models == [configs::DEFAULT_MODEL] {
-        request.models = vec![DIFFUSION_MODEL.to_owned()];
-    }
-    usual(&mut request.denoise.steps, &[8, 16, 32, 64]);
-    usual(&mut request.new_tokens, &[64]);
-    usual(&mut request.prompt_tokens, &[16]);
-}
-
 /// Fills in an axis that was not given.
 fn usual<T: Clone>(values: &mut Vec<T>, usual: &[T]) {
     if values.is_empty() {
         *values = usual.to_vec();
     }
-}
-
-/// Refuses requests that end before the test after a short warm-up does.
-fn check_tested(new_tokens: &[u32]) -> Result<()> {
-    let Some(few) = new_tokens.iter().find(|&&tokens| tokens < TESTED_TOKENS) else { return Ok(()) };
-    Err(Failure::usage(format!(
-        "the short warm-up is 5 tokens and its test 15, behind the first of prefill: --new-tokens {few} is too few, \
-         give {TESTED_TOKENS} or more"
-    )))
 }
 
 /// The request of a sweep of this kind: `asked`, with every open setting filled in.

@@ -6,7 +6,7 @@ use bundle::quantised::scale_name;
 use bundle::{ModelConfig, Precision};
 use configs::{Engine, EngineMemory};
 
-use crate::fit::{Demand, gigabytes};
+use crate::work::memory::{Demand, gigabytes};
 use crate::{Contender, KvPrecision};
 
 /// What the worker of an engine without measured memory takes at most of weights and KV cache: engines that pack weights
@@ -64,7 +64,7 @@ pub(crate) fn expected(
     let expected = |contender: &Contender| {
         let Contender { label, engine, precision, .. } = contender;
         let Kind::Measured(memory) = Kind::new(engine, *precision) else { return None };
-        let cache = contender.kv_precision.unwrap_or_default();
+        let cache = contender.cache.precision.unwrap_or_default();
         let demand = Demand::new(config, (*precision, cache), sequences)?;
         Some((label.clone(), peak(memory, config, &demand) as u64))
     };
@@ -92,7 +92,7 @@ fn peak(memory: &EngineMemory, config: &ModelConfig, demand: &Demand) -> f64 {
         }
     }
     let widened = if memory.widens && precision.bits() < 32 { largest } else { 0.0 };
-    1e6 * memory.framework_mb + held + widened + demand.kv_cache as f64
+    1e6 * memory.framework_mb + held + widened + demand.cache as f64
 }
 
 /// Memory of the workers of a comparison, from above.
@@ -161,7 +161,7 @@ impl Together {
 mod tests {
     use super::*;
     use crate::Request;
-    use crate::fit::tests::{F32_BYTES, config};
+    use crate::work::memory::tests::{F32_BYTES, config};
 
     fn together(contenders: &[(Precision, KvPrecision, Kind<'_>)], available: u64) -> Together {
         Together::new(&config(), contenders, (1, 0), available)

@@ -173,7 +173,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
         // The workers that are profiled read the bundle by its crate.
         model: serde_json::Value::Null,
         settings: Settings {
-            kv_precision: None,
+            decoder: Default::default(),
             precision: args.precision.clone(),
             device: "cpu".into(),
             threads: args.threads,
@@ -181,7 +181,6 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
             jit: engine.settings.jit.unwrap_or(true),
             hidden_states: false,
             dequantised: false,
-            autoregressive: false,
             options: engine.options.clone(),
             slowdown: 0.0,
             serve: Default::default(),

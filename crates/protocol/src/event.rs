@@ -1,11 +1,9 @@
 //! What the worker answers.
 
-use std::ops::Range;
-
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
-use crate::{Call, Marks, Memory, Output, Traced};
+use crate::{CacheInEffect, CacheUsage, Hybrid, Marks, Memory, Output, Sample, Traced};
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,9 +128,8 @@ pub struct PageCache {
 pub struct InEffect {
     pub precision: Foreign,
     pub activations: Foreign,
-    pub kv_cache_precision: Foreign,
-    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
-    pub kv_cache: Foreign,
+    #[serde(flatten)]
+    pub cache: CacheInEffect,
     pub device: Foreign,
     pub threads: usize,
     pub jit: Foreign,
@@ -146,35 +143,6 @@ pub struct InEffect {
     /// The engines of a worker that reads prompts on one and computes steps on another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hybrid: Option<Hybrid>,
-}
-
-/// Two engines in one process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hybrid {
-    /// The framework that reads prompts, and the one that computes steps of one token.
-    pub prefill: Foreign,
-    pub decode: Foreign,
-    /// Why one of them computes everything: `falls back to candle alone: …`. Both names are that one's then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alone: Option<Foreign>,
-}
-
-/// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandOver {
-    /// How often: once a request.
-    pub times: u64,
-    /// Bytes copied, all together; 0 where both engines keep keys and values in the same memory.
-    pub bytes: u64,
-    /// Time that they took, all together. It is part of each request's first gap.
-    pub ns: u64,
-    /// Where the first layer's keys lay in the last request, in the engine that read the prompt.
-    pub prefill_address: u64,
-    /// The same in the engine that decoded.
-    pub decode_address: u64,
-    /// Why they were copied; `null` where they were not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<Foreign>,
 }
 
 /// The first request after load: the first case's, as it is measured later.
@@ -198,42 +166,6 @@ pub struct WarmupDone {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_cold: bool,
     pub memory: Memory,
-}
-
-/// One request. The answer to a turn, and in warm-up one of an iteration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Number of the case.
-    pub case: usize,
-    /// On the host: a mark is there when its result can be read. What is computed before the request, as its context, is
-    /// no part of it.
-    pub marks_ns: Marks,
-    /// Places, among the gaps between marks, of steps that a process computed just after a pause within the request: its
-    /// caches were cold. They are part of the request's time, and of no figure of its steps. The driver notes them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lead_in: Vec<usize>,
-    /// The requests that the turn holds where several callers make them, in the order of its texts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
-    pub output: Output,
-}
-
-impl Sample {
-    /// The gaps that count: all but those just after a pause.
-    pub fn timed_gaps(&self) -> impl Iterator<Item = u64> {
-        let gaps = self.marks_ns.gaps().enumerate();
-        gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, ns)| ns)
-    }
-
-    /// The slices that the request was dealt in, each as places among its gaps: it begins just after a pause. Those in
-    /// which no gap counts are left out. A request without pauses is one slice.
-    pub fn slices(&self) -> Vec<Range<usize>> {
-        let pauses = self.lead_in.iter().copied().filter(|&place| place > 0);
-        let starts: Vec<usize> = [0].into_iter().chain(pauses).collect();
-        let ends = starts[1..].iter().copied().chain([self.marks_ns.gaps().len()]);
-        let slices = starts.iter().zip(ends).map(|(&start, end)| start..end);
-        slices.filter(|slice| slice.clone().any(|place| !self.lead_in.contains(&place))).collect()
-    }
 }
 
 /// The answer to a slice that does not complete its request.
@@ -282,17 +214,12 @@ pub struct Usage {
     /// Energy of the measured requests. It is that of everything the meter covers, whichever process used it; `null` without a
     /// meter.
     pub energy: Option<Energy>,
-    /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
-    #[serde(default)]
-    pub kv_cache_bytes: Option<u64>,
+    #[serde(flatten)]
+    pub cache: CacheUsage,
     /// Shapes that the process compiled for until now, in this order, one short phrase each; `null` where nothing is
     /// compiled for a shape, or the framework does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<Foreigns>,
-    /// `null` where one engine computes everything, and where there was nothing to hand over: without a KV cache, and in
-    /// requests for one token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hand_over: Option<HandOver>,
     /// Most bytes that the framework's own allocator has handed out on the GPUs; `null` on a CPU, and where it does not
     /// tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,22 +268,4 @@ pub enum FailureKind {
     Input,
     /// The framework, or the worker, failed.
     Failed,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_begins_just_after_a_pause_and_has_a_gap_that_counts() {
-        let slices = |lead_in: &[usize]| {
-            let marks_ns = Marks::new(5, [1, 1, 1, 1, 1].into_iter());
-            let sample = Sample { marks_ns, lead_in: lead_in.to_vec(), ..Sample::default() };
-            sample.slices().into_iter().map(|slice| (slice.start, slice.end)).collect::<Vec<_>>()
-        };
-        assert_eq!(slices(&[]), [(0, 5)]);
-        assert_eq!(slices(&[0, 2]), [(0, 2), (2, 5)]);
-        assert_eq!(slices(&[1, 4]), [(0, 1), (1, 4)], "of the last slice no gap counts");
-        assert_eq!(slices(&[0, 1, 3, 4]), [(1, 3)], "two gaps after each pause do not count");
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Input, Load, Serve, Trace, Work};
+use crate::{DecoderSettings, Input, Load, Serve, Trace, Work};
 
 /// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -32,9 +32,8 @@ pub struct Job {
 pub struct Settings {
     /// `f32`, `bf16`, `f16`
     pub precision: String,
-    /// What keys and values are kept in: `f32`, `bf16`, `f16`; what the worker thinks best where it is left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_precision: Option<String>,
+    #[serde(flatten)]
+    pub decoder: DecoderSettings,
     /// `cpu` or `cuda:N`
     pub device: String,
     pub threads: usize,
@@ -48,9 +47,6 @@ pub struct Settings {
     /// against.
     #[serde(default)]
     pub dequantised: bool,
-    /// Use a masked-diffusion model's body as a decoder that goes token by token: its attention is made causal.
-    #[serde(default)]
-    pub autoregressive: bool,
     /// Options of the engine variant.
     #[serde(default)]
     pub options: BTreeMap<String, String>,

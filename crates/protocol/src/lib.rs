@@ -41,34 +41,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_is_fed_is_a_name_or_a_name_with_its_settings() {
-        let sampling = Sampling { temperature: 0.5, top_k: None, top_p: None, seed: 42 };
-        for (text, decode) in [
-            (r#""forced""#, Decode::Forced),
-            (r#"{"sampled": {"temperature": 0.5, "seed": 42}}"#, Decode::Sampled(sampling)),
-        ] {
-            assert_eq!(serde_json::from_str::<Decode>(text).unwrap(), decode);
-        }
-    }
-
-    #[test]
-    fn a_context_comes_before_its_prompt() {
-        let case = r#"{"context": [[1, 2], [3, 4]], "prompts": [[5], [6]], "trace": []}"#;
-        let case: Case = serde_json::from_str(case).unwrap();
-        assert_eq!(case.prefixes(), [[1, 2, 5], [3, 4, 6]]);
-        let case: Case = serde_json::from_str(r#"{"prompts": [[5], [6]], "trace": []}"#).unwrap();
-        assert_eq!(case.prefixes(), [[5], [6]]);
-    }
-
-    #[test]
-    fn states_of_denoising_are_the_tokens_unmasked_so_far() {
-        assert_eq!(states(&[1], &[7, 8], &[1, 0], 9, 2), [[1, 9, 8], [1, 7, 8]]);
-        let text = r#"{"steps": 4, "algorithm": "maskgit_plus"}"#;
-        let denoise: Denoise = serde_json::from_str(text).unwrap();
-        assert_eq!((denoise.temperature, denoise.eps, denoise.is_random()), (0.0, 1e-3, false));
-    }
-
-    #[test]
     fn a_turn_is_one_line() {
         for (text, turn) in [
             (r#"{"turn":"request","case":1}"#, Turn::request(1)),
@@ -76,16 +48,6 @@ mod tests {
         ] {
             assert_eq!(serde_json::from_str::<Turn>(text).unwrap(), turn);
         }
-    }
-
-    #[test]
-    fn marks_are_times_since_the_request_began() {
-        let marks = Marks::new(9, [2, 3]);
-        assert_eq!(serde_json::to_string(&marks).unwrap(), "[9,11,14]");
-        assert_eq!((marks.first(), marks.end(), marks.len()), (9, 14, 3));
-        assert_eq!(marks.gaps().collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(Marks(vec![u64::MAX, 1]).gaps().collect::<Vec<_>>(), [0], "workers may send anything");
-        assert_eq!((Marks::default().first(), Marks::default().end()), (0, 0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::readings::{ENERGY, GPU_WORK, MEMORY};
 use crate::shape::Kind::{Bool, List, Number, Object, OneOf, Text, Whole};
 use crate::shape::{Field, Kind, may, must};
+use crate::work::events::{CACHE, CACHE_BYTES, HAND_OVER, HYBRID};
 
 const TEXTS: Kind = List(&Text("avx2"));
 const TOKENS: Kind = List(&List(&Whole(17)));
@@ -37,8 +38,8 @@ const STARTED: &[Field] = &[
 const IN_EFFECT: &[Field] = &[
     must("precision", Text("f32")),
     must("activations", Text("f32")),
-    must("kv_cache_precision", Text("f32")),
-    must("kv_cache", OneOf(&["preallocated", "growing", "recomputed", "none"])),
+    CACHE[0],
+    CACHE[1],
     must("device", Text("cpu")),
     must("threads", Whole(2)),
     must("jit", Text("none")),
@@ -47,21 +48,6 @@ const IN_EFFECT: &[Field] = &[
     must("kernels", List(&Text("numpy matmul"))),
     may("shard_bytes", List(&Whole(301_408))),
     may("hybrid", Object(HYBRID)),
-];
-
-const HYBRID: &[Field] = &[
-    must("prefill", Text("tch")),
-    must("decode", Text("candle")),
-    may("alone", Text("falls back to candle alone: it has no such attention")),
-];
-
-const HAND_OVER: &[Field] = &[
-    must("times", Whole(3)),
-    must("bytes", Whole(5_376)),
-    must("ns", Whole(20_000)),
-    must("prefill_address", Whole(140_000_000_000_000)),
-    must("decode_address", Whole(140_000_000_065_536)),
-    may("obstacle", Text("tch wants those of all layers in one piece")),
 ];
 
 const IDENTITY: &[Field] = &[
@@ -111,7 +97,7 @@ const USAGE: &[Field] = &[
     may("threads", Whole(4)),
     may("cpus", List(&Whole(0))),
     may("energy", Object(ENERGY)),
-    may("kv_cache_bytes", Whole(5_376)),
+    CACHE_BYTES,
     may("gpu_allocated_bytes", Whole(5_376)),
     may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
     may("hand_over", Object(HAND_OVER)),

@@ -11,6 +11,7 @@ mod readings;
 mod rules;
 mod shape;
 mod talk;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -153,7 +154,7 @@ impl Subject<'_> {
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
             settings: Settings {
-                kv_precision: None,
+                decoder: Default::default(),
                 precision: self.precision.name().into(),
                 device: self.device.into(),
                 threads: self.threads,
@@ -161,7 +162,6 @@ impl Subject<'_> {
                 jit: self.jit,
                 hidden_states: false,
                 dequantised: false,
-                autoregressive: false,
                 options: self.options.clone(),
                 slowdown: 0.0,
                 serve: Default::default(),

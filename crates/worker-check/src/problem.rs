@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use facts::impossible::{self, Impossible};
 use serde_json::{Map, Value};
@@ -97,6 +98,24 @@ pub(crate) fn cannot_start(path: &Path, error: &std::io::Error) -> Problem {
         _ => String::new(),
     };
     Problem::new(format!("cannot start {path}: {error}{remedy}"))
+}
+
+/// Two programs read the clock one after the other.
+pub(crate) const SLACK: Duration = Duration::from_millis(1);
+
+pub(crate) fn wrong(is_wrong: bool, field: &str, text: impl Into<String>) -> Option<Problem> {
+    is_wrong.then(|| Problem::at(field, text))
+}
+
+/// A duration in nanoseconds that must be no longer than the driver itself saw it take.
+pub(crate) fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
+    let text = format!(
+        "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, without \
+         the time spent waiting",
+        ns as f64 / 1e6,
+        at_most.as_secs_f64() * 1e3
+    );
+    wrong(Duration::from_nanos(ns) > at_most + SLACK, field, text)
 }
 
 #[cfg(test)]

@@ -3,35 +3,10 @@
 
 use std::time::Duration;
 
-use protocol::{Case, ColdStart, KvCache, Loaded, Marks, Memory, Probed, Sample, Started, Usage, WarmupDone};
+use protocol::{ColdStart, Job, Loaded, Memory, Probed, Started, Usage, WarmupDone};
 
-use crate::problem::Problem;
-
-/// Two programs read the clock one after the other.
-const SLACK: Duration = Duration::from_millis(1);
-
-/// What a request was asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) case: &'a Case,
-    pub(crate) new_tokens: usize,
-    pub(crate) vocabulary: usize,
-}
-
-fn wrong(is_wrong: bool, field: &str, text: impl Into<String>) -> Option<Problem> {
-    is_wrong.then(|| Problem::at(field, text))
-}
-
-/// A duration in nanoseconds that must be no longer than the driver itself saw it take.
-fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
-    let text = format!(
-        "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, without \
-         the time spent waiting",
-        ns as f64 / 1e6,
-        at_most.as_secs_f64() * 1e3
-    );
-    wrong(Duration::from_nanos(ns) > at_most + SLACK, field, text)
-}
+use crate::problem::{Problem, SLACK, time, wrong};
+use crate::work::generate::{self, Asked};
 
 /// A peak is the highest.
 fn memory(memory: &Memory) -> Option<Problem> {
@@ -62,21 +37,13 @@ pub(crate) fn started(started: &Started, since_start: Duration) -> Vec<Problem> 
     found
 }
 
-/// What `loaded` must agree with.
-pub(crate) struct LoadAsked<'a> {
-    pub(crate) precision: &'a str,
-    pub(crate) device: &'a str,
-    pub(crate) evict: bool,
-    pub(crate) kv_cache: KvCache,
-}
-
-pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Duration) -> Vec<Problem> {
+pub(crate) fn loaded(loaded: &Loaded, job: &Job, since_start: Duration) -> Vec<Problem> {
     let mut found: Vec<Problem> = time("load_ns", loaded.load_ns, since_start).into_iter().collect();
     found.extend(memory(&loaded.memory));
     let in_effect = &loaded.in_effect;
     for (field, observed, asked) in [
-        ("in_effect.precision", &in_effect.precision, asked.precision),
-        ("in_effect.device", &in_effect.device, asked.device),
+        ("in_effect.precision", &in_effect.precision, &job.settings.precision),
+        ("in_effect.device", &in_effect.device, &job.settings.device),
     ] {
         let text = format!(
             "{observed:?}, but the job asked for {asked:?}; do what is asked, or send {{\"event\": \"failed\", \
@@ -84,13 +51,10 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &LoadAsked<'_>, since_start: Durati
         );
         found.extend(wrong(observed != asked, field, text));
     }
-    // A worker that has no cache says so, whatever is asked.
-    let has_cache = asked.kv_cache == KvCache::Off && in_effect.kv_cache != "recomputed";
-    let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
-    found.extend(wrong(has_cache, "in_effect.kv_cache", text));
+    found.extend(generate::cache(in_effect, &job.task));
     found.extend(weights_file(loaded));
-    let is_other = loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != asked.evict);
-    let text = format!("the job's `evict` was {}; send that", asked.evict);
+    let is_other = loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != job.evict);
+    let text = format!("the job's `evict` was {}; send that", job.evict);
     found.extend(wrong(is_other, "page_cache.evicted", text));
     found
 }
@@ -110,8 +74,8 @@ fn weights_file(loaded: &Loaded) -> Option<Problem> {
     }
 }
 
-pub(crate) fn cold_start(cold: &ColdStart, new_tokens: usize, since_start: Duration) -> Vec<Problem> {
-    let mut found = times(&cold.marks_ns, new_tokens, "", since_start);
+pub(crate) fn cold_start(cold: &ColdStart, asked: Asked<'_>, since_start: Duration) -> Vec<Problem> {
+    let mut found = asked.marks(&cold.marks_ns, "", since_start);
     let whole = ("since_spawn_ns", cold.since_spawn_ns);
     found.extend(phase(("marks_ns[0]", cold.marks_ns.first()), whole, &cold.memory, since_start));
     found
@@ -139,66 +103,13 @@ pub(crate) fn warmup(
             continue;
         }
         for (number, (sample, asked)) in iteration.cases.iter().zip(asked).enumerate() {
-            found.extend(case_sample(sample, *asked, &format!("{path}.cases[{number}]."), since_start));
+            found.extend(asked.sample(sample, &format!("{path}.cases[{number}]."), since_start));
         }
         if !found.is_empty() {
             break;
         }
     }
     found
-}
-
-/// The marks of a request, one for each new token. `prefix` comes before the names of its fields.
-fn times(marks: &Marks, new_tokens: usize, prefix: &str, at_most: Duration) -> Vec<Problem> {
-    let field = format!("{prefix}marks_ns");
-    let count = marks.len();
-    let text = format!(
-        "{count} for {new_tokens} new tokens; send the time from the start of the request to each token"
-    );
-    let wrong = wrong(count != new_tokens, &field, text);
-    wrong.or_else(|| time(&field, marks.end(), at_most)).into_iter().collect()
-}
-
-/// A request: its times, and as many tokens as were asked for. `prefix` comes before the names of its fields.
-pub(crate) fn case_sample(
-    sample: &Sample,
-    asked: Asked<'_>,
-    prefix: &str,
-    at_most: Duration,
-) -> Vec<Problem> {
-    let Asked { case, new_tokens, vocabulary } = asked;
-    let mut found = times(&sample.marks_ns, new_tokens, prefix, at_most);
-    let field = format!("{prefix}output.tokens");
-    found.extend(tokens(sample.output.tokens(), case.prompts.len(), new_tokens, vocabulary, &field));
-    found
-}
-
-/// `[batch][new tokens]`, ids of the vocabulary.
-pub(crate) fn tokens(
-    tokens: &[Vec<u32>],
-    batch: usize,
-    new_tokens: usize,
-    vocabulary: usize,
-    field: &str,
-) -> Option<Problem> {
-    if tokens.len() != batch {
-        let text = format!("{} rows for {batch} sequences; send [batch][new tokens]", tokens.len());
-        return Some(Problem::at(field, text));
-    }
-    for (row, ids) in tokens.iter().enumerate() {
-        let field = format!("{field}[{row}]");
-        if ids.len() != new_tokens {
-            let text = format!("{} tokens, but {new_tokens} were asked for; send as many", ids.len());
-            return Some(Problem::at(&field, text));
-        }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
-            let text = format!(
-                "{id} is no token: the vocabulary has {vocabulary}; send the index of the largest logit"
-            );
-            return Some(Problem::at(&field, text));
-        }
-    }
-    None
 }
 
 /// What the turns before `usage` came to.

@@ -1,7 +1,9 @@
 //! Between the protocol's types and the engine's: neither crate knows the other.
 
-use engine::{Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime, Settings};
-use protocol::{Build, FailureKind, Hello, KvCache};
+use engine::{Device, EngineError, InEffect, Runtime, Settings};
+use protocol::{Build, FailureKind, Hello, Task};
+
+use crate::work::cache;
 
 pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
     if wire.shards != 1 {
@@ -11,7 +13,7 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
     let precision = wire.precision.parse().map_err(EngineError::Input)?;
     Ok(Settings {
         precision,
-        cache: cache(wire.kv_precision.as_deref(), precision)?,
+        cache: cache::precision(&wire.decoder, precision)?,
         device: device(&wire.device)?,
         threads: wire.threads,
         jit: wire.jit,
@@ -19,17 +21,6 @@ pub(crate) fn settings(wire: &protocol::Settings) -> Result<Settings, EngineErro
         dequantised: wire.dequantised,
         options: wire.options.clone(),
     })
-}
-
-/// What keys and values are kept in.
-fn cache(asked: Option<&str>, weights: Precision) -> Result<Precision, EngineError> {
-    match asked.map(str::parse).transpose().map_err(EngineError::Input)? {
-        None => Ok(weights.usual_cache()),
-        Some(asked) if Precision::CACHES.contains(&asked) => Ok(asked),
-        Some(other) => {
-            Err(EngineError::Input(format!("no KV cache is kept in {other}: take f32, bf16 or f16")))
-        }
-    }
 }
 
 pub(crate) fn device(text: &str) -> Result<Device, EngineError> {
@@ -61,32 +52,17 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
     }
 }
 
-/// Size of the buffers that hold a decoder's keys and values, as they are allocated.
-pub(crate) fn kv_cache_bytes<E: InferenceEngine>(engine: &mut E) -> Option<u64> {
-    engine.decode().ok()?.kv_cache_bytes()
-}
-
-/// The engines behind a decoder, if it is two.
-pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
-    engine.decode().ok()?.hybrid()
-}
-
+/// What is in effect for a task.
 pub(crate) fn in_effect(
     observed: InEffect,
     hybrid: Option<engine::Hybrid>,
-    kv_cache: KvCache,
+    task: &Task,
 ) -> protocol::InEffect {
-    let policy = match (kv_cache, observed.kv_cache_policy) {
-        (_, KvCachePolicy::None) => "none",
-        (KvCache::Off, _) => "recomputed",
-        (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
-        (KvCache::On, KvCachePolicy::Growing) => "growing",
-    };
+    let cache = cache::in_effect(&observed, task);
     protocol::InEffect {
         precision: observed.weights.name().into(),
         activations: observed.activations.into(),
-        kv_cache_precision: observed.kv_cache.name().into(),
-        kv_cache: policy.into(),
+        cache,
         device: observed.device.to_string().into(),
         threads: observed.threads,
         jit: observed.jit.into(),

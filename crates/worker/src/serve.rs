@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use engine::{Bundle, Device, EngineError, InferenceEngine, Settings};
 use protocol::{
-    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Probe, Probed, Serve,
-    Started, Task,
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, Loaded, PageCache, Probe, Probed, Serve, Started,
+    Task,
 };
 
 use crate::error::ServeError;
@@ -15,7 +15,7 @@ use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::pace::Pace;
 use crate::serving::Pool;
-use crate::work::{Model, Serving};
+use crate::work::{Model, Serving, cache};
 use crate::{clock, engine_io, measure, page_cache, probe, score, trace};
 
 /// Initialises the framework and says what it is.
@@ -77,7 +77,7 @@ fn work<E: InferenceEngine>(
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
-    let bundle = if job.settings.autoregressive { bundle.autoregressive() } else { bundle };
+    let bundle = if job.settings.decoder.autoregressive { bundle.autoregressive() } else { bundle };
     if bundle.config().graph.is_some() && !E::RUNS_GRAPHS {
         let reason = format!("{} runs no ONNX files here", E::FRAMEWORK);
         return Err(EngineError::Unsupported(reason).into());
@@ -178,11 +178,6 @@ impl Load<'_> {
     ) -> Result<(), ServeError> {
         let (job, config, phases) = (self.job, self.bundle.config(), self.phases());
         let model = Model { vocabulary: config.vocab_size, mask_token: config.mask_token };
-        let kv_cache = match &job.task {
-            Task::Measure(measure) => measure.work.kv_cache(),
-            Task::Answer(answer) => answer.work.kv_cache(),
-            _ => KvCache::On,
-        };
         let mut observed = engine.in_effect();
         let serve = job.settings.serve;
         if !serve.is_shared() {
@@ -190,7 +185,7 @@ impl Load<'_> {
             observed.kernels.push(format!("callers are served by {serve}"));
         }
         observed.kernels.extend(self.pace.phrase());
-        let in_effect = engine_io::in_effect(observed, engine_io::hybrid(&mut engine), kv_cache);
+        let in_effect = engine_io::in_effect(observed, cache::hybrid(&mut engine), &job.task);
         let loaded = Loaded {
             load_ns: self.load_ns,
             memory: self.phase.end(),

@@ -7,16 +7,17 @@
 use std::io::BufRead;
 
 use engine::InferenceEngine;
-use protocol::{Energy, Event, Finish, HandOver, Slice, Turn, Usage};
+use protocol::{Energy, Event, Finish, Slice, Turn, Usage};
 
+use crate::clock;
 use crate::energy::Meter;
 use crate::error::ServeError;
 use crate::events::Events;
 use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::threads::{self, CpuTimes, Used};
-use crate::work::{self, Request, Workload};
-use crate::{clock, engine_io};
+use crate::work::cache::Kept;
+use crate::work::{Request, Workload};
 
 /// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
 /// and the weights' hash are left for the caller.
@@ -60,7 +61,7 @@ pub(crate) fn take<E: InferenceEngine>(
             }
         };
         gpu.into_iter().for_each(Gpu::look);
-        spent.add_hand_over(workload.handed_over());
+        spent.kept.add(workload.handed_over());
         events.send(Event::Sample(sample))?;
     };
     let usage = Usage {
@@ -73,13 +74,9 @@ pub(crate) fn take<E: InferenceEngine>(
         threads: threads::count(),
         cpus: threads::cpus(),
         energy: spent.energy,
-        kv_cache_bytes: engine_io::kv_cache_bytes(engine),
+        cache: spent.kept.usage(engine),
         gpu_allocated_bytes: engine.gpu_allocated_bytes(),
         compiled: None,
-        hand_over: spent.hand_over.map(|of_all| {
-            let obstacle = engine_io::hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
-            HandOver { obstacle, ..of_all }
-        }),
         gpu: gpu.map(Gpu::work),
         weights_sha256: None,
         weights_identity: None,
@@ -165,15 +162,14 @@ struct Spent {
     threads: Option<Used>,
     /// `None` without a meter.
     energy: Option<Energy>,
-    /// `None` where nothing is handed over.
-    hand_over: Option<HandOver>,
+    kept: Kept,
     requests: usize,
 }
 
 impl Default for Spent {
     fn default() -> Spent {
         let threads = Some(Used::default());
-        Spent { cpu_ns: Some(0), wall_ns: 0, threads, energy: None, hand_over: None, requests: 0 }
+        Spent { cpu_ns: Some(0), wall_ns: 0, threads, energy: None, kept: Kept::default(), requests: 0 }
     }
 }
 
@@ -197,22 +193,6 @@ impl Spent {
         };
         self.requests += 1;
         Ok(answer)
-    }
-
-    fn add_hand_over(&mut self, of_request: Option<work::HandOver>) {
-        let Some(work::HandOver { handed, ns }) = of_request else { return };
-        let (times, bytes, before) = match &self.hand_over {
-            Some(all) => (all.times, all.bytes, all.ns),
-            None => (0, 0, 0),
-        };
-        self.hand_over = Some(HandOver {
-            times: times + 1,
-            bytes: bytes + handed.bytes,
-            ns: before + ns,
-            prefill_address: handed.addresses[0] as u64,
-            decode_address: handed.addresses[1] as u64,
-            obstacle: None,
-        });
     }
 
     fn add_energy(&mut self, energy: Option<Energy>) {

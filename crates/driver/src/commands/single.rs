@@ -52,7 +52,7 @@ impl Single {
             precisions: vec![contender.precision],
             reference: false,
             device: &request.device,
-            kv_precision: request.kv_precision,
+            cache: request.cache(),
             sequences: (batch, capacity),
         };
         let bundle = provision::model(&places, &wanted, here.quiet)?;

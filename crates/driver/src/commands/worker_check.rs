@@ -34,7 +34,7 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
         precisions: vec![args.precision],
         reference: false,
         device: &request.device,
-        kv_precision: request.kv_precision,
+        cache: request.cache(),
         sequences: (2, 16),
     };
     let bundle = provision::model(&places, &wanted, args.here.quiet)?;

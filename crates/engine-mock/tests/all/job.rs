@@ -253,9 +253,9 @@ fn a_memory_step_is_resident() {
 
 #[test]
 fn a_kv_cache_is_of_the_model_s_shapes_and_told() {
-    assert_eq!(usage(&[]).kv_cache_bytes, None);
+    assert_eq!(usage(&[]).cache.bytes, None);
     // Keys and values of a layer with two heads of 2, 2 sequences of 3 + 4 tokens, 4 bytes each.
-    assert_eq!(usage(&[("kv_cache", "true")]).kv_cache_bytes, Some(2 * 2 * 2 * 2 * 7 * 4));
+    assert_eq!(usage(&[("kv_cache", "true")]).cache.bytes, Some(2 * 2 * 2 * 2 * 7 * 4));
 }
 
 #[test]

@@ -26,14 +26,13 @@ fn bundle(layers: usize) -> tempfile::TempDir {
 fn settings(options: &[(&str, &str)]) -> Settings {
     Settings {
         precision: "f32".into(),
-        kv_precision: None,
+        decoder: Default::default(),
         device: "cpu".into(),
         threads: 1,
         shards: 1,
         jit: true,
         hidden_states: false,
         dequantised: false,
-        autoregressive: false,
         options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
         slowdown: 0.0,
         serve: Default::default(),

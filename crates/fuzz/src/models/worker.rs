@@ -96,7 +96,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
         bundle: bundle.display().to_string(),
         model: serde_json::Value::Null,
         settings: Settings {
-            kv_precision: None,
+            decoder: Default::default(),
             precision: precision.name().to_owned(),
             device: "cpu".to_owned(),
             threads: 1,
@@ -104,7 +104,6 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
             jit: true,
             hidden_states: false,
             dequantised: false,
-            autoregressive: false,
             options: Default::default(),
             slowdown: 0.0,
             serve: Default::default(),

@@ -92,18 +92,9 @@ fn case(report: &Report, row: &Row) -> Case {
         threads: contender.map_or(plan.threads, |contender| contender.threads),
         batch: plan.work.batch(),
         prompt_tokens: (0..plan.work.cases()).map(|case| plan.work.case_tokens(case)).collect(),
-        new_tokens: plan.work.prompted().map_or(0, |work| work.new_tokens),
-        kv_cache: contender.map_or_else(String::new, |contender| name(&contender.kv_cache)),
-        kv_precision: contender.map_or_else(String::new, asked_cache),
         jit: contender.map_or(plan.jit, |contender| contender.jit),
-        ..work::case(&plan.work)
+        ..work::case(&plan.work, contender)
     }
-}
-
-/// What its KV cache was asked to be in, if that does not follow the weights.
-fn asked_cache(contender: &Contender) -> String {
-    let asked = contender.kv_precision.filter(|asked| !asked.is_auto());
-    asked.map_or_else(String::new, |asked| asked.name().to_owned())
 }
 
 fn settings(report: &Report) -> Settings {
@@ -131,15 +122,8 @@ fn settings(report: &Report) -> Settings {
 
 /// The parts of the peak, in bytes, by name.
 fn memory(parts: &Parts) -> BTreeMap<String, f64> {
-    let parts = [
-        ("framework", parts.framework),
-        ("parameters", parts.parameters),
-        ("kv_cache", parts.kv_cache),
-        ("activations", parts.activations),
-        ("remainder", parts.remainder),
-        ("peak", parts.peak),
-    ];
-    let known = parts.into_iter().filter(|(_, bytes)| bytes.is_finite());
+    let parts = parts.summands().into_iter().chain([("peak", parts.peak)]);
+    let known = parts.filter(|(_, bytes)| bytes.is_finite());
     known.map(|(part, bytes)| (part.to_owned(), bytes)).collect()
 }
 

@@ -147,7 +147,7 @@ fn part<'a>(name: &str, hybrid: &Contender, plan: &Plan, rows: &'a [Row]) -> Opt
     let is_part = |contender: &&Contender| {
         contender.engine.name == name
             && (contender.precision, contender.jit) == (hybrid.precision, hybrid.jit)
-            && (contender.threads, contender.kv_cache) == (hybrid.threads, hybrid.kv_cache)
+            && (contender.threads, contender.cache.policy) == (hybrid.threads, hybrid.cache.policy)
     };
     let label = &plan.contenders.iter().find(is_part)?.label;
     rows.iter().find(|row| row.framework == *label && row.state.has_figures())
@@ -155,7 +155,7 @@ fn part<'a>(name: &str, hybrid: &Contender, plan: &Plan, rows: &'a [Row]) -> Opt
 
 fn hand_over(evidence: &Evidence, label: &str) -> Option<HandOver> {
     let told: Vec<&protocol::HandOver> =
-        evidence.complete(label).filter_map(|run: &Run| run.usage()?.hand_over.as_ref()).collect();
+        evidence.complete(label).filter_map(|run: &Run| run.usage()?.cache.hand_over.as_ref()).collect();
     let of_request = |of: fn(&protocol::HandOver) -> u64| {
         let of_each = told.iter().map(|told| of(told) as f64 / told.times.max(1) as f64);
         median(&of_each.collect::<Vec<_>>())

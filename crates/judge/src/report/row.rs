@@ -176,7 +176,7 @@ impl Row {
                 .collect(),
             load: loads(plan, evidence, label, &complete),
             limit,
-            memory: memory::parts(plan, &model.config, &complete, |run| run.usage()?.kv_cache_bytes),
+            memory: memory::parts(plan, &model.config, &complete),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: steady::steadiness(&complete, plan),
             first_request_excess: first_request_excess(plan, evidence, label),
@@ -384,7 +384,7 @@ fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Lo
 
 fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
     let of_run = |run: &&Run| {
-        let of_request = plan.work.prompted()?.new_tokens * plan.work.batch();
+        let of_request = plan.work.prompted()?.added();
         let tokens = (run.all_requests().len() * of_request) as f64;
         Some(run.usage()?.energy.as_ref()?.joules / tokens)
     };

@@ -3,6 +3,7 @@
 use facts::agreement::TokenAgreement;
 use facts::run::Run;
 use history::Case;
+use plan::Contender;
 use plan::work::Generate;
 use protocol::Decode;
 
@@ -25,6 +26,16 @@ pub(super) fn tokens(work: &Generate, reference: &Reference, run: &Run, tie: f32
     match work.decode {
         Decode::Sampled(_) => TokenAgreement::default(),
         Decode::Forced | Decode::Greedy => parity::chosen(reference, run, tie, work.decode == Decode::Forced),
+    }
+}
+
+/// A case with how a contender keeps keys and values: in what, if that does not follow the weights.
+pub(super) fn with_cache(case: Case, contender: &Contender) -> Case {
+    let asked = contender.cache.precision.filter(|asked| !asked.is_auto());
+    Case {
+        kv_cache: if contender.cache.is_on() { "on" } else { "off" }.to_owned(),
+        kv_precision: asked.map_or_else(String::new, |asked| asked.name().to_owned()),
+        ..case
     }
 }
 

@@ -11,7 +11,7 @@ mod serving;
 use facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};
 use facts::run::Run;
 use history::Case;
-use plan::{Plan, Work, WorkKind};
+use plan::{Contender, Plan, Work, WorkKind};
 use protocol::{Output, Sample};
 
 use crate::metric::Metric;
@@ -89,7 +89,7 @@ pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<Ve
 }
 
 /// What a record says of requests that only their kind of work has.
-pub(crate) fn case(work: &Work) -> Case {
+pub(crate) fn case(work: &Work, contender: Option<&Contender>) -> Case {
     let mut case = match work {
         Work::Generate(work) => generate::case(work),
         Work::Denoise(work) => denoise::case(work),
@@ -97,8 +97,9 @@ pub(crate) fn case(work: &Work) -> Case {
         Work::Encode(work) => encode::case(work),
         Work::Graph(work) => graph::case(work),
     };
+    case.new_tokens = work.prompted().map_or(0, |work| work.new_tokens);
     case.other.extend(work.load().map(serving::case));
-    case
+    contender.into_iter().fold(case, generate::with_cache)
 }
 
 /// The kind of work of a record.

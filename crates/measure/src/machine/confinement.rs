@@ -55,7 +55,7 @@ impl Confinement {
         };
         let what = complaint(words).or_else(killed)?;
         let limit = self.limit.map(|limit| {
-            let limit = plan::fit::gigabytes(limit.into());
+            let limit = plan::work::memory::gigabytes(limit.into());
             format!("; {limit} were available when it started")
         });
         Some(format!("out of memory: {what}{}", limit.unwrap_or_default()))

@@ -221,7 +221,7 @@ fn run(
     if bytes > MOST_BYTES {
         return Err(format!(
             "the inputs of one run take {}: take smaller sizes",
-            crate::fit::gigabytes(bytes)
+            super::memory::gigabytes(bytes)
         ));
     }
     let named = |(name, size): (&String, &usize)| format!("{name} {size}");

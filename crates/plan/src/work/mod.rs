@@ -5,6 +5,7 @@ mod echo;
 pub mod encode;
 mod generate;
 pub mod graph;
+pub mod memory;
 mod prompted;
 mod serving;
 
@@ -22,7 +23,7 @@ pub use echo::Echo;
 pub use encode::Encode;
 pub use generate::Generate;
 pub use graph::Graph;
-pub use prompted::Prompted;
+pub use prompted::{Lengths, Prompted, check_context};
 
 /// What requests compute. All that other code asks of it, it asks by [`Describe`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -251,7 +252,7 @@ impl Work {
 pub(crate) fn resolve(
     request: &Request,
     config: &ModelConfig,
-    (prompts, new_tokens, pooled): (Vec<Prompt>, usize, Option<Pooled>),
+    (prompts, lengths, pooled): (Vec<Prompt>, &Lengths, Option<Pooled>),
     arrays: &BTreeMap<String, graph::Given>,
     seed: u64,
 ) -> Result<Work> {
@@ -271,7 +272,7 @@ pub(crate) fn resolve(
             request.model()
         )));
     }
-    let prompted = Prompted::new(request, config, (prompts, new_tokens))?;
+    let prompted = Prompted::new(request, config, (prompts, lengths))?;
     match denoise::resolve(request, config, &prompted, seed)? {
         Some(_) if !request.serving.is_default() => Err(Failure::usage(format!(
             "{} fills in masks, which has one caller here: leave out --callers, --rate, --slo, --serve and --requests",

@@ -245,7 +245,7 @@ fn a_draft_resolves_threads_and_contenders() {
     let draft = draft(&request).unwrap();
     assert_eq!((draft.threads(), draft.precisions()), (3, vec![Precision::F32; 2]));
     assert_eq!(draft.engines(), [engine("a"), engine("b")]);
-    assert_eq!((draft.batch(), draft.context(), draft.least_capacity()), (1, 0, 32));
+    assert_eq!((draft.batch(), draft.lengths().context, draft.least_capacity()), (1, 0, 32));
 }
 
 /// What becomes of a request on a machine with so much memory.
@@ -317,7 +317,7 @@ fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
     assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..behind(5) }), 2, "a GPU's clock has to settle");
     assert_eq!(lead_in(&Plan { schedule: Schedule::Sequential, ..usual.clone() }), 0, "nobody waits");
     let mut uncached = behind(5);
-    uncached.contenders[0].kv_cache = KvCache::Off;
+    uncached.contenders[0].cache.policy = KvCache::Off;
     assert_eq!(lead_in(&uncached), 2, "without a cache no context is computed before");
 }
 

@@ -119,3 +119,16 @@ pub fn states(prompt: &[u32], tokens: &[u32], unmasked: &[u32], mask: u32, steps
     };
     (0..steps).map(after).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_denoising_are_the_tokens_unmasked_so_far() {
+        assert_eq!(states(&[1], &[7, 8], &[1, 0], 9, 2), [[1, 9, 8], [1, 7, 8]]);
+        let text = r#"{"steps": 4, "algorithm": "maskgit_plus"}"#;
+        let denoise: Denoise = serde_json::from_str(text).unwrap();
+        assert_eq!((denoise.temperature, denoise.eps, denoise.is_random()), (0.0, 1e-3, false));
+    }
+}

@@ -1,5 +1,6 @@
 //! Continuation of prompts, token by token.
 
+use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 
 use crate::finite;
@@ -72,4 +73,91 @@ pub enum KvCache {
     On,
     /// The whole prefix is computed again for every token.
     Off,
+}
+
+/// What an engine that continues prompts is asked to be, besides what every engine is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecoderSettings {
+    /// What keys and values are kept in: `f32`, `bf16`, `f16`; what the worker thinks best where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_precision: Option<String>,
+    /// Use a masked-diffusion model's body as a decoder that goes token by token: its attention is made causal.
+    #[serde(default)]
+    pub autoregressive: bool,
+}
+
+/// How keys and values are kept, observed after load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheInEffect {
+    #[serde(rename = "kv_cache_precision")]
+    pub precision: Foreign,
+    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
+    #[serde(rename = "kv_cache")]
+    pub policy: Foreign,
+}
+
+/// What was kept of keys and values in the measured requests, and handed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUsage {
+    /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
+    #[serde(rename = "kv_cache_bytes", default)]
+    pub bytes: Option<u64>,
+    /// `null` where one engine computes everything, and where there was nothing to hand over: without a KV cache, and in
+    /// requests for one token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over: Option<HandOver>,
+}
+
+/// Two engines in one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hybrid {
+    /// The framework that reads prompts, and the one that computes steps of one token.
+    pub prefill: Foreign,
+    pub decode: Foreign,
+    /// Why one of them computes everything: `falls back to candle alone: …`. Both names are that one's then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<Foreign>,
+}
+
+/// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// How often: once a request.
+    pub times: u64,
+    /// Bytes copied, all together; 0 where both engines keep keys and values in the same memory.
+    pub bytes: u64,
+    /// Time that they took, all together. It is part of each request's first gap.
+    pub ns: u64,
+    /// Where the first layer's keys lay in the last request, in the engine that read the prompt.
+    pub prefill_address: u64,
+    /// The same in the engine that decoded.
+    pub decode_address: u64,
+    /// Why they were copied; `null` where they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Foreign>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_is_fed_is_a_name_or_a_name_with_its_settings() {
+        let sampling = Sampling { temperature: 0.5, top_k: None, top_p: None, seed: 42 };
+        for (text, decode) in [
+            (r#""forced""#, Decode::Forced),
+            (r#"{"sampled": {"temperature": 0.5, "seed": 42}}"#, Decode::Sampled(sampling)),
+        ] {
+            assert_eq!(serde_json::from_str::<Decode>(text).unwrap(), decode);
+        }
+    }
+
+    #[test]
+    fn a_context_comes_before_its_prompt() {
+        let case = r#"{"context": [[1, 2], [3, 4]], "prompts": [[5], [6]], "trace": []}"#;
+        let case: Case = serde_json::from_str(case).unwrap();
+        assert_eq!(case.prefixes(), [[1, 2, 5], [3, 4, 6]]);
+        let case: Case = serde_json::from_str(r#"{"prompts": [[5], [6]], "trace": []}"#).unwrap();
+        assert_eq!(case.prefixes(), [[5], [6]]);
+    }
 }

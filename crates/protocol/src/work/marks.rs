@@ -39,3 +39,18 @@ impl Marks {
         self.0.windows(2).map(|pair| pair[1].saturating_sub(pair[0]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_times_since_the_request_began() {
+        let marks = Marks::new(9, [2, 3]);
+        assert_eq!(serde_json::to_string(&marks).unwrap(), "[9,11,14]");
+        assert_eq!((marks.first(), marks.end(), marks.len()), (9, 14, 3));
+        assert_eq!(marks.gaps().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(Marks(vec![u64::MAX, 1]).gaps().collect::<Vec<_>>(), [0], "workers may send anything");
+        assert_eq!((Marks::default().first(), Marks::default().end()), (0, 0));
+    }
+}

@@ -7,15 +7,20 @@ mod encode;
 mod generate;
 mod graph;
 mod marks;
+mod sample;
 
 use serde::{Deserialize, Serialize};
 
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use echo::EchoWork;
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
-pub use generate::{Case, Decode, GenerateWork, KvCache, Sampling};
+pub use generate::{
+    CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
+    Sampling,
+};
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 pub use marks::Marks;
+pub use sample::Sample;
 
 /// The requests of a job, by kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

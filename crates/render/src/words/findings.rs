@@ -279,7 +279,7 @@ fn libraries(report: &Report) -> Option<String> {
 fn heading(report: &Report) -> String {
     let plan = &report.plan;
     let requests = plan.work.words();
-    let asked = plan.contenders.iter().find_map(|contender| contender.kv_precision);
+    let asked = plan.contenders.iter().find_map(|contender| contender.cache.precision);
     let cache = asked
         .filter(|asked| !asked.is_auto())
         .map_or_else(String::new, |asked| format!(", KV cache in {}", asked.name()));

@@ -4,20 +4,20 @@ use std::path::Path;
 
 use judge::parity::Tolerance;
 use protocol::{
-    Case, ColdStart, Decode, Finish, GenerateWork, KvCache, Measure, Parity, ParityTask, Sample, Slice, Task,
-    Turn, Usage, Warmup, WarmupDone, Work,
+    Case, ColdStart, Finish, GenerateWork, Measure, Parity, ParityTask, Sample, Slice, Task, Turn, Usage,
+    Warmup, WarmupDone, Work,
 };
 
 use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds};
 use crate::outputs::{self, Expected};
 use crate::problem::Problem;
-use crate::rules::{self, Asked, Turns};
+use crate::rules::{self, Turns};
 use crate::talk::{Stop, Talk};
+use crate::work::generate::{self, Asked, NEW_TOKENS};
 use crate::{Interrupted, Subject};
 
 const ORDER: &[&str] =
     &["hello", "started", "loaded", "cold_start", "warmup", "slice", "sample", "usage", "parity", "done"];
-const NEW_TOKENS: usize = 3;
 const MAX_ITERATIONS: usize = 2;
 
 /// Two prompts of different lengths, so that an answer for the wrong one is seen.
@@ -29,7 +29,7 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     };
     let cases = vec![case(5, 1), case(3, 2)];
     conversation(subject, &[], (ORDER, Need::Must), |talk| {
-        hold(talk, subject, &work(cases, KvCache::On), &[0, 1, 1], false)
+        hold(talk, subject, &generate::forced(cases), &[0, 1, 1], false)
     })
 }
 
@@ -38,7 +38,7 @@ pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let rows = |length, seed| vec![ids(subject, length, seed), ids(subject, length, seed + 1)];
     let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
-        hold(talk, subject, &work(cases, KvCache::On), &[0], true)
+        hold(talk, subject, &generate::forced(cases), &[0], true)
     })
 }
 
@@ -50,12 +50,8 @@ pub(super) fn without_cache(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         ..Case::default()
     }];
     conversation(subject, &[], (ORDER, Need::May), |talk| {
-        hold(talk, subject, &work(cases, KvCache::Off), &[0], false)
+        hold(talk, subject, &generate::without_cache(cases), &[0], false)
     })
-}
-
-fn work(cases: Vec<Case>, kv_cache: KvCache) -> GenerateWork {
-    GenerateWork { cases, new_tokens: NEW_TOKENS, decode: Decode::Forced, kv_cache }
 }
 
 fn task(work: GenerateWork) -> Task {
@@ -81,14 +77,13 @@ fn hold(
     prompt_last_only: bool,
 ) -> Result<String, Stop> {
     let job = subject.job(task(work.clone()));
-    let has_slices = begin(talk, &job, work.kv_cache)?;
+    let has_slices = begin(talk, &job)?;
     let vocabulary = subject.vocabulary();
-    let asked: Vec<Asked<'_>> =
-        work.cases.iter().map(|case| Asked { case, new_tokens: work.new_tokens, vocabulary }).collect();
+    let asked = Asked::each(work, vocabulary);
 
     let cold = talk.event::<ColdStart>("cold_start")?;
     if let Some(event) = &cold.event {
-        talk.note_all(cold.line, rules::cold_start(event, work.new_tokens, cold.since_start));
+        talk.note_all(cold.line, rules::cold_start(event, asked[0], cold.since_start));
     }
     let warm = talk.event::<WarmupDone>("warmup")?;
     if let Some(event) = &warm.event {
@@ -170,7 +165,7 @@ fn take_turns(
                 talk.note_all(heard.line, vec![Problem::at("case", text)]);
             }
             spent.told += std::time::Duration::from_nanos(sample.marks_ns.end());
-            talk.note_all(heard.line, rules::case_sample(&sample, asked[case], "", seen));
+            talk.note_all(heard.line, asked[case].sample(&sample, "", seen));
             answers[case].push(sample.output.tokens().to_vec());
         }
         talk.unasked(&format!("a second answer to turn {}", number + 1))?;

@@ -9,10 +9,10 @@ mod untimed;
 use std::time::Duration;
 
 use ::measure::Scratch;
-use protocol::{Hello, Job, KvCache, Loaded, Started};
+use protocol::{Hello, Job, Loaded, Started};
 
 use crate::problem::Problem;
-use crate::rules::{self, LoadAsked};
+use crate::rules;
 use crate::talk::{Stop, Talk};
 use crate::{Interrupted, Outcome, Subject};
 
@@ -94,7 +94,7 @@ fn send_job(talk: &mut Talk, job: &Job) {
 
 /// The events that every task but the probe begins with: `hello`, `started`, `loaded`. Returns whether the worker can
 /// pause within a request.
-fn begin(talk: &mut Talk, job: &Job, kv_cache: KvCache) -> Result<bool, Stop> {
+fn begin(talk: &mut Talk, job: &Job) -> Result<bool, Stop> {
     send_job(talk, job);
     let hello = talk.event::<Hello>("hello")?;
     if let Some(event) = &hello.event {
@@ -106,9 +106,7 @@ fn begin(talk: &mut Talk, job: &Job, kv_cache: KvCache) -> Result<bool, Stop> {
     }
     let loaded = talk.event::<Loaded>("loaded")?;
     if let Some(event) = &loaded.event {
-        let (precision, device) = (&job.settings.precision, &job.settings.device);
-        let asked = LoadAsked { precision, device, evict: job.evict, kv_cache };
-        talk.note_all(loaded.line, rules::loaded(event, &asked, loaded.since_start));
+        talk.note_all(loaded.line, rules::loaded(event, job, loaded.since_start));
     }
     Ok(hello.event.is_some_and(|hello| hello.slices == Some(true)))
 }

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use protocol::{Case, Decode, GenerateWork, KvCache, ProfileEvent, Profiler, Task, Trace, Traced, Work};
+use protocol::{ProfileEvent, Profiler, Task, Trace, Traced};
 
 use super::{Need, Ran, begin, conversation, finish, ids, untimed};
 use crate::problem::Problem;
-use crate::rules;
+use crate::work::generate::{self, NEW_TOKENS};
 use crate::{Interrupted, Subject};
 
-const NEW_TOKENS: usize = 3;
 /// The last phases of every trace, and the tokens of their requests.
 const REQUESTS: [(&str, usize); 3] = [("cold start", 1), ("warm-up", NEW_TOKENS), ("request", NEW_TOKENS)];
 
@@ -18,14 +17,9 @@ pub(super) fn trace(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     conversation(subject, &[], (order, Need::May), |talk| {
         let scratch = untimed::in_scratch(talk)?;
         let file = scratch.path().join("profile.json").display().to_string();
-        let work = Work::Generate(GenerateWork {
-            cases: vec![Case { prompts: vec![ids(subject, 4, 3)], ..Case::default() }],
-            new_tokens: NEW_TOKENS,
-            decode: Decode::Greedy,
-            kv_cache: KvCache::On,
-        });
+        let work = generate::greedy(ids(subject, 4, 3));
         let task = Trace { work, file };
-        begin(talk, &subject.job(Task::Trace(task)), KvCache::On)?;
+        begin(talk, &subject.job(Task::Trace(task)))?;
         let traced = talk.event::<Traced>("traced")?;
         let mut told = String::new();
         if let Some(event) = &traced.event {
@@ -59,7 +53,7 @@ fn traced_rules(traced: &Traced, vocabulary: usize) -> Vec<Problem> {
             let text = format!("must be the {count} readings of the clock when a token was there, in order");
             found.push(Problem::at(&at("tokens_ns"), text));
         }
-        found.extend(rules::tokens(&request.tokens, 1, count, vocabulary, &at("tokens")));
+        found.extend(generate::tokens(&request.tokens, 1, count, vocabulary, &at("tokens")));
     }
     if traced.profiler.is_none() && traced.notes.is_empty() {
         found.push(Problem::at("notes", "must say in a sentence why there is no profiler"));

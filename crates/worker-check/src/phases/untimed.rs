@@ -1,29 +1,25 @@
 //! The tasks that take no turns: `load`, `answer`, `score`, `probe`.
 
 use judge::parity::Tolerance;
-use protocol::{
-    Answer, Answered, Case, Decode, GenerateWork, KvCache, Output, Parity, ParityTask, Probe, Probed, Score,
-    Scored, Task, Work,
-};
+use protocol::{Answer, Answered, Case, Output, Parity, ParityTask, Probe, Probed, Score, Scored, Task};
 
 use super::{Need, Ran, begin, conversation, finish, ids, scratch, seconds, send_job};
 use crate::outputs::{self, Expected};
 use crate::problem::Problem;
 use crate::rules;
 use crate::talk::{Stop, Talk};
+use crate::work::generate::{self, NEW_TOKENS};
 use crate::{Interrupted, Subject};
 
 pub(super) fn load(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let order: &[&str] = &["hello", "started", "loaded", "done"];
     conversation(subject, &[], (order, Need::Must), |talk| {
         let job = protocol::Job { evict: true, ..subject.job(Task::Load) };
-        begin(talk, &job, KvCache::On)?;
+        begin(talk, &job)?;
         finish(talk)?;
         Ok(format!("{}, exit code 0", order.join(", ")))
     })
 }
-
-const NEW_TOKENS: usize = 3;
 
 pub(super) fn answer(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let order: &[&str] = &["hello", "started", "loaded", "parity", "answered", "done"];
@@ -32,22 +28,17 @@ pub(super) fn answer(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         let file = scratch.path().join("generated.safetensors");
         let prompt = ids(subject, 4, 3);
         let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false };
-        let mut case = Case { prompts: vec![prompt], ..Case::default() };
-        let work = Work::Generate(GenerateWork {
-            cases: vec![case.clone()],
-            new_tokens: NEW_TOKENS,
-            decode: Decode::Greedy,
-            kv_cache: KvCache::On,
-        });
+        let work = generate::greedy(prompt.clone());
         let task = Task::Answer(Answer { work, parity: Some(parity) });
-        begin(talk, &subject.job(task), KvCache::On)?;
+        begin(talk, &subject.job(task))?;
         let parity = talk.event::<Parity>("parity")?;
         let answered = talk.event::<Answered>("answered")?;
         if let Some(event) = answered.event {
             let found = answered_rules(&event.outputs, subject.vocabulary());
             if found.is_empty() {
                 let tokens = event.outputs[0].tokens().to_vec();
-                case.trace.clone_from(&tokens);
+                let (prompts, trace) = (vec![prompt], tokens.clone());
+                let case = Case { prompts, trace, ..Case::default() };
                 let expected = Expected {
                     case: &case,
                     vocabulary: subject.vocabulary(),
@@ -66,7 +57,7 @@ pub(super) fn answer(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
 
 fn answered_rules(outputs: &[Output], vocabulary: usize) -> Vec<Problem> {
     match outputs {
-        [output] => rules::tokens(output.tokens(), 1, NEW_TOKENS, vocabulary, "outputs[0].tokens")
+        [output] => generate::tokens(output.tokens(), 1, NEW_TOKENS, vocabulary, "outputs[0].tokens")
             .into_iter()
             .collect(),
         _ => {
@@ -84,7 +75,7 @@ pub(super) fn score(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         let sequences = vec![ids(subject, 5, 1), ids(subject, 5, 2)];
         let shape = [sequences.len(), sequences[0].len(), subject.vocabulary()];
         let task = Score { sequences, types: Vec::new(), piece: 2, file: file.display().to_string() };
-        begin(talk, &subject.job(Task::Score(task)), KvCache::On)?;
+        begin(talk, &subject.job(Task::Score(task)))?;
         let scored = talk.event::<Scored>("scored")?;
         talk.note_all(scored.line, outputs::score(&file, shape));
         finish(talk)?;

@@ -2,9 +2,10 @@
 
 mod sequences;
 
-use engine::{HandedOver, InferenceEngine, Want};
+use engine::{InferenceEngine, Want};
 use protocol::{Call, Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
 
+use super::cache::HandOver;
 use super::served::Callers;
 use super::{Model, Request, Serving, Workload, check_prompts, check_trace, fits};
 use crate::error::ServeError;
@@ -23,13 +24,6 @@ pub(crate) struct Generating<'a, E> {
     /// That of the request under way.
     state: State,
     handed_over: Option<HandOver>,
-}
-
-/// A hand-over of keys and values, and how long it took.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HandOver {
-    pub(crate) handed: HandedOver,
-    pub(crate) ns: u64,
 }
 
 /// What a request keeps from token to token.

@@ -3,6 +3,7 @@
 //! Between the first and the last mark of a request, or of a slice of one, there is no I/O, no logging and no allocation
 //! for results: buffers are made before, events are sent after.
 
+pub(crate) mod cache;
 mod denoise;
 mod echo;
 mod encode;
@@ -17,11 +18,11 @@ use crate::clock;
 use crate::error::ServeError;
 use crate::pace::Pace;
 use crate::serving::Pool;
+use cache::HandOver;
 use denoise::Denoising;
 use echo::Echoing;
 use encode::Encoding;
 use generate::Generating;
-pub(crate) use generate::HandOver;
 use graph::Running;
 
 /// What a kind of work has to know of the model.

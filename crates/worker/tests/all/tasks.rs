@@ -338,7 +338,7 @@ fn the_kv_cache_of_the_last_case_is_told() {
         job.settings.slowdown = slowdown;
         let events = serve(&job);
         assert_eq!(
-            usage(&events).kv_cache_bytes,
+            usage(&events).cache.bytes,
             Some(2 * (CONTEXT as u64 + 2 + 3)),
             "a byte for each position"
         );
@@ -356,7 +356,7 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
             Event::Loaded(loaded) => Some(loaded.in_effect.hybrid.clone()),
             _ => None,
         });
-        (names.expect("it loads"), usage(&events).hand_over.clone())
+        (names.expect("it loads"), usage(&events).cache.hand_over.clone())
     };
     let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
     let (names, handed) = (names.expect("it is a hybrid"), handed.expect("it hands over"));

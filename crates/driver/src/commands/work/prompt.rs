@@ -50,7 +50,7 @@ impl Prompt {
             return Err(Failure::usage(format!("the prompt is empty: {why}")));
         }
         prompts::check_vocabulary(&tokens, single.bundle.config())?;
-        prompts::check_context(tokens.len(), new_tokens, single.bundle.config())?;
+        plan::work::check_context(tokens.len(), new_tokens, single.bundle.config())?;
         Ok(Prompt { tokens, text, chat })
     }
 

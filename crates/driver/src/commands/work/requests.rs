@@ -1,7 +1,6 @@
 //! What requests compute, as far as it is known before the model: a part of what `--dry-run` prints.
 
 use plan::{Contender, Draft};
-use protocol::KvCache;
 use serde::Serialize;
 
 /// Prompts, and what is added to them, named as in plan.json.
@@ -27,8 +26,8 @@ impl Requests {
             suite: draft.suite_name().map(str::to_owned),
             prompts: prompts(draft),
             batch: draft.batch(),
-            context: draft.context(),
-            new_tokens: draft.new_tokens(),
+            context: draft.lengths().context,
+            new_tokens: draft.lengths().new_tokens,
         }
     }
 
@@ -82,14 +81,14 @@ fn prompts(draft: &Draft) -> Vec<PlannedPrompt> {
     let planned = all.map(|(index, prompt)| {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let given = prompt.tokens.as_ref().map(Vec::len);
-        PlannedPrompt { name, tokens: draft.prompt_tokens().or(given) }
+        PlannedPrompt { name, tokens: draft.lengths().prompt.or(given) }
     });
     planned.collect()
 }
 
 /// What a contender goes without.
 pub(crate) fn without(contender: &Contender) -> Option<&'static str> {
-    (contender.kv_cache == KvCache::Off).then_some("no KV cache")
+    (!contender.cache.is_on()).then_some("no KV cache")
 }
 
 pub(crate) fn count(count: usize, noun: &str) -> String {

@@ -12,7 +12,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
     let single = Single::of_decoder(&args.on, (sequences.len(), capacity))?;
     for sequence in &sequences {
         prompts::check_vocabulary(sequence, single.bundle.config())?;
-        prompts::check_context(sequence.len(), 0, single.bundle.config())?;
+        plan::work::check_context(sequence.len(), 0, single.bundle.config())?;
     }
     // The file is written beside its place and moved there when it is complete.
     let parent = args.out.parent().filter(|parent| !parent.as_os_str().is_empty());

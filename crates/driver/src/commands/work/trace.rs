@@ -64,7 +64,7 @@ fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
         return Err(Failure::usage(format!("{name} continues texts: --batch of a trace is for encoders")));
     }
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
-    prompts::check_context(prompt, new_tokens, config)?;
+    plan::work::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.
     let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
     let prompts = prompts::resolve(&[filled], Some(prompt), config, text, None)?;

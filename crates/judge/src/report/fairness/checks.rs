@@ -167,21 +167,6 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
     Some(format!("{reason} (reference: {} in f32, round {})", first.reference, run.round + 1))
 }
 
-pub(super) fn same_kv_cache(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.clone()))
-}
-
-/// Compared with what was asked of the contender: where studies vary the weights' precision, the cache's may follow.
-pub(super) fn same_cache_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.contender(label)?.asked_cache()?.name();
-    let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.kv_cache != "none");
-    let mut runs = judged.runs_of(label).filter(kept);
-    runs.find_map(|run| {
-        let observed = run.loaded()?.in_effect.kv_cache_precision.as_str();
-        (observed != asked).then(|| format!("its KV cache is asked to be {asked}, and is {observed}"))
-    })
-}
-
 pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));

@@ -6,6 +6,7 @@ mod readings;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::collections::BTreeSet;
 

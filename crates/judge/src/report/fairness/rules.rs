@@ -1,6 +1,7 @@
 //! The rules themselves: id, sentence and check, once. `docs/fairness.md` is printed from here.
 
 use super::checks::*;
+use super::work::cache;
 use super::{Judged, readings};
 
 pub(super) struct Rule {
@@ -48,7 +49,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R4",
         sentence: "Same work: every iteration produced the asked number of tokens",
-        how: "The end-of-sequence token is ignored. Tokens and gaps of every iteration are counted.",
+        how: "The end-of-sequence token is ignored. Tokens and marks of every iteration are counted.",
         remedy: "report a bug of the worker",
         check: OfEach(same_work),
     },
@@ -113,7 +114,7 @@ pub(super) const RULES: [Rule; 18] = [
         sentence: "Same KV-cache policy",
         how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with the same policy",
-        check: OfEach(same_kv_cache),
+        check: OfEach(cache::same_policy),
     },
     Rule {
         id: "R14",
@@ -141,7 +142,7 @@ pub(super) const RULES: [Rule; 18] = [
         sentence: "Same precision of the KV cache, requested = observed",
         how: "`--kv-precision` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
         remedy: "ask for a precision that all of them have with --kv-precision, or leave the framework out",
-        check: OfEach(same_cache_precision),
+        check: OfEach(cache::same_precision),
     },
     Rule {
         id: "R18",

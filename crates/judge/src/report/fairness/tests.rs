@@ -174,7 +174,7 @@ fn plan_with_reference() -> Plan {
 fn a_reference_s_own_ways_are_noted_and_those_of_engines_struck() {
     let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
         if label == "theirs" {
-            loaded.in_effect.kv_cache = "growing".into();
+            loaded.in_effect.cache.policy = "growing".into();
             loaded.in_effect.optimised = Some(false);
         }
     });
@@ -194,13 +194,13 @@ fn a_cache_is_held_against_what_was_asked_of_its_contender() {
         let precision = precision.to_owned();
         evidence(&["theirs", "ours"], move |label, loaded, _| {
             if label == "theirs" {
-                loaded.in_effect.kv_cache_precision = precision.as_str().into();
+                loaded.in_effect.cache.precision = precision.as_str().into();
             }
         })
     };
     let asked = |asked: KvPrecision| {
         let mut plan = testing::plan(&["theirs", "ours"]);
-        plan.contenders[0].kv_precision = Some(asked);
+        plan.contenders[0].cache.precision = Some(asked);
         plan
     };
     let r17 = |plan: &Plan, precision: &str| state("R17", plan, &kept(precision));
@@ -212,7 +212,7 @@ fn a_cache_is_held_against_what_was_asked_of_its_contender() {
     let mut half = asked(KvPrecision::Auto);
     half.contenders[0].precision = Precision::Bf16;
     assert_eq!(breakers(&r17(&half, "bf16")), [""; 0], "it follows the weights");
-    half.contenders[0].kv_precision = None;
+    half.contenders[0].cache.precision = None;
     assert_eq!(breakers(&r17(&half, "f32")), [""; 0], "nothing was asked in results of before");
     let of_reference = r17(&plan_with_reference(), "f16");
     assert_eq!((breakers(&of_reference), of_reference.notes.len()), (vec![], 1));

@@ -38,8 +38,8 @@ fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::Han
         let ns = |ms: f64| (ms * 1e6 * scale / 20.0) as u64;
         let marks_ns = Marks::new(ns(first_ms), [ns(gap_ms); TOKENS - 1]);
         let sample = Sample { marks_ns, output: Output::Tokens(vec![vec![1; TOKENS]]), ..Sample::default() };
-        let usage =
-            Usage { peak_bytes: Some(1_000_000_000), hand_over: hand_over.clone(), ..testing::usage() };
+        let mut usage = Usage { peak_bytes: Some(1_000_000_000), ..testing::usage() };
+        usage.cache.hand_over.clone_from(&hand_over);
         let events = vec![
             Event::Hello(testing::hello(label)),
             Event::Loaded(testing::loaded(500_000_000)),

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
-use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
@@ -126,7 +125,7 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
             return Some((label.to_owned(), encoding(plan, config, evidence, contender, work)?));
         }
         // Computing the whole prefix again, or all positions in every step, is not bound by the bytes of a step.
-        let asked = plan.work.generate().filter(|_| contender.kv_cache == KvCache::On)?;
+        let asked = plan.work.generate().filter(|_| contender.cache.is_on())?;
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
         let element = runs.find_map(kv_cache_element)?;
         let work = Work::new(config, asked, precision, element).ok()?;

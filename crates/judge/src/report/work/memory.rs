@@ -49,6 +49,19 @@ pub struct Parts {
     pub method: Option<foreign::Foreign>,
 }
 
+impl Parts {
+    /// Those that add up to the peak, in bytes, by name.
+    pub fn summands(&self) -> [(&'static str, f64); 5] {
+        [
+            ("framework", self.framework),
+            ("parameters", self.parameters),
+            ("kv_cache", self.kv_cache),
+            ("activations", self.activations),
+            ("remainder", self.remainder),
+        ]
+    }
+}
+
 /// The KV cache of the last case of an iteration, in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KvCaches {
@@ -66,17 +79,12 @@ pub fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, eleme
 
 /// Bytes of one element of the KV cache that the worker reported; 4 if its type is not one of ours.
 pub fn kv_cache_element(run: &Run) -> Option<usize> {
-    let name = &run.loaded()?.in_effect.kv_cache_precision;
+    let name = &run.loaded()?.in_effect.cache.precision;
     Some(if name.contains("16") { 2 } else { 4 })
 }
 
-/// Computes the sizes; `observed` is the bytes that the engine allocated for the last measured case.
-pub fn parts(
-    plan: &Plan,
-    config: &ModelConfig,
-    runs: &[&Run],
-    observed: impl Fn(&Run) -> Option<u64>,
-) -> Option<Parts> {
+/// Computes the sizes.
+pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> {
     let over =
         |of: &dyn Fn(&Run) -> Option<f64>| median(&runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>());
     let read = |of: &dyn Fn(&Run) -> Option<u64>| over(&|run| of(run).map(|bytes| bytes as f64));
@@ -89,7 +97,7 @@ pub fn parts(
     let last = plan.work.kept_positions(plan.work.cases().checked_sub(1)?);
     let longest = plan.work.capacity();
     let predicted = |capacity| kv_cache_bytes(config, plan.work.batch(), capacity, element) as f64;
-    let kv_caches = KvCaches { predicted: predicted(last), observed: read(&observed) };
+    let kv_caches = KvCaches { predicted: predicted(last), observed: read(&|run| run.usage()?.cache.bytes) };
     // Each case has its own cache and frees the one before, so the longest is there at the peak.
     let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
 
@@ -194,7 +202,13 @@ mod tests {
     }
 
     fn parts_of(runs: &[Run], plan: &Plan, observed: Option<u64>) -> Parts {
-        parts(plan, &config(), &runs.iter().collect::<Vec<_>>(), |_| observed).unwrap()
+        let mut runs = runs.to_vec();
+        for event in runs.iter_mut().flat_map(|run| &mut run.events) {
+            if let Event::Usage(usage) = event {
+                usage.cache.bytes = observed;
+            }
+        }
+        parts(plan, &config(), &runs.iter().collect::<Vec<_>>()).unwrap()
     }
 
     #[test]

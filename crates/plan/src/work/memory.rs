@@ -2,7 +2,7 @@
 
 use bundle::{ModelConfig, Precision};
 
-use crate::KvPrecision;
+use crate::{CacheAsked, KvPrecision};
 
 /// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An engine that
 /// stores weights in its own layout needs more, which only the engine knows.
@@ -10,7 +10,7 @@ use crate::KvPrecision;
 pub(crate) struct Demand {
     pub(crate) precision: Precision,
     weights: u128,
-    pub(crate) kv_cache: u128,
+    pub(crate) cache: u128,
     batch: usize,
     capacity: usize,
 }
@@ -29,25 +29,25 @@ impl Demand {
         Some(Demand {
             precision,
             weights: config.stored_bytes(precision).ok()?.into(),
-            kv_cache: cached * sequences * cache.beside(precision).element().bytes() as u128,
+            cache: cached * sequences * cache.beside(precision).element().bytes() as u128,
             batch,
             capacity,
         })
     }
 
     pub(crate) fn total(&self) -> u128 {
-        self.weights + self.kv_cache
+        self.weights + self.cache
     }
 
     /// The sum, in words.
     fn arithmetic(&self) -> String {
-        let Demand { precision, weights, kv_cache, batch, capacity } = *self;
+        let Demand { precision, weights, cache, batch, capacity } = *self;
         let weights = format!("weights {} at {precision}", gigabytes(weights));
-        if kv_cache == 0 {
+        if cache == 0 {
             return weights;
         }
         let sequences = if batch == 1 { String::new() } else { format!("{batch} sequences of ") };
-        let (cache, total) = (gigabytes(kv_cache), gigabytes(self.total()));
+        let (cache, total) = (gigabytes(cache), gigabytes(self.total()));
         format!("{weights} + KV cache {cache} for {sequences}{capacity} tokens = {total}")
     }
 }
@@ -56,10 +56,11 @@ impl Demand {
 /// of `precisions`, with keys and values in `cache`; `None` if they may suffice.
 pub fn refusal(
     config: &ModelConfig,
-    (precisions, cache): (&[Precision], KvPrecision),
+    (precisions, cache): (&[Precision], CacheAsked),
     (batch, capacity): (usize, usize),
     available: u64,
 ) -> Option<String> {
+    let cache = cache.precision.unwrap_or_default();
     let demand = |&precision: &Precision| Demand::new(config, (precision, cache), (batch, capacity));
     let largest = precisions.iter().filter_map(demand).max_by_key(Demand::total)?;
     let fits = |demand: &Demand| demand.total() <= u128::from(available);
@@ -68,7 +69,7 @@ pub fn refusal(
     }
     let smaller = Precision::ALL.iter().filter_map(demand).filter(fits).map(|demand| demand.precision.name());
     let smaller = smaller.collect::<Vec<_>>().join(", ");
-    let remedy = match (smaller.as_str(), largest.kv_cache > largest.weights) {
+    let remedy = match (smaller.as_str(), largest.cache > largest.weights) {
         (_, true) => "take a smaller batch or fewer tokens".to_owned(),
         ("", false) => "take a smaller model".to_owned(),
         (smaller, false) => format!("take another precision ({smaller}) or a smaller model"),
@@ -103,7 +104,7 @@ pub(crate) mod tests {
     #[test]
     fn what_fits_to_the_byte_is_not_refused() {
         let refused =
-            |available| refusal(&config(), (&[Precision::F32], KvPrecision::Auto), (1, 0), available);
+            |available| refusal(&config(), (&[Precision::F32], CacheAsked::default()), (1, 0), available);
         assert_eq!(refused(F32_BYTES), None);
         let reason = refused(F32_BYTES - 1).unwrap();
         assert!(reason.contains("weights 0.00 GB at f32, but") && reason.contains("(bf16, f16"), "{reason}");
@@ -118,7 +119,7 @@ pub(crate) mod tests {
         };
         for (precision, element) in [(Precision::F32, 4), (Precision::Bf16, 2), (Precision::Int8, 4)] {
             let refused = |available| {
-                refusal(&config(), (&[precision], KvPrecision::Auto), (3, 100), available).is_some()
+                refusal(&config(), (&[precision], CacheAsked::default()), (3, 100), available).is_some()
             };
             assert!(
                 !refused(needed(precision, element)) && refused(needed(precision, element) - 1),
@@ -130,7 +131,7 @@ pub(crate) mod tests {
     #[test]
     fn the_largest_of_several_precisions_decides() {
         let refused = |precisions: &[Precision]| {
-            refusal(&config(), (precisions, KvPrecision::Auto), (1, 0), F32_BYTES - 1)
+            refusal(&config(), (precisions, CacheAsked::default()), (1, 0), F32_BYTES - 1)
         };
         assert_eq!(refused(&[Precision::Bf16, Precision::Int8]), None);
         assert!(refused(&[Precision::Bf16, Precision::F32]).is_some());
@@ -139,7 +140,7 @@ pub(crate) mod tests {
     #[test]
     fn the_remedy_is_one_that_helps() {
         let refused = |batch, available| {
-            refusal(&config(), (&[Precision::F32], KvPrecision::Auto), (batch, 200), available).unwrap()
+            refusal(&config(), (&[Precision::F32], CacheAsked::default()), (batch, 200), available).unwrap()
         };
         assert!(refused(1, 1).ends_with("; take a smaller model"));
         let batch = refused(1 << 20, F32_BYTES);

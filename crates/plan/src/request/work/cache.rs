@@ -1,7 +1,10 @@
-//! What keys and values are kept in.
+//! Whether keys and values are kept, and in what.
 
 use bundle::Precision;
+use protocol::{DecoderSettings, KvCache};
 use serde::{Deserialize, Serialize};
+
+use crate::Request;
 
 /// The element type of the KV cache, as it is asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +43,47 @@ impl KvPrecision {
             KvPrecision::Bf16 => Precision::Bf16,
             KvPrecision::F16 => Precision::F16,
         }
+    }
+}
+
+/// How a contender is asked to keep keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheAsked {
+    #[serde(rename = "kv_cache")]
+    pub policy: KvCache,
+    /// `None` in results of versions that left it to the engines.
+    #[serde(rename = "kv_precision", default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<KvPrecision>,
+}
+
+impl Default for CacheAsked {
+    fn default() -> CacheAsked {
+        CacheAsked { policy: KvCache::On, precision: Some(KvPrecision::Auto) }
+    }
+}
+
+impl CacheAsked {
+    /// Whether they are kept from one token to the next.
+    pub fn is_on(self) -> bool {
+        self.policy == KvCache::On
+    }
+
+    /// The element type beside weights of `weights`: f32, bf16 or f16.
+    pub fn element(self, weights: Precision) -> Option<Precision> {
+        Some(self.precision?.beside(weights))
+    }
+
+    /// What a worker is asked.
+    pub fn settings(self, weights: Precision) -> DecoderSettings {
+        let kv_precision = self.element(weights).map(|element| element.name().to_owned());
+        DecoderSettings { kv_precision, autoregressive: false }
+    }
+}
+
+impl Request {
+    /// How every contender keeps keys and values.
+    pub fn cache(&self) -> CacheAsked {
+        CacheAsked { policy: self.kv_cache, precision: Some(self.kv_precision) }
     }
 }
 

@@ -1,0 +1,3 @@
+//! Checks of what only one kind of work has.
+
+pub(super) mod cache;
