@@ -32,12 +32,30 @@ pub fn check_encoders<E: InferenceEngine>(settings: &Settings) {
     let precisions = [Precision::F32, Precision::Bf16, Precision::F16];
     each_encoder(&precisions, |name, bundle, reference| {
         let mut refused = check::<E>((name, bundle), settings, reference, (TOLERANCE, COSINE));
-        for precision in [Precision::Bf16, Precision::F16] {
-            let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
-            refused.extend(check::<E>((name, bundle), &settings, reference, (f32::INFINITY, 0.99)));
-        }
+        refused.extend(check_in_16_bits::<E>((name, bundle), settings, reference));
         assert!(refused.is_empty(), "it computes every family: {refused:?}");
     });
+}
+
+/// The same at 16 bits alone.
+pub fn check_encoders_in_16_bits<E: InferenceEngine>(settings: &Settings) {
+    each_encoder(&[Precision::Bf16, Precision::F16], |name, bundle, reference| {
+        let refused = check_in_16_bits::<E>((name, bundle), settings, reference);
+        assert!(refused.is_empty(), "it computes every family: {refused:?}");
+    });
+}
+
+fn check_in_16_bits<E: InferenceEngine>(
+    model: (&str, &Bundle),
+    settings: &Settings,
+    reference: &SafeTensors<'_>,
+) -> BTreeMap<String, String> {
+    let mut refused = BTreeMap::new();
+    for precision in [Precision::Bf16, Precision::F16] {
+        let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
+        refused.extend(check::<E>(model, &settings, reference, (f32::INFINITY, 0.99)));
+    }
+    refused
 }
 
 /// The same in f32 alone, with each of these settings. Returns what the engine refuses, with its reasons: models by their

@@ -3,11 +3,13 @@
 //! Only tests depend on this crate. An engine's `tests/conformance.rs` calls [`check_tiny_models`],
 //! [`check_architectures`] (or [`computed_architectures`]), [`check_diffusion`] and, if it encodes, [`check_encoders`]
 //! (or [`check_encoders_in_f32`]) with each of its settings, [`graphs()`] if it runs ONNX files, or else
-//! [`refuses_graphs`], and adds what is its own.
+//! [`refuses_graphs`], for variants that make a mistake [`check_growth`], [`check_converted`] and [`check_padding`], and
+//! adds what is its own.
 
 mod encoders;
 mod graphs;
 mod logits;
+mod mistakes;
 mod models;
 mod states;
 mod suite;
@@ -16,11 +18,12 @@ use engine::{Bundle, Decode, EngineError, InferenceEngine, Precision, Settings, 
 
 use crate::models::diffusion_models;
 
-pub use encoders::{check_encoders, check_encoders_in_f32};
+pub use encoders::{check_encoders, check_encoders_in_16_bits, check_encoders_in_f32};
 pub use graphs::{graph_files, graphs, refuses_graphs};
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };
+pub use mistakes::{check_converted, check_growth, check_padding};
 pub use models::{
     Model, Reference, architectures, at, bundle, bundle_at, each, fixtures, tiny, tiny_models, with,
     with_options,

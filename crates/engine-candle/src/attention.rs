@@ -73,8 +73,8 @@ impl Attention {
     /// the cache of layer `layer`.
     pub(crate) fn forward(&self, qkv: &Tensor, sequences: &mut Sequences, layer: usize) -> Result<Tensor> {
         let rows = qkv.dim(0)?;
-        let Sequences { batch, filled, caches, rotary, shares, .. } = sequences;
-        let cache = &caches[layer];
+        let Sequences { batch, filled, caches, grows, rotary, shares, .. } = sequences;
+        let cache = &mut caches[layer];
         let mut attended = vec![0.0; rows * self.heads * self.head_dim];
         if let Some(norms) = &self.norms {
             norms.over_all_heads(qkv)?;
@@ -83,7 +83,11 @@ impl Attention {
             let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
             let (batch, filled) = (*batch, *filled);
             let step = Step { qkv, batch, positions: rows / batch, filled, rotary };
-            self.extend(cache, &step)?;
+            let (keys, values) = self.new_keys(&step)?;
+            match *grows {
+                true => cache.grow(&keys, &values)?,
+                false => cache.append(&keys, &values, step.filled)?,
+            }
             if step.positions < BLOCK_POSITIONS {
                 self.attend_in_shares(cache, &step, shares, &mut attended)
             } else {
@@ -93,8 +97,8 @@ impl Attention {
         Tensor::from_vec(attended, (rows, self.heads * self.head_dim), &Device::Cpu)
     }
 
-    /// Writes the keys and values of the new positions into the cache.
-    fn extend(&self, cache: &Cache, step: &Step<'_>) -> Result<()> {
+    /// Keys and values of the new positions, as the cache takes them.
+    fn new_keys(&self, step: &Step<'_>) -> Result<(Tensor, Tensor)> {
         let d = self.head_dim;
         let lanes = step.batch * self.kv_heads;
         let mut keys = vec![0.0; lanes * step.positions * d];
@@ -117,8 +121,7 @@ impl Attention {
         });
         let shape = (lanes, step.positions, d);
         let keys = Tensor::from_vec(keys, shape, &Device::Cpu)?;
-        let values = Tensor::from_vec(values, shape, &Device::Cpu)?;
-        cache.append(&keys, &values, step.filled)
+        Ok((keys, Tensor::from_vec(values, shape, &Device::Cpu)?))
     }
 
     /// Head `index` of a row of q, k and v side by side.

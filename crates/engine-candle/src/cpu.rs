@@ -2,31 +2,34 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
-use engine::{CacheMemory, Device, EngineError, InEffect, Want};
+use engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::{self, Decoder};
 use crate::hand_over;
 use crate::model::{Held, Model};
 use crate::parallel;
-use crate::sequences::Sequences;
+use crate::reader::Form;
+use crate::sequences::{Cache, Sequences};
 
 #[derive(Debug)]
 pub(crate) struct Cpu {
     model: Model,
     /// What keys and values are kept in.
     cache: Precision,
+    /// Whether they are copied into new memory with every append.
+    grows: bool,
     sequences: Option<Sequences>,
 }
 
 impl Cpu {
-    /// Reads the weights at `precision`, to keep keys and values in `cache`; quantised ones as f32 if `dequantise` says
-    /// so.
+    /// Reads the weights at `precision`, to be multiplied by in `form`, and to keep keys and values in `cache`; that
+    /// grows with every append if `grows` says so.
     pub(crate) fn read(
         bundle: &Bundle,
-        (precision, cache): (Precision, Precision),
-        dequantise: bool,
+        (precision, form): (Precision, Form),
+        (cache, grows): (Precision, bool),
     ) -> std::result::Result<Cpu, EngineError> {
-        Ok(Cpu { model: Model::read(bundle, precision, dequantise)?, cache, sequences: None })
+        Ok(Cpu { model: Model::read(bundle, precision, form)?, cache, grows, sequences: None })
     }
 }
 
@@ -48,6 +51,7 @@ pub(crate) fn in_effect(
 ) -> InEffect {
     let emulated = held.precision != precision;
     let activations = match held.precision {
+        _ if held.converted => "f32",
         Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
         Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
         Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
@@ -55,6 +59,9 @@ pub(crate) fn in_effect(
     };
     let weight_storage = match (emulated, held.repacked) {
         (true, _) => "emulated: dequantised to f32 at load".to_owned(),
+        (false, 0) if held.converted => {
+            "one copy in memory, read from the file; converted to f32 for every product".to_owned()
+        }
         (false, 0) => "one copy in memory, read from the file".to_owned(),
         (false, n) => format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights),
     };
@@ -82,14 +89,25 @@ impl Decoder for Cpu {
     fn in_effect(&self) -> InEffect {
         let attention = "attention on loops of its own (decode) or matmul (prefill)";
         let (model, cache) = (&self.model, self.cache);
-        in_effect(model.config(), model.precision(), model.held(), (cache, attention))
+        let mut found = in_effect(model.config(), model.precision(), model.held(), (cache, attention));
+        if self.grows {
+            found.kv_cache_policy = KvCachePolicy::Growing;
+            found.kernels.push("Tensor::cat of old and new keys and values in every append".into());
+        }
+        found
     }
 
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()> {
         // The old caches are freed before the new ones are made.
         self.sequences = None;
-        self.sequences = Some(Sequences::new(self.model.config(), batch, capacity, element(self.cache))?);
+        let (cache, grows) = (element(self.cache), self.grows);
+        self.sequences = Some(Sequences::new(self.model.config(), (batch, capacity), (cache, grows))?);
         Ok(())
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        let grown = self.sequences.iter_mut().filter(|sequences| sequences.grows);
+        grown.flat_map(|sequences| &mut sequences.caches).try_for_each(Cache::empty)
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -97,7 +115,9 @@ impl Decoder for Cpu {
     }
 
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
-        let Some(sequences) = &self.sequences else { return Ok(None) };
+        let Some(sequences) = self.sequences.as_ref().filter(|sequences| !sequences.grows) else {
+            return Ok(None);
+        };
         let config = self.model.config();
         let shape = [sequences.batch, config.kv_heads, sequences.capacity, config.head_dim];
         hand_over::memory(&sequences.caches, shape).map(Some)

@@ -15,6 +15,11 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// Room for `batch` sequences of `capacity` tokens, in place of what there was.
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
+    /// Begins such sequences anew, in the same room.
+    fn restart(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 

@@ -59,8 +59,11 @@ impl Layer {
         drop(qkv);
         self.attention_place.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
-        for start in (0..rows).step_by(MLP_ROWS) {
-            let x = x.narrow(0, start, MLP_ROWS.min(rows - start))?;
+        // What a product costs beside its rows is paid once.
+        let converted = self.mlp.linears().iter().any(|linear| linear.weight().is_converted());
+        let piece = if converted { rows } else { MLP_ROWS };
+        for start in (0..rows).step_by(piece) {
+            let x = x.narrow(0, start, piece.min(rows - start))?;
             self.mlp_place.leave(&x, self.mlp.forward(&self.mlp_place.enter(&x)?)?)?;
         }
         Ok(())

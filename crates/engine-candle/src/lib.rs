@@ -36,7 +36,12 @@ use cpu::Cpu;
 use decoder::Decoder;
 use encoder::Encoder;
 use error::framework;
+use reader::Form;
 use tensors::Tensors;
+
+/// Why the decoder on tensors makes no mistakes.
+const ON_A_CPU_ALONE: &str =
+    "the options cache and weights are for candle's decoder of a CPU, not for its decoder on tensors";
 
 /// The version that the workspace pins; candle does not tell its own.
 const VERSION: &str = engine::framework_version!("candle-core 0.11.1");
@@ -89,8 +94,9 @@ impl InferenceEngine for Candle {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
-        settings.check_options(&["decoder", "padded"])?;
-        let padded = settings.flag("padded", false)?;
+        settings.check_options(&["cache", "decoder", "padded", "weights"])?;
+        let config = bundle.config();
+        let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
         let device = device(settings.device)?;
         let tensors = match settings.options.get("decoder").map(String::as_str) {
             None => !device.is_cpu(),
@@ -101,9 +107,14 @@ impl InferenceEngine for Candle {
         };
         parallel::request_threads(settings.threads);
         let precision = settings.precision;
-        // candle has no kernels for nf4.
-        let dequantise = settings.dequantised || precision == Precision::Nf4;
-        if bundle.config().encoder.is_some() {
+        let form = match precision {
+            _ if settings.converts_weights()? => Form::Converted,
+            // candle has no kernels for nf4.
+            Precision::Nf4 => Form::Dequantised,
+            _ if settings.dequantised => Form::Dequantised,
+            _ => Form::OfFile,
+        };
+        if config.encoder.is_some() {
             if tensors {
                 let reason = "candle encodes on a CPU alone here, and not by its decoder on tensors";
                 return Err(EngineError::Unsupported(reason.into()));
@@ -111,24 +122,23 @@ impl InferenceEngine for Candle {
             return Ok(Candle::new(
                 Body::Encoder(Box::new(Encoder::read(
                     bundle,
-                    precision,
-                    (dequantise, padded, settings.hidden_states),
+                    (precision, form),
+                    (padding, settings.hidden_states),
                 )?)),
                 None,
             ));
-        }
-        if padded {
-            let reason = "option padded is for encoders, and the model continues texts";
-            return Err(EngineError::Input(reason.into()));
         }
         let decoder: Box<dyn Decoder> = if tensors {
             if settings.cache != precision.usual_cache() {
                 let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
                 return Err(EngineError::Unsupported(reason.into()));
             }
-            Box::new(Tensors::read(bundle, device, precision, dequantise)?)
+            if grows {
+                return Err(EngineError::Unsupported(ON_A_CPU_ALONE.into()));
+            }
+            Box::new(Tensors::read(bundle, device, precision, form)?)
         } else {
-            Box::new(Cpu::read(bundle, (precision, settings.cache), dequantise)?)
+            Box::new(Cpu::read(bundle, (precision, form), (settings.cache, grows))?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle::new(Body::Decoder(decoder), hidden))
@@ -180,6 +190,8 @@ impl Decode for Candle {
             self.batch = 0;
             decoder.reserve(batch, capacity).map_err(framework)?;
             (self.batch, self.capacity) = (batch, capacity);
+        } else {
+            decoder.restart().map_err(framework)?;
         }
         self.filled = 0;
         Ok(())

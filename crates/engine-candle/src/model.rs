@@ -11,7 +11,7 @@ use crate::linear::Linear;
 use crate::math::cap;
 use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
-use crate::reader::Reader;
+use crate::reader::{Form, Reader};
 use crate::sequences::Sequences;
 use crate::weight::{Weight, with_f32};
 
@@ -36,6 +36,8 @@ pub(crate) struct Held {
     pub(crate) weights: usize,
     /// How many of those are held a second time, in the form that candle's kernel wants.
     pub(crate) repacked: usize,
+    /// Whether they are converted for every product.
+    pub(crate) converted: bool,
     /// For people.
     pub(crate) kernels: Vec<String>,
 }
@@ -50,21 +52,22 @@ impl Held {
             precision: weights.first().map_or(Precision::F32, |weight| weight.precision()),
             weights: weights.len(),
             repacked: weights.iter().filter(|weight| weight.is_repacked()).count(),
+            converted: weights.iter().any(|weight| weight.is_converted()),
             kernels,
         }
     }
 }
 
 impl Model {
-    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so.
+    /// Reads the weights at `precision`, to be multiplied by in `form`.
     pub(crate) fn read(
         bundle: &Bundle,
         precision: Precision,
-        dequantise: bool,
+        form: Form,
     ) -> std::result::Result<Model, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let reader = Reader::new(&weights, dequantise);
+        let reader = Reader::new(&weights, form);
         let embedding = Embedding::read(&reader, &config)?;
         let head = match config.tied_embeddings {
             true => embedding.tokens().clone(),

@@ -19,15 +19,25 @@ use crate::weight::Weight;
 /// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.
 const BUFFER: usize = 1 << 18;
 
+/// What matrices are multiplied in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are in the file.
+    OfFile,
+    /// f32; quantised ones are read so.
+    Dequantised,
+    /// f32; those of 16 bits are held so, and converted for every product.
+    Converted,
+}
+
 pub(crate) struct Reader<'a> {
     weights: &'a Weights,
-    /// Whether quantised weights are read as f32.
-    dequantise: bool,
+    form: Form,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(weights: &'a Weights, dequantise: bool) -> Self {
-        Reader { weights, dequantise }
+    pub(crate) fn new(weights: &'a Weights, form: Form) -> Self {
+        Reader { weights, form }
     }
 
     /// A matrix in the form of the file.
@@ -42,10 +52,11 @@ impl<'a> Reader<'a> {
 
     fn weight(&self, names: &[String]) -> Result<Weight, EngineError> {
         if !self.weights.is_quantised(&names[0]) {
-            return self.tensor(&self.weights.stacked(names)?).map(Weight::Plain);
+            let held = if self.form == Form::Converted { Weight::Converted } else { Weight::Plain };
+            return self.tensor(&self.weights.stacked(names)?).map(held);
         }
         let weight = self.weights.quantised(names)?;
-        let read = if self.dequantise {
+        let read = if self.form == Form::Dequantised {
             let shape = (weight.rows, weight.columns);
             Tensor::from_vec(weight.dequantised(), shape, &Device::Cpu).map(Weight::Plain)
         } else {

@@ -16,6 +16,8 @@ pub(crate) struct Sequences {
     pub(crate) filled: usize,
     /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
     pub(crate) caches: Vec<Cache>,
+    /// Whether caches have no room ahead, and are copied into new memory with every append.
+    pub(crate) grows: bool,
     /// One for each of the model's rotations.
     pub(crate) rotary: Vec<RotaryTable>,
     /// What each thread of decode's attention writes.
@@ -41,15 +43,16 @@ impl Sequences {
     /// `dtype`: of keys and values.
     pub(crate) fn new(
         config: &ModelConfig,
-        batch: usize,
-        capacity: usize,
-        dtype: DType,
+        (batch, capacity): (usize, usize),
+        (dtype, grows): (DType, bool),
     ) -> Result<Sequences> {
+        let room = if grows { 0 } else { capacity };
         Ok(Sequences {
             batch,
             capacity,
             filled: 0,
-            caches: Cache::of_layers(config, batch, capacity, dtype, &Device::Cpu)?,
+            caches: Cache::of_layers(config, batch, room, dtype, &Device::Cpu)?,
+            grows,
             rotary: RotaryTable::of_rotations(config, capacity),
             shares: vec![Share::new(config, capacity); decode_threads()],
         })
@@ -83,6 +86,23 @@ impl Cache {
     pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
         self.keys.slice_set(&keys.to_dtype(self.keys.dtype())?, 1, filled)?;
         self.values.slice_set(&values.to_dtype(self.values.dtype())?, 1, filled)
+    }
+
+    /// The same where there is no room: all is copied into new memory of exactly that length.
+    pub(crate) fn grow(&mut self, keys: &Tensor, values: &Tensor) -> Result<()> {
+        for (held, new) in [(&mut self.keys, keys), (&mut self.values, values)] {
+            *held = Tensor::cat(&[&*held, &new.to_dtype(held.dtype())?], 1)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what has grown.
+    pub(crate) fn empty(&mut self) -> Result<()> {
+        for held in [&mut self.keys, &mut self.values] {
+            let (lanes, _, width) = held.dims3()?;
+            *held = Tensor::zeros((lanes, 0, width), held.dtype(), held.device())?;
+        }
+        Ok(())
     }
 }
 

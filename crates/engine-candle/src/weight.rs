@@ -27,6 +27,8 @@ pub(crate) enum Kernel {
 pub(crate) enum Weight {
     /// Elements of f32, bf16 or f16.
     Plain(Tensor),
+    /// Elements of bf16 or f16 that are converted to f32 for every product.
+    Converted(Tensor),
     /// Blocks of integers with their scales.
     Blocks(Blocks),
 }
@@ -35,7 +37,7 @@ impl Weight {
     /// Outputs and inputs.
     pub(crate) fn dims(&self) -> Result<(usize, usize)> {
         match self {
-            Weight::Plain(weight) => weight.dims2(),
+            Weight::Plain(weight) | Weight::Converted(weight) => weight.dims2(),
             Weight::Blocks(weight) => weight.dims(),
         }
     }
@@ -43,7 +45,7 @@ impl Weight {
     /// The precision of the elements as they are held.
     pub(crate) fn precision(&self) -> Precision {
         match self {
-            Weight::Plain(weight) => match weight.dtype() {
+            Weight::Plain(weight) | Weight::Converted(weight) => match weight.dtype() {
                 DType::BF16 => Precision::Bf16,
                 DType::F16 => Precision::F16,
                 _ => Precision::F32,
@@ -55,6 +57,10 @@ impl Weight {
 
     pub(crate) fn is_repacked(&self) -> bool {
         matches!(self, Weight::Blocks(weight) if weight.is_repacked())
+    }
+
+    pub(crate) fn is_converted(&self) -> bool {
+        matches!(self, Weight::Converted(_))
     }
 
     /// Which of candle's kernels multiplies so many rows fastest. Measured on SmolLM2-135M's shapes with two threads
@@ -70,12 +76,14 @@ impl Weight {
 
     /// From how many rows on the kernels of products are taken: [`Kernel::WeightFirst`], then [`Kernel::RowsFirst`].
     fn limits(&self) -> [usize; 2] {
+        let of_f32 = [10, 17];
         match self {
             Weight::Plain(weight) => match weight.dtype() {
                 DType::BF16 => [15, 40],
                 DType::F16 => [14, 40],
-                _ => [10, 17],
+                _ => of_f32,
             },
+            Weight::Converted(_) => of_f32,
             Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
             Weight::Blocks(_) => [24; 2],
         }
@@ -86,7 +94,7 @@ impl Weight {
     /// `Tensor::matmul` leaves a matrix–vector product to one thread.
     pub(crate) fn row_by_row(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Weight::Plain(_) => {
+            Weight::Plain(_) | Weight::Converted(_) => {
                 let shape = (x.dim(0)?, self.dims()?.0);
                 let mut y = vec![0.0; shape.0 * shape.1];
                 self.row_by_row_into(x, &mut y)?;
@@ -105,6 +113,7 @@ impl Weight {
                 DType::F16 => row_by_row::<f16>(weight, x, y),
                 other => bail!("no product with weights of type {other:?}"),
             },
+            Weight::Converted(_) => row_by_row::<f32>(&self.widened()?, x, y),
             Weight::Blocks(weight) => with_f32(&weight.product(x)?, |product| y.copy_from_slice(product)),
         }
     }
@@ -114,6 +123,8 @@ impl Weight {
     pub(crate) fn widened(&self) -> Result<Tensor> {
         let weight = match self {
             Weight::Plain(weight) => weight,
+            // As users do it, and not by all threads.
+            Weight::Converted(weight) => return weight.to_dtype(DType::F32),
             Weight::Blocks(weight) => {
                 let (rows, columns) = weight.dims()?;
                 let mut wide = vec![0.0; rows * columns];
@@ -132,7 +143,7 @@ impl Weight {
     /// Row `index`, in f32.
     pub(crate) fn copy_row(&self, index: usize, out: &mut [f32]) -> Result<()> {
         let weight = match self {
-            Weight::Plain(weight) => weight,
+            Weight::Plain(weight) | Weight::Converted(weight) => weight,
             Weight::Blocks(weight) => return weight.dequantise(index, out),
         };
         match weight.dtype() {
@@ -147,6 +158,14 @@ impl Weight {
     pub(crate) fn kernels(&self) -> Vec<String> {
         let [rows, _] = self.limits();
         match self {
+            Weight::Converted(weight) => vec![
+                format!(
+                    "candle Tensor::to_dtype of {:?} weights to f32 before every product",
+                    weight.dtype()
+                ),
+                format!("candle k_quants::matmul below {rows} rows"),
+                format!("candle Tensor::matmul (gemm) from {rows} rows"),
+            ],
             Weight::Plain(weight) => {
                 let widened = if weight.dtype() == DType::F32 { "" } else { " on weights widened to f32" };
                 vec![

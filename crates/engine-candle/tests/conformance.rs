@@ -1,9 +1,10 @@
 use conformance::{
-    Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_diffusion, check_encoders,
-    check_follows, check_hidden_states_are_asked_for, check_quantised_kernels, check_tiny_models, each,
+    Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted, check_diffusion,
+    check_encoders, check_encoders_in_16_bits, check_follows, check_growth,
+    check_hidden_states_are_asked_for, check_padding, check_quantised_kernels, check_tiny_models, each,
     logits_in_pieces, max_abs_difference, refuses_graphs, senseless, tiny, unsupported, with, with_options,
 };
-use engine::{Device, InferenceEngine, Precision, Settings};
+use engine::{Device, InEffect, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
 
 /// On the CPU, the decoder that a GPU computes with.
@@ -165,7 +166,45 @@ fn texts_of_any_lengths_have_the_vectors_of_an_independent_implementation() {
 
 #[test]
 fn texts_that_are_filled_up_have_the_same_vectors() {
-    check_encoders::<Candle>(&Settings { hidden_states: true, ..with_options(&[("padded", "true")]) });
-    let decoder = senseless::<Candle>(&Model::tiny("gpt2").bundle, &with_options(&[("padded", "true")]));
-    assert!(decoder.contains("option padded is for encoders"), "{decoder}");
+    for padded in ["true", "40", "512"] {
+        check_encoders::<Candle>(&Settings { hidden_states: true, ..with_options(&[("padded", padded)]) });
+    }
+}
+
+#[test]
+fn padding_is_computed_and_said_to_be() {
+    check_padding::<Candle>(&[
+        ("false", "texts unpadded", 5),
+        ("true", "texts padded to the longest", 9),
+        ("2", "texts padded to 2 tokens each", 9),
+        ("7", "texts padded to 7 tokens each", 21),
+        ("512", "texts padded to 130 tokens each", 3 * 130),
+    ]);
+}
+
+#[test]
+fn a_cache_that_grows_conforms_and_is_said_to() {
+    let growing = with_options(&[("cache", "growing")]);
+    check_tiny_models::<Candle>(&growing);
+    check_architectures::<Candle>(std::slice::from_ref(&growing));
+    check_growth::<Candle>(&growing);
+    let tensors = with_options(&[("cache", "growing"), ("decoder", "tensors")]);
+    let reason = unsupported::<Candle>(&Model::tiny("gpt2").bundle, &tensors);
+    assert!(reason.contains("not for its decoder on tensors"), "{reason}");
+}
+
+#[test]
+fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() {
+    check_converted::<Candle>(&TOLERANCES);
+    check_encoders_in_16_bits::<Candle>(&with_options(&[("weights", "converted")]));
+    let in_effect = |precision| {
+        let settings = with(at(precision), &[("weights", "converted")]);
+        Candle::load(&Model::tiny("gpt2").bundle, &settings).expect("loads").in_effect()
+    };
+    let InEffect { activations, kernels, .. } = in_effect(Precision::Bf16);
+    assert_eq!(activations, "f32");
+    assert!(kernels.contains(&"candle Tensor::to_dtype of BF16 weights to f32 before every product".into()));
+    let tensors = with(at(Precision::Bf16), &[("weights", "converted"), ("decoder", "tensors")]);
+    let reason = unsupported::<Candle>(&Model::tiny("gpt2").bundle, &tensors);
+    assert!(reason.contains("not for its decoder on tensors"), "{reason}");
 }

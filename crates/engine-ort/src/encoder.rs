@@ -69,7 +69,8 @@ impl Encoder {
                 if padded.is_none() {
                     return rows.to_vec();
                 }
-                texts.cells().flat_map(|cell| &rows[cell * width..(cell + 1) * width]).copied().collect()
+                let cells = texts.cells(texts.longest());
+                cells.flat_map(|cell| &rows[cell * width..(cell + 1) * width]).copied().collect()
             };
             let extracted = |name: &String| Ok(tokens(outputs[name.as_str()].try_extract_tensor::<f32>()?.1));
             self.hidden = Some(states.iter().map(extracted).collect::<ort::Result<_>>()?);

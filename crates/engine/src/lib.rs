@@ -15,6 +15,7 @@ mod decode;
 mod echo;
 mod encode;
 mod hand_over;
+mod mistakes;
 mod padded;
 mod profile;
 mod run;
@@ -28,7 +29,7 @@ pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
 pub use echo::Echo;
 pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};
-pub use padded::Padded;
+pub use padded::{Padded, Padding};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use run::{Run, Tensor, without_panic};
 

@@ -1,4 +1,4 @@
-//! Texts that are padded to the longest, and what is asked for of what a model makes of them.
+//! Texts that are padded to one length, and what is asked for of what a model makes of them.
 
 use bundle::{Head, ModelConfig, Pooling, Scored};
 
@@ -11,23 +11,26 @@ impl Texts<'_> {
     }
 
     /// One number for each token, as rows of a matrix `[texts, longest]` that `fill` completes.
-    pub fn padded<T: Copy>(&self, mut numbers: impl Iterator<Item = T>, fill: T) -> Vec<T> {
-        let longest = self.longest();
+    pub fn padded<T: Copy>(&self, numbers: impl Iterator<Item = T>, fill: T) -> Vec<T> {
+        self.padded_to(self.longest(), numbers, fill)
+    }
+
+    /// The same as rows of `width`.
+    pub fn padded_to<T: Copy>(&self, width: usize, mut numbers: impl Iterator<Item = T>, fill: T) -> Vec<T> {
         let rows = self.lengths.iter().flat_map(|&length| {
             let mut row: Vec<T> = numbers.by_ref().take(length).collect();
-            row.resize(longest, fill);
+            row.resize(width, fill);
             row
         });
         rows.collect()
     }
 
-    /// For each token its cell in such a matrix.
-    pub fn cells(&self) -> impl Iterator<Item = usize> {
-        let longest = self.longest();
+    /// For each token its cell in a matrix with rows of `width`.
+    pub fn cells(&self, width: usize) -> impl Iterator<Item = usize> {
         self.lengths
             .iter()
             .enumerate()
-            .flat_map(move |(text, &length)| (0..length).map(move |at| text * longest + at))
+            .flat_map(move |(text, &length)| (0..length).map(move |at| text * width + at))
     }
 
     /// The numbers of `task`, from what the model made of so many rows of each text, of which the first are its tokens:
@@ -59,7 +62,35 @@ impl Texts<'_> {
     }
 }
 
-/// Texts that are filled up to the longest, to be computed as texts of one length.
+/// What an encoder's texts are filled up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// The longest of their batch.
+    Longest,
+    /// So many tokens, or the longest of their batch where it has more.
+    To(usize),
+}
+
+impl Padding {
+    /// Tokens of each text, padding included.
+    pub fn width(self, texts: &Texts<'_>) -> usize {
+        match self {
+            Padding::Longest => texts.longest(),
+            Padding::To(tokens) => texts.longest().max(tokens),
+        }
+    }
+}
+
+impl std::fmt::Display for Padding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Padding::Longest => write!(f, "texts padded to the longest"),
+            Padding::To(tokens) => write!(f, "texts padded to {tokens} tokens each"),
+        }
+    }
+}
+
+/// Texts that are filled up, to be computed as texts of one length.
 #[derive(Debug)]
 pub struct Padded {
     tokens: Vec<u32>,
@@ -68,12 +99,18 @@ pub struct Padded {
 }
 
 impl Padded {
+    /// To the longest.
     pub fn new(texts: Texts<'_>, pad_token: u32) -> Padded {
-        let filled = |numbers: &[u32], with| texts.padded(numbers.iter().copied(), with);
+        Padded::to(texts.longest(), texts, pad_token)
+    }
+
+    /// To texts of `width` tokens.
+    pub fn to(width: usize, texts: Texts<'_>, pad_token: u32) -> Padded {
+        let filled = |numbers: &[u32], with| texts.padded_to(width, numbers.iter().copied(), with);
         Padded {
             tokens: filled(texts.tokens, pad_token),
             types: if texts.types.is_empty() { Vec::new() } else { filled(texts.types, 0) },
-            lengths: vec![texts.longest(); texts.lengths.len()],
+            lengths: vec![width; texts.lengths.len()],
         }
     }
 
@@ -132,6 +169,11 @@ mod tests {
     fn padding_completes_the_shorter_texts() {
         let texts = Texts { tokens: &[5, 6, 7, 8], types: &[], lengths: &[1, 3] };
         assert_eq!(Padded::new(texts, 9).texts().tokens, [5, 9, 9, 6, 7, 8]);
-        assert_eq!(texts.cells().collect::<Vec<_>>(), [0, 3, 4, 5]);
+        assert_eq!(texts.cells(3).collect::<Vec<_>>(), [0, 3, 4, 5]);
+        let width = |padding: Padding| padding.width(&texts);
+        assert_eq!([Padding::Longest, Padding::To(2), Padding::To(4)].map(width), [3, 3, 4]);
+        let wider = Padded::to(4, texts, 9);
+        assert_eq!(wider.texts().tokens, [5, 9, 9, 9, 6, 7, 8, 9]);
+        assert_eq!(texts.cells(4).collect::<Vec<_>>(), [0, 4, 5, 6]);
     }
 }

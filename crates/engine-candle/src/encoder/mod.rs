@@ -5,7 +5,7 @@ mod head;
 
 use bundle::{Bundle, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
-use engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, Texts};
+use engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, Padding, Texts};
 use rayon::prelude::*;
 
 use crate::attention::relative::Relative;
@@ -17,7 +17,7 @@ use crate::layer::Layer;
 use crate::linear::Linear;
 use crate::model::Held;
 use crate::norm::Norm;
-use crate::reader::Reader;
+use crate::reader::{Form, Reader};
 use crate::sequences::RotaryTable;
 use crate::weight::{Weight, with_f32};
 use head::Head;
@@ -32,8 +32,8 @@ pub(crate) struct Encoder {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
-    /// Whether texts are filled up to the longest, and all of that is computed.
-    padded: bool,
+    /// What texts are filled up to, where they are: all of that is computed.
+    padding: Option<Padding>,
     /// One for each of the model's rotations, of the positions of the longest text so far.
     rotary: Vec<RotaryTable>,
     rotated: usize,
@@ -44,16 +44,16 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Reads the weights at `precision`; quantised ones as f32 if `dequantise` says so. `padded`: texts are filled up to the
-    /// longest. `hidden`: hidden states are kept.
+    /// Reads the weights at `precision`, to be multiplied by in `form`. `padding`: what texts are filled up to. `hidden`:
+    /// hidden states are kept.
     pub(crate) fn read(
         bundle: &Bundle,
-        precision: Precision,
-        (dequantise, padded, hidden): (bool, bool, bool),
+        (precision, form): (Precision, Form),
+        (padding, hidden): (Option<Padding>, bool),
     ) -> std::result::Result<Encoder, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let reader = Reader::new(&weights, dequantise);
+        let reader = Reader::new(&weights, form);
         let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         let has_norm = config.encoder.as_ref().is_some_and(|encoder| encoder.final_norm);
         let final_norm = has_norm.then(|| config.final_norm());
@@ -63,7 +63,7 @@ impl Encoder {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read_optional(&reader, &config, final_norm.as_ref())?,
             head: Head::read(&reader, &config)?,
-            padded,
+            padding,
             precision: weights.precision(),
             config,
             rotary: Vec::new(),
@@ -77,11 +77,9 @@ impl Encoder {
     pub(crate) fn in_effect(&self) -> InEffect {
         let linears = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = linears.map(Linear::weight).collect();
-        let attention = match self.padded {
-            false => "texts unpadded, attention by matmul, text by text",
-            true => "texts padded to the longest, attention by matmul, text by text",
-        };
-        cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, attention))
+        let texts = self.padding.map_or("texts unpadded".to_owned(), |padding| padding.to_string());
+        let attention = format!("{texts}, attention by matmul, text by text");
+        cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, &attention))
     }
 
     /// Computes what angles a text of so many tokens needs, where they are not there yet.
@@ -96,11 +94,12 @@ impl Encoder {
     /// The vectors of all tokens: `[tokens, hidden]`. `kept` gets every hidden state.
     fn forward(&self, texts: Texts<'_>, mut kept: Option<&mut Vec<Tensor>>) -> Result<Tensor> {
         let mut x;
-        if self.padded {
+        if let Some(padding) = self.padding {
             let pad_token = self.config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token);
-            let padded = Padded::new(texts, pad_token);
+            let width = padding.width(&texts);
+            let padded = Padded::to(width, texts, pad_token);
             x = self.layers(padded.texts(), texts.lengths, kept.as_deref_mut())?;
-            let tokens: Vec<u32> = texts.cells().map(|cell| cell as u32).collect();
+            let tokens: Vec<u32> = texts.cells(width).map(|cell| cell as u32).collect();
             let tokens = Tensor::new(tokens, &Device::Cpu)?;
             x = x.index_select(&tokens, 0)?;
             for state in kept.iter_mut().flat_map(|kept| kept.iter_mut()) {
@@ -179,15 +178,15 @@ impl Encoder {
 impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> std::result::Result<&[f32], EngineError> {
         texts.check(&self.config, task)?;
-        let longest = texts.longest();
-        self.rotate_up_to(longest);
+        let width = self.padding.map(|padding| padding.width(&texts));
+        self.rotate_up_to(width.unwrap_or(texts.longest()));
         let mut kept = self.hidden.is_some().then(Vec::new);
         self.numbers = self.numbers(texts, task, kept.as_mut()).map_err(framework)?;
         if let Some(kept) = kept {
             let states = kept.iter().map(|state| with_f32(state, <[f32]>::to_vec));
             self.hidden = Some(states.collect::<Result<_>>().map_err(framework)?);
         }
-        self.computed = if self.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
+        self.computed = width.map_or(texts.tokens.len(), |width| width * texts.lengths.len());
         Ok(&self.numbers)
     }
 

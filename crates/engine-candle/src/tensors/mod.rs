@@ -16,7 +16,7 @@ use crate::cpu::element;
 use crate::decoder::{self, Decoder};
 use crate::error::framework;
 use crate::parallel;
-use crate::reader::Reader;
+use crate::reader::{Form, Reader};
 use layers::{Layer, Norm};
 use sequences::Sequences;
 use upload::{Linear, Upload};
@@ -41,17 +41,17 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// Reads the weights onto `device`, where they are on return; quantised ones as f32 if `dequantise` says so.
+    /// Reads the weights onto `device`, where they are on return; to be multiplied by in `form`.
     pub(crate) fn read(
         bundle: &Bundle,
         device: Device,
         precision: Precision,
-        dequantise: bool,
+        form: Form,
     ) -> std::result::Result<Tensors, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let dtype = element(precision);
-        let upload = Upload { reader: Reader::new(&weights, dequantise), device: device.clone(), dtype };
+        let upload = Upload { reader: Reader::new(&weights, form), device: device.clone(), dtype };
         let embedding = upload.matrix(&config.embedding())?;
         let head =
             if config.tied_embeddings { embedding.clone() } else { upload.matrix(&config.lm_head())? };

@@ -4,6 +4,7 @@ use bundle::LinearNames;
 use candle_core::{DType, Device, Result, Tensor};
 use engine::EngineError;
 
+use crate::ON_A_CPU_ALONE;
 use crate::error::framework;
 use crate::reader::Reader;
 use crate::weight::Weight;
@@ -49,6 +50,7 @@ impl Upload<'_> {
             Weight::Blocks(_) => Err(EngineError::Unsupported(
                 "candle's quantised kernels are driven on a CPU alone: use f32, bf16 or f16".into(),
             )),
+            Weight::Converted(_) => Err(EngineError::Unsupported(ON_A_CPU_ALONE.into())),
         }
     }
 }

@@ -141,7 +141,7 @@ impl Encoder {
         // Padding is behind every text, where a causal model sees none of it.
         let padding = (!self.config.causal).then(|| padding(texts, device)).transpose()?;
         let states = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
-        let cells: Vec<usize> = texts.cells().collect();
+        let cells: Vec<usize> = texts.cells(texts.longest()).collect();
         let places: Vec<i64> = rows.tokens.iter().map(|&token| cells[token] as i64).collect();
         let places = Tensor::f_from_slice(&places)?.f_to_device(device)?;
         states.iter().map(|x| x.f_index_select(0, &places)).collect()
