@@ -16,9 +16,12 @@ use rayon::prelude::*;
 /// Below this many elements, waking rayon's threads costs more than they save.
 const RAYON_ELEMENTS: usize = 1 << 15;
 
-/// Asks both pools for `threads`. Each is made once in a process, on first use, and keeps the number it
+/// Asks both pools for `threads`; 0 leaves them as many as candle and rayon take unasked. Each is made once in a process, on first use, and keeps the number it
 /// was made with: [`decode_threads`] and [`prefill_threads`] tell it.
 pub(crate) fn request_threads(threads: usize) {
+    if threads == 0 {
+        return;
+    }
     // candle has no other way to be told, and asks the environment again for every `matmul`.
     for variable in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
         let wanted = threads.to_string();

@@ -195,7 +195,7 @@ impl InferenceEngine for Mock {
                 false => KvCachePolicy::None,
             },
             device: self.settings.device,
-            threads: self.settings.threads,
+            threads: self.settings.threads.max(1),
             jit: "none (mock)".into(),
             optimised: self.script.optimised,
             weight_storage: "none (mock)".into(),

@@ -43,12 +43,15 @@ fn library_path() -> Option<PathBuf> {
     Some(path.into())
 }
 
+/// Sets the number of threads; 0 leaves it to libtorch.
 pub(crate) fn set_threads(threads: usize) {
     // libtorch accepts this number once, and panics the second time. Nothing here runs operations
     // beside one another, so one thread is all that the pool could use.
     static INTEROP: Once = Once::new();
     INTEROP.call_once(|| tch::set_num_interop_threads(1));
-    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    if threads > 0 {
+        tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    }
 }
 
 pub(crate) fn device(settings: &Settings) -> Result<tch::Device, EngineError> {

@@ -69,8 +69,8 @@ pub struct Settings {
     /// What keys and values are kept in: f32, bf16 or f16.
     pub cache: Precision,
     pub device: Device,
-    /// Threads that may compute at once. Set it through the framework's own API; the environment
-    /// variables and the CPU set are the driver's business.
+    /// Threads that may compute at once; 0 for as many as the framework takes unasked. Set it through the framework's own
+    /// API; the environment variables and the CPU set are the driver's business.
     pub threads: usize,
     /// Whether the framework's graph optimisation or JIT may be used, where it has one.
     pub jit: bool,

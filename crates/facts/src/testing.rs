@@ -155,6 +155,7 @@ pub fn contender(label: &str) -> Contender {
         cache: Default::default(),
         shards: 1,
         serve: Default::default(),
+        anew: false,
     }
 }
 

@@ -21,6 +21,7 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
         options: contender.engine.options.clone(),
         serve: contender.serve,
         slowdown: contender.engine.settings.slowdown,
+        anew: contender.anew,
     }
 }
 
@@ -38,7 +39,8 @@ pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, St
     }
     // The driver's numbers of GPUs are those of the workers.
     environment.insert(gpu::ORDER.0.to_owned(), gpu::ORDER.1.to_owned());
-    for name in THREAD_VARIABLES {
+    // 0 leaves the number to the framework.
+    for name in THREAD_VARIABLES.into_iter().filter(|_| threads > 0) {
         environment.insert(name.to_owned(), threads.to_string());
     }
     environment.insert(configs::TUNABLES.to_owned(), huge_pages.tunables().to_owned());
@@ -68,7 +70,7 @@ pub fn worker(
         absent: native::absent(engine),
         environment,
         own_caches: Vec::new(),
-        cpus: cpus.map(<[usize]>::to_vec),
+        cpus: cpus.filter(|_| contender.threads > 0).map(<[usize]>::to_vec),
         timeout: Duration::from_secs(timeout_s),
     }
 }

@@ -102,7 +102,7 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
         let provision = Provision::new(&places.pins(), &places.cache, Reporter::new(quiet))?;
         linked = Some((piece.variable(), provision.provide_version(piece, &version)?.path));
     }
-    if versions.crates.is_empty() {
+    if !is_compiled(versions, &version) {
         return Ok(());
     }
     if places.target == Target::Cuda {
@@ -124,7 +124,7 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
 /// The path of an engine's worker.
 pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
     match (asked(engine), sources(places)) {
-        (Ok(Some((versions, version))), Some(sources)) if !versions.crates.is_empty() => {
+        (Ok(Some((versions, version))), Some(sources)) if is_compiled(versions, &version) => {
             builder(places, &sources, true).place(&engine.worker, &version)
         }
         _ => places.binary(&engine.worker),
@@ -146,6 +146,12 @@ fn builder<'a>(places: &'a Places, sources: &'a Path, quiet: bool) -> Builder<'a
 fn asked(engine: &Engine) -> anyhow::Result<Option<(&Versions, Version)>> {
     let (Some(versions), Some(version)) = (&engine.versions, &engine.version) else { return Ok(None) };
     Ok(Some((versions, Version::parse(version)?)))
+}
+
+/// Whether a column has a worker of its own.
+fn is_compiled(versions: &Versions, version: &Version) -> bool {
+    let is_build = matches!(version, Version::Build(_));
+    versions.package.is_none() && (is_build || !versions.crates.is_empty())
 }
 
 /// The piece whose library a worker loads.

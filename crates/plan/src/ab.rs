@@ -7,7 +7,7 @@ use protocol::KvCache;
 use crate::engines::Engines;
 use crate::{
     Arm, Axis, CellPlan, Failure, PromptSource, Request, Result, Setting, StudyPlan, StudyView, axes,
-    optimised,
+    mistakes, optimised,
 };
 
 /// Default number of new tokens: enough for the KV cache to matter.
@@ -107,6 +107,12 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         }
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
+    if what == [mistakes::NAME] {
+        if !request.encodes(engines)? {
+            complete_prompts(&mut request);
+        }
+        return mistakes::plan(request, engines);
+    }
     let name = what.first().map_or("", String::as_str);
     let has_switch = !is_crossed && what.len() != 2;
     let switch = has_switch.then(|| switch(name).ok_or_else(|| unknown(name))).transpose()?;
@@ -135,11 +141,16 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     switched(name, &switch, request, engines)
 }
 
-/// Fills in what is continued, and for how long.
-fn complete(request: &mut Request, is_crossed: bool) {
+/// Fills in what is continued.
+fn complete_prompts(request: &mut Request) {
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
     }
+}
+
+/// Fills in what is continued, and for how long.
+fn complete(request: &mut Request, is_crossed: bool) {
+    complete_prompts(request);
     request.usual_tokens(if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS });
     if request.prompt_tokens.is_empty() && request.context.is_empty() {
         request.prompt_tokens = vec![PROMPT_TOKENS];
@@ -148,8 +159,8 @@ fn complete(request: &mut Request, is_crossed: bool) {
 
 fn unknown(what: &str) -> Failure {
     Failure::usage(format!(
-        "{what:?} alone is no study; there are kv-cache, jit, half, fused, padding, optimised, or two names from \
-         configs/engines"
+        "{what:?} alone is no study; there are kv-cache, jit, half, fused, padding, optimised, mistakes, or two names \
+         from configs/engines"
     ))
 }
 

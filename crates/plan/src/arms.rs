@@ -61,6 +61,32 @@ pub struct Arm {
     pub on: Vec<Switch>,
     /// Directory of the workers of another build.
     pub workers: Option<PathBuf>,
+    /// Another number of threads than the budget's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<ThreadsAsked>,
+    /// Whether every request loads the model anew.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
+}
+
+/// Another number of threads than the budget's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThreadsAsked {
+    /// What the framework takes unasked, on all CPUs.
+    Default,
+    /// Two for each thread of the budget, on the CPUs of that.
+    Twice,
+}
+
+impl ThreadsAsked {
+    /// The number in place of a budget; 0 is the framework's own.
+    pub(crate) fn of_budget(self, budget: usize) -> usize {
+        match self {
+            ThreadsAsked::Default => 0,
+            ThreadsAsked::Twice => 2 * budget,
+        }
+    }
 }
 
 impl Arm {

@@ -25,6 +25,8 @@ pub enum Axis {
     Callers,
     /// Requests a second that come at random.
     Rate,
+    /// What is done wrong: an axis of `ab mistakes`.
+    Mistake,
 }
 
 /// A cell's place on an axis.
@@ -77,6 +79,7 @@ impl Axis {
             Axis::Steps => "Steps",
             Axis::Callers => "Callers",
             Axis::Rate => "Requests a second",
+            Axis::Mistake => "Mistake",
         }
     }
 
@@ -94,6 +97,7 @@ impl Axis {
             Axis::Steps => "--steps",
             Axis::Callers => "--callers",
             Axis::Rate => "--rate",
+            Axis::Mistake => "ab mistakes",
         }
     }
 
@@ -101,7 +105,7 @@ impl Axis {
     pub fn values(self, request: &Request) -> Vec<Setting> {
         let numbers = |values: &[u32]| values.iter().map(|&value| Setting::Number(value)).collect();
         match self {
-            Axis::Framework => Vec::new(),
+            Axis::Framework | Axis::Mistake => Vec::new(),
             Axis::Model => request.models.iter().cloned().map(Setting::Name).collect(),
             Axis::Precision => request.precisions.iter().map(|p| Setting::Name(p.name().into())).collect(),
             Axis::Threads => numbers(&request.threads),
@@ -121,7 +125,7 @@ impl Axis {
             *values = vec![values[index].clone()];
         }
         match self {
-            Axis::Framework => {}
+            Axis::Framework | Axis::Mistake => {}
             Axis::Model => one(&mut request.models, index),
             Axis::Precision => one(&mut request.precisions, index),
             Axis::Threads => one(&mut request.threads, index),

@@ -28,6 +28,8 @@ pub(crate) fn contenders(
                 precision: arm.precision.unwrap_or(plain.precision),
                 jit: arm.jit.unwrap_or(plain.jit),
                 cache: CacheAsked { policy: arm.keeps(plain.cache.policy), ..plain.cache },
+                threads: arm.threads.map_or(plain.threads, |asked| asked.of_budget(plain.threads)),
+                anew: arm.anew,
                 engine: arm.built(plain.engine),
                 ..plain
             }

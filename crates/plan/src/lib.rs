@@ -18,6 +18,7 @@ mod encode_asked;
 mod engines;
 mod failure;
 mod graph_asked;
+mod mistakes;
 mod optimised;
 mod plan;
 pub mod prompts;
@@ -32,7 +33,7 @@ mod switch;
 pub mod work;
 mod workers;
 
-pub use arms::{Arm, StudySettings};
+pub use arms::{Arm, StudySettings, ThreadsAsked};
 pub use axes::{Axis, Setting, Settings};
 pub use draft::{Draft, Given, check};
 pub use encode_asked::{EncodeAsked, LengthsAsked, TaskAsked};

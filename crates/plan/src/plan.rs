@@ -20,7 +20,7 @@ pub struct Contender {
     pub engine: Engine,
     pub precision: Precision,
     pub jit: bool,
-    /// Number of threads.
+    /// Number of threads; 0 for as many as the framework takes unasked.
     pub threads: usize,
     #[serde(flatten)]
     pub cache: CacheAsked,
@@ -30,6 +30,9 @@ pub struct Contender {
     /// How several callers are served.
     #[serde(default, skip_serializing_if = "Serve::is_shared")]
     pub serve: Serve,
+    /// Whether every request loads the model anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 fn one() -> usize {
@@ -47,6 +50,7 @@ impl Contender {
             cache: CacheAsked { policy: KvCache::On, ..request.cache() },
             shards: 1,
             serve: Serve::Shared,
+            anew: false,
             engine,
         }
     }

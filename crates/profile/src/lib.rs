@@ -183,6 +183,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
             dequantised: false,
             options: engine.options.clone(),
             slowdown: 0.0,
+            anew: false,
             serve: Default::default(),
         },
         spawned_at_ns: None,

@@ -56,6 +56,9 @@ pub struct Settings {
     /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
     #[serde(default)]
     pub slowdown: f64,
+    /// Whether every measured request loads the model anew, which is part of its time: the cost of a new session for each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 fn one() -> usize {

@@ -259,6 +259,7 @@ impl Provision {
                     checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;
                 return Ok(Provided { piece, path, version, given: true });
             }
+            Version::Build(_) => return self.provide(piece),
             Version::Git { url, .. } => {
                 return Err(BadInput(format!("{piece} is not built from {url} here; {like}")).into());
             }
@@ -292,6 +293,7 @@ impl Provision {
             Version::Release(release) => self.cache.join(pinned.path.replace(&pinned.version, release)),
             Version::Place(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()),
             Version::Git { .. } => PathBuf::new(),
+            Version::Build(_) => self.place(piece).unwrap_or_else(|_| self.cache.join(&pinned.path)),
         }
     }
 

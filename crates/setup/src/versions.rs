@@ -12,7 +12,7 @@ mod packages;
 mod repository;
 mod tree;
 
-pub use asked::Version;
+pub use asked::{Build, Version};
 pub use build::{Builder, Built, Framework};
 pub use manifest::packages;
 pub use packages::{install_package, place_of_package};

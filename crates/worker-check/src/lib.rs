@@ -164,6 +164,7 @@ impl Subject<'_> {
                 dequantised: false,
                 options: self.options.clone(),
                 slowdown: 0.0,
+                anew: false,
                 serve: Default::default(),
             },
             spawned_at_ns: None,

@@ -44,7 +44,8 @@ mod scripted {
     static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
 
     pub(super) fn stop_at(now_ns: u64) {
-        STOPPED_AT.store(now_ns, Ordering::Relaxed);
+        // One that is stopped already goes on from where it is.
+        let _ = STOPPED_AT.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show a time that is later by `time`.

@@ -6,7 +6,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use engine::InferenceEngine;
+use engine::{Bundle, InferenceEngine, Settings};
 use protocol::{Answer, Answered, ColdStart, Event, FileIdentity, Marks, Measure, Parity, Usage};
 
 use crate::error::ServeError;
@@ -15,7 +15,7 @@ use crate::gpu::Gpu;
 use crate::memory::Phase;
 use crate::pace::Pace;
 use crate::warmup::warm_up;
-use crate::work::{self, Model, Serving};
+use crate::work::{self, Anew, Model, Serving};
 use crate::{clock, turns};
 
 pub(crate) struct Context<'a, E> {
@@ -25,6 +25,8 @@ pub(crate) struct Context<'a, E> {
     /// The clock at spawning, put later by what the worker's own readings have taken since.
     pub(crate) spawned_at_ns: Option<u64>,
     pub(crate) weights_file: &'a Path,
+    /// What every request loads a model of its own from, where each does.
+    pub(crate) anew: Option<(&'a Bundle, &'a Settings)>,
     /// Highest peak of the phases before.
     pub(crate) earlier_peak: Option<u64>,
     pub(crate) gpu: Option<&'a Gpu>,
@@ -40,6 +42,9 @@ pub(crate) fn measure<E: InferenceEngine>(
         return Err(ServeError::Job("a measurement needs cases and warm-up".into()));
     }
     let mut workload = work::workload::<E>(&task.work, (context.model, context.pace), true, context.serving)?;
+    if let Some(anew) = context.anew {
+        workload = Box::new(Anew::new(workload, anew));
+    }
     let workload = workload.as_mut();
 
     let phase = Phase::begin(context.gpu);

@@ -184,6 +184,9 @@ impl Load<'_> {
             observed.threads *= serve.models();
             observed.kernels.push(format!("callers are served by {serve}"));
         }
+        if job.settings.anew {
+            observed.kernels.push("the model is loaded anew for every request".to_owned());
+        }
         observed.kernels.extend(self.pace.phrase());
         let in_effect = engine_io::in_effect(observed, cache::hybrid(&mut engine), &job.task);
         let loaded = Loaded {
@@ -207,6 +210,7 @@ impl Load<'_> {
                     pace: self.pace,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,
+                    anew: job.settings.anew.then_some((self.bundle, self.settings)),
                     earlier_peak,
                     gpu: self.gpu,
                 };

@@ -11,6 +11,8 @@ def measure(adapter, task, context, stream, send):
     Turns come from `stream`."""
     if not task["work"]["cases"] or not task["warmup"]["max_iterations"]:
         raise bad_input("a measurement needs cases and warm-up")
+    if context.get("anew"):
+        raise unsupported(f"{adapter.FRAMEWORK} loads no model anew for every request in a reference")
     if task.get("load"):
         raise unsupported(f"{adapter.FRAMEWORK} serves several callers in no reference: name one of the engines")
     workload = work.of(adapter, task["work"], context)

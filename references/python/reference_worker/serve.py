@@ -164,6 +164,7 @@ def _work(load_adapter, stream, start_ns, send):
         "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
         # Put later by what the worker's own readings have taken since.
+        "anew": settings.get("anew", False),
         "spawned_at_ns": None if spawned is None else spawned + before_ns - ready_ns + clock.now_ns() - after_ns,
     }
     kind = task["kind"]

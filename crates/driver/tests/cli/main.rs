@@ -21,6 +21,7 @@ mod hostile;
 mod input;
 mod kills;
 mod kv_precision;
+mod mistakes;
 mod optimised;
 mod page;
 mod parity;

@@ -96,12 +96,12 @@ fn a_contender_that_does_not_keep_up_with_a_rate_is_overloaded() {
 fn the_highest_rate_within_a_limit_is_searched_for() {
     let installation = Installation::encoder()
         .engine("quick", &[("prefill_token_ms", "0.02")])
-        .engine("slow", &[("prefill_token_ms", "2")]);
-    let report = installation.json(0, "--frameworks quick,slow --slo 8ms --rounds 1");
+        .engine("slow", &[("prefill_token_ms", "10")]);
+    let report = installation.json(0, "--frameworks quick,slow --slo 40ms --rounds 1");
     assert!(figure(&report, "quick", "goodput").is_some_and(|rate| rate > 0.0));
     let slow = row(&report, "slow");
     assert_eq!(slow["state"], "unsupported");
-    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 8 ms"));
+    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 40 ms"));
     installation.run("--frameworks slow --slo 1ms --rounds 1").exits(2);
 }
 

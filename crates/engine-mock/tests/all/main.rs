@@ -35,6 +35,7 @@ fn settings(options: &[(&str, &str)]) -> Settings {
         dequantised: false,
         options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
         slowdown: 0.0,
+        anew: false,
         serve: Default::default(),
     }
 }

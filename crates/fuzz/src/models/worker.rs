@@ -106,6 +106,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
             dequantised: false,
             options: Default::default(),
             slowdown: 0.0,
+            anew: false,
             serve: Default::default(),
         },
         spawned_at_ns: None,

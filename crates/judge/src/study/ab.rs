@@ -16,7 +16,8 @@ pub struct Outcome {
     pub reason: Option<String>,
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// The speed-up of decoding or encoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a.
+    /// The speed-up of decoding or encoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a. Of a mistake:
+    /// b's time of a whole request ÷ a's.
     pub speedup: Option<f64>,
     #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
@@ -61,23 +62,27 @@ fn outcome(cell: &Cell) -> Outcome {
         let speedup = verdict.advantage.map(|times| if is_a { times } else { 1.0 / times });
         Some((speedup, verdict.interval.map(turned), word))
     };
-    let throughput = throughput(cell);
-    let (speedup, interval, verdict) = match of_pair(throughput) {
+    let decides = deciding(cell);
+    let (speedup, interval, verdict) = match of_pair(decides) {
         Some((speedup, interval, verdict)) => (speedup, interval, Some(verdict)),
         None => (None, None, None),
     };
     let peak = |row: Option<&CellRow>| row?.typical(Metric::PeakMemory);
     // One round cannot separate a difference from chance, but it gives this estimate.
-    let rate = |row: Option<&CellRow>| row?.typical(throughput);
-    let speedup = speedup.or_else(|| Some(rate(a)? / rate(b)?));
+    let figure = |row: Option<&CellRow>| row?.typical(decides);
+    let speedup = speedup.or_else(|| {
+        let (a, b) = (figure(a)?, figure(b)?);
+        Some(if decides.higher_is_better() { a / b } else { b / a })
+    });
+    let throughput = throughput(cell);
     let (tokens, same_tokens) = same(a, b);
     let reasons =
         || cell.rows.iter().flat_map(|row| row.reasons.iter().map(|why| format!("{}: {why}", row.framework)));
     Outcome {
         settings: cell.settings.clone(),
         reason: cell.refused.clone().or_else(|| reasons().next()),
-        a: a.map(|row| side(row, throughput)),
-        b: b.map(|row| side(row, throughput)),
+        a: a.map(|row| side(row, throughput, total(cell))),
+        b: b.map(|row| side(row, throughput, total(cell))),
         speedup,
         interval,
         verdict,
@@ -88,18 +93,42 @@ fn outcome(cell: &Cell) -> Outcome {
     }
 }
 
-/// The throughput that a cell has: of encoders, that of batches of texts.
-pub fn throughput(cell: &Cell) -> Metric {
-    let has = |metric| cell.rows.iter().any(|row| row.metrics.contains_key(&metric));
-    if has(Metric::EncodingThroughput) { Metric::EncodingThroughput } else { Metric::Throughput }
+/// Whether these are the places of mistakes, whose cost is that of a whole request.
+pub fn has_mistakes(planned: &[Settings]) -> bool {
+    planned.iter().any(|settings| settings.contains_key(&Axis::Mistake))
 }
 
-fn side(row: &CellRow, throughput: Metric) -> Side {
+/// Puts the cells of mistakes in the order of their cost, the worst first; what could not be measured comes last.
+pub fn by_cost(cells: &mut [Cell]) {
+    let cost = |cell: &Cell| outcome(cell).speedup.unwrap_or(0.0);
+    cells.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+}
+
+/// The metric that both sides of a cell are compared by.
+fn deciding(cell: &Cell) -> Metric {
+    if has_mistakes(std::slice::from_ref(&cell.settings)) { total(cell) } else { throughput(cell) }
+}
+
+/// The throughput that a cell has: of encoders, that of batches of texts.
+pub fn throughput(cell: &Cell) -> Metric {
+    if has(cell, Metric::EncodingThroughput) { Metric::EncodingThroughput } else { Metric::Throughput }
+}
+
+/// The time of a whole request that a cell has: of a single text that is encoded, its own.
+fn total(cell: &Cell) -> Metric {
+    if has(cell, Metric::SingleText) { Metric::SingleText } else { Metric::Total }
+}
+
+fn has(cell: &Cell, metric: Metric) -> bool {
+    cell.rows.iter().any(|row| row.metrics.contains_key(&metric))
+}
+
+fn side(row: &CellRow, throughput: Metric, total: Metric) -> Side {
     Side {
         contender: row.framework.clone(),
         precision: row.precision.clone(),
         throughput: row.typical(throughput),
-        total_ms: row.typical(Metric::Total),
+        total_ms: row.typical(total),
         peak_memory: row.typical(Metric::PeakMemory),
     }
 }

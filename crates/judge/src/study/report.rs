@@ -68,6 +68,9 @@ impl StudyReport {
 
 /// Fills in everything that is derived from the cells of `report`: outcomes, scaling.
 pub fn new(mut report: StudyReport) -> StudyReport {
+    if ab::has_mistakes(&report.planned) {
+        ab::by_cost(&mut report.cells);
+    }
     report.outcomes = match &report.view {
         StudyView::Ab(_) => ab::outcomes(&report.cells),
         StudyView::Sweep(_) | StudyView::Crossed => Vec::new(),

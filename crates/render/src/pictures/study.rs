@@ -5,7 +5,7 @@ use judge::Metric;
 use judge::report::State;
 use judge::report::verdicts::Verdict;
 use judge::study::report::varied;
-use judge::study::{Cell, Outcome, Side, StudyReport, cell};
+use judge::study::{Cell, Outcome, Side, StudyReport, ab, cell};
 use plan::{Axis, StudyView};
 
 use super::{better, colours, crossed, sweep};
@@ -120,12 +120,11 @@ fn speedups(report: &StudyReport) -> Forest {
             None => groups.push(ForestGroup { label, pairs: vec![pair] }),
         }
     }
-    Forest {
-        title: "Speed-up".into(),
-        hint: "throughput with ÷ without; the line is no change".into(),
-        groups,
-        band: None,
-    }
+    let (title, hint) = match ab::has_mistakes(&report.planned) {
+        true => ("Times as long", "time of a request with ÷ without the mistake; the line is no change"),
+        false => ("Speed-up", "throughput with ÷ without; the line is no change"),
+    };
+    Forest { title: title.into(), hint: hint.into(), groups, band: None }
 }
 
 /// Both sides of each outcome.

@@ -62,22 +62,29 @@ fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
 /// Each framework with the optimisation and without it.
 pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let axes = axes(report);
+    let are_mistakes = ab::has_mistakes(&report.planned);
     let throughput = report.cells.first().map_or(Metric::Throughput, ab::throughput);
-    let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({})", throughput.unit()));
-    let figures = ["Speed-up", "95 % interval", "Verdict", "Memory", "Same tokens", "Parity"];
+    let unit = if are_mistakes { "ms" } else { throughput.unit() };
+    let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({unit})"));
+    let times = if are_mistakes { "Times as long" } else { "Speed-up" };
+    let figures = [times, "95 % interval", "Verdict", "Memory", "Same tokens", "Parity"];
     let titles = axes.iter().map(|axis| Column::left(axis.title()));
     let figures = [with, without].into_iter().chain(figures.map(str::to_owned)).map(Column::right);
     let mut table = Table::new(titles.chain(figures));
     for outcome in &report.outcomes {
-        let cells = outcome_cells(outcome).map(table::Cell::from);
+        let figure = |side: &Side| if are_mistakes { side.total_ms } else { side.throughput };
+        let cells = outcome_cells(outcome, figure).map(table::Cell::from);
         table.add(places(&axes, &outcome.settings).into_iter().chain(cells));
+    }
+    if are_mistakes {
+        return table.captioned("Time of a request without and with each mistake, the most expensive first");
     }
     let what = if throughput == Metric::Throughput { "Decoded tokens" } else { "Texts" };
     table.captioned(format!("{what} per second with and without, and how many times as fast"))
 }
 
-fn outcome_cells(outcome: &Outcome) -> [String; 8] {
-    let speed = |side: &Option<Side>| or_dash(side.as_ref().and_then(|side| side.throughput), number);
+fn outcome_cells(outcome: &Outcome, figure: impl Fn(&Side) -> Option<f64>) -> [String; 8] {
+    let speed = |side: &Option<Side>| or_dash(side.as_ref().and_then(&figure), number);
     let [a, b] = &outcome.parity;
     let tokens = (outcome.tokens > 0).then_some((outcome.same_tokens, outcome.tokens));
     [

@@ -15,11 +15,30 @@ pub enum Version {
     Place(PathBuf),
     /// `git:URL#REVISION`: a commit, a tag or a branch of a repository.
     Git { url: String, revision: String },
+    /// `build:debug`: the pinned version, with the worker built in another way.
+    Build(Build),
+}
+
+/// Another way to build a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// Without optimisation: what `cargo build` makes.
+    Debug,
+    /// For any processor of its kind: without the instructions that this one has beyond those.
+    Generic,
+}
+
+impl Build {
+    const ALL: [(&'static str, Build); 2] = [("debug", Build::Debug), ("generic", Build::Generic)];
+
+    fn name(self) -> &'static str {
+        Build::ALL.into_iter().find(|(_, build)| *build == self).map_or("", |(name, _)| name)
+    }
 }
 
 impl Version {
     /// # Errors
-    /// A repository without a revision.
+    /// A repository without a revision, a way to build that there is not.
     pub fn parse(text: &str) -> Result<Version> {
         if let Some(repository) = text.strip_prefix("git:") {
             let Some((url, revision)) = repository.rsplit_once('#').filter(|(_, name)| !name.is_empty())
@@ -30,6 +49,12 @@ impl Version {
                 .into());
             };
             return Ok(Version::Git { url: url.to_owned(), revision: revision.to_owned() });
+        }
+        if let Some(named) = text.strip_prefix("build:") {
+            let found = Build::ALL.into_iter().find(|(name, _)| *name == named);
+            let unknown =
+                || BadInput(format!("{text} is no way to build; there are build:debug and build:generic"));
+            return Ok(Version::Build(found.ok_or_else(unknown)?.1));
         }
         Ok(match is_release(text) {
             true => Version::Release(text.to_owned()),
@@ -58,6 +83,7 @@ impl Version {
                 let name = Path::new(url).file_stem().unwrap_or_default().to_string_lossy();
                 slug(&format!("{name}-{revision}"), &format!("{url}#{revision}"))
             }
+            Version::Build(build) => format!("build-{}", build.name()),
         }
     }
 }
@@ -94,6 +120,9 @@ mod tests {
         let git = Version::parse("git:https://host/candle.git#refs/pull/1/head").unwrap();
         let (url, revision) = ("https://host/candle.git".to_owned(), "refs/pull/1/head".to_owned());
         assert_eq!(git, Version::Git { url, revision });
+        assert_eq!(Version::parse("build:debug").unwrap(), Version::Build(Build::Debug));
+        let unknown = Version::parse("build:fast").unwrap_err().to_string();
+        assert!(unknown.contains("there are build:debug and build:generic"), "{unknown}");
         let refusal = Version::parse("git:https://host/candle").unwrap_err();
         assert!(tooling::is_bad_input(&refusal) && refusal.to_string().contains("#REVISION"));
     }

@@ -11,8 +11,11 @@ use tooling::{BadInput, Reporter};
 
 use super::manifest::{Origins, Package};
 use super::tree::check_out;
-use super::{NAMED, Version, cause};
+use super::{Build, NAMED, Version, cause};
 use crate::staging;
+
+/// The compiler's flags for any processor of its kind.
+const FOR_ANY: &str = "-C target-cpu=generic";
 
 /// The framework that a worker is compiled with.
 #[derive(Debug, Clone, Copy)]
@@ -105,34 +108,47 @@ impl Builder<'_> {
         let manifest = package.with(&origins(framework, version, self.cache)?)?;
         self.lay_out(directory, &package, &manifest)
             .with_context(|| format!("cannot write {}", directory.display()))?;
-        let found = resolved(directory, framework)?;
-        let named = format!("{} {}", found.name, self.full_version(&found, version));
-        let target = self.cache.join("versions/target");
+        let (named, features) = named(directory, framework, version)?;
+        let is_debug = *version == Version::Build(Build::Debug);
+        // What is built with other flags would displace what is built with these.
+        let is_generic = *version == Version::Build(Build::Generic);
+        let target = self.cache.join(if is_generic { "versions/target-generic" } else { "versions/target" });
         let mut build = process::cargo(directory);
-        build.args(["build", "--release"]).env("CARGO_TARGET_DIR", &target).env(NAMED, &named);
+        build.arg("build").args((!is_debug).then_some("--release")).env("CARGO_TARGET_DIR", &target);
+        build.envs(named.as_ref().map(|named| (NAMED, named)));
         build.envs(framework.library);
-        build.envs(self.flags.as_ref().map(|flags| ("RUSTFLAGS", flags)));
-        let features = shims(framework, &found.version)?;
+        let flags = if is_generic { Some(FOR_ANY.to_owned()) } else { self.flags.clone() };
+        build.envs(flags.map(|flags| ("RUSTFLAGS", flags)));
         if !features.is_empty() {
             build.args(["--features", &features.join(",")]);
         }
-        let binary =
-            target.join("release").join(format!("{}{}", framework.worker, std::env::consts::EXE_SUFFIX));
+        let binary = target.join(if is_debug { "debug" } else { "release" }).join(format!(
+            "{}{}",
+            framework.worker,
+            std::env::consts::EXE_SUFFIX
+        ));
+        let named = match (named, version) {
+            (_, Version::Build(Build::Debug)) => "without optimisation".to_owned(),
+            (_, Version::Build(Build::Generic)) => "for any processor".to_owned(),
+            (named, _) => format!("with {}", named.unwrap_or_default()),
+        };
         let mut is_silent = true;
         let built = process::succeeds_logged(&mut build, |line| {
             if line.trim_start().starts_with("Compiling ") && std::mem::take(&mut is_silent) {
-                self.reporter.note(&format!("building {} with {named}", framework.worker));
+                self.reporter.note(&format!("building {} {named}", framework.worker));
             }
         })?;
         if let Err(log) = built {
             let file = directory.join("build.log");
             std::fs::write(&file, &log).with_context(|| format!("cannot write {}", file.display()))?;
+            let known = match framework.crates.first() {
+                Some(name) => format!("; it is known to compile with {name} {}", framework.supported),
+                None => String::new(),
+            };
             bail!(
-                "{} does not compile with {named}: {}; it is known to compile with {} {}; all of the compiler's output: {}",
+                "{} does not compile {named}: {}{known}; all of the compiler's output: {}",
                 framework.worker,
                 first_error(&log),
-                found.name,
-                framework.supported,
                 file.display()
             );
         }
@@ -170,25 +186,39 @@ impl Builder<'_> {
         std::fs::write(&base, &ours)?;
         Ok(std::fs::write(&file, manifest)?)
     }
+}
 
-    /// The version with what a release does not have: the commit, and whether files differ from it.
-    fn full_version(&self, found: &Resolved, version: &Version) -> String {
-        let number = &found.version;
-        let short = |commit: &str| commit.chars().take(10).collect::<String>();
-        match version {
-            Version::Release(_) => number.to_string(),
-            Version::Git { .. } | Version::Place(_) => {
-                let directory = found.manifest_path.parent().unwrap_or(Path::new("."));
-                let git = |arguments: &[&str]| {
-                    output_of(command("git").arg("-C").arg(directory).args(arguments)).ok()
-                };
-                let commit = git(&["rev-parse", "HEAD"]);
-                let modified = git(&["status", "--porcelain", "--untracked-files=no"]);
-                match (commit, modified.is_some_and(|changes| !changes.is_empty())) {
-                    (None, _) => number.to_string(),
-                    (Some(commit), false) => format!("{number}+{}", short(&commit)),
-                    (Some(commit), true) => format!("{number}+{}.modified", short(&commit)),
-                }
+/// How the framework is named, with its version, and the features that this version needs. A build without the framework's
+/// crates is not named: the worker says itself which library it loads.
+fn named(
+    directory: &Path,
+    framework: &Framework<'_>,
+    version: &Version,
+) -> Result<(Option<String>, Vec<String>)> {
+    if framework.crates.is_empty() {
+        return Ok((None, Vec::new()));
+    }
+    let found = resolved(directory, framework)?;
+    let named = format!("{} {}", found.name, full_version(&found, version));
+    Ok((Some(named), shims(framework, &found.version)?))
+}
+
+/// The version with what a release does not have: the commit, and whether files differ from it.
+fn full_version(found: &Resolved, version: &Version) -> String {
+    let number = &found.version;
+    let short = |commit: &str| commit.chars().take(10).collect::<String>();
+    match version {
+        Version::Release(_) | Version::Build(_) => number.to_string(),
+        Version::Git { .. } | Version::Place(_) => {
+            let directory = found.manifest_path.parent().unwrap_or(Path::new("."));
+            let git =
+                |arguments: &[&str]| output_of(command("git").arg("-C").arg(directory).args(arguments)).ok();
+            let commit = git(&["rev-parse", "HEAD"]);
+            let modified = git(&["status", "--porcelain", "--untracked-files=no"]);
+            match (commit, modified.is_some_and(|changes| !changes.is_empty())) {
+                (None, _) => number.to_string(),
+                (Some(commit), false) => format!("{number}+{}", short(&commit)),
+                (Some(commit), true) => format!("{number}+{}.modified", short(&commit)),
             }
         }
     }
@@ -200,6 +230,8 @@ fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result
         return Ok(Origins::new());
     }
     match version {
+        // The pinned version.
+        Version::Build(_) => Ok(Origins::new()),
         Version::Release(release) => {
             let origin = toml::Table::from_iter([("version".to_owned(), format!("={release}").into())]);
             Ok(framework.crates.iter().map(|name| (name.clone(), origin.clone())).collect())

@@ -53,6 +53,9 @@ pub fn install_package(
         Version::Release(release) => format!("{package}=={release}"),
         Version::Place(path) => std::path::absolute(path)?.display().to_string(),
         Version::Git { url, revision } => format!("{package} @ git+{url}@{revision}"),
+        Version::Build(_) => {
+            return Err(BadInput(format!("{package} is a Python package, which is not built here")).into());
+        }
     };
     let parent = place.parent().context("it is below the cache")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;

@@ -3,6 +3,7 @@
 //! Between the first and the last mark of a request, or of a slice of one, there is no I/O, no logging and no allocation
 //! for results: buffers are made before, events are sent after.
 
+mod anew;
 pub(crate) mod cache;
 mod denoise;
 mod echo;
@@ -18,6 +19,7 @@ use crate::clock;
 use crate::error::ServeError;
 use crate::pace::Pace;
 use crate::serving::Pool;
+pub(crate) use anew::Anew;
 use cache::HandOver;
 use denoise::Denoising;
 use echo::Echoing;
@@ -178,6 +180,13 @@ impl Request {
     /// Goes on after its latest mark: the time since then is no part of it.
     fn resume(&mut self) {
         self.origin_ns = clock::now_ns() - self.marks_ns.last().copied().unwrap_or(0);
+    }
+
+    /// Takes time before it into it: all marks are so much later.
+    fn begin_earlier(&mut self, ns: u64) {
+        self.start_ns = self.start_ns.saturating_sub(ns);
+        self.origin_ns = self.origin_ns.saturating_sub(ns);
+        self.marks_ns.iter_mut().for_each(|mark| *mark += ns);
     }
 
     /// Nanoseconds since it began.

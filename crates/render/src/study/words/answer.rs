@@ -6,8 +6,8 @@ use judge::Metric;
 use judge::metrics;
 use judge::report::verdicts::Verdict;
 use judge::study::{Cell, Outcome};
-use plan::StudyView;
 use plan::sweep::SweepKind;
+use plan::{Axis, StudyView};
 use statistics::MIN_ROUNDS;
 
 use super::crossed;
@@ -39,6 +39,7 @@ pub(super) fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> 
     }
     match view {
         StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
+        StudyView::Ab(_) if has_mistakes(outcomes) => vec![mistakes(outcomes)],
         StudyView::Ab(arms) => ab(outcomes, arms),
         StudyView::Crossed => crossed::answer(&measured),
     }
@@ -103,6 +104,27 @@ fn best(cell: &Cell, metric: Metric) -> Option<&str> {
         verdicts().flat_map(|verdict| [verdict.a.as_str(), verdict.b.as_str()]).collect();
     let beaten = |name: &str| verdicts().filter(|v| v.verdict == Verdict::Faster && v.a == name).count();
     names.iter().copied().find(|name| beaten(name) + 1 == names.len())
+}
+
+fn has_mistakes(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().any(|outcome| outcome.settings.contains_key(&Axis::Mistake))
+}
+
+/// "candle: a debug build costs most: a request takes 38x as long. 5 of 7 mistakes cost time for certain."
+fn mistakes(outcomes: &[Outcome]) -> String {
+    let at = |outcome: &Outcome, axis| outcome.settings.get(&axis).map_or(String::new(), ToString::to_string);
+    let compared: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.verdict.is_some()).collect();
+    let mut costly = compared.iter().filter(|outcome| outcome.verdict == Some(Verdict::Faster));
+    let (count, all) = (costly.clone().count(), compared.len());
+    let Some(worst) = costly.next() else {
+        return format!("None of {all} mistakes costs time for certain.");
+    };
+    let (framework, mistake) = (at(worst, Axis::Framework), at(worst, Axis::Mistake));
+    let times = worst.speedup.unwrap_or(1.0);
+    let times = if times < 10.0 { format!("{times:.2}") } else { format!("{times:.0}") };
+    format!(
+        "{framework}: {mistake} costs most, a request takes {times}x as long. {count} of {all} mistakes cost time for certain."
+    )
 }
 
 /// "fused is faster than base in 6 of 9 cells (5 % to 12x), slower in 1; 2 are open."

@@ -9,7 +9,7 @@ use super::{Burst, Requests, Server};
 const LATE: f64 = 0.01;
 /// Rates that are tried, as shares of what a closed loop answers. High and low ones take turns, so that what slows the
 /// machine for some seconds is not taken for the effect of a rate.
-const LADDER: [f64; 6] = [0.6, 0.95, 0.4, 0.8, 1.1, 0.7];
+const LADDER: [f64; 8] = [0.6, 0.95, 0.2, 0.8, 0.4, 1.1, 0.1, 0.7];
 /// Rates that are tried next, as shares of what the ladder leads to.
 const AROUND: [f64; 6] = [0.93, 1.07, 0.86, 1.0, 1.14, 0.97];
 /// Requests of a rate: those of so many seconds, and at least and at most.

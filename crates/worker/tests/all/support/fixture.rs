@@ -35,6 +35,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
             dequantised: false,
             options: Default::default(),
             slowdown: 0.0,
+            anew: false,
             serve: Default::default(),
         },
         spawned_at_ns: None,
