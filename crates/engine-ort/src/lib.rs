@@ -170,7 +170,7 @@ impl Decode for Ort {
         engine::check_begin(&model.config, batch, capacity)?;
         match sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
-                sequences.clear();
+                sequences.clear().map_err(framework)?;
             }
             other => {
                 // The old cache goes before the new one comes.
@@ -222,14 +222,15 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     }
     let others = match model.config.encoder {
         Some(_) => encoder::kernels(model),
-        None => decoder_kernels(model),
+        None => decoder_kernels(model).map(str::to_owned).into(),
     };
-    let kernels = std::iter::once(product).chain(others.into_iter().map(str::to_owned)).collect();
+    let kernels = std::iter::once(product).chain(others).collect();
     InEffect {
         weights: settings.precision,
         activations,
         kv_cache: if products.float() == DataType::Float16 { Precision::F16 } else { Precision::F32 },
         kv_cache_policy: match model.attention.cached {
+            true if model.options.grows => KvCachePolicy::Growing,
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
         },
@@ -243,14 +244,15 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
 }
 
 /// The kernels beside the products.
-fn decoder_kernels(model: &Model) -> Vec<&'static str> {
+fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     let cache = match model.device {
         _ if !model.attention.causal => "no KV cache: every pass computes all positions",
+        _ if model.options.grows => "past keys and values copied into new present ones in every run",
         // A model whose cache is copied does not load, nor does its first append pass.
         Device::Cpu => "KV cache written in place (observed)",
         Device::Cuda(_) => "one KV cache bound as past and as present",
     };
-    vec![model.attention.operators(), cache]
+    [model.attention.operators(), cache]
 }
 
 fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
@@ -259,7 +261,7 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), Engi
     }
     check_precision(settings)?;
     let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
-    if settings.cache == kept {
+    if settings.cache == kept || config.encoder.is_some() {
         return Ok(());
     }
     Err(EngineError::Unsupported(format!(
@@ -272,6 +274,7 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), Engi
 fn check_precision(settings: &Settings) -> Result<(), EngineError> {
     let reason = match (settings.device, settings.precision) {
         (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
+        (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),
         (Device::Cpu, Precision::F16) => {
             "ONNX Runtime's CPU execution provider has no f16 matrix product for x86: it would cast every weight \
              to f32 and compute in that"

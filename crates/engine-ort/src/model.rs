@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use bundle::{ModelConfig, Precision, Weights};
+use bundle::{Element, ModelConfig, Precision, TensorView, Weights};
 use engine::{Bundle, BundleError, Device, EngineError, Settings};
+use half::{bf16, f16};
 use onnx::fused::{self, encoder};
 use onnx::{Attention, Products, Storage};
 use ort::environment::ThreadManager;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 
-use crate::options::{Optimization, Options};
+use crate::options::Options;
 use crate::probe::{self, Activations};
 use crate::runtime::{Library, commit, cuda_session_builder, framework, session_builder};
 
@@ -51,10 +52,11 @@ impl Model {
         let products = Products {
             precision: settings.precision,
             dequantised: settings.precision.is_quantised() && settings.dequantised,
+            converted: options.converts,
             folds_constants: options.optimization.folds_constants(),
         };
         let config = bundle.config().clone();
-        let builder = builder_on(settings.device, library, &config, attention, options.optimization)?;
+        let builder = builder_on(settings.device, library, &config, attention, &options)?;
         let activations = match products.by_codes() {
             true => probe::activations(library, products)?,
             false => Activations::F32,
@@ -68,16 +70,14 @@ impl Model {
         let plan = (attention, products);
         let graph = match config.encoder {
             Some(_) => {
-                let outputs = (options.padded, settings.hidden_states);
+                let outputs = (options.padding.is_some(), settings.hidden_states);
                 encoder::build(&config, plan, &weights, storage, outputs)?
             }
             None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
         };
         touch_mapped(&config, products, &weights)?;
         let relative = config.relative_bias().map(|name| weights.tensor(&name)).transpose()?;
-        let relative = relative.map(|table| {
-            table.bytes.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
-        });
+        let relative = relative.map(|table| numbers(&table));
         drop(weights);
         let threads = CountedThreads::default();
         let started = Arc::clone(&threads.started);
@@ -86,9 +86,12 @@ impl Model {
                 .with_intra_threads(settings.threads)?
                 .with_thread_manager(threads)?
                 .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
-            // It would put the slower operator back: see `onnx::fused`.
-            builder = builder
-                .with_config_entry("optimization.disable_specified_optimizers", "SkipLayerNormFusion")?;
+            // The first would put the slower operator back: see `onnx::fused`.
+            let disabled = match products.converted {
+                true => "SkipLayerNormFusion;ConstantFolding",
+                false => "SkipLayerNormFusion",
+            };
+            builder = builder.with_config_entry("optimization.disable_specified_optimizers", disabled)?;
             if options.spins_within_runs_alone {
                 builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
             }
@@ -121,11 +124,12 @@ fn builder_on(
     library: &Library,
     config: &ModelConfig,
     attention: Attention,
-    optimization: Optimization,
+    options: &Options,
 ) -> Result<SessionBuilder, EngineError> {
+    let (optimization, is_shared) = (options.optimization, attention.cached && !options.grows);
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
-        Device::Cpu if attention.cached && !probe::cache_is_shared(library, config, attention)? => {
+        Device::Cpu if is_shared && !probe::cache_is_shared(library, config, attention)? => {
             Err(EngineError::Framework(CACHE_IS_COPIED.into()))
         }
         Device::Cpu => session_builder(library, optimization).map_err(framework),
@@ -160,7 +164,7 @@ impl Drop for Model {
 /// Reads what the session will keep mapped, so that none of it comes from the disk later. All else is read in packing
 /// it.
 fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> Result<(), BundleError> {
-    if products.by_codes() && products.precision == Precision::Nf4 {
+    if products.converted || products.by_codes() && products.precision == Precision::Nf4 {
         black_box(weights.touch());
         return Ok(());
     }
@@ -172,6 +176,16 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
         }
     }
     Ok(())
+}
+
+/// All numbers of a tensor of f32, f16 or bf16.
+fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
+    let halves = || tensor.bytes.as_chunks().0.iter();
+    match tensor.element {
+        Element::F16 => halves().map(|number| f16::from_le_bytes(*number).to_f32()).collect(),
+        Element::Bf16 => halves().map(|number| bf16::from_le_bytes(*number).to_f32()).collect(),
+        _ => tensor.bytes.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect(),
+    }
 }
 
 /// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.

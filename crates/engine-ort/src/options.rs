@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use bundle::ModelConfig;
-use engine::{EngineError, Settings};
+use engine::{Device, EngineError, Padding, Settings};
 use ort::session::builder::GraphOptimizationLevel;
 
 /// The options by name.
 const OPTIMIZATION: &str = "optimization";
-const PADDED: &str = "padded";
 const PROFILE: &str = "profile";
 const SPINNING: &str = "spinning";
 
@@ -57,8 +56,12 @@ impl Optimization {
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) optimization: Optimization,
-    /// Whether an encoder computes texts padded to the longest in all layers, as most users do.
-    pub(crate) padded: bool,
+    /// What an encoder computes its texts padded to in all layers, as most users do.
+    pub(crate) padding: Option<Padding>,
+    /// Whether keys and values are copied into new memory with every append.
+    pub(crate) grows: bool,
+    /// Whether weights of 16 bits are cast to f32 in every run.
+    pub(crate) converts: bool,
     /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
     pub(crate) profile: Option<PathBuf>,
     /// Whether threads go to sleep as soon as a run has ended, for code that computes between runs.
@@ -75,12 +78,7 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 impl Options {
     /// Without leave to optimise, the level is off whatever the option says.
     pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options, EngineError> {
-        settings.check_options(&[OPTIMIZATION, PADDED, PROFILE, SPINNING])?;
-        let padded = settings.flag(PADDED, false)?;
-        if padded && config.encoder.is_none() {
-            let text = format!("option {PADDED} is for encoders, and the model continues texts");
-            return Err(EngineError::Input(text));
-        }
+        settings.check_options(&["cache", OPTIMIZATION, "padded", PROFILE, SPINNING, "weights"])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
             let names = Optimization::EACH.map(Optimization::name).join(", ");
@@ -97,6 +95,12 @@ impl Options {
         };
         let optimization = if settings.jit { optimization } else { Optimization::Off };
         let profile = settings.options.get(PROFILE).map(PathBuf::from);
-        Ok(Options { optimization, padded, profile, spins_within_runs_alone })
+        let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
+        let converts = settings.converts_weights()?;
+        if settings.device != Device::Cpu && (grows || converts) {
+            let text = "the options cache and weights are for ONNX Runtime on a CPU here";
+            return Err(EngineError::Unsupported(text.into()));
+        }
+        Ok(Options { optimization, padding, grows, converts, profile, spins_within_runs_alone })
     }
 }

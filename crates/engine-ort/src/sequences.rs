@@ -27,6 +27,8 @@ pub(crate) struct Sequences {
     rows: Vec<Sequences>,
     /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
     cache: Vec<DynTensor>,
+    /// Whether the cache has no room ahead, and every append makes a new one.
+    grows: bool,
     /// Whether it has been seen that the first append wrote into the cache in place.
     cache_checked: bool,
     /// cos and sin, `[capacity, rotated dimensions / 2]`, of each of the model's rotations.
@@ -60,7 +62,7 @@ pub(crate) struct Pass {
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
         let allocator = memory::allocator(&model.session, model.device)?;
-        let shape = cache_shape(model, batch, capacity);
+        let shape = cache_shape(model, batch, if model.options.grows { 0 } else { capacity });
         let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
@@ -87,7 +89,9 @@ impl Sequences {
             filled: 0,
             rows: Vec::new(),
             cache,
-            cache_checked: false,
+            grows: model.options.grows,
+            // There is nothing to write in place.
+            cache_checked: model.options.grows,
             rotary,
             passes: Vec::with_capacity(PASSES),
             gathered: None,
@@ -109,10 +113,29 @@ impl Sequences {
         bytes.sum::<Option<usize>>().map(|bytes| bytes as u64)
     }
 
-    /// Forgets the tokens and keeps the memory. Rows of the cache that are not filled are never read.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets the tokens and keeps the memory, unless it has grown. Rows of the cache that are not filled are never
+    /// read.
+    pub(crate) fn clear(&mut self) -> ort::Result<()> {
         self.filled = 0;
         self.gathered = None;
+        if self.grows {
+            self.rows.clear();
+            // The cache is bound to them.
+            self.passes.clear();
+            self.cache = self.grown(0)?;
+        }
+        Ok(())
+    }
+
+    /// Memory for keys and values of so many positions.
+    fn grown(&self, positions: usize) -> ort::Result<Vec<DynTensor>> {
+        let allocator = Allocator::default();
+        let grown = self.cache.iter().map(|tensor| {
+            let sizes = tensor.shape();
+            let shape = [sizes[0], sizes[1], positions as i64, sizes[3]];
+            DynTensor::new(&allocator, *tensor.data_type(), shape)
+        });
+        grown.collect()
     }
 
     /// Appends `tokens`, `[batch, count]`, to the sequences. What that yields is in [`Self::logits`] and
@@ -131,30 +154,46 @@ impl Sequences {
             return self.append_in_turn(model, tokens, want);
         }
         if self.cache_checked || self.filled + count == self.capacity {
-            return self.run(model, tokens, want).map_err(framework);
+            let present = self.grows.then(|| self.grown(self.filled + count)).transpose();
+            let run = present.and_then(|present| self.run(model, tokens, want, present));
+            return run.map_err(framework);
         }
         self.mark_cache();
-        self.run(model, tokens, want).map_err(framework)?;
+        self.run(model, tokens, want, None).map_err(framework)?;
         self.check_cache()
     }
 
     /// Each sequence in one piece, over its own rows of the cache.
     fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<(), EngineError> {
         let count = tokens.len() / self.batch;
+        let mut grown = Vec::new();
+        if self.grows {
+            self.rows.clear();
+            grown = self.grown(self.filled + count).map_err(framework)?;
+        }
         if self.rows.is_empty() {
             let rows = (0..self.batch).map(|index| self.row(model, index));
             self.rows = rows.collect::<ort::Result<_>>().map_err(framework)?;
         }
         let mut gathered = Gathered::default();
-        for (row, tokens) in self.rows.iter_mut().zip(tokens.chunks_exact(count)) {
+        for (index, (row, tokens)) in self.rows.iter_mut().zip(tokens.chunks_exact(count)).enumerate() {
             row.filled = self.filled;
-            row.append(model, tokens, want)?;
+            if self.grows {
+                let present = rows_of(&mut grown, index);
+                present.and_then(|present| row.run(model, tokens, want, Some(present))).map_err(framework)?;
+            } else {
+                row.append(model, tokens, want)?;
+            }
             gathered.logits.extend_from_slice(row.logits());
             let states = row.hidden_states();
             gathered.hidden.resize_with(states.len(), Vec::new);
             for (whole, state) in gathered.hidden.iter_mut().zip(states) {
                 whole.extend_from_slice(state);
             }
+        }
+        if self.grows {
+            self.passes.clear();
+            self.cache = grown;
         }
         self.filled += count;
         self.gathered = Some(gathered);
@@ -163,10 +202,7 @@ impl Sequences {
 
     /// One of the sequences, over its rows of the cache.
     fn row(&mut self, model: &Model, index: usize) -> ort::Result<Sequences> {
-        // SAFETY: `rows` is dropped before the cache, which stays where it is until then.
-        #[allow(unsafe_code)]
-        let cache = self.cache.iter_mut().map(|tensor| unsafe { memory::row(tensor, index) });
-        let cache = cache.collect::<ort::Result<_>>()?;
+        let cache = rows_of(&mut self.cache, index)?;
         Sequences::over(model, (1, self.capacity), cache)
     }
 
@@ -189,13 +225,21 @@ impl Sequences {
         self.cache.iter_mut().filter_map(|tensor| tensor.try_extract_tensor_mut().ok()?.1.last_mut())
     }
 
-    fn run(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> ort::Result<()> {
+    /// `present`: where keys and values go, if not behind those that are there.
+    fn run(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        want: Want,
+        present: Option<Vec<DynTensor>>,
+    ) -> ort::Result<()> {
         let count = tokens.len() / self.batch;
         let pass = match self.passes.iter().position(|pass| (pass.count, pass.want) == (count, want)) {
             Some(index) => self.passes.remove(index),
             None => {
-                if self.passes.len() == PASSES {
-                    self.passes.remove(0);
+                // What has grown is bound to the last one alone.
+                if self.grows || self.passes.len() == PASSES {
+                    self.passes.drain(..1.min(self.passes.len()));
                 }
                 Pass::bind(model, self, count, want)?
             }
@@ -207,7 +251,21 @@ impl Sequences {
             // Binding is what copies them to the device.
             pass.bind_inputs()?;
         }
+        let Some(mut present) = present else {
+            model.session.run_binding(&pass.binding)?;
+            self.filled += count;
+            return Ok(());
+        };
+        let names = || (0..model.config.layers).flat_map(cache_names);
+        for (names, tensor) in names().zip(&mut present) {
+            pass.binding.bind_output(names.present, tensor)?;
+        }
         model.session.run_binding(&pass.binding)?;
+        // The present is the next run's past.
+        for (names, tensor) in names().zip(&present) {
+            pass.binding.bind_input(names.past, tensor)?;
+        }
+        self.cache = present;
         self.filled += count;
         Ok(())
     }
@@ -229,6 +287,15 @@ impl Sequences {
             (None, None) => Vec::new(),
         }
     }
+}
+
+/// Those of one sequence, over the memory of all. `Sequences` drops its `rows` before the cache that they are over, or
+/// uses them no more.
+fn rows_of(cache: &mut [DynTensor], index: usize) -> ort::Result<Vec<DynTensor>> {
+    // SAFETY: as above: the cache stays where it is until then.
+    #[allow(unsafe_code)]
+    let rows = cache.iter_mut().map(|tensor| unsafe { memory::row(tensor, index) });
+    rows.collect()
 }
 
 /// The shape of a layer's keys, and of its values.

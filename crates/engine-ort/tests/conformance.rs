@@ -1,8 +1,9 @@
 //! Every tiny model through the suite that all engines share.
 
 use conformance::{
-    Model, at, check_architectures, check_diffusion, check_encoders_in_f32, check_model, check_profile,
-    graphs, senseless, tiny, unsupported, with_options,
+    Model, at, check_architectures, check_converted, check_diffusion, check_encoders_in_16_bits,
+    check_encoders_in_f32, check_growth, check_model, check_padding, check_profile, check_tiny_models,
+    graphs, senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
@@ -50,13 +51,63 @@ fn encoders_give_the_vectors_of_the_reference_with_the_graph_as_written_and_opti
 
 #[test]
 fn encoders_of_padded_texts_give_the_vectors_of_the_reference() {
-    let padded = ["off", "all"].map(|level| Settings {
+    let padded = [("true", "off"), ("true", "all"), ("512", "all")];
+    let padded = padded.map(|(padded, level)| Settings {
         hidden_states: true,
-        ..with_options(&[("padded", "true"), ("optimization", level)])
+        ..with_options(&[("padded", padded), ("optimization", level)])
     });
     assert_eq!(check_encoders_in_f32::<Ort>(&padded), Default::default());
-    let refused = senseless::<Ort>(&Model::tiny("gpt2").bundle, &padded[0]);
-    assert!(refused.contains("is for encoders"), "{refused}");
+}
+
+#[test]
+fn padding_is_computed_and_said_to_be() {
+    check_padding::<Ort>(&[
+        ("false", "linear layers of texts unpadded", 9),
+        ("true", " texts padded to the longest", 9),
+        ("2", " texts padded to 2 tokens each", 9),
+        ("7", " texts padded to 7 tokens each", 21),
+        ("512", " texts padded to 130 tokens each", 3 * 130),
+    ]);
+}
+
+#[test]
+fn a_cache_that_grows_conforms_and_is_said_to() {
+    let growing = with_options(&[("cache", "growing")]);
+    check_tiny_models::<Ort>(&growing);
+    check_architectures::<Ort>(std::slice::from_ref(&growing));
+    check_growth::<Ort>(&growing);
+}
+
+/// Rounding the weights to 8 or 11 bits of mantissa moves the logits of the tiny models by this much at most.
+const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 16.0 / 256.0), (Precision::F16, 16.0 / 2048.0)];
+
+#[test]
+fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() {
+    check_converted::<Ort>(&TOLERANCES);
+    for level in ["off", "all"] {
+        check_encoders_in_16_bits::<Ort>(&with_options(&[("weights", "converted"), ("optimization", level)]));
+    }
+}
+
+#[test]
+fn weights_are_converted_in_every_run() {
+    let model = Model::tiny("llama-gqa-tied");
+    let file = model.directory.path().join("profile.json");
+    let options = [("weights", "converted"), ("profile", file.to_str().expect("text"))];
+    let settings = with(Settings { cache: Precision::F32, ..at(Precision::Bf16) }, &options);
+    let mut engine = Ort::load(&model.bundle, &settings).expect("loads");
+    engine.begin(1, 3).expect("begins");
+    for token in 1..4 {
+        engine.append(&[token], Want::Last).expect("appends");
+    }
+    drop(engine);
+    let profile = std::fs::read_to_string(&file).expect("written");
+    // Three runs of four weights a layer and of the head.
+    let (products, casts) = ["FusedMatMul", "Cast"]
+        .map(|operator| profile.matches(&format!("\"op_name\" : \"{operator}\"")).count())
+        .into();
+    assert_eq!(products, 3 * (4 * model.bundle.config().layers + 1));
+    assert!(casts >= products, "{casts} casts for {products} products");
 }
 
 #[test]

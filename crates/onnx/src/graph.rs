@@ -86,9 +86,13 @@ impl GraphBuilder {
         self.graph.output.push(value_info(name, data_type, dims));
     }
 
-    /// As [`Self::weight`], of f32 or f16 and in the shape that it has.
+    /// As [`Self::weight`], of f32, f16 or bf16 and in the shape that it has.
     pub fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
-        let data_type = if tensor.element == Element::F16 { DataType::Float16 } else { DataType::Float };
+        let data_type = match tensor.element {
+            Element::F16 => DataType::Float16,
+            Element::Bf16 => DataType::Bfloat16,
+            _ => DataType::Float,
+        };
         self.weight(name, data_type, &tensor.shape, tensor);
     }
 

@@ -28,6 +28,8 @@ pub struct Products {
     pub precision: Precision,
     /// In f32 by the dequantised weights, where the precision is a quantised one.
     pub dequantised: bool,
+    /// In f32 by weights that are in 16 bits and are cast in every run. Constant folding would cast them once.
+    pub converted: bool,
     /// Whether nodes over constants are computed while loading.
     pub folds_constants: bool,
 }
@@ -40,13 +42,17 @@ impl Products {
 
     /// The element type of activations and cache.
     pub fn float(self) -> DataType {
-        if self.precision == Precision::F16 { DataType::Float16 } else { DataType::Float }
+        match self.precision {
+            Precision::F16 if !self.converted => DataType::Float16,
+            _ => DataType::Float,
+        }
     }
 
     /// The operator, for people.
     pub fn operator(self) -> &'static str {
         match self.precision {
             _ if self.dequantised => "FusedMatMul (MLAS f32, prepacked) on dequantised weights",
+            _ if self.converted => "FusedMatMul (MLAS f32) on weights from a Cast in every run",
             Precision::Int8 => "MatMulNBits (8 bits)",
             Precision::Int4 => "MatMulNBits (4 bits)",
             Precision::Nf4 => "MatMulBnb4 (nf4)",
@@ -58,6 +64,7 @@ impl Products {
     pub fn weight_storage(self) -> &'static str {
         match self.precision {
             _ if self.dequantised => "dequantised, and a prepacked copy",
+            _ if self.converted => "mapped; converted to f32 for every product",
             // Its kernel dequantises the mapped codes anew in every step.
             Precision::Nf4 => "mapped",
             Precision::F16 => "one copy on the device",

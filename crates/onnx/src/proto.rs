@@ -105,6 +105,7 @@ pub enum DataType {
     Int32 = 6,
     Int64 = 7,
     Float16 = 10,
+    Bfloat16 = 16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

@@ -27,7 +27,8 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
         let (bundle, name) = (&model.bundle, model.name());
         for precision in PRECISIONS {
             let (config, weights) = (bundle.config(), bundle.weights(precision).expect("weights"));
-            let products = Products { precision, dequantised: false, folds_constants: true };
+            let products =
+                Products { precision, dequantised: false, converted: false, folds_constants: true };
             let storage = Storage::File(precision.file_name());
             let written = fused::build(config, (Attention::plan(config), products), &weights, storage, true);
             let hash = sha256(&written.expect("writes").model);
@@ -42,7 +43,12 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let bundle = conformance::bundle_at(&directory, folder.path(), &[Precision::F32]);
         let (config, weights) = (bundle.config(), bundle.weights(Precision::F32).expect("weights"));
-        let products = Products { precision: Precision::F32, dequantised: false, folds_constants: true };
+        let products = Products {
+            precision: Precision::F32,
+            dequantised: false,
+            converted: false,
+            folds_constants: true,
+        };
         let storage = Storage::File(Precision::F32.file_name());
         let written =
             encoder::build(config, (Attention::plan(config), products), &weights, storage, (false, false));

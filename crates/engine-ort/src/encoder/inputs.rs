@@ -42,7 +42,7 @@ impl Inputs {
     /// All that the graph takes, for rows of `texts`, of which so many tokens are no padding.
     pub(super) fn new(model: &Model, texts: Texts<'_>, lengths: &[usize]) -> ort::Result<Inputs> {
         let config = &model.config;
-        let (count, longest) = (lengths.len(), longest(lengths));
+        let (count, longest) = (lengths.len(), longest(texts.lengths));
         let first = config.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
         let rows = texts.tokens.len();
         // A cell of padding has the first row, which is there.
@@ -66,7 +66,7 @@ impl Inputs {
             types.resize(rows, 0);
             inputs.add(TYPES, &[rows], types)?;
         }
-        if model.options.padded {
+        if model.options.padding.is_some() {
             inputs.add(CELLS, &[3], vec![count as i64, longest as i64, -1])?;
         } else {
             inputs.add(UNPADDED, &[rows], unpadded)?;
@@ -93,7 +93,7 @@ impl Inputs {
     /// What attention takes beside queries, keys and values, of texts as long as this and shorter.
     fn add_attention(&mut self, model: &Model, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let config = &model.config;
-        let (count, longest) = (lengths.len(), longest(lengths));
+        let (count, longest) = (lengths.len(), longest(rows));
         // For the texts at hand alone: a model may have positions for far longer ones.
         let tables = rotary::tables(config, longest).into_iter().enumerate();
         let shape = [longest, config.rotary_dim() / 2];
@@ -121,7 +121,7 @@ impl Inputs {
 
     /// What layers with a window take.
     fn add_blocks(&mut self, window: usize, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
-        let Blocks { before, queries, keys } = Blocks::new(window, longest(lengths));
+        let Blocks { before, queries, keys } = Blocks::new(window, longest(rows));
         let (mut of_queries, mut of_keys, mut is_token, mut cells) = (vec![], vec![], vec![], vec![]);
         let mut row = 0;
         for (&rows, &length) in rows.iter().zip(lengths) {
@@ -155,7 +155,7 @@ impl Inputs {
 
     /// What a head takes to find the vectors of texts among those of tokens.
     fn add_pooling(&mut self, pooling: Pooling, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
-        let (count, longest) = (lengths.len(), longest(lengths));
+        let (count, longest) = (lengths.len(), longest(rows));
         if pooling == Pooling::Mean {
             let mut shares = vec![0.0; count * longest];
             for (row, &length) in shares.chunks_exact_mut(longest).zip(lengths) {

@@ -32,7 +32,8 @@ fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Qu
     graph.input("in", DataType::Float, &[Dim::Fixed(columns), Dim::Fixed(columns)]);
     graph.output("out", DataType::Float, &[Dim::Fixed(columns), Dim::Fixed(weight.rows)]);
     let folds_constants = level.folds_constants();
-    let products = Products { precision: weight.precision, dequantised: false, folds_constants };
+    let products =
+        Products { precision: weight.precision, dequantised: false, converted: false, folds_constants };
     quantised_product(&mut graph, products, accuracy, ("in", ("weight", weight), "out"));
     let mut session = session_builder(library().expect("a library"), level)
         .and_then(|builder| {

@@ -1,10 +1,11 @@
 //! What the parts of the graph are written with.
 
-use bundle::{BundleError, ModelConfig, Weights};
+use bundle::{BundleError, ModelConfig, TensorView, Weights};
 
 use crate::attention::Attention;
 use crate::graph::{GraphBuilder, ONNX};
 use crate::products::Products;
+use crate::proto::DataType;
 
 /// The graph as far as it is written, and what it is written from.
 pub(super) struct Writer<'a> {
@@ -20,8 +21,36 @@ pub(super) struct Writer<'a> {
 impl Writer<'_> {
     /// Makes a tensor of the bundle an initialiser and returns its name.
     pub(super) fn weight(&mut self, name: &str) -> Result<String, BundleError> {
-        self.graph.float_weight(name, &self.weights.tensor(name)?);
-        Ok(name.to_owned())
+        Ok(self.float(name, &self.weights.tensor(name)?))
+    }
+
+    /// Makes a tensor an initialiser and returns the name that operators take it by.
+    fn float(&mut self, name: &str, tensor: &TensorView<'_>) -> String {
+        self.graph.float_weight(name, tensor);
+        if !self.products.converted {
+            return name.to_owned();
+        }
+        let out = format!("{name}.wide");
+        self.graph.cast(name, DataType::Float, &out);
+        out
+    }
+
+    /// `out` = rows of a tensor of the bundle, which is the initialiser `table`.
+    pub(super) fn rows_of(
+        &mut self,
+        (table, name): (&str, &str),
+        rows: &str,
+        out: &str,
+    ) -> Result<(), BundleError> {
+        self.graph.float_weight(table, &self.weights.tensor(name)?);
+        if !self.products.converted {
+            self.graph.node((ONNX, "Gather"), &[table, rows], &[out], &[]);
+            return Ok(());
+        }
+        let narrow = format!("{out}.narrow");
+        self.graph.node((ONNX, "Gather"), &[table, rows], &[&narrow], &[]);
+        self.graph.cast(&narrow, DataType::Float, out);
+        Ok(())
     }
 
     /// The weight of an RMSNorm, as it multiplies.
@@ -45,8 +74,6 @@ impl Writer<'_> {
 
     /// Several tensors that are side by side as one initialiser.
     pub(super) fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
-        let name = names.join("+");
-        self.graph.float_weight(&name, &self.weights.stacked(names)?);
-        Ok(name)
+        Ok(self.float(&names.join("+"), &self.weights.stacked(names)?))
     }
 }

@@ -208,8 +208,7 @@ impl Writer<'_> {
                 self.graph.node((ONNX, "Add"), &[sum, added], &["embed.typed"], &[]);
                 sum = "embed.typed";
             }
-            let table = self.weight(&table)?;
-            self.graph.node((ONNX, "Gather"), &[&table, rows], &[embedded], &[]);
+            self.rows_of((&table, &table), rows, embedded)?;
         }
         match (&norm, last) {
             (Some(norm), Some(last)) => {

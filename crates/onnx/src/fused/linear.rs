@@ -49,7 +49,7 @@ impl Writer<'_> {
 
     /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
     pub(super) fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
-        let name = weights.join("+");
+        let mut name = weights.join("+");
         // A quantised precision has the heads of encoders in f32.
         let is_quantised = self.weights.is_quantised(&weights[0]);
         if is_quantised && self.products.by_codes() {
@@ -62,7 +62,7 @@ impl Writer<'_> {
             let bytes = || weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
             self.graph.computed(&name, DataType::Float, &[weight.rows, weight.columns], bytes);
         } else {
-            self.stacked(weights)?;
+            name = self.stacked(weights)?;
         }
         let attributes = [Attribute::Int("transB", 1)];
         self.graph.node((MICROSOFT, "FusedMatMul"), &[input, &name], &[out], &attributes);
@@ -74,10 +74,7 @@ impl Writer<'_> {
         if !self.weights.is_quantised(name) {
             // An initialiser of its own, though a tied head has the same bytes: that one is packed and then
             // unmapped, and of this one only the rows that are looked up become resident.
-            let table = format!("{name}.rows");
-            self.graph.float_weight(&table, &self.weights.tensor(name)?);
-            self.graph.node((ONNX, "Gather"), &[&table, TOKENS], &[out], &[]);
-            return Ok(());
+            return self.rows_of((&format!("{name}.rows"), name), TOKENS, out);
         }
         let quantised = self.weights.quantised(std::slice::from_ref(&name.to_owned()))?;
         quantised_rows(&mut self.graph, name, &quantised, out);

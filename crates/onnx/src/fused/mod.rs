@@ -73,9 +73,10 @@ impl Writer<'_> {
         let Some(positions) = self.config.position_embedding() else {
             return self.look_up(&table, &out);
         };
-        let positions = self.weight(&positions)?;
+        // First, as in the graphs that were measured.
+        self.graph.float_weight(&positions, &self.weights.tensor(&positions)?);
         self.look_up(&table, "embed.token")?;
-        self.graph.node((ONNX, "Gather"), &[&positions, POSITIONS], &["embed.position"], &[]);
+        self.rows_of((&positions, &positions), POSITIONS, "embed.position")?;
         self.graph.node((ONNX, "Add"), &["embed.token", "embed.position"], &[&out], &[]);
         Ok(())
     }
