@@ -134,7 +134,7 @@ mod tests {
         tch::set_num_threads(2);
         let kinds = Kinds::choose(&settings, (Layout::Plain, Kind::Float), Device::Cpu, true).unwrap();
         let options = (Kind::Float, Device::Cpu);
-        let sequences = Sequences::new(&config, (1, CAPACITY), options, kinds).unwrap();
+        let mut sequences = Sequences::new(&config, (1, CAPACITY), options, kinds).unwrap();
         let mut step = sequences.step(CAPACITY, Causal::ByKernel).unwrap();
         for slot in &mut step.slots {
             let _ = slot.f_normal_(0.0, 1.0).unwrap();

@@ -66,7 +66,7 @@ impl Attention {
         let (batch, positions) = (step.batch, step.positions);
         let qkv = self.qkv.forward(x, (batch, positions), step.rotation(self.manner.layer))?;
         // Keys and values are side by side, in the layer's output as in the cache.
-        step.slots[index].f_copy_(&qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
+        step.store(index, &qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
         let attend = Attend { heads: self.qkv.heads, manner: self.manner, kinds: self.kinds };
         let attended = attend.forward(&qkv.f_narrow(2, 0, query)?, step, index)?.f_to_kind(x.kind())?;
         self.output.forward(&attended.f_reshape([batch * positions, query * dim])?)

@@ -68,10 +68,12 @@ impl HandOver for Tch {
 
 fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
     let model = engine.body.decoder()?;
-    if (model.kinds().cache, model.options().1) == (Kind::Float, Device::Cpu) {
+    if (model.kinds().cache, model.options().1) == (Kind::Float, Device::Cpu) && !model.kinds().grows {
         return Ok(());
     }
-    Err(EngineError::Unsupported("keeps its keys and values otherwise than in f32 in main memory".into()))
+    Err(EngineError::Unsupported(
+        "keeps its keys and values otherwise than in f32 in main memory, in one place".into(),
+    ))
 }
 
 /// Whether all of `memory` is one piece without gaps: the planes of one sequence, one behind the other.

@@ -15,6 +15,8 @@ pub(crate) enum Layout {
     /// In place, f16, on a CPU without arithmetic in f16. libtorch multiplies a weight with one row well there,
     /// with several badly: many of them are multiplied in f32.
     Widened,
+    /// In place, bf16 or f16, and converted to f32 for every product.
+    Converted,
     /// A copy in the blocked layout that oneDNN's kernels read.
     Onednn,
     /// A copy as XNNPACK's kernels read it, f32.
@@ -29,6 +31,9 @@ impl Layout {
     pub(crate) fn choose(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
         let fused = settings.flag("fused", true)?;
         let named = settings.options.get("linear").map(String::as_str);
+        if settings.converts_weights()? {
+            return converted(device, fused, named);
+        }
         if settings.precision.is_quantised() && !emulated(settings) {
             return quantised(settings.precision, device, fused, named);
         }
@@ -86,13 +91,26 @@ impl Layout {
 
     /// What attention computes in, and keys and values are kept in.
     pub(crate) fn attention_kind(self, kind: Kind) -> Kind {
-        if self == Layout::Widened { Kind::Float } else { kind }
+        match (self, kind) {
+            (Layout::Widened, _) | (Layout::Converted, Kind::Half) => Kind::Float,
+            _ => kind,
+        }
     }
 }
 
 /// Whether the weights are dequantised when they are loaded.
 pub(crate) fn emulated(settings: &Settings) -> bool {
     settings.precision.is_quantised() && (settings.dequantised || settings.precision == Precision::Nf4)
+}
+
+fn converted(device: Device, fused: bool, named: Option<&str>) -> Result<Layout, EngineError> {
+    if !fused || named.is_some() {
+        return Err(EngineError::Input("weights=converted goes with fused=true and without linear".into()));
+    }
+    match device {
+        Device::Cpu => Ok(Layout::Converted),
+        _ => Err(EngineError::Unsupported("weights are converted for every product on a CPU alone".into())),
+    }
 }
 
 fn quantised(

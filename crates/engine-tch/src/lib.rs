@@ -34,7 +34,7 @@ use engine::{
 use tch::{Kind, Tensor};
 
 use bench::TchBench;
-use encoder::{Encoder, PADDED};
+use encoder::Encoder;
 use error::framework;
 use layout::Layout;
 use model::{Model, Output};
@@ -82,11 +82,9 @@ impl InferenceEngine for Tch {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
-        settings.check_options(&["execution", "fused", "linear", PADDED])?;
-        if settings.flag(PADDED, false)? && bundle.config().encoder.is_none() {
-            let reason = "the option padded is for encoders, and the model continues texts";
-            return Err(EngineError::Input(reason.into()));
-        }
+        settings.check_options(&["cache", "execution", "fused", "linear", "padded", "weights"])?;
+        settings.padding(bundle.config())?;
+        settings.grows_cache(bundle.config())?;
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _mode = InferenceMode::enter();
@@ -108,6 +106,7 @@ impl InferenceEngine for Tch {
             activations: activations(model.layout(), kind),
             kv_cache: precision(model.kinds().cache),
             kv_cache_policy: match model.config().causal {
+                true if model.kinds().grows => KvCachePolicy::Growing,
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
@@ -164,7 +163,8 @@ impl Decode for Tch {
         check_begin(model.config(), batch, capacity)?;
         match &mut self.sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
-                sequences.filled = 0;
+                let _mode = InferenceMode::enter();
+                sequences.restart().map_err(framework)?;
             }
             sequences => {
                 // The old cache is freed before the new one is made.
@@ -185,8 +185,12 @@ impl Decode for Tch {
         let model = self.body.decoder()?;
         check_append(model.config(), tokens, batch, filled, capacity)?;
         let _mode = InferenceMode::enter();
-        let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework)?;
-        Ok(numbers(&self.output.insert(output).logits))
+        let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework);
+        if output.is_err() && model.kinds().grows {
+            // What had grown is gone.
+            self.sequences = None;
+        }
+        Ok(numbers(&self.output.insert(output?).logits))
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -211,6 +215,10 @@ fn activations(layout: Layout, kind: Kind) -> String {
     let activations = precision(kind);
     match layout {
         Layout::Widened => format!("{activations}, in f32 within attention and products of many rows"),
+        Layout::Converted if kind == Kind::Half => {
+            format!("{activations}, in f32 within attention and products")
+        }
+        Layout::Converted => format!("{activations}, in f32 within products"),
         Layout::Int8 | Layout::Int4 => format!("{activations}, in bf16 within products by codes"),
         _ => activations.to_string(),
     }
@@ -219,6 +227,7 @@ fn activations(layout: Layout, kind: Kind) -> String {
 fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String {
     let held = match (layout, device) {
         (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
+        (Layout::Converted, _) => "mapped; converted to f32 for every product",
         (_, tch::Device::Cpu) if emulated => "f32 copy; embedding mapped",
         (_, tch::Device::Cpu) => "mapped",
         _ => "copied to the device",
@@ -247,6 +256,7 @@ fn linear_kernel(layout: Layout) -> &'static str {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
         Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
         Layout::Widened => "linear, of many rows in f32",
+        Layout::Converted => "linear in f32, of weights that `to` converts before",
         Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",
         Layout::Int4 => "_weight_int4pack_mm_for_cpu in bf16",
         Layout::Plain => "linear",
@@ -270,7 +280,8 @@ fn kernels(model: &Model) -> Vec<String> {
     } else {
         vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
     };
-    kernels.into_iter().map(str::to_owned).collect()
+    let growth = model.kinds().grows.then_some("cat of old and new keys and values in every append");
+    kernels.into_iter().chain(growth).map(str::to_owned).collect()
 }
 
 fn precision(kind: Kind) -> Precision {

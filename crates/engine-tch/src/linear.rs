@@ -21,7 +21,8 @@ pub(crate) struct Linear {
 
 enum Weight {
     Plain(Tensor),
-    Widened(Tensor),
+    /// In f32 from so many rows on.
+    Widened(Tensor, i64),
     /// With the bias.
     Packed(NativeLinear),
     Int8(Int8),
@@ -53,7 +54,8 @@ impl Linear {
         let weights = &names.weights;
         let weight = match layout {
             Layout::Plain => Weight::Plain(reader.stacked(weights)?),
-            Layout::Widened => Weight::Widened(reader.stacked(weights)?),
+            Layout::Widened => Weight::Widened(reader.stacked(weights)?, WIDENED_ROWS),
+            Layout::Converted => Weight::Widened(reader.stacked(weights)?, 0),
             Layout::Onednn => {
                 let bias = bias.take();
                 let pack = |weight: &Tensor| NativeLinear::onednn(weight, bias.as_ref(), activation);
@@ -98,7 +100,7 @@ impl Linear {
     /// The weight, `[out, in]`, unless it is held in another form.
     pub(crate) fn unpacked(&self) -> Option<&Tensor> {
         match &self.weight {
-            Weight::Plain(weight) | Weight::Widened(weight) => Some(weight),
+            Weight::Plain(weight) | Weight::Widened(weight, _) => Some(weight),
             _ => None,
         }
     }
@@ -110,9 +112,9 @@ impl Linear {
                 NativeLinear::plain(&weight, self.bias.as_ref()).map_err(framework)
             }
             Weight::Packed(linear) => Ok(linear),
-            Weight::Widened(_) | Weight::Int8(_) | Weight::Int4(_) => Err(EngineError::Unsupported(
+            Weight::Widened(..) | Weight::Int8(_) | Weight::Int4(_) => Err(EngineError::Unsupported(
                 "execution=torchscript drives linear layers that are one operator each: not int8, int4, or f16 on \
-                 a CPU without arithmetic in f16"
+                 a CPU without arithmetic in f16, nor weights that are converted"
                     .into(),
             )),
         }
@@ -123,12 +125,12 @@ impl Linear {
         let bias = self.bias.as_ref();
         match &self.weight {
             Weight::Plain(weight) => x.f_linear(weight, bias),
-            Weight::Widened(weight) if x.size2()?.0 >= WIDENED_ROWS => {
+            Weight::Widened(weight, rows) if x.size2()?.0 >= *rows => {
                 let wide = |tensor: &Tensor| tensor.f_to_kind(Kind::Float);
                 let bias = bias.map(wide).transpose()?;
                 wide(x)?.f_linear(&wide(weight)?, bias)?.f_to_kind(x.kind())
             }
-            Weight::Widened(weight) => x.f_linear(weight, bias),
+            Weight::Widened(weight, _) => x.f_linear(weight, bias),
             Weight::Packed(linear) => linear.forward(x),
             Weight::Int8(weight) => biased(weight.forward(x)?, bias),
             Weight::Int4(weight) => biased(weight.forward(x)?, bias),

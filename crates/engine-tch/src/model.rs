@@ -51,7 +51,13 @@ impl Model {
         let rms_norm = if fused { RmsNorm::Fused } else { RmsNorm::Elementary };
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
         let is_plain = fused && torchscript != Some(true);
+        let grows = settings.grows_cache(&config)?;
+        if grows && !is_plain {
+            let reason = "cache=growing goes with fused layers in eager mode";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
         let kinds = Kinds::choose(settings, (layout, reader.kind()), device, is_plain)?;
+        let kinds = Kinds { grows, ..kinds };
         // First, while little else is held: it is the largest, and for a moment there may be two of it.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
@@ -155,7 +161,7 @@ impl Model {
             let _mark = self.marked.then(|| Mark::begin(&format!("layer {index}")));
             layer.forward(&mut residual, &mut step, index)?;
         }
-        sequences.filled += positions;
+        sequences.advance(&mut step);
         if keep_hidden {
             hidden.push(to_host(&self.final_norm.forward(&residual)?)?);
         }

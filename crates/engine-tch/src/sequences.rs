@@ -22,6 +22,9 @@ pub(crate) struct Sequences {
     /// `[layer, batch, keys' heads then values', position, dimension of a head]`. Of a model that attends both ways all
     /// layers share the memory of one, for nothing is kept.
     cache: Tensor,
+    /// By layer what `cache` would hold, in memory of exactly the filled positions, where nothing is preallocated;
+    /// `cache` has no positions then.
+    grown: Option<Vec<Tensor>>,
     /// One for each of the model's.
     rotations: Vec<Rotation>,
     /// That of sliding layers.
@@ -29,7 +32,7 @@ pub(crate) struct Sequences {
     pub(crate) kinds: Kinds,
 }
 
-/// What keys and values are kept in, and attended in.
+/// What keys and values are kept in, and attended in, and how they are kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kinds {
     pub(crate) cache: Kind,
@@ -37,6 +40,8 @@ pub(crate) struct Kinds {
     pub(crate) attention: Kind,
     /// What one query attends in: as keys are kept, unless libtorch's kernels for that are slow here.
     pub(crate) single: Kind,
+    /// Whether every append copies them into new memory.
+    pub(crate) grows: bool,
 }
 
 impl Kinds {
@@ -54,7 +59,7 @@ impl Kinds {
             Precision::F16 => Kind::Half,
             _ => Kind::Float,
         };
-        let emulated = layout == Layout::Widened && cache != Kind::Float;
+        let emulated = usual != kind && cache != Kind::Float;
         if cache != usual && !(is_fused && device == Device::Cpu) {
             return Err(EngineError::Unsupported(format!(
                 "a KV cache in {} where attention computes in {usual:?}: only fused layers on a CPU have that",
@@ -63,7 +68,7 @@ impl Kinds {
         }
         // A cache in f32 is asked for to lose nothing.
         let attention = if cache == Kind::Float { Kind::Float } else { usual };
-        Ok(Kinds { cache, attention, single: if emulated { Kind::Float } else { cache } })
+        Ok(Kinds { cache, attention, single: if emulated { Kind::Float } else { cache }, grows: false })
     }
 }
 
@@ -74,7 +79,7 @@ impl Sequences {
         (kind, device): (Kind, Device),
         kinds: Kinds,
     ) -> Result<Sequences, TchError> {
-        let shape = shape(config, batch, capacity);
+        let shape = shape(config, batch, if kinds.grows { 0 } else { capacity });
         let mut held = shape;
         if !config.causal {
             held[0] = 1;
@@ -97,6 +102,7 @@ impl Sequences {
             filled: 0,
             kv_heads: config.kv_heads as i64,
             causal: config.causal,
+            grown: if kinds.grows { Some(cache.f_unbind(LAYER)?) } else { None },
             cache,
             rotations: Rotation::tables(config, capacity, options)?,
             window: config.form.window.map(|window| window as i64),
@@ -120,15 +126,33 @@ impl Sequences {
 
     /// Bytes of keys and values, as allocated, where they are kept.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
-        self.causal.then(|| (self.cache.numel() * self.cache.kind().elt_size_in_bytes()) as u64)
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        match &self.grown {
+            Some(layers) => Some(layers.iter().map(bytes).sum()),
+            None => self.causal.then(|| bytes(&self.cache)),
+        }
+    }
+
+    /// Forgets all positions.
+    pub(crate) fn restart(&mut self) -> Result<(), TchError> {
+        self.filled = 0;
+        if let Some(layers) = &mut self.grown {
+            *layers = self.cache.f_unbind(LAYER)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what `step` has appended for filled.
+    pub(crate) fn advance(&mut self, step: &mut Step) {
+        self.filled += step.positions as usize;
+        self.grown = step.grown.take();
     }
 
     /// What appending `positions` to each sequence needs. `causal` says who keeps queries from later keys
     /// where no earlier ones are cached.
-    pub(crate) fn step(&self, positions: usize, causal: Causal) -> Result<Step, TchError> {
+    pub(crate) fn step(&mut self, positions: usize, causal: Causal) -> Result<Step, TchError> {
         let (past, positions) = (self.filled as i64, positions as i64);
         let total = past + positions;
-        let seen = self.cache.f_narrow(POSITION, 0, total)?;
         let masked = positions > 1 && self.causal;
         let options = (self.kinds.attention, self.cache.device());
         let hidden = |window| mask::hidden([positions, total], past + 1, window, options);
@@ -141,8 +165,20 @@ impl Sequences {
             Some(window) if masked && total > window => Some(hidden(Some(past - window))?),
             _ => None,
         };
+        let kv_heads = self.kv_heads;
+        let part = |first, count| self.cache.f_narrow(POSITION, first, count);
+        let (slots, keys, values) = match &self.grown {
+            // They come layer by layer.
+            Some(_) => (Vec::new(), Vec::new(), Vec::new()),
+            None => (
+                part(past, positions)?.f_unbind(LAYER)?,
+                part(0, total)?.f_narrow(HEAD, 0, kv_heads)?.f_unbind(LAYER)?,
+                part(0, total)?.f_narrow(HEAD, kv_heads, kv_heads)?.f_unbind(LAYER)?,
+            ),
+        };
         Ok(Step {
             batch: self.batch as i64,
+            kv_heads,
             positions,
             past,
             causal: self.causal,
@@ -154,9 +190,10 @@ impl Sequences {
             mask,
             sliding_mask,
             parts: self.parts(positions, total)?,
-            slots: self.cache.f_narrow(POSITION, past, positions)?.f_unbind(LAYER)?,
-            keys: seen.f_narrow(HEAD, 0, self.kv_heads)?.f_unbind(LAYER)?,
-            values: seen.f_narrow(HEAD, self.kv_heads, self.kv_heads)?.f_unbind(LAYER)?,
+            slots,
+            keys,
+            values,
+            grown: self.grown.take(),
         })
     }
 }
@@ -184,7 +221,8 @@ impl Sequences {
         let keys = (total + count - 1) / count.max(1);
         let on_cpu = (self.cache.kind(), self.cache.device()) == (Kind::Float, Device::Cpu);
         let is_single = self.causal && positions == 1 && self.batch == 1;
-        let has_room = count * keys <= self.capacity as i64;
+        let room = if self.kinds.grows { total } else { self.capacity as i64 };
+        let has_room = count * keys <= room;
         if count < 2 || total < Parts::LEAST || !(on_cpu && is_single && has_room) {
             return Ok(None);
         }
@@ -216,6 +254,7 @@ pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64
 /// One append, as the layers see it.
 pub(crate) struct Step {
     pub(crate) batch: i64,
+    kv_heads: i64,
     pub(crate) positions: i64,
     pub(crate) past: i64,
     /// Whether a query sees no key ahead of it.
@@ -233,9 +272,25 @@ pub(crate) struct Step {
     /// By layer, `[batch, head, past + positions, dimension]`.
     pub(crate) keys: Vec<Tensor>,
     pub(crate) values: Vec<Tensor>,
+    /// As in [`Sequences`]; the layers so far have grown.
+    grown: Option<Vec<Tensor>>,
 }
 
 impl Step {
+    /// Puts new keys and values of a layer, `[batch, keys' heads then values', positions, dimension]`, behind the rest,
+    /// layer by layer.
+    pub(crate) fn store(&mut self, index: usize, new: &Tensor) -> Result<(), TchError> {
+        let Some(layers) = &mut self.grown else {
+            return self.slots[index].f_copy_(new);
+        };
+        let past = &layers[index];
+        let all = Tensor::f_cat(&[past.shallow_clone(), new.f_to_kind(past.kind())?], POSITION - 1)?;
+        self.keys.push(all.f_narrow(HEAD - 1, 0, self.kv_heads)?);
+        self.values.push(all.f_narrow(HEAD - 1, self.kv_heads, self.kv_heads)?);
+        layers[index] = all;
+        Ok(())
+    }
+
     /// How the queries and keys of a layer are rotated, if they are.
     pub(crate) fn rotation(&self, layer: LayerAttention) -> Option<&Rotation> {
         layer.rotation.map(|rotation| &self.rotations[rotation])

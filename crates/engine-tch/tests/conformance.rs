@@ -1,11 +1,11 @@
-use bundle::Pooling;
 use conformance::{
-    Model, TOLERANCE, at, bundle_at, check_architectures, check_caches, check_diffusion, check_encoders,
-    check_encoders_in_f32, check_follows, check_hidden_states_are_asked_for, check_profile,
-    check_quantised_kernels, check_tiny_models, fixtures, logits_in_pieces, max_abs_difference, senseless,
-    tiny, unsupported, with, with_options,
+    Model, TOLERANCE, at, check_architectures, check_caches, check_converted, check_diffusion,
+    check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows, check_growth,
+    check_hidden_states_are_asked_for, check_padding, check_profile, check_quantised_kernels,
+    check_tiny_models, logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with,
+    with_options,
 };
-use engine::{Device, EncodeTask, InferenceEngine, Precision, Settings, Texts};
+use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_tch::Tch;
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
@@ -175,25 +175,51 @@ fn texts_have_these_vectors_in_every_layout() {
 }
 
 #[test]
-fn texts_have_these_vectors_padded_to_the_longest() {
-    check_encoders::<Tch>(&Settings { hidden_states: true, ..with_options(&[PADDED]) });
+fn texts_have_these_vectors_padded_to_the_longest_and_further() {
+    for padded in ["true", "512"] {
+        check_encoders::<Tch>(&Settings { hidden_states: true, ..with_options(&[("padded", padded)]) });
+    }
 }
 
 #[test]
 fn padding_is_computed_where_texts_are_padded_and_said_to_be() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let source = fixtures().with_file_name("encoders").join("bert");
-    let bundle = bundle_at(&source, directory.path(), &[Precision::F32]);
-    let task = EncodeTask::Embed { pooling: Pooling::Max, normalise: false };
-    let [unpadded, padded] = [&[][..], &[PADDED]].map(|options| {
-        let mut engine = Tch::load(&bundle, &with_options(options)).expect("loads");
-        let layout = engine.in_effect().kernels[1].clone();
-        let encoder = engine.encode().expect("encodes");
-        let texts = Texts { tokens: &[5, 6, 7, 8, 9], types: &[], lengths: &[1, 3, 1] };
-        let vectors = encoder.encode(texts, task).expect("encodes").to_vec();
-        (layout, encoder.positions(), vectors)
-    });
-    assert_eq!((unpadded.0.as_str(), unpadded.1), ("texts unpadded", 5));
-    assert_eq!((padded.0.as_str(), padded.1), ("texts padded to the longest", 9));
-    assert!(max_abs_difference(&unpadded.2, &padded.2) <= TOLERANCE);
+    check_padding::<Tch>(&[
+        ("false", "texts unpadded", 5),
+        ("true", "texts padded to the longest", 9),
+        ("2", "texts padded to 2 tokens each", 9),
+        ("7", "texts padded to 7 tokens each", 21),
+        ("512", "texts padded to 130 tokens each", 3 * 130),
+    ]);
+}
+
+#[test]
+fn a_cache_that_grows_conforms_and_is_said_to() {
+    let growing = with_options(&[("cache", "growing")]);
+    check_tiny_models::<Tch>(&growing);
+    check_architectures::<Tch>(std::slice::from_ref(&growing));
+    check_growth::<Tch>(&growing);
+    let model = Model::tiny("gpt2");
+    check_caches::<Tch>(&model, &growing);
+    for option in [UNFUSED, TORCHSCRIPT] {
+        let reason = unsupported::<Tch>(&model.bundle, &with_options(&[("cache", "growing"), option]));
+        assert!(reason.contains("goes with fused layers in eager mode"), "{reason}");
+    }
+}
+
+#[test]
+fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() {
+    check_converted::<Tch>(&TOLERANCES);
+    check_encoders_in_16_bits::<Tch>(&with_options(&[("weights", "converted")]));
+    let model = Model::tiny("gpt2");
+    let converted = |precision| with(at(precision), &[("weights", "converted")]);
+    for (precision, tolerance) in TOLERANCES {
+        let mut engine = Tch::load(&model.bundle, &converted(precision)).expect("loads");
+        check_follows(&mut engine, &model.reference, tolerance, "with a cache in 16 bits");
+        let kernel = engine.in_effect().kernels.swap_remove(0);
+        assert!(kernel.starts_with("linear in f32, of weights that"), "{kernel}");
+    }
+    let script = with(at(Precision::Bf16), &[("weights", "converted"), TORCHSCRIPT]);
+    unsupported::<Tch>(&model.bundle, &script);
+    let unfused = with(at(Precision::Bf16), &[("weights", "converted"), UNFUSED]);
+    senseless::<Tch>(&model.bundle, &unfused);
 }

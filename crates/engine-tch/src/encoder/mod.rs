@@ -1,5 +1,5 @@
 //! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention goes
-//! over texts of one length at once. With the option `padded`, texts are filled up to the longest first.
+//! over texts of one length at once. With the option `padded`, texts are filled up to one length first.
 
 mod attend;
 mod embed;
@@ -11,7 +11,7 @@ mod rows;
 use bundle::{Bundle, ModelConfig, Scored, Weights};
 use engine::{
     Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
-    Settings, Texts,
+    Padding, Settings, Texts,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -30,9 +30,6 @@ use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
 use crate::{numbers, precision};
 
-/// The option that fills texts up to the longest of their batch.
-pub(crate) const PADDED: &str = "padded";
-
 pub(crate) struct Encoder {
     config: ModelConfig,
     embed: Embed,
@@ -43,8 +40,8 @@ pub(crate) struct Encoder {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
-    /// What fills texts up to the longest, where they are padded.
-    pad_token: Option<u32>,
+    /// What texts are filled up to, where they are, and the token that fills them.
+    padding: Option<(Padding, u32)>,
     layout: Layout,
     emulated: bool,
     /// What layers pass to one another, and where.
@@ -83,7 +80,7 @@ impl Encoder {
             layers: layers.collect::<Result<_, _>>()?,
             final_norm: final_norm.map(norm).transpose()?,
             head: Head::read(&reader, &config, layout)?,
-            pad_token: settings.flag(PADDED, false)?.then_some(encoder.pad_token),
+            padding: settings.padding(&config)?.map(|padding| (padding, encoder.pad_token)),
             layout,
             emulated,
             options: (reader.kind(), device),
@@ -100,11 +97,12 @@ impl Encoder {
         let (kind, device) = self.options;
         let (linear, norm) = (crate::linear_kernel(self.layout), crate::norm_kernel(&self.config));
         let fused = if self.config.gated_mlp { "fused q/k/v and gate/up" } else { "fused q/k/v" };
-        let texts = if self.pad_token.is_some() { "texts padded to the longest" } else { "texts unpadded" };
+        let texts = self.padding.map_or("texts unpadded".to_owned(), |(padding, _)| padding.to_string());
         let activated = self.layout == Layout::Onednn && !self.config.gated_mlp;
         let activation = activated.then_some("activation in the product of the MLP's first layer");
-        let kernels =
-            [linear, texts, fused, "scaled_dot_product_attention", norm].into_iter().chain(activation);
+        let kernels = [linear, texts.as_str(), fused, "scaled_dot_product_attention", norm]
+            .into_iter()
+            .chain(activation);
         InEffect {
             weights: self.weights.precision(),
             activations: crate::activations(self.layout, kind),
@@ -131,17 +129,24 @@ impl Encoder {
         self.marked.then(|| Mark::begin(part))
     }
 
+    /// Tokens that each text is filled up to, where texts are, or those of the longest.
+    fn width(&self, texts: Texts<'_>) -> usize {
+        self.padding.map_or(texts.longest(), |(padding, _)| padding.width(&texts))
+    }
+
     /// The vectors of all tokens, `[rows, hidden]`, behind every layer that is kept and behind the last.
     fn vectors(&self, texts: Texts<'_>, rows: &Rows) -> Result<Vec<Tensor>, TchError> {
-        let Some(token) = self.pad_token.filter(|_| rows.groups.len() > 1) else {
+        let width = self.width(texts);
+        let Some((_, token)) = self.padding.filter(|_| texts.lengths.iter().any(|&length| length < width))
+        else {
             return self.forward(texts, rows, None);
         };
-        let padded = Padded::new(texts, token);
+        let padded = Padded::to(width, texts, token);
         let device = self.options.1;
         // Padding is behind every text, where a causal model sees none of it.
-        let padding = (!self.config.causal).then(|| padding(texts, device)).transpose()?;
+        let padding = (!self.config.causal).then(|| padding(texts, width, device)).transpose()?;
         let states = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
-        let cells: Vec<usize> = texts.cells(texts.longest()).collect();
+        let cells: Vec<usize> = texts.cells(width).collect();
         let places: Vec<i64> = rows.tokens.iter().map(|&token| cells[token] as i64).collect();
         let places = Tensor::f_from_slice(&places)?.f_to_device(device)?;
         states.iter().map(|x| x.f_index_select(0, &places)).collect()
@@ -232,11 +237,11 @@ impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
         texts.check(&self.config, task)?;
         let _mode = InferenceMode::enter();
-        let longest = texts.longest();
-        self.rotate(longest).map_err(framework)?;
+        let width = self.width(texts);
+        self.rotate(width).map_err(framework)?;
         let found = self.compute(texts, task).map_err(framework)?;
-        let padded = self.pad_token.is_some();
-        self.computed = if padded { texts.lengths.len() * longest } else { texts.tokens.len() };
+        let padded = self.padding.is_some();
+        self.computed = if padded { texts.lengths.len() * width } else { texts.tokens.len() };
         Ok(numbers(self.numbers.insert(found)))
     }
 

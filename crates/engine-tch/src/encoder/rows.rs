@@ -50,9 +50,9 @@ impl Rows {
     }
 }
 
-/// Which cells of the padded texts are padding, `[texts, longest]`.
-pub(crate) fn padding(texts: Texts<'_>, device: Device) -> Result<Tensor, TchError> {
-    let padding = texts.padded(texts.tokens.iter().map(|_| false), true);
+/// Which cells of texts that are padded to `width` tokens are padding, `[texts, width]`.
+pub(crate) fn padding(texts: Texts<'_>, width: usize, device: Device) -> Result<Tensor, TchError> {
+    let padding = texts.padded_to(width, texts.tokens.iter().map(|_| false), true);
     Tensor::f_from_slice(&padding)?.f_view([texts.lengths.len() as i64, -1])?.f_to_device(device)
 }
 
