@@ -61,8 +61,8 @@ impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
         };
         let mut tried: Vec<Tried> = Vec::new();
         let mut middle = capacity;
-        for shares in [LADDER, AROUND] {
-            for share in shares {
+        for shares in [&LADDER[..], &AROUND] {
+            for &share in shares {
                 let load = at(middle * share, tried.len());
                 let late = self.burst(engine, load)?.late(limit_ns);
                 tried.push(Tried { rate: middle * share, requests: load.requests, late });
