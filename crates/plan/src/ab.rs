@@ -111,7 +111,8 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         if !request.encodes(engines)? {
             complete_prompts(&mut request);
         }
-        return mistakes::plan(request, engines);
+        let named = engines_of(&request, engines)?;
+        return mistakes::plan(request, &named, engines);
     }
     let name = what.first().map_or("", String::as_str);
     let has_switch = !is_crossed && what.len() != 2;

@@ -6,7 +6,7 @@ use configs::Engine;
 use crate::engines::Engines;
 use crate::{
     Arm, Axis, CellPlan, Failure, KvPrecision, Request, Result, RoundsAsked, Setting, StudyPlan, StudyView,
-    ThreadsAsked, ab, axes,
+    ThreadsAsked, axes,
 };
 
 /// Its name behind `ab`.
@@ -66,7 +66,7 @@ const fn mistake(name: &'static str, of: Of, makes: Makes) -> Mistake {
 }
 
 /// A cell for each place on the axes, each framework and each mistake that can be made with its model.
-pub(crate) fn plan(mut request: Request, engines: &dyn Engines) -> Result<StudyPlan> {
+pub(crate) fn plan(mut request: Request, named: &[Engine], engines: &dyn Engines) -> Result<StudyPlan> {
     if configs::is_onnx(request.model()) {
         return Err(Failure::usage(format!(
             "{}: `ab mistakes` takes a model that continues or encodes texts, and no ONNX file",
@@ -84,10 +84,9 @@ pub(crate) fn plan(mut request: Request, engines: &dyn Engines) -> Result<StudyP
     if encodes && request.batch.is_empty() {
         request.batch = vec![1];
     }
-    let named = ab::engines_of(&request, engines)?;
     let mut cells = Vec::new();
     for (settings, cell) in axes::cells(&request) {
-        for engine in &named {
+        for engine in named {
             for mistake in MISTAKES.iter().filter(|mistake| mistake.is_made(encodes)) {
                 let (mut settings, mut cell) = (settings.clone(), cell.clone());
                 settings.insert(Axis::Framework, Setting::Name(engine.name.clone()));

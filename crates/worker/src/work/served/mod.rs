@@ -147,12 +147,13 @@ impl<R, A> Served<R, A> {
             let different: Vec<usize> = group.iter().map(|request| request % self.requests.count()).collect();
             match self.requests.compute(engine, &different) {
                 Ok(answers) => {
-                    self.answers.tell(&group, true);
                     let mut given = self.given();
-                    different
-                        .into_iter()
-                        .zip(answers)
-                        .for_each(|(place, it)| given.answers[place] = Some(it));
+                    for (place, answer) in different.into_iter().zip(answers) {
+                        given.answers[place] = Some(answer);
+                    }
+                    drop(given);
+                    // Last: once all are told, what was given is taken.
+                    self.answers.tell(&group, true);
                 }
                 Err(error) => {
                     self.given().error.get_or_insert(error);
