@@ -11,27 +11,20 @@
 
 mod bench;
 mod checks;
-mod decode;
-mod echo;
-mod encode;
-mod hand_over;
 mod mistakes;
-mod padded;
 mod profile;
-mod run;
+mod work;
 
 use std::collections::BTreeMap;
 
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
-pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
-pub use echo::Echo;
-pub use encode::{Encode, EncodeTask, Texts, by_length};
-pub use hand_over::{CacheMemory, HandOver, Plane};
-pub use padded::{Padded, Padding};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
-pub use run::{Run, Tensor, without_panic};
+pub use work::{
+    CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid, Padded, Padding, Plane,
+    Run, Tensor, Texts, Want, by_length, without_panic,
+};
 
 /// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository
 /// pins, or another version that it was built with (`setup::versions`).

@@ -1,0 +1,15 @@
+//! What an engine can do for each kind of work: a capability each, as a trait.
+
+mod decode;
+mod echo;
+mod encode;
+mod hand_over;
+mod padded;
+mod run;
+
+pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
+pub use echo::Echo;
+pub use encode::{Encode, EncodeTask, Texts, by_length};
+pub use hand_over::{CacheMemory, HandOver, Plane};
+pub use padded::{Padded, Padding};
+pub use run::{Run, Tensor, without_panic};
