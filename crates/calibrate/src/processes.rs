@@ -56,11 +56,8 @@ impl<'a> Processes<'a> {
         let memory = memory(random);
         let decode = noise.of_process(started, random);
         let first = self.decode[contender] * decode.of_step(0, random);
-        let mut gaps = [0.0; STEPS];
-        for (step, gap) in (1..).zip(&mut gaps) {
-            *gap = self.decode[contender] * decode.of_step(step, random);
-        }
-        let latency = gaps.iter().sum::<f64>() / STEPS as f64;
+        let steps = (1..=STEPS).map(|step| self.decode[contender] * decode.of_step(step, random));
+        let latency = steps.sum::<f64>() / STEPS as f64;
         [load, cold, latency.recip(), memory, first, PROMPT * first + (1.0 - PROMPT) * latency]
     }
 }

@@ -1,4 +1,4 @@
-//! Comparisons that were measured, request by request and gap by gap, to be played again: what the statistics say of the
+//! Comparisons that were measured, request by request and token by token, to be played again: what the statistics say of the
 //! noise of real machines.
 //!
 //! One contender under two names does not differ from itself. Which of the two a figure belongs to is chance, so the two
@@ -7,10 +7,12 @@
 mod estimator;
 mod file;
 mod replay;
+mod work;
 
 pub use estimator::{Estimator, Part};
-pub use file::{Process, Recording, Request, read, recorded, write};
+pub use file::{Process, Recording, read, recorded, write};
 pub(crate) use replay::Replay;
+pub use work::Request;
 
 /// The recordings, some of them. What was chosen on the first half is reported on the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

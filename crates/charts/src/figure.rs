@@ -61,7 +61,7 @@ pub struct Error(String);
 const OVERSAMPLED: u32 = 2;
 const LARGEST: u32 = 8192;
 
-/// Size of the answer's text, and the gaps between panels, in pixels.
+/// Size of the answer's text, and the space between panels, in pixels.
 const ANSWER: i32 = 17;
 const BETWEEN: i32 = 24;
 const BESIDE: i32 = 36;

@@ -199,7 +199,7 @@ command = "photofinish ab jax jax-neither --rounds 6"
 what = "w"
 run = "both"
 unit = "times"
-read = { kind = "advantage", a = "jax", b = "jax-neither", metric = "throughput", at = { new_tokens = 15 } }
+read = { kind = "advantage", a = "jax", b = "jax-neither", metric = "throughput", at = { batch = 2 } }
 published = { text = "16.32x", low = 16.32, kind = "gain" }
 "#;
 

@@ -2,7 +2,9 @@
 //! more than any machine has. A worker that reports one has told nothing that could be believed, whether it reports it now
 //! or a journal says that it did.
 
-use protocol::{Event, Loaded, Marks, Memory, Output, Probed, Sample, Usage};
+mod work;
+
+use protocol::{Event, Loaded, Marks, Memory, Probed, Sample, Usage};
 use serde_json::Value;
 
 use crate::fact::Probe;
@@ -206,12 +208,8 @@ impl Check {
         self.at_most("run_queue_ns", usage.run_queue_ns, THREADS * DAY);
         self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
         self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
-        self.at_most("kv_cache_bytes", usage.cache.bytes, BYTES);
+        self.cache(&usage.cache);
         self.at_most("gpu_allocated_bytes", usage.gpu_allocated_bytes, BYTES);
-        if let Some(hand_over) = &usage.cache.hand_over {
-            self.at_most("hand_over.bytes", Some(hand_over.bytes), BYTES);
-            self.at_most("hand_over.ns", Some(hand_over.ns), DAY);
-        }
     }
 
     fn probed(&mut self, probed: &Probed) {
@@ -225,9 +223,7 @@ impl Check {
 
     fn case(&mut self, case: &Sample) {
         self.marks("marks_ns", &case.marks_ns);
-        if let Output::Steps(steps) = &case.output {
-            self.within_steps(&steps.passes_ns, &case.marks_ns);
-        }
+        self.output(&case.output, &case.marks_ns);
     }
 
     /// There is one, and each is later than the one before.
@@ -237,19 +233,6 @@ impl Check {
             let before = place.checked_sub(1).map_or(0, |before| marks.0[before]);
             let is_odd = ns <= before || ns > DAY;
             self.refuse(name, is_odd.then_some(ns), format_args!("{} to {DAY}", before.saturating_add(1)));
-        }
-    }
-
-    /// The pass of a step is over within the step.
-    fn within_steps(&mut self, passes_ns: &[u64], marks: &Marks) {
-        let (passes, steps) = (passes_ns.len(), marks.len());
-        let of_others = (passes != steps).then(|| format!("a list of {passes}"));
-        self.refuse("output.steps.passes_ns", of_others, format_args!("one for each of {steps} marks"));
-        let mut before = 0;
-        for (&ns, &end) in passes_ns.iter().zip(&marks.0) {
-            let is_odd = ns < before || ns > end;
-            self.refuse("output.steps.passes_ns", is_odd.then_some(ns), format_args!("{before} to {end}"));
-            before = end;
         }
     }
 
@@ -359,8 +342,10 @@ mod tests {
             assert!(said.ends_with(&format!("marks_ns is {value}")), "{said}");
         }
         let steps = |passes_ns: &[u64]| {
-            let output =
-                Output::Steps(protocol::Steps { passes_ns: passes_ns.to_vec(), ..Default::default() });
+            let output = protocol::Output::Steps(protocol::Steps {
+                passes_ns: passes_ns.to_vec(),
+                ..Default::default()
+            });
             reading(&Event::Sample(Sample { marks_ns: Marks(vec![5, 9]), output, ..Sample::default() }))
         };
         assert_eq!(steps(&[4, 7]), None);

@@ -1,16 +1,19 @@
 //! Processes, plans and events made up for tests.
 
+mod work;
+
 use std::collections::BTreeMap;
 
 use bundle::{ModelConfig, Precision};
 use foreign::Foreigns;
-use protocol::{Build, CacheInEffect, Decode, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
+use protocol::{Build, CacheInEffect, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
 
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};
 use configs::{Engine, EngineSettings};
-use plan::work::{Denoise, Generate};
-use plan::{Contender, HugePages, KernelCache, Plan, Prompt, Prompted, Request, Rounds, Schedule, Work};
+use plan::{Contender, HugePages, KernelCache, Plan, Request, Rounds, Schedule};
+
+pub use work::{denoising, generate, prompted};
 
 pub fn run(label: &str, round: usize, events: Vec<Event>) -> Run {
     let place = Place { round, attempt: 0, position: 0 };
@@ -202,36 +205,4 @@ pub fn plan(labels: &[&str]) -> Plan {
         suite: Some("default".into()),
         analysis: String::new(),
     }
-}
-
-/// One prompt of so many tokens, and 32 new ones.
-pub fn generate(prompt_tokens: usize) -> Work {
-    let prompt = Prompt {
-        name: "p".into(),
-        text: None,
-        pair: None,
-        chat: None,
-        tokens: vec![1; prompt_tokens],
-        types: Vec::new(),
-    };
-    let prompted = Prompted { batch: 1, prompt_last_only: false, new_tokens: 32, prompts: vec![prompt] };
-    Work::Generate(Generate {
-        prompted,
-        context: 0,
-        decode: Decode::Forced,
-        autoregressive: false,
-        load: None,
-    })
-}
-
-/// The prompts of a plan, to change them.
-pub fn prompted(plan: &mut Plan) -> &mut Prompted {
-    plan.work.prompted_mut().expect("its work has prompts")
-}
-
-/// The same plan with masked diffusion in so many steps, each fed the reference's state.
-pub fn denoising(mut plan: Plan, steps: usize) -> Plan {
-    let how = serde_json::from_value(serde_json::json!({ "steps": steps, "algorithm": "entropy" }));
-    let (prompted, how) = (prompted(&mut plan).clone(), how.expect("these are settings of denoising"));
-    Plan { work: Work::Denoise(Denoise { prompted, forced: true, how }), ..plan }
 }

@@ -203,7 +203,7 @@ impl Crew<'_> {
     fn traces_at_once(&self, work: &Generate) -> usize {
         let prefixes = work.prefixes();
         let rows: usize = prefixes.iter().map(Vec::len).sum();
-        let length = prefixes.iter().flatten().map(Vec::len).max().unwrap_or(0) + work.prompted.new_tokens;
+        let length = self.plan.work.capacity();
         let bytes = rows * length * self.vocabulary() * size_of::<f32>();
         if rows == 0 || bytes > BYTES.1 {
             return 0;
@@ -248,7 +248,7 @@ impl Crew<'_> {
         let each = traces.iter().map(|_| {
             let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
                 let positions = work.judged_positions(case).unwrap_or(0);
-                let length = prefix[0].len() + work.prompted.new_tokens;
+                let length = work.kept_positions(case);
                 let kept = (length - positions) * logits.vocabulary..length * logits.vocabulary;
                 let values =
                     rows.by_ref().take(prefix.len()).flat_map(|row| &row[kept.clone()]).copied().collect();

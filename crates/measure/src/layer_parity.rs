@@ -21,6 +21,7 @@ use judge::parity::found::{Findings, Found, Repeated};
 use judge::parity::layers::{self, LayerDifference, LayerSums};
 use judge::parity::logits::Logits;
 use judge::parity::{Reference, Tolerance};
+use plan::work::Describe;
 use plan::work::encode::Batch;
 use plan::{Contender, Prompted, Result, Work};
 
@@ -302,18 +303,15 @@ impl Crew<'_> {
     fn continued(&self, index: usize) -> Tried<Tokens> {
         let contender = &self.plan.contenders[index];
         let work = self.plan.work.generate().ok_or_else(|| failed("it continues no prompts".into()))?;
-        let (new_tokens, prompts) = (work.prompted.new_tokens, work.prompted.case_prompts());
-        let task = Task::Answer(Answer { work: work.greedy(prompts.clone()), parity: None });
-        let events = self.done(index, &self.job(contender, task))?;
-        let tokens = answers(events)
-            .map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect::<Tokens>());
-        let whole = |tokens: &Tokens| {
-            let rows = |(case, prompts): (&Vec<Vec<u32>>, &Vec<Vec<u32>>)| {
-                case.len() == prompts.len() && case.iter().all(|row| row.len() == new_tokens)
-            };
-            tokens.len() == prompts.len() && tokens.iter().zip(&prompts).all(rows)
+        let task = Task::Answer(Answer { work: work.greedy(work.prompted.case_prompts()), parity: None });
+        let outputs = answers(self.done(index, &self.job(contender, task))?);
+        let is_whole = |outputs: &Vec<Output>| {
+            outputs.len() == work.cases()
+                && (0..).zip(outputs).all(|(case, output)| work.is_whole(case, output))
         };
-        tokens.filter(whole).ok_or_else(|| failed("it did not generate the tokens asked for".into()))
+        let whole = outputs.filter(is_whole);
+        let tokens = whole.map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect());
+        tokens.ok_or_else(|| failed("it did not generate the tokens asked for".into()))
     }
 
     fn done(&self, index: usize, job: &Job) -> Tried<Vec<Event>> {

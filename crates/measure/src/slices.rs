@@ -48,12 +48,12 @@ impl Session<'_> {
         if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
             return Err(format!("{} cannot pause within a request", other.process.framework));
         }
-        let gaps = self.crew.plan.work.marks().saturating_sub(1);
-        let tokens = match self.crew.plan.slice {
-            SliceAsked::Tokens(tokens) => (gaps > LEAD_IN).then_some(tokens as usize),
-            _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), gaps),
-        };
         let (marks, noun) = (self.crew.plan.work.marks(), self.crew.plan.work.mark_noun());
+        let later = marks.saturating_sub(1);
+        let tokens = match self.crew.plan.slice {
+            SliceAsked::Tokens(tokens) => (later > LEAD_IN).then_some(tokens as usize),
+            _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), later),
+        };
         tokens.ok_or_else(|| {
             format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
         })
@@ -66,19 +66,19 @@ fn token_s(events: &[Event]) -> Option<f64> {
         Event::Warmup(warm) => warm.iterations.last(),
         _ => None,
     })?;
-    let gaps = warm.cases.iter().flat_map(|case| case.marks_ns.gaps()).map(|ns| ns as f64 / 1e9);
-    statistics::median(&gaps.collect::<Vec<_>>())
+    let steps_s: Vec<f64> = warm.steps_ns().map(|ns| ns as f64 / 1e9).collect();
+    statistics::median(&steps_s)
 }
 
 /// Timed tokens of the shortest slice that is not too short for the fastest contender, nor too long for the slowest, and of
-/// which a request has two at least; `None` if requests are too short for that.
-fn tokens(each_s: impl Iterator<Item = f64>, gaps: usize) -> Option<usize> {
-    let longest = (gaps / 2).saturating_sub(LEAD_IN);
+/// which a request, with so many `later` marks behind its first, has two at least; `None` if requests are too short for that.
+fn tokens(each_s: impl Iterator<Item = f64>, later: usize) -> Option<usize> {
+    let longest = (later / 2).saturating_sub(LEAD_IN);
     if longest < FEWEST {
         return None;
     }
     let (least, most) = each_s.fold((f64::INFINITY, 0.0_f64), |(least, most), s| (least.min(s), most.max(s)));
-    let steps = |seconds: f64, each: f64| (seconds / each).clamp(1.0, gaps as f64);
+    let steps = |seconds: f64, each: f64| (seconds / each).clamp(1.0, later as f64);
     let long_enough = steps(SECONDS.0, least).ceil() as usize;
     let steps = long_enough.min(steps(SECONDS.1, most).floor() as usize);
     Some(steps.saturating_sub(LEAD_IN).clamp(FEWEST, longest))
@@ -125,7 +125,7 @@ impl Sliced {
         self.seen_ns.push(ns);
         self.marks = marks;
         Some(answer.map(|sample| {
-            let places = self.lead_in.iter().copied().filter(|&place| place < sample.marks_ns.gaps().len());
+            let places = self.lead_in.iter().copied().filter(|&place| place + 1 < sample.marks_ns.len());
             Sample { lead_in: places.collect(), ..sample }
         }))
     }
@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn a_slice_is_neither_too_short_for_the_fastest_nor_too_long_for_the_slowest() {
-        let of = |each_ms: &[f64], gaps| tokens(each_ms.iter().map(|ms| ms / 1e3), gaps);
+        let of = |each_ms: &[f64], later| tokens(each_ms.iter().map(|ms| ms / 1e3), later);
         assert_eq!(of(&[15.0, 20.0], 31), Some(3));
         assert_eq!(of(&[33.0], 31), Some(2));
         assert_eq!(of(&[1.0, 2.0], 255), Some(49), "50 ms of the fastest");
         assert_eq!(of(&[1.0, 100.0], 255), Some(2), "200 ms of the slowest");
         assert_eq!(of(&[4.0], 15), Some(6), "two slices at least");
-        assert_eq!([0, 5].map(|gaps| of(&[15.0], gaps)), [None; 2]);
+        assert_eq!([0, 5].map(|later| of(&[15.0], later)), [None; 2]);
     }
 }

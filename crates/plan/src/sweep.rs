@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::engines::Engines;
 use crate::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked};
-use work::{denoise, encode, generate};
 
-pub use denoise::TOKEN_BY_TOKEN;
-pub(crate) use denoise::beside_token_by_token;
+pub use work::TOKEN_BY_TOKEN;
+pub(crate) use work::beside_token_by_token;
 
 /// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
 /// fewest for a verdict.
@@ -54,22 +53,13 @@ impl SweepKind {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
         }
         if encodes && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
-            return encode::complete(self, request);
+            return work::complete_encoding(self, request);
         }
         // A single prompt, so that its length can be the axis.
         if !request.names_prompts() && !matches!(self, SweepKind::Embed | SweepKind::Callers) {
             request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
         }
-        match self {
-            SweepKind::Denoise => denoise::complete(request),
-            SweepKind::Embed => encode::complete_embedding(request),
-            SweepKind::Callers if request.serving.rate.is_empty() => {
-                usual(&mut request.serving.callers, &[1, 2, 4, 8]);
-            }
-            SweepKind::Callers => {}
-            _ => return generate::complete(self, request),
-        }
-        Ok(())
+        work::complete(self, request)
     }
 
     /// The axes that have a column even if they have one value.

@@ -2,6 +2,7 @@
 //! switched on for the measured iterations alone: load, warm-up and hashing are not in it.
 
 mod parts;
+mod work;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,27 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use configs::Engine;
 use parts::{Part, Sample};
-use protocol::{
-    Case, Decode, Event, Finish, GenerateWork, Job, KvCache, Measure, Settings, Task, Turn, Warmup, Work,
-};
+use protocol::{Event, Finish, Job, Measure, Settings, Task, Turn, Warmup};
 use serde::Deserialize;
 use tooling::BadInput;
 use tooling::process::{command, output_of};
+use work::{Phase, WorkArgs};
 
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
 /// Symbols shown of each part, and the least share that is shown.
 const SYMBOLS: usize = 3;
 const LEAST: f64 = 0.5;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Phase {
-    Decode,
-    Prefill,
-}
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -39,14 +32,8 @@ pub struct Args {
     framework: String,
     #[arg(long, value_name = "P", default_value = "f32")]
     precision: String,
-    #[arg(long, value_enum, default_value = "decode")]
-    phase: Phase,
-    /// 16 for decode, 512 for prefill, unless given
-    #[arg(long, value_name = "N")]
-    prompt_tokens: Option<usize>,
-    /// 128 for decode, 1 for prefill, unless given
-    #[arg(long, value_name = "N")]
-    new_tokens: Option<usize>,
+    #[command(flatten)]
+    work: WorkArgs,
     #[arg(long, value_name = "N", default_value = "2")]
     threads: usize,
     /// A GGUF file or a Hugging Face directory; the default model, unless given
@@ -115,7 +102,7 @@ pub fn run(args: &Args, provided: &Provided) -> Result<()> {
     let samples = report(&scratch.path().join("data"))?;
     let rules = parts::rules(&provided.root.join("configs"), &provided.engine.framework)?;
     let page = format!("```\n{}\n```\n\n{}", command_line(args), table(&parts::parts(&rules, samples)));
-    let phase = phase_name(args.phase);
+    let phase = args.work.phase.name();
     let name = format!("results/profile-{}-{}-{phase}", provided.engine.name, args.precision);
     let directory = args.results.clone().unwrap_or_else(|| provided.root.join(name));
     std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -146,27 +133,8 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Decode => "decode",
-        Phase::Prefill => "prefill",
-    }
-}
-
-/// Prompt and new tokens.
-fn lengths(args: &Args) -> (usize, usize) {
-    let (prompt, new) = match args.phase {
-        Phase::Decode => (16, 128),
-        Phase::Prefill => (512, 1),
-    };
-    (args.prompt_tokens.unwrap_or(prompt), args.new_tokens.unwrap_or(new))
-}
-
 /// A measuring job of mostly one phase. Which tokens are fed makes no difference to the work.
 fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
-    let (prompt, new_tokens) = lengths(args);
-    let tokens = |count: usize| (0..count as u32).map(|i| 100 + i % 100).collect();
-    let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
     Job {
         protocol: protocol::VERSION,
         bundle: bundle.to_string_lossy().into_owned(),
@@ -189,12 +157,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
         spawned_at_ns: None,
         evict: false,
         task: Task::Measure(Measure {
-            work: Work::Generate(GenerateWork {
-                cases: vec![case],
-                new_tokens,
-                decode: Decode::Forced,
-                kv_cache: KvCache::On,
-            }),
+            work: args.work.work(),
             warmup: Warmup {
                 min_iterations: 1,
                 max_iterations: 2,
@@ -210,7 +173,7 @@ fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
 
 /// Requests that are profiled.
 fn requests(args: &Args) -> usize {
-    match args.phase {
+    match args.work.phase {
         Phase::Decode => 3,
         Phase::Prefill => 8,
     }
@@ -264,12 +227,12 @@ fn record(mut perf: Command, worker: &Path, (job, requests): (&Path, usize), scr
 }
 
 fn command_line(args: &Args) -> String {
-    let (prompt, new) = lengths(args);
+    let (prompt, new) = args.work.lengths();
     format!(
         "cargo xtask profile --framework {} --precision {} --phase {} --prompt-tokens {prompt} --new-tokens {new} --threads {}",
         args.framework,
         args.precision,
-        phase_name(args.phase),
+        args.work.phase.name(),
         args.threads
     )
 }
@@ -287,15 +250,15 @@ fn table(parts: &[Part]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use protocol::Work;
+
     use super::*;
 
     fn args(phase: Phase) -> Args {
         Args {
             framework: "candle".into(),
             precision: "f32".into(),
-            phase,
-            prompt_tokens: None,
-            new_tokens: None,
+            work: WorkArgs::usual(phase),
             threads: 2,
             model: None,
             results: None,

@@ -3,7 +3,7 @@
 use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
-use crate::{CacheInEffect, CacheUsage, Hybrid, Marks, Memory, Output, Sample, Traced};
+use crate::{CacheInEffect, CacheUsage, Hybrid, Iteration, Marks, Memory, Output, Sample, Traced};
 
 /// The one line that `worker --hello` prints: the receipt that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -175,13 +175,6 @@ pub struct Slice {
     pub case: usize,
     /// Marks of the request so far.
     pub marks: usize,
-}
-
-/// One pass over all cases.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Iteration {
-    pub index: usize,
-    pub cases: Vec<Sample>,
 }
 
 /// The parity file is complete: see [`ParityTask`](crate::ParityTask).

@@ -57,8 +57,7 @@ fn has_settled(iterations: &[Iteration], within: f64) -> bool {
 
 /// The gaps between marks of all cases; of requests of one mark, which have none, the times of that.
 fn gaps(iteration: &Iteration) -> Vec<f64> {
-    let gaps: Vec<f64> =
-        iteration.cases.iter().flat_map(|case| case.marks_ns.gaps()).map(|ns| ns as f64).collect();
+    let gaps: Vec<f64> = iteration.steps_ns().map(|ns| ns as f64).collect();
     if !gaps.is_empty() {
         return gaps;
     }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use statistics::{TRIMMED_SLICES, of_turns};
 
-use super::{Process, Request};
+use super::Process;
+use super::work::Request;
 use crate::figures::Figures;
 
 /// What is compared within a round.
@@ -39,12 +40,11 @@ impl Estimator {
     /// The figures of each process of a round.
     pub fn figures(&self, round: &[Process]) -> Vec<Figures> {
         let throughput = self.means(round, |request| match self.part {
-            Part::Requests => vec![speed(request, 0, request.gaps.len())],
-            Part::Slices => slices(request).map(|(from, to)| speed(request, from, to)).collect(),
+            Part::Requests => vec![request.speed()],
+            Part::Slices => request.slice_speeds(),
         });
         let first = self.means(round, |request| vec![(request.first as f64).ln()]);
-        let end = |request: &Request| request.first + request.gaps.iter().sum::<u64>();
-        let total = self.means(round, |request| vec![(end(request) as f64).ln()]);
+        let total = self.means(round, |request| vec![(request.end() as f64).ln()]);
         let of = |(place, process): (usize, &Process)| {
             let [load, cold, peak] = [process.load, process.cold, process.peak_kb].map(|value| value as f64);
             [load, cold, throughput[place].exp(), peak, first[place].exp(), total[place].exp()]
@@ -84,41 +84,17 @@ impl fmt::Display for Estimator {
     }
 }
 
-/// The logarithm of the gaps per microsecond between two places of a request.
-fn speed(request: &Request, from: usize, to: usize) -> f64 {
-    let (mut count, mut sum) = (0_u64, 0);
-    for place in (from..to).filter(|place| !request.lead_in.contains(place)) {
-        (count, sum) = (count + 1, sum + request.gaps[place]);
-    }
-    (count as f64 / sum as f64).ln()
-}
-
-/// From where to where the slices of a request go: each begins with a gap just after a pause. A request without pauses
-/// is one.
-fn slices(request: &Request) -> impl Iterator<Item = (usize, usize)> {
-    let mut starts = request.lead_in.clone();
-    if starts.is_empty() {
-        starts.push(0);
-    }
-    let ends = starts.clone().into_iter().skip(1).chain([request.gaps.len()]);
-    let lead_in = request.lead_in.len().min(1);
-    // A slice of the gap after the pause alone has no figure.
-    starts.into_iter().zip(ends).filter(move |(from, to)| to - from > lead_in)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn process(gap: u64) -> Process {
-        let gaps = vec![9 * gap, gap, gap, 9 * gap, 2 * gap, 2 * gap];
-        let request =
-            |case| Request { case, block: case, first: 3 * gap, gaps: gaps.clone(), lead_in: vec![0, 3] };
+        let request = |case| Request::with_pause(case, gap);
         Process { load: 5, cold: 6, peak_kb: 7, requests: vec![request(0), request(1)] }
     }
 
     #[test]
-    fn gaps_just_after_a_pause_have_no_part_in_throughput() {
+    fn what_comes_just_after_a_pause_has_no_part_in_throughput() {
         let round = [process(10), process(20)];
         let figures = Estimator { part: Part::Requests, trimmed: 0.0 }.figures(&round);
         assert!((figures[0][2] - 4.0 / 60.0).abs() < 1e-12, "{figures:?}");

@@ -6,11 +6,13 @@ use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
 use facts::evidence::{Evidence, Fact};
-use facts::run::{Run, Turn};
+use facts::run::Run;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
+
+use super::work::Request;
 
 /// What the repository has.
 const RECORDED: &[u8] = include_bytes!("../../recorded.jsonl.gz");
@@ -32,17 +34,6 @@ pub struct Process {
     /// Peak memory in kilobytes.
     pub peak_kb: u64,
     pub requests: Vec<Request>,
-}
-
-/// One request whose figures count.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
-    pub case: usize,
-    pub block: usize,
-    pub first: u64,
-    pub gaps: Vec<u64>,
-    /// Places of the gaps just after a pause.
-    pub lead_in: Vec<usize>,
 }
 
 impl Recording {
@@ -82,18 +73,11 @@ impl Recording {
 
 fn process(run: &Run) -> Option<Process> {
     let us = |ns: u64| ns / 1000;
-    let request = |turn: &Turn| Request {
-        case: turn.sample.case,
-        block: turn.block,
-        first: us(turn.sample.marks_ns.first()),
-        gaps: turn.sample.marks_ns.gaps().map(us).collect(),
-        lead_in: turn.sample.lead_in.clone(),
-    };
     Some(Process {
         load: us(run.loaded()?.load_ns),
         cold: us(run.cold_start()?.marks_ns.first()),
         peak_kb: run.peak_bytes()? / 1000,
-        requests: run.standing_turns().map(|(_, _, turn)| request(turn)).collect(),
+        requests: run.standing_turns().map(|(_, _, turn)| Request::new(turn)).collect(),
     })
 }
 
@@ -136,7 +120,7 @@ mod tests {
         assert!(all.iter().filter(|recording| recording.is_of_one()).count() >= 6);
         for process in all.iter().flat_map(|recording| &recording.rounds).flatten() {
             assert!(process.load > 0 && process.cold > 0 && process.peak_kb > 0);
-            assert!(process.requests.iter().all(|request| request.first > 0 && !request.gaps.is_empty()));
+            assert!(process.requests.iter().all(Request::is_played));
         }
         assert_eq!(read(&write(all).unwrap()).unwrap(), all);
     }

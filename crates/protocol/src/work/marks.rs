@@ -34,6 +34,11 @@ impl Marks {
         self.0.last().copied().unwrap_or(0)
     }
 
+    /// Nanoseconds from the first to the last, as a sum of [`Marks::gaps`].
+    pub fn after_first(&self) -> u64 {
+        self.gaps().sum()
+    }
+
     /// Nanoseconds from each to the next. Workers may send anything: 0 where one is not later than the one before.
     pub fn gaps(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone {
         self.0.windows(2).map(|pair| pair[1].saturating_sub(pair[0]))

@@ -20,7 +20,7 @@ pub use generate::{
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 pub use marks::Marks;
-pub use sample::Sample;
+pub use sample::{Iteration, Sample};
 
 /// The requests of a job, by kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -43,6 +43,20 @@ impl Sample {
     }
 }
 
+/// One pass over all cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    pub index: usize,
+    pub cases: Vec<Sample>,
+}
+
+impl Iteration {
+    /// Nanoseconds from each mark to the next, of all its requests.
+    pub fn steps_ns(&self) -> impl Iterator<Item = u64> {
+        self.cases.iter().flat_map(|case| case.marks_ns.gaps())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

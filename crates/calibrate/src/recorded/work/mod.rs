@@ -1,0 +1,5 @@
+//! Requests as they were recorded: continuation alone.
+
+mod generate;
+
+pub use generate::Request;
