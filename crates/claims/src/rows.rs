@@ -2,7 +2,7 @@
 
 use facts::text::QualityScore;
 use judge::Metric;
-use judge::report::work::memory::Parts;
+use judge::report::work::memory;
 use judge::study::compiled::Compiled;
 use judge::study::{Cell, CellRow, StudyReport};
 use plan::{Axis, Settings};
@@ -180,12 +180,11 @@ pub(crate) fn new_prompt(row: &CellRow, tokens: usize, of: NewPrompt) -> Outcome
 
 pub(crate) fn memory(row: &CellRow, part: Part) -> Outcome {
     let parts = row.memory.as_ref().ok_or_else(|| format!("{} has no memory by part", row.framework))?;
-    let Parts { kv_caches, .. } = parts;
     let bytes = match part {
         Part::Framework => Some(parts.framework),
         Part::Parameters => Some(parts.parameters),
-        Part::KvCache => kv_caches.observed,
-        Part::KvCachePredicted => Some(kv_caches.predicted),
+        Part::KvCache => memory::Part::KvCacheObserved.bytes(parts),
+        Part::KvCachePredicted => Some(parts.predicted_cache()),
         Part::Activations => Some(parts.activations),
         Part::Remainder => Some(parts.remainder),
         Part::Peak => Some(parts.peak),

@@ -1,11 +1,11 @@
 //! Results: the journal and the report of a comparison, and the history. What is read goes through everything that a
 //! person would do with it next.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use facts::{Environment, Evidence, Fact};
 use history::{Filter, History};
+use judge::report::work::generate::Times;
 use judge::report::{self, Facts, Report};
 use plan::Plan;
 use render::screen::Screen;
@@ -83,7 +83,7 @@ fn shown(report: &Report) {
 /// a picture could not be drawn.
 pub(crate) fn page(input: &[u8]) -> Outcome {
     let value = serde_json::from_str(text(input)?).map_err(|error| format!("it does not parse: {error}"))?;
-    let files = render::page::run(&report::read(value)?, &BTreeMap::new(), &BTreeMap::new())?;
+    let files = render::page::run(&report::read(value)?, &Times::default())?;
     assert!(files.iter().all(|(_, contents)| !contents.is_empty()));
     Ok(())
 }

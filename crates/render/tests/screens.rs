@@ -11,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use facts::evidence::{Evidence, Fact};
 use judge::regression;
 use judge::report::verdicts::Verdict;
-use judge::report::work::generate::{curve, gaps};
+use judge::report::work::generate::Times;
 use judge::report::{Report, State};
 use judge::study::Cell;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -163,7 +163,7 @@ fn published(change: fn(&mut Report)) -> String {
         evidence.note(Fact::read(line).unwrap());
     }
     change(&mut report);
-    page(render::page::run(&report, &gaps::gaps_ms(&evidence), &curve::by_process(&evidence)))
+    page(render::page::run(&report, &Times::new(&evidence)))
 }
 
 fn page(files: Result<Vec<(String, Vec<u8>)>, String>) -> String {

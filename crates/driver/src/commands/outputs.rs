@@ -5,8 +5,7 @@ use std::path::Path;
 use facts::Evidence;
 use judge::Report;
 use judge::records::{self, HISTORY};
-use judge::report::work::generate::curve::by_process;
-use judge::report::work::generate::gaps::gaps_ms;
+use judge::report::work::generate::Times;
 use judge::study::StudyReport;
 use measure::Results;
 use measure::saved::REPORT;
@@ -42,7 +41,7 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
         ("summary.md".to_owned(), render::comparison::short_markdown(report).into_bytes()),
         ("report.csv".to_owned(), render::comparison::csv(report).into_bytes()),
     ];
-    Outputs::new(files, render::page::run(report, &gaps_ms(evidence), &by_process(evidence)))
+    Outputs::new(files, render::page::run(report, &Times::new(evidence)))
 }
 
 /// Every file of a study, whose cells' directories are in `directory`.

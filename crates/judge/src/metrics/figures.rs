@@ -1,22 +1,13 @@
 //! Figures of single requests and processes, from which metrics are computed.
 
 use facts::run::Run;
-use protocol::Output;
 
-use super::Request;
+use super::work::Request;
 
 /// So many of something a second of a request.
 pub(super) fn a_second(request: &Request<'_>, count: usize) -> Option<f64> {
     let ns = request.sample.marks_ns.end() as f64;
     (ns > 0.0).then(|| count as f64 * 1e9 / ns)
-}
-
-/// Share of the positions that a request computed which hold no token, in percent.
-pub(super) fn padding(request: &Request<'_>) -> Option<f64> {
-    let Output::Vectors(output) = &request.sample.output else { return None };
-    let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
-    // A worker that computes fewer positions than there are tokens does not tell the truth about them.
-    (positions > 0.0 && positions >= tokens).then(|| 100.0 * (1.0 - tokens / positions))
 }
 
 /// The rate of the requests, as they were due.
@@ -32,17 +23,12 @@ pub(super) fn kept_up(request: &Request<'_>) -> Option<f64> {
     (done > 0.0).then(|| 100.0 * due / done)
 }
 
-/// Tokens of all sequences together per second of decoding.
-pub(super) fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
-    Some(request.size.batch as f64 * 1e9 / request.mean_gap_ns()?)
-}
-
 /// Seconds to the last mark of the first request, of which the first came after so many nanoseconds; `None` where the
 /// worker did not time as many as in its turns.
 pub(super) fn whole_s(run: &Run, first_ns: u64) -> Option<f64> {
     let marks = &run.cold_start()?.marks_ns;
     let is_whole = marks.len() == run.turns.first()?.sample.marks_ns.len();
-    is_whole.then(|| (first_ns + marks.gaps().sum::<u64>()) as f64 / 1e9)
+    is_whole.then(|| (first_ns + marks.after_first()) as f64 / 1e9)
 }
 
 pub(super) fn ms(ns: u64) -> f64 {

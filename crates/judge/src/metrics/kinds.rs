@@ -4,7 +4,7 @@ use plan::WorkKind;
 
 /// Kinds of work whose requests go token by token.
 pub(super) const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
-/// Kinds whose requests have latencies: the gaps between tokens, or the times of single texts and of runs.
+/// Kinds whose requests have latencies: times between tokens, or those of single texts and of runs.
 pub(super) const LATENCIES: &[WorkKind] = &[
     WorkKind::TokenByToken,
     WorkKind::OneToken,

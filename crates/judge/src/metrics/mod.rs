@@ -8,9 +8,9 @@ mod figures;
 mod kinds;
 mod possible;
 mod process;
-mod steps;
 mod table;
 mod told;
+mod work;
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use strum::EnumMessage;
 use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::{Plan, WorkKind};
-use protocol::{Output, Sample};
+use protocol::Sample;
 
 pub use crate::metric::Metric;
 use crate::work::Selection;
@@ -27,6 +27,7 @@ pub use crate::work::Size;
 pub use amount::{TELLING, detectable};
 use table::ENTRIES;
 use told::{Amount, Told};
+use work::Request;
 
 /// The definition of one metric.
 struct Entry {
@@ -80,61 +81,6 @@ enum Source {
 
 /// The figure of one request, `None` where it has too few samples for it.
 type OfRequest = fn(&Request<'_>) -> Option<f64>;
-
-/// One measured request, or a slice of it.
-struct Request<'a> {
-    sample: &'a Sample,
-    size: Size,
-    /// Places of its gaps, or of the slice's.
-    gaps: Range<usize>,
-}
-
-impl<'a> Request<'a> {
-    fn new(sample: &'a Sample, size: Size) -> Request<'a> {
-        Request { sample, size, gaps: 0..sample.marks_ns.gaps().len() }
-    }
-
-    /// The slices that it was dealt in; itself if it was not.
-    fn slices(self) -> impl Iterator<Item = Request<'a>> {
-        let Request { sample, size, .. } = self;
-        sample.slices().into_iter().map(move |gaps| Request { sample, size, gaps })
-    }
-
-    /// The times of requests that several callers made, or the gaps between tokens, in nanoseconds; of a single text that is encoded, or of a run of a graph, the
-    /// time of the request.
-    fn latencies_ns(&self) -> Vec<u64> {
-        if !self.sample.calls.is_empty() {
-            return self.sample.calls.iter().map(|call| call.done_ns.saturating_sub(call.asked_ns)).collect();
-        }
-        match &self.sample.output {
-            Output::Vectors(_) if self.size.batch == 1 => vec![self.sample.marks_ns.end()],
-            Output::Tensors(_) => vec![self.sample.marks_ns.end()],
-            Output::Vectors(_) => Vec::new(),
-            _ => self.sample.timed_gaps().collect(),
-        }
-    }
-
-    fn mean_latency_ns(&self) -> Option<f64> {
-        let latencies = self.latencies_ns();
-        (!latencies.is_empty()).then(|| latencies.iter().sum::<u64>() as f64 / latencies.len() as f64)
-    }
-
-    fn mean_latency_ms(&self) -> Option<f64> {
-        Some(self.mean_latency_ns()? / 1e6)
-    }
-
-    /// Whether the gap with this place counts.
-    fn times(&self, place: usize) -> bool {
-        self.gaps.contains(&place) && !self.sample.lead_in.contains(&place)
-    }
-
-    /// Mean gap in nanoseconds; `None` without gaps.
-    fn mean_gap_ns(&self) -> Option<f64> {
-        let gaps = self.sample.marks_ns.gaps().enumerate().filter(|(place, _)| self.times(*place));
-        let (sum, count) = gaps.fold((0, 0), |(sum, count), (_, ns)| (sum + ns, count + 1));
-        (count > 0).then(|| sum as f64 / count as f64)
-    }
-}
 
 /// Number of marked entries, for the lengths of lists.
 macro_rules! marked {

@@ -7,7 +7,8 @@ use plan::Plan;
 use protocol::Sample;
 use statistics::quantile;
 
-use super::{Metric, Request, Size, Source};
+use super::work::Request;
+use super::{Metric, Size, Source};
 use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 

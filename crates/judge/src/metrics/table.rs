@@ -2,12 +2,12 @@
 //! `docs/measures.md`; `UPDATE_SCHEMAS=1 cargo xtask test -p judge` then adds it to the schemas. A variant's comment is its
 //! definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions from here.
 
-use super::figures::{a_second, decoded_a_second, goodput, kept_up, ms, padding, whole_s};
+use super::figures::{a_second, goodput, kept_up, ms, whole_s};
 use super::kinds::{
     ARRIVALS, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
 };
-use super::steps::Steps;
 use super::told::{Amount, Told};
+use super::work::{Steps, decoded_a_second, padding};
 use super::{Entry, Source};
 use crate::metric::Metric;
 
@@ -290,13 +290,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "denoising throughput",
         unit: "tok/s",
         higher_is_better: true,
-        told: Some(Told {
-            does: "denoises",
-            how: "faster",
-            brief: "faster",
-            most: "denoises fastest",
-            equal: "denoise equally fast",
-        }),
+        told: Some(Steps::TOLD),
         ..entry(
             Metric::DenoisingThroughput,
             Source::Slices(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),

@@ -5,6 +5,7 @@ use plan::{Request, RoundsAsked};
 use statistics::MIN_ROUNDS;
 
 use crate::records::takes_part;
+use crate::work;
 
 /// The reason why nothing measured now could be judged against this baseline, and what to do; `None` if it could.
 pub fn unfit(source: &str, baseline: &[Record]) -> Option<String> {
@@ -54,7 +55,8 @@ pub fn other_case(baseline: &Record, asked: &Request) -> Vec<String> {
         [one] => Some(one.to_string()),
         _ => None,
     };
-    note("--new-tokens", case.new_tokens.to_string(), only(&asked.new_tokens));
+    let (flag, theirs, ours) = work::tokens_asked(case, asked);
+    note(flag, theirs.to_string(), only(ours));
     note("--batch", case.batch.to_string(), only(&asked.batch));
     note("--threads", case.threads.to_string(), only(&asked.threads));
     note("--precision", case.precision.clone(), asked.precisions.first().map(|name| name.name().to_owned()));
@@ -120,11 +122,11 @@ mod tests {
     fn another_case_is_seen_in_what_is_asked_for() {
         let baseline = record("one", 100.0);
         assert_eq!(other_case(&baseline, &Request::default()), [""; 0]);
-        let asked = Request { new_tokens: vec![8], threads: vec![2], jit: false, ..Request::default() };
+        let asked = Request { batch: vec![8], threads: vec![2], jit: false, ..Request::default() };
         assert_eq!(
             other_case(&baseline, &asked),
             [
-                "--new-tokens: 32 (baseline), 8 (asked for)",
+                "--batch: 1 (baseline), 8 (asked for)",
                 "--no-jit: with JIT (baseline), without JIT (asked for)"
             ]
         );

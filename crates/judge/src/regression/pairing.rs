@@ -171,7 +171,7 @@ mod tests {
     fn a_framework_is_paired_with_itself_in_the_same_case() {
         let baseline = [record("a", 1.0), record("b", 1.0)];
         let mut current = [record("b", 1.0), record("a", 1.0)];
-        current[0].case.new_tokens += 1;
+        current[0].case.batch += 1;
         let found = pair(&baseline, &current, false);
         assert_eq!((found.pairs.len(), found.pairs[0].current.framework.as_str()), (1, "a"));
         let sides: Vec<&str> = found.alone.iter().map(|alone| alone.side.as_str()).collect();

@@ -1,6 +1,7 @@
 //! Records made up for tests.
 
 use crate::metrics::Metric;
+use crate::work;
 use history::{Case, Figure, Machine, Record, SCHEMA, Settings};
 
 /// Noise of six processes: mean logarithm 0, standard deviation 0.4 %.
@@ -34,11 +35,8 @@ pub fn record(framework: &str, throughput: f64) -> Record {
             threads: 2,
             batch: 1,
             prompt_tokens: vec![16],
-            new_tokens: 32,
-            decode: "forced".into(),
-            kv_cache: "on".into(),
             jit: true,
-            ..Case::default()
+            ..work::forced(32)
         },
         settings: Settings { fair_comparison: true, iterations: 2, margin: 0.02, ..Settings::default() },
         framework: framework.into(),

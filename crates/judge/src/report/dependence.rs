@@ -159,12 +159,12 @@ mod tests {
     use super::*;
     use facts::testing;
 
-    /// Rounds whose gaps are, in microseconds, of three contenders.
-    fn found(gaps_us: &[[u64; 3]]) -> Vec<Dependence> {
+    /// Rounds in which a token takes so many microseconds, of three contenders.
+    fn found(rounds: &[[u64; 3]]) -> Vec<Dependence> {
         let labels = ["a", "b", "c"];
-        let mut evidence = Evidence { rounds: gaps_us.len(), ..Evidence::default() };
-        for (round, gaps) in gaps_us.iter().enumerate() {
-            for (label, us) in labels.iter().zip(gaps) {
+        let mut evidence = Evidence { rounds: rounds.len(), ..Evidence::default() };
+        for (round, each) in rounds.iter().enumerate() {
+            for (label, us) in labels.iter().zip(each) {
                 let sample = Sample { marks_ns: Marks::new(1, [us * 1000; 3]), ..Sample::default() };
                 evidence.runs.push(testing::measured(label, round, Vec::new(), vec![vec![sample]]));
             }

@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn figures_of_one_row_agree() {
-        let gaps = [10.0, 12.0, 11.0, 10.0, 13.0, 10.5].map(Some);
-        let latency = Figure::new(Metric::Latency, gaps.to_vec(), Vec::new());
-        let rates = gaps.map(|gap| gap.map(|gap: f64| 1000.0 / gap));
+        let times = [10.0, 12.0, 11.0, 10.0, 13.0, 10.5].map(Some);
+        let latency = Figure::new(Metric::Latency, times.to_vec(), Vec::new());
+        let rates = times.map(|ms| ms.map(|ms: f64| 1000.0 / ms));
         let throughput = Figure::new(Metric::Throughput, rates.to_vec(), Vec::new());
         let product = latency.typical.unwrap() * throughput.typical.unwrap();
         assert!((product - 1000.0).abs() < 1e-9, "{product}");

@@ -63,7 +63,7 @@ mod tests {
         }
     }
 
-    /// A process of two iterations over two cases: gaps of 10 and of 20 ms.
+    /// A process of two iterations over two cases, of 10 and of 20 ms a token.
     fn process(label: &str, round: usize) -> Run {
         let case = |first_ms: u64, gap_ms: u64| Sample {
             marks_ns: Marks::new(first_ms * 1_000_000, [gap_ms * 1_000_000; 3]),

@@ -177,7 +177,7 @@ mod tests {
         STEADY.iter().enumerate().map(|(i, x)| x * by * (1.0 + 0.002 * (i % 3) as f64)).collect()
     }
 
-    /// Processes of `a` and `b` whose loads and token gaps take so many milliseconds, by round.
+    /// Processes of `a` and `b` whose loads and tokens take so many milliseconds, by round.
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;

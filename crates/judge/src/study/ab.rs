@@ -38,7 +38,7 @@ pub struct Side {
     pub precision: String,
     /// Throughput in tokens per second, of encoders in texts per second.
     pub throughput: Option<f64>,
-    /// Time of one request in milliseconds: its first token and all gaps.
+    /// Time of one request in milliseconds, to its last mark.
     pub total_ms: Option<f64>,
     /// Peak memory in gigabytes.
     pub peak_memory: Option<f64>,

@@ -5,7 +5,7 @@ use super::compiled::Compiled;
 use super::scaling::Scaling;
 use crate::metrics::Metric;
 use crate::report::number;
-use crate::report::work::memory::Parts;
+use crate::report::work::memory::Part;
 use plan::sweep::SweepKind;
 
 /// The content of a column.
@@ -42,63 +42,6 @@ pub enum Column {
     /// New tokens of all sequences ÷ time of the request, whichever way it generates.
     Tokens,
     Parity,
-}
-
-/// A part of the peak, in the order in which they add up to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    Framework,
-    Parameters,
-    KvCachePredicted,
-    KvCacheObserved,
-    Activations,
-    Remainder,
-    Peak,
-    Loaded,
-    Final,
-}
-
-impl Part {
-    /// Every part, in the order in which they stand.
-    pub const ALL: [Part; 9] = [
-        Part::Framework,
-        Part::Parameters,
-        Part::KvCachePredicted,
-        Part::KvCacheObserved,
-        Part::Activations,
-        Part::Remainder,
-        Part::Peak,
-        Part::Loaded,
-        Part::Final,
-    ];
-
-    fn title(self) -> &'static str {
-        match self {
-            Part::Framework => "Floor",
-            Part::Parameters => "+ Parameters",
-            Part::KvCachePredicted => "+ KV cache",
-            Part::KvCacheObserved => "(observed)",
-            Part::Activations => "+ Activations",
-            Part::Remainder => "+ Remainder",
-            Part::Peak => "= Peak (MB)",
-            Part::Loaded => "After load",
-            Part::Final => "At the end",
-        }
-    }
-
-    fn bytes(self, parts: &Parts) -> Option<f64> {
-        match self {
-            Part::Framework => Some(parts.framework),
-            Part::Parameters => Some(parts.parameters),
-            Part::KvCachePredicted => Some(parts.kv_cache),
-            Part::KvCacheObserved => parts.kv_caches.observed,
-            Part::Activations => Some(parts.activations),
-            Part::Remainder => Some(parts.remainder),
-            Part::Peak => Some(parts.peak),
-            Part::Loaded => Some(parts.loaded),
-            Part::Final => parts.last,
-        }
-    }
 }
 
 impl Column {

@@ -5,10 +5,11 @@ pub mod ab;
 pub mod cell;
 pub mod columns;
 pub mod compiled;
-pub mod denoising;
 pub mod report;
 pub mod scaling;
+mod work;
 
 pub use ab::{Outcome, Side};
 pub use cell::{Cell, CellRow, CellVerdict, Origin};
 pub use report::{StudyReport, read};
+pub use work::{Crossing, crossings};

@@ -58,3 +58,10 @@ fn algorithm(how: &protocol::Denoise) -> String {
     add(how.alg_temp > 0.0, format!("alg-temp {}", how.alg_temp));
     text
 }
+
+/// What is not as usual in a case, for people: its steps, or that it has none.
+pub(crate) fn unusual(case: &Case) -> Vec<String> {
+    let algorithm = case.algorithm.as_deref().unwrap_or("denoised");
+    let steps = case.steps.map(|steps| format!("{steps} steps ({algorithm})"));
+    steps.into_iter().chain(case.autoregressive.then(|| "token by token".to_owned())).collect()
+}

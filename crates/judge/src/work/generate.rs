@@ -3,8 +3,8 @@
 use facts::agreement::TokenAgreement;
 use facts::run::Run;
 use history::Case;
-use plan::Contender;
 use plan::work::Generate;
+use plan::{Axis, Contender, Request};
 use protocol::Decode;
 
 use super::Selection;
@@ -50,5 +50,61 @@ pub(super) fn case(work: &Generate) -> Case {
         decode: decode.to_owned(),
         autoregressive: work.autoregressive,
         ..Case::default()
+    }
+}
+
+/// The size of a case, for people: prompt lengths, and new tokens if there are any: "12+34 → 32".
+pub(crate) fn size(case: &Case) -> String {
+    let prompts: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
+    match case.new_tokens {
+        0 => format!("{} tokens", prompts.join("+")),
+        new_tokens => format!("{} → {new_tokens}", prompts.join("+")),
+    }
+}
+
+/// What is not as usual in a case, for people.
+pub(crate) fn unusual(case: &Case) -> Vec<String> {
+    let decode = Some(&case.decode).filter(|decode| !["", "forced"].contains(&decode.as_str()));
+    let precision = Some(&case.kv_precision).filter(|precision| !precision.is_empty());
+    let all = [
+        decode.cloned(),
+        (case.kv_cache == "off").then(|| "no KV cache".to_owned()),
+        precision.map(|precision| format!("KV cache in {precision}")),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The same case with keys and values kept.
+pub(crate) fn with_cache_on(case: Case) -> Case {
+    Case { kv_cache: "on".to_owned(), ..case }
+}
+
+/// A case of so many new tokens, fed what they are given.
+pub(crate) fn forced(new_tokens: usize) -> Case {
+    with_cache_on(Case { new_tokens, decode: "forced".to_owned(), ..Case::default() })
+}
+
+/// The flag of new tokens, with their number in a case and those that are asked for.
+pub(crate) fn tokens_asked<'a>(case: &Case, asked: &'a Request) -> (&'static str, usize, &'a [u32]) {
+    (Axis::NewTokens.flag(), case.new_tokens, &asked.new_tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_told_by_its_tokens_and_what_is_not_as_usual() {
+        let case = Case { prompt_tokens: vec![4, 9], ..forced(8) };
+        assert_eq!((size(&case).as_str(), unusual(&case)), ("4+9 → 8", Vec::new()));
+        let greedy = Case { decode: "greedy".into(), kv_cache: "off".into(), ..case.clone() };
+        assert_eq!(unusual(&greedy), ["greedy", "no KV cache"]);
+        assert_eq!(unusual(&Case { kv_precision: "bf16".into(), ..case }), ["KV cache in bf16"]);
+    }
+
+    #[test]
+    fn other_tokens_are_seen_in_what_is_asked_for() {
+        let asked = Request { new_tokens: vec![8], ..Request::default() };
+        assert_eq!(tokens_asked(&forced(32), &asked), ("--new-tokens", 32, &[8][..]));
     }
 }

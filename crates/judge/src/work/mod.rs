@@ -17,6 +17,8 @@ use protocol::{Output, Sample};
 use crate::metric::Metric;
 use crate::parity::Reference;
 
+pub(crate) use generate::{forced, size, tokens_asked, with_cache_on};
+
 /// The metrics that take the places of others for a kind of work. Which it has at all, their table says.
 pub(crate) struct Selection {
     /// Metrics that another takes the place of, in questions and verdicts.
@@ -100,6 +102,11 @@ pub(crate) fn case(work: &Work, contender: Option<&Contender>) -> Case {
     case.new_tokens = work.prompted().map_or(0, |work| work.new_tokens);
     case.other.extend(work.load().map(serving::case));
     contender.into_iter().fold(case, generate::with_cache)
+}
+
+/// What is not as usual in a case, for people: of requests that go token by token, and step by step.
+pub(crate) fn unusual(case: &Case) -> (Vec<String>, Vec<String>) {
+    (generate::unusual(case), denoise::unusual(case))
 }
 
 /// The kind of work of a record.

@@ -66,6 +66,10 @@ impl Describe for Denoise {
         "step"
     }
 
+    fn steps_noun(&self) -> &'static str {
+        "step times"
+    }
+
     fn asked(&self, _: KvCache, outputs: &[Output]) -> protocol::Work {
         let cases = self.prompted.case_prompts().into_iter().zip(outputs).map(|(prompts, output)| {
             MaskedCase { prompts, trace: output.tokens().to_vec(), unmasked: output.unmasked().to_vec() }

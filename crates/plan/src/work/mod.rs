@@ -149,6 +149,17 @@ pub trait Describe {
     /// What a mark is called: "token".
     fn mark_noun(&self) -> &'static str;
 
+    /// What the figures of single marks are of: "decoding".
+    fn steps_noun(&self) -> &'static str {
+        "decoding"
+    }
+
+    /// What else the environment of a run is described by, for people: names with values.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let new_tokens = self.prompted().map(|prompted| ("new tokens", prompted.new_tokens.to_string()));
+        new_tokens.into_iter().collect()
+    }
+
     /// The work of requests along an output for each case.
     fn asked(&self, kv_cache: KvCache, outputs: &[Output]) -> protocol::Work;
 

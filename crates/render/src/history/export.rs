@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::flat::{self, Line};
 use super::optimised::{self, is_optimised};
+use super::work::generate;
 use crate::pictures::{self, over_time};
 
 /// One object of `runs`, its keys in the order of the columns.
@@ -58,7 +59,7 @@ fn line(record: &Record) -> Line {
         ("timestamp", json!(record.time)),
         ("optimized", json!(is_optimised(record))),
         ("prompt_length", json!(middle(&case.prompt_tokens))),
-        ("generated_length", json!(case.new_tokens)),
+        generate::generated_length(case),
         ("total_time", json!(median(Metric::Total).map(|ms| ms / 1e3))),
         ("tokens_per_second", json!(median(Metric::Throughput))),
         ("time_per_token", json!(median(Metric::Latency))),

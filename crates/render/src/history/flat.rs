@@ -2,8 +2,10 @@
 
 use history::Record;
 use judge::metrics::Metric;
+use judge::report::work::memory::Parts;
 use serde_json::{Value, json};
 
+use super::work::generate;
 use crate::table::Table;
 
 /// Names with their values, in order.
@@ -13,7 +15,8 @@ pub(crate) type Line = Vec<(String, Value)>;
 pub(crate) fn line(record: &Record) -> Line {
     let plain = [run(record), case(record), settings(record), machine(record), outcome(record)].concat();
     let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
-    let parts = PARTS.map(|part| (format!("memory_{part}"), json!(record.memory.get(part))));
+    let parts = Parts::NAMES.into_iter().chain(["peak"]);
+    let parts = parts.map(|part| (format!("memory_{part}"), json!(record.memory.get(part))));
     plain.chain(metrics(record)).chain(parts).collect()
 }
 
@@ -35,22 +38,23 @@ fn run(record: &Record) -> Plain {
 
 fn case(record: &Record) -> Plain {
     let case = &record.case;
-    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    vec![
+    let before = [
         ("model", json!(case.model)),
         ("weights_sha256", json!(case.weights_sha256)),
         ("precision", json!(case.precision)),
         ("device", json!(case.device)),
         ("threads", json!(case.threads)),
         ("batch", json!(case.batch)),
-        ("context", json!(case.context)),
-        ("prompt_tokens", json!(prompt_tokens.join("+"))),
-        ("new_tokens", json!(case.new_tokens)),
-        ("decode", json!(case.decode)),
-        ("kv_cache", json!(case.kv_cache)),
-        ("jit", json!(case.jit)),
-        ("optimised", json!(record.optimised)),
-    ]
+    ];
+    let behind = [("jit", json!(case.jit)), ("optimised", json!(record.optimised))];
+    before.into_iter().chain(generate::fields(case)).chain(behind).collect()
+}
+
+/// The names of the fields that identify machine, framework and case.
+pub(crate) fn identifying(record: &Record) -> Vec<&'static str> {
+    let of_case = case(record).into_iter().map(|(name, _)| name);
+    let of_case = of_case.filter(|name| !["weights_sha256", "optimised"].contains(name));
+    ["framework", "machine", "host"].into_iter().chain(of_case).collect()
 }
 
 fn settings(record: &Record) -> Plain {
@@ -114,8 +118,6 @@ fn metrics(record: &Record) -> Line {
     };
     Metric::ALL.iter().map(|metric| metric.name()).chain(newer).flat_map(figures).collect()
 }
-
-const PARTS: [&str; 6] = ["framework", "parameters", "kv_cache", "activations", "remainder", "peak"];
 
 /// A table with a column for every name that occurs in a line.
 pub(crate) fn table(lines: &[Line]) -> Table {

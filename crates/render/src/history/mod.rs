@@ -8,6 +8,7 @@ mod strip;
 #[cfg(test)]
 mod tests;
 mod trend;
+mod work;
 
 pub use export::{export, is_exported};
 pub use list::{kept_apart, list};

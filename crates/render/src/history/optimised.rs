@@ -6,6 +6,7 @@ use judge::metrics::Metric;
 use judge::records::case;
 use statistics::{median, median_interval};
 
+use super::work::generate::has_cache;
 use crate::pictures;
 
 const NOTE: &str = "Bar: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \
@@ -41,7 +42,7 @@ fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
 
 /// Whether everything was on that scripts of this field call optimisation: graph or JIT, fused kernels, KV cache.
 pub(super) fn is_optimised(record: &Record) -> bool {
-    record.optimised.unwrap_or(record.case.jit) && record.case.kv_cache != "off"
+    record.optimised.unwrap_or(record.case.jit) && has_cache(record)
 }
 
 /// The name that both arms share: without the arm, the build and, of what is not optimised, the variant.
@@ -119,16 +120,16 @@ mod tests {
 
     use super::*;
 
-    fn arm_of(label: &str, run: &str, throughput: f64, kv_cache: &str) -> Record {
+    fn arm_of(label: &str, run: &str, throughput: f64, optimised: bool) -> Record {
         let mut record = record(label, throughput);
-        (record.run, record.case.kv_cache) = (run.into(), kv_cache.into());
-        set(&mut record, Metric::PeakMemory, if kv_cache == "on" { 0.5 } else { 0.4 });
+        (record.run, record.optimised) = (run.into(), Some(optimised));
+        set(&mut record, Metric::PeakMemory, if optimised { 0.5 } else { 0.4 });
         record
     }
 
     #[test]
     fn both_arms_are_of_the_newest_run_that_has_both_and_the_interval_is_its_verdict() {
-        let mut with = arm_of("tch", "second", 40.0, "on");
+        let mut with = arm_of("tch", "second", 40.0, true);
         let verdict = Verdict {
             metric: "throughput".into(),
             against: "tch (no KV cache)".into(),
@@ -140,11 +141,11 @@ mod tests {
         };
         with.verdicts = vec![verdict];
         let records = [
-            arm_of("tch", "first", 10.0, "on"),
-            arm_of("tch (no KV cache)", "first", 10.0, "off"),
+            arm_of("tch", "first", 10.0, true),
+            arm_of("tch (no KV cache)", "first", 10.0, false),
             with,
-            arm_of("tch (no KV cache)", "second", 20.0, "off"),
-            arm_of("tch", "third", 90.0, "on"),
+            arm_of("tch (no KV cache)", "second", 20.0, false),
+            arm_of("tch", "third", 90.0, true),
         ];
         let (case, own) = compared(&records.iter().collect::<Vec<_>>());
         assert!(case.starts_with("a-model f32, 16 → 32, 2 threads; ") && own.len() == 5, "{case}");

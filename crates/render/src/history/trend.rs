@@ -229,24 +229,8 @@ impl<'a> Document<'a> {
 fn lines(trend: &Trend) -> Vec<flat::Line> {
     let line = |point: &Point| -> flat::Line {
         let mut line = flat::line(point.record);
-        // The fields that identify machine, framework and case.
-        const KEPT: [&str; 14] = [
-            "framework",
-            "machine",
-            "host",
-            "model",
-            "precision",
-            "device",
-            "threads",
-            "batch",
-            "context",
-            "prompt_tokens",
-            "new_tokens",
-            "decode",
-            "kv_cache",
-            "jit",
-        ];
-        line.retain(|(name, _)| KEPT.contains(&name.as_str()));
+        let kept = flat::identifying(point.record);
+        line.retain(|(name, _)| kept.contains(&name.as_str()));
         let interval = point.figure.interval;
         let of_point = [
             ("metric", json!(trend.metric.name())),

@@ -124,8 +124,8 @@ pub(super) fn environment(report: &Report) -> Table {
     table.add(["threads", &plan.threads.to_string()]);
     table.add(["precision", plan.precision.name()]);
     table.add(["batch", &plan.work.batch().to_string()]);
-    if let Some(work) = plan.work.prompted() {
-        table.add(["new tokens", &work.new_tokens.to_string()]);
+    for (name, value) in plan.work.settings() {
+        table.add([name, value.as_str()]);
     }
     table.captioned("The machine, the checkout and the settings")
 }

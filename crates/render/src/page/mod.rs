@@ -10,13 +10,12 @@ mod study;
 mod table;
 #[cfg(test)]
 mod tests;
-
-use std::collections::BTreeMap;
+mod work;
 
 use ::history::Record;
 use judge::Report;
 use judge::records::collection::Entry;
-use judge::report::work::generate::curve::ProcessCurve;
+use judge::report::work::generate::Times;
 use judge::study::StudyReport;
 
 use crate::pictures::{self, by_version, over_time};
@@ -24,14 +23,9 @@ use crate::pictures::{self, by_version, over_time};
 /// Names of files with their content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The page `report.html` of a run, and its picture for sharing. `gaps` has every time between two tokens by framework,
-/// in milliseconds, and `curves` the iterations of every process.
-pub fn run(
-    report: &Report,
-    gaps: &BTreeMap<String, Vec<f64>>,
-    curves: &BTreeMap<String, Vec<ProcessCurve>>,
-) -> Result<Files, String> {
-    let mut files = vec![("report.html".to_owned(), run::html(report, gaps, curves)?.into_bytes())];
+/// The page `report.html` of a run, and its picture for sharing.
+pub fn run(report: &Report, times: &Times) -> Result<Files, String> {
+    let mut files = vec![("report.html".to_owned(), run::html(report, times)?.into_bytes())];
     files.extend(pictures::files("comparison", &pictures::run::Pictures::new(report).comparison())?);
     Ok(files)
 }

@@ -1,11 +1,9 @@
 //! The page of a run: the answer, every pair, the table, four pictures; then what proves it.
 
-use std::collections::BTreeMap;
-
 use charts::{Figure as Drawing, Panel, number};
 use judge::Metric;
 use judge::report::dependence::Dependence;
-use judge::report::work::generate::curve::{IterationTimes, ProcessCurve};
+use judge::report::work::generate::Times;
 use judge::report::{Report, Row, State};
 use maud::{Markup, html};
 
@@ -13,18 +11,13 @@ use super::facts;
 use super::html::{self, Chart};
 use super::repeat::{self, Source};
 use super::table::{self, Look};
+use super::work::generate;
 use crate::comparison;
-use crate::pictures::run::{Curves, Pictures, absent, subtitle, title};
+use crate::pictures::run::{Pictures, absent, subtitle, title};
 use crate::table::{Column, Table};
 use crate::words::{self, or_dash};
 
-/// The page; `gaps` has every time between two tokens by framework, in milliseconds, and `curves` the iterations of
-/// every process.
-pub(super) fn html(
-    report: &Report,
-    gaps: &BTreeMap<String, Vec<f64>>,
-    curves: &Curves,
-) -> Result<String, String> {
+pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
     let pictures = Pictures::new(report);
     let Report { environment, .. } = report;
     let json = serde_json::to_string(&crate::comparison::told(report))
@@ -43,7 +36,7 @@ pub(super) fn html(
         @if deciding(report).next().is_some() {
             (html::section("By the state of the machine", &by_state(report, &pictures)?))
         }
-        (html::section("Request by request", &over_time(report, &pictures, gaps, curves)?))
+        (html::section("Request by request", &generate::over_time(report, &pictures, times)?))
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.plan.analysis))
             (html::details("Memory by part", &memory(report, &pictures)?))
@@ -172,27 +165,6 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{}, by round", metric.title()))
 }
 
-/// A figure of an iteration, if it has one.
-type Pick = fn(&IterationTimes) -> Option<f64>;
-
-/// The times of iterations, and the slowest gaps.
-fn over_time(
-    report: &Report,
-    pictures: &Pictures<'_>,
-    gaps: &BTreeMap<String, Vec<f64>>,
-    curves: &Curves,
-) -> Result<Markup, String> {
-    let curves: Vec<Chart> = curves_of(report, pictures, curves);
-    let tail = tail(pictures, gaps);
-    let (shown, folded): (Vec<Chart>, Vec<Chart>) =
-        curves.into_iter().partition(|chart| tail.is_none() || chart.id != FIRST_TOKENS);
-    let shown: Vec<Chart> = shown.into_iter().chain(tail).collect();
-    Ok(html! {
-        (html::charts(&shown)?)
-        (html::details("Time to first token by iteration", &html::charts(&folded)?))
-    })
-}
-
 /// The pairs whose ratio in the deciding metric depends on the state of the machine.
 fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
     let metric = Metric::deciding(report.plan.work.kind());
@@ -220,82 +192,6 @@ fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> 
              ratios depend on it; verdicts are about its mean in this run."
         }
         (html::charts(&charts)?)
-    })
-}
-
-const FIRST_TOKENS: &str = "curve-first";
-
-fn curves_of(report: &Report, pictures: &Pictures<'_>, curves: &Curves) -> Vec<Chart> {
-    let longest = |process: &ProcessCurve| process.iterations.len();
-    if curves.values().flatten().map(longest).max().unwrap_or(0) < 2 {
-        return Vec::new();
-    }
-    let all: [(&str, Metric, Pick); 2] = [
-        ("curve-gap", Metric::Latency, |times| times.gap_ms),
-        (FIRST_TOKENS, Metric::FirstToken, |times| times.first_token_ms),
-    ];
-    let is_known =
-        |pick: Pick| curves.values().flatten().flat_map(|curve| &curve.iterations).any(|t| pick(t).is_some());
-    let known = all.into_iter().filter(|(_, _, pick)| is_known(*pick));
-    let chart = |(id, metric, pick): (&str, Metric, Pick)| {
-        // The metric itself covers only the measured iterations, so its short title is used here.
-        let title = metric.short_title();
-        let figure = Drawing::single(Panel::Strands(pictures.curve(curves, title, pick)));
-        Chart {
-            id: id.into(),
-            description: "A thin line for each process over its iterations, which ends where the process ended; warm-up \
-                          is shaded",
-            height: Chart::height(&figure),
-            figure,
-            table: Some(by_iteration(report, metric)),
-            title: title.to_owned(),
-        }
-    };
-    known.map(chart).collect()
-}
-
-/// Medians over processes.
-fn by_iteration(report: &Report, metric: Metric) -> Table {
-    let longest = report.rows.iter().map(|row| row.steadiness.curve.len()).max().unwrap_or(0);
-    let iterations = (1..=longest).map(|iteration| Column::right(iteration.to_string()));
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(iterations));
-    for row in report.rows.iter().filter(|row| !row.steadiness.curve.is_empty()) {
-        let curve = &row.steadiness.curve;
-        let values = (0..longest).map(|at| {
-            let point = curve.get(at);
-            let value = match metric {
-                Metric::FirstToken => point.map(|point| point.first_token_ms),
-                _ => point.and_then(|point| point.gap_ms),
-            };
-            or_dash(value, number)
-        });
-        table.add([row.title()].into_iter().chain(values));
-    }
-    table.captioned(format!("{} by iteration, median over processes", metric.short_title()))
-}
-
-fn tail(pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Chart> {
-    let survival = pictures.tail(gaps);
-    if survival.samples.is_empty() {
-        return None;
-    }
-    let titles = ["Gaps", "Least", "p50", "p90", "p99", "Most"].map(Column::right);
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
-    for sample in &survival.samples {
-        let shares = [0.0, 0.5, 0.9, 0.99, 1.0]
-            .map(|share| or_dash(statistics::quantile(&sample.values, share), number));
-        table.add([sample.label.clone(), sample.values.len().to_string()].into_iter().chain(shares));
-    }
-    let title = survival.title.clone();
-    let figure = Drawing::single(Panel::Survival(survival));
-    Some(Chart {
-        id: "tail".into(),
-        title,
-        description: "For each framework, the share of gaps between tokens that take longer than a time, on a logarithmic \
-                      axis: the line crosses p99 at the time that one gap in a hundred exceeds",
-        height: Chart::height(&figure),
-        figure,
-        table: Some(table.captioned("Gaps between tokens of the measured requests of all processes (ms)")),
     })
 }
 

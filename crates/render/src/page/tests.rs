@@ -13,7 +13,7 @@ use super::*;
 use crate::testing::{cell, report, row};
 
 fn html(report: &Report) -> String {
-    run::html(report, &BTreeMap::new(), &BTreeMap::new()).unwrap()
+    run::html(report, &Times::default()).unwrap()
 }
 
 /// Tags that are open at the end, and every attribute in quotes.
@@ -71,9 +71,8 @@ fn evil() -> Report {
 
 #[test]
 fn everything_that_a_page_opens_it_closes_and_what_comes_from_outside_opens_nothing() {
-    let page =
-        run::html(&evil(), &BTreeMap::from([(EVIL.to_owned(), vec![1.0, 2.0, 3.0])]), &BTreeMap::new())
-            .unwrap();
+    let gaps_ms = [(EVIL.to_owned(), vec![1.0, 2.0, 3.0])].into_iter().collect();
+    let page = run::html(&evil(), &Times { gaps_ms, ..Times::default() }).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
     assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
     assert!(page.contains("R1 ") && page.contains("✗ broken"), "{page}");
@@ -133,7 +132,7 @@ fn a_page_calls_metrics_by_their_titles_and_carries_its_report() {
 #[test]
 fn a_run_has_a_page_and_a_picture_in_two_forms() {
     let one = row("one", State::Measured, [Some(1.0); 5], &[]);
-    let files = run(&Report { rows: vec![one], ..report() }, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let files = run(&Report { rows: vec![one], ..report() }, &Times::default()).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["report.html", "comparison.png", "comparison.svg"]);
     assert!(files[1].1.starts_with(b"\x89PNG") && files[2].1.starts_with(b"<?xml"));

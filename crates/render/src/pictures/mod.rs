@@ -6,6 +6,7 @@ pub(crate) mod over_time;
 pub(crate) mod run;
 pub(crate) mod study;
 pub(crate) mod sweep;
+pub(crate) mod work;
 
 use std::collections::BTreeMap;
 
@@ -35,8 +36,7 @@ pub(crate) const PARTS: [&str; 5] = ["framework", "parameters", "KV cache", "act
 
 /// A bar of [`PARTS`] in megabytes.
 pub(crate) fn stacked(label: String, parts: &Parts) -> charts::StackRow {
-    let Parts { framework, parameters, kv_cache, activations, remainder, .. } = *parts;
-    let values = [framework, parameters, kv_cache, activations, remainder].map(|bytes| bytes / 1e6);
+    let values = parts.summands().map(|(_, bytes)| bytes / 1e6);
     charts::StackRow { label, values: values.into(), total: parts.peak / 1e6 }
 }
 

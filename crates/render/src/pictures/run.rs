@@ -4,23 +4,19 @@ use std::collections::BTreeMap;
 
 use charts::{
     Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, Line, LineAxis, Lines, Pair,
-    Panel, Point, Sample, Stack, Strand, Strands, Survival,
+    Panel, Point, Stack,
 };
 use judge::Metric;
 use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
-use judge::report::work::generate::curve::{IterationTimes, ProcessCurve};
 use judge::report::{Report, Row, State};
 
 use crate::words;
 
 pub(crate) struct Pictures<'a> {
-    report: &'a Report,
+    pub(super) report: &'a Report,
     colours: BTreeMap<String, Colour>,
 }
-
-/// The curves of every process, by framework.
-pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
 
 pub(crate) fn title(report: &Report) -> String {
     let names: Vec<&str> = report.rows.iter().map(|row| row.framework.as_str()).collect();
@@ -53,7 +49,7 @@ impl<'a> Pictures<'a> {
         Pictures { report, colours: super::colours(&labels) }
     }
 
-    fn colour(&self, row: &Row) -> Colour {
+    pub(super) fn colour(&self, row: &Row) -> Colour {
         let own = self.colours.get(&row.framework).filter(|_| row.state != State::Struck);
         own.copied().unwrap_or(GREY)
     }
@@ -187,50 +183,6 @@ impl<'a> Pictures<'a> {
                 line("fitted", GREY, vec![point(first[0], slow), point(last[0], fast)]),
             ],
             shaded: None,
-        }
-    }
-
-    /// The times of the iterations of every process.
-    pub(crate) fn curve(
-        &self,
-        curves: &Curves,
-        title: &str,
-        value: fn(&IterationTimes) -> Option<f64>,
-    ) -> Strands {
-        let line = |curve: &ProcessCurve| -> Vec<(f64, f64)> {
-            let places = curve.iterations.iter().enumerate();
-            places.filter_map(|(index, times)| Some(((index + 1) as f64, value(times)?))).collect()
-        };
-        let strand = |row: &Row| {
-            let own = curves.get(&row.framework)?;
-            let lines: Vec<_> = own.iter().map(line).filter(|line| !line.is_empty()).collect();
-            Some(Strand { label: row.title(), colour: self.colour(row), lines })
-        };
-        let series = self.report.rows.iter().filter_map(strand).filter(|strand| !strand.lines.is_empty());
-        // Iterations that were warm-up in every process of every framework.
-        let warm = curves.values().flatten().map(|curve| curve.warmup).min().filter(|&warm| warm > 0);
-        let last = curves.values().flatten().map(|curve| curve.iterations.len()).max().unwrap_or(1);
-        let ticks = (1..=last).map(|iteration| iteration as f64).filter(|_| last <= 12);
-        Strands {
-            title: title.to_owned(),
-            hint: "one line a process".into(),
-            x: LineAxis { label: ITERATION.into(), ticks: ticks.collect(), ..LineAxis::default() },
-            y: LineAxis { from_zero: true, ..LineAxis::default() },
-            series: series.collect(),
-            shaded: warm.map(|last| (last as f64 + 0.5, "warm-up".to_owned())),
-        }
-    }
-
-    /// The tail of the gaps between tokens.
-    pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Survival {
-        let sample = |row: &Row| {
-            let values = gaps.get(&row.framework).filter(|values| !values.is_empty())?.clone();
-            Some(Sample { label: row.title(), colour: self.colour(row), values })
-        };
-        Survival {
-            title: "Gaps between tokens".into(),
-            hint: "ms; share that takes longer".into(),
-            samples: self.report.rows.iter().filter_map(sample).collect(),
         }
     }
 

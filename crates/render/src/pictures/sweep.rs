@@ -4,7 +4,7 @@ use charts::{Dots, DotsGroup, DotsRow, GREY, Heatmap, Line, LineAxis, Lines, Pan
 use judge::Metric;
 use judge::report::State;
 use judge::study::report::varied;
-use judge::study::{Cell, CellRow, StudyReport, cell, denoising};
+use judge::study::{Cell, CellRow, StudyReport, cell, crossings};
 use plan::sweep::SweepKind;
 use plan::{Axis, Setting, StudyView};
 
@@ -212,7 +212,7 @@ fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
 fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
     let ticks = values(report, Axis::Steps);
     let (least, most) = (*ticks.first()?, *ticks.last()?);
-    let crossings = denoising::crossings(&report.cells);
+    let crossings = crossings(&report.cells);
     let mut series = Vec::new();
     for crossing in &crossings {
         let at = cell::name(&crossing.at, &varied(&report.planned));

@@ -57,7 +57,7 @@ fn slices(report: &Report) -> Option<String> {
     Some(match report.slices.as_ref()? {
         Slices::Tokens { tokens, lead_in } => {
             let what = report.plan.work.mark_noun();
-            let figures = if report.plan.work.denoise().is_some() { "step times" } else { "decoding" };
+            let figures = report.plan.work.steps_noun();
             let first = if *lead_in == 1 { what.to_owned() } else { format!("{lead_in} {what}s") };
             let verb = if *lead_in == 1 { "counts" } else { "count" };
             format!(

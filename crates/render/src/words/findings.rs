@@ -7,7 +7,8 @@ use judge::report::work::limit::{Bound, Limit, Share};
 use judge::report::{Report, Row, Spread, number};
 use plan::{KernelCache, Rounds};
 
-use super::{Line, Summary, answer, effort, gpu, hybrid, verdicts};
+use super::work::hybrid;
+use super::{Line, Summary, answer, effort, gpu, verdicts};
 use crate::screen::Tone;
 
 /// The report in words.
@@ -138,15 +139,16 @@ fn memory(report: &Report) -> Vec<String> {
     let of_row = |row: &Row| {
         let parts = row.memory.as_ref()?;
         let mb = |bytes: f64| format!("{:.0}", bytes.abs() / 1e6);
+        let [framework, parameters, cache, activations, remainder] = parts.summands().map(|(_, bytes)| bytes);
         Some(format!(
             "{} {} framework + {} parameters + {} KV cache + {} activations {} {} remainder = {}",
             row.framework,
-            mb(parts.framework),
-            mb(parts.parameters),
-            mb(parts.kv_cache),
-            mb(parts.activations),
-            if parts.remainder < 0.0 { '−' } else { '+' },
-            mb(parts.remainder),
+            mb(framework),
+            mb(parameters),
+            mb(cache),
+            mb(activations),
+            if remainder < 0.0 { '−' } else { '+' },
+            mb(remainder),
             mb(parts.peak)
         ))
     };

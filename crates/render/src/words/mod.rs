@@ -4,8 +4,8 @@ mod answer;
 mod effort;
 mod findings;
 mod gpu;
-mod hybrid;
 mod verdicts;
+mod work;
 
 use history::Record;
 use judge::report::Figure;

@@ -3,20 +3,30 @@
 use protocol::Output;
 
 use super::Request;
+use crate::metrics::told::Told;
 
 /// A request of masked diffusion, whose steps are taken to last as long as those that count: those just after a pause do not,
 /// and of a slice only its own do.
-pub(super) struct Steps {
-    pub(super) ns: f64,
-    pub(super) sampler_ns: f64,
-    pub(super) count: f64,
+pub(in super::super) struct Steps {
+    pub(in super::super) ns: f64,
+    pub(in super::super) sampler_ns: f64,
+    pub(in super::super) count: f64,
     /// New tokens of all sequences.
-    pub(super) tokens: f64,
+    pub(in super::super) tokens: f64,
 }
 
 impl Steps {
+    /// The words for how fast it is.
+    pub(in super::super) const TOLD: Told = Told {
+        does: "denoises",
+        how: "faster",
+        brief: "faster",
+        most: "denoises fastest",
+        equal: "denoise equally fast",
+    };
+
     /// `None` where requests go token by token.
-    pub(super) fn new(request: &Request<'_>) -> Option<Steps> {
+    pub(in super::super) fn new(request: &Request<'_>) -> Option<Steps> {
         let Output::Steps(steps) = &request.sample.output else { return None };
         let marks = &request.sample.marks_ns;
         if steps.passes_ns.len() != marks.len() {

@@ -144,13 +144,13 @@ fn too_much(hidden: &[f64], quantile: f64) -> Option<String> {
 /// nothing untimed before them. `None` where it is not known how long the untimed part takes.
 fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Option<f64> {
     let sample = &turn.sample;
-    let gaps = sample.marks_ns.gaps().sum::<u64>() as f64;
+    let later_ns = sample.marks_ns.after_first() as f64;
     let (saw, told, allowed) = match turn.seen_ns.as_slice() {
         [whole] => {
             if plan.work.has_context() || plan.device != "cpu" {
                 return None;
             }
-            let each = gaps / sample.marks_ns.gaps().len().max(1) as f64;
+            let each = later_ns / sample.marks_ns.len().saturating_sub(1).max(1) as f64;
             let lead_in = match plan.lead_in(contender) {
                 0 => 0.0,
                 tokens => sample.marks_ns.first() as f64 + tokens as f64 * each,
@@ -162,7 +162,7 @@ fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Opti
         }
         [_, later @ ..] => {
             let saw = later.iter().sum::<u64>() as f64;
-            (saw, gaps, SLICE.0 * gaps + SLICE.1 * later.len() as f64)
+            (saw, later_ns, SLICE.0 * later_ns + SLICE.1 * later.len() as f64)
         }
         [] => return None,
     };

@@ -50,15 +50,77 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// The names of those that add up to the peak.
+    pub const NAMES: [&str; 5] = ["framework", "parameters", "kv_cache", "activations", "remainder"];
+
+    /// Size of keys and values that the model's shapes predict, in bytes.
+    pub fn predicted_cache(&self) -> f64 {
+        self.kv_caches.predicted
+    }
+
     /// Those that add up to the peak, in bytes, by name.
     pub fn summands(&self) -> [(&'static str, f64); 5] {
-        [
-            ("framework", self.framework),
-            ("parameters", self.parameters),
-            ("kv_cache", self.kv_cache),
-            ("activations", self.activations),
-            ("remainder", self.remainder),
-        ]
+        let bytes = [self.framework, self.parameters, self.kv_cache, self.activations, self.remainder];
+        std::array::from_fn(|part| (Parts::NAMES[part], bytes[part]))
+    }
+}
+
+/// A part of the peak, in the order in which they add up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Framework,
+    Parameters,
+    KvCachePredicted,
+    KvCacheObserved,
+    Activations,
+    Remainder,
+    Peak,
+    Loaded,
+    Final,
+}
+
+impl Part {
+    /// Every part, in the order in which they stand.
+    pub const ALL: [Part; 9] = [
+        Part::Framework,
+        Part::Parameters,
+        Part::KvCachePredicted,
+        Part::KvCacheObserved,
+        Part::Activations,
+        Part::Remainder,
+        Part::Peak,
+        Part::Loaded,
+        Part::Final,
+    ];
+
+    /// Its name beside the others.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Part::Framework => "Floor",
+            Part::Parameters => "+ Parameters",
+            Part::KvCachePredicted => "+ KV cache",
+            Part::KvCacheObserved => "(observed)",
+            Part::Activations => "+ Activations",
+            Part::Remainder => "+ Remainder",
+            Part::Peak => "= Peak (MB)",
+            Part::Loaded => "After load",
+            Part::Final => "At the end",
+        }
+    }
+
+    /// Bytes of it, if they are known.
+    pub fn bytes(self, parts: &Parts) -> Option<f64> {
+        match self {
+            Part::Framework => Some(parts.framework),
+            Part::Parameters => Some(parts.parameters),
+            Part::KvCachePredicted => Some(parts.kv_cache),
+            Part::KvCacheObserved => parts.kv_caches.observed,
+            Part::Activations => Some(parts.activations),
+            Part::Remainder => Some(parts.remainder),
+            Part::Peak => Some(parts.peak),
+            Part::Loaded => Some(parts.loaded),
+            Part::Final => parts.last,
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use plan::sweep::TOKEN_BY_TOKEN;
 use plan::{Axis, Setting, Settings};
 
-use super::cell::Cell;
 use crate::metrics::Metric;
 use crate::report::State;
+use crate::study::cell::Cell;
 
 /// One framework at one place: a step of denoising, and all tokens one by one.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,10 +2,10 @@
 
 use judge::report::number;
 use judge::report::verdicts::Verdict;
+use judge::study::Crossing;
 use judge::study::Outcome;
 use judge::study::cell;
 use judge::study::compiled::Compiled;
-use judge::study::denoising::Crossing;
 use judge::study::scaling::Scaling;
 use plan::{Axis, Setting};
 

@@ -10,7 +10,6 @@ use judge::report::work::generate::first_runs::FirstOfPrompt;
 use judge::study::StudyReport;
 use judge::study::cell::{self, Cell, CellRow};
 use judge::study::compiled::Compiled;
-use judge::study::denoising;
 use judge::study::report::axes;
 use plan::sweep::SweepKind;
 use plan::{Axis, StudyView};
@@ -75,7 +74,7 @@ fn findings(document: &StudyReport) -> Vec<Line> {
             found.extend(short_warmups(document, *kind));
             found.extend(compiling(document, *kind));
             if *kind == SweepKind::Denoise {
-                found.extend(denoising::crossings(&document.cells).iter().map(along::crossing));
+                found.extend(judge::study::crossings(&document.cells).iter().map(along::crossing));
             }
             found
         }

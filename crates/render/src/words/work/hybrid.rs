@@ -5,7 +5,7 @@ use judge::report::number;
 use judge::report::verdicts::Verdict;
 
 /// Prediction and measurement, hand-over, memory, and whether it pays.
-pub(super) fn sentences(hybrid: &Hybrid) -> Vec<String> {
+pub(in super::super) fn sentences(hybrid: &Hybrid) -> Vec<String> {
     let name = &hybrid.framework;
     if let Some(alone) = &hybrid.alone {
         return vec![format!("{name} {alone}")];

@@ -110,7 +110,7 @@ fn times(iteration: &Iteration) -> IterationTimes {
 }
 
 /// The curve of every process that counts and completed its job, by framework.
-pub fn by_process(evidence: &Evidence) -> BTreeMap<String, Vec<ProcessCurve>> {
+pub(super) fn by_process(evidence: &Evidence) -> BTreeMap<String, Vec<ProcessCurve>> {
     let mut curves: BTreeMap<String, Vec<ProcessCurve>> = BTreeMap::new();
     for run in evidence.runs.iter().filter(|run| run.is_complete()) {
         let Series { warmup, iterations } = Series::new(run);

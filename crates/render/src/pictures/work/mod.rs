@@ -1,0 +1,3 @@
+//! Charts of one kind of work alone.
+
+pub(crate) mod generate;
