@@ -33,22 +33,6 @@ impl Describe for Denoise {
         WorkKind::Denoising
     }
 
-    fn cases(&self) -> usize {
-        self.prompted.prompts.len()
-    }
-
-    fn case_name(&self, case: usize) -> &str {
-        self.prompted.name(case)
-    }
-
-    fn case_tokens(&self, case: usize) -> usize {
-        self.prompted.length(case)
-    }
-
-    fn batch(&self) -> usize {
-        self.prompted.batch
-    }
-
     fn kept_positions(&self, case: usize) -> usize {
         self.prompted.length(case) + self.prompted.new_tokens
     }
@@ -88,10 +72,6 @@ impl Describe for Denoise {
         self.prompted.has_all(tokens)
             && self.prompted.has_all(unmasked)
             && unmasked.iter().flatten().all(is_step)
-    }
-
-    fn has_all_sequences(&self, sample: &Sample) -> bool {
-        sample.output.tokens().len() == self.prompted.batch
     }
 
     fn is_done(&self, sample: &Sample) -> bool {

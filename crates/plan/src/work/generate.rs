@@ -97,22 +97,6 @@ impl Describe for Generate {
         if self.prompted.new_tokens <= 1 { WorkKind::OneToken } else { WorkKind::TokenByToken }
     }
 
-    fn cases(&self) -> usize {
-        self.prompted.prompts.len()
-    }
-
-    fn case_name(&self, case: usize) -> &str {
-        self.prompted.name(case)
-    }
-
-    fn case_tokens(&self, case: usize) -> usize {
-        self.prompted.length(case)
-    }
-
-    fn batch(&self) -> usize {
-        self.prompted.batch
-    }
-
     fn kept_positions(&self, case: usize) -> usize {
         self.context + self.prompted.length(case) + self.prompted.new_tokens
     }
@@ -158,10 +142,6 @@ impl Describe for Generate {
 
     fn is_whole(&self, _: usize, output: &Output) -> bool {
         matches!(output, Output::Tokens(tokens) if self.prompted.has_all(tokens))
-    }
-
-    fn has_all_sequences(&self, sample: &Sample) -> bool {
-        sample.output.tokens().len() == self.prompted.batch
     }
 
     fn is_done(&self, sample: &Sample) -> bool {

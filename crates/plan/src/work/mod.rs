@@ -93,10 +93,14 @@ pub enum Proof {
 pub trait Describe {
     fn kind(&self) -> WorkKind;
 
-    /// Number of cases.
-    fn cases(&self) -> usize;
+    /// Number of cases: of prompts, unless it has others.
+    fn cases(&self) -> usize {
+        self.prompted().map_or(0, |prompted| prompted.prompts.len())
+    }
 
-    fn case_name(&self, case: usize) -> &str;
+    fn case_name(&self, case: usize) -> &str {
+        self.prompted().map_or("", |prompted| prompted.name(case))
+    }
 
     /// What a case is called: "prompt".
     fn case_noun(&self) -> &'static str {
@@ -104,10 +108,14 @@ pub trait Describe {
     }
 
     /// Tokens of one sequence of a case before anything is added to it.
-    fn case_tokens(&self, case: usize) -> usize;
+    fn case_tokens(&self, case: usize) -> usize {
+        self.prompted().map_or(0, |prompted| prompted.length(case))
+    }
 
     /// Most sequences that are computed together.
-    fn batch(&self) -> usize;
+    fn batch(&self) -> usize {
+        self.prompted().map_or(1, |prompted| prompted.batch)
+    }
 
     /// Number of sequences that a request of a case computes, and of their tokens.
     fn size(&self, case: usize) -> (usize, usize) {
@@ -170,7 +178,9 @@ pub trait Describe {
     fn is_whole(&self, case: usize, output: &Output) -> bool;
 
     /// Whether a request gave something for each sequence of its case.
-    fn has_all_sequences(&self, sample: &Sample) -> bool;
+    fn has_all_sequences(&self, sample: &Sample) -> bool {
+        sample.output.tokens().len() == self.batch()
+    }
 
     /// Whether a request made all that was asked for.
     fn is_done(&self, sample: &Sample) -> bool;
