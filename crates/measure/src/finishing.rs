@@ -136,10 +136,11 @@ impl Session<'_> {
                 Some(self.crew.workers[index].shell_line(&self.recorder.results.directory().join(name)));
         }
         self.crew.say_left_behind(&contender.label, &ended.left_behind);
-        if ended.failure.is_none() && ended.process.round == 0 {
-            if let Some(text) = run::unused_caches(&ended.unused_caches) {
-                self.crew.progress.say(&format!("{}: {text}", contender.label));
-            }
+        if ended.failure.is_none()
+            && ended.process.round == 0
+            && let Some(text) = run::unused_caches(&ended.unused_caches)
+        {
+            self.crew.progress.say(&format!("{}: {text}", contender.label));
         }
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;

@@ -43,7 +43,7 @@ pub(crate) fn bundled(
     let is_reduced = |precision: &Precision| *precision != Precision::F32;
     let of_arms = request.study.arms.iter().filter_map(|arm| arm.precision.as_ref());
     let reduced = request.precisions.iter().chain(of_arms).any(is_reduced);
-    if !request.study.text && !(encodes && reduced) {
+    if !(request.study.text || encodes && reduced) {
         return Ok(None);
     }
     if !encodes {

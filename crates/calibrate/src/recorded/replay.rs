@@ -52,7 +52,7 @@ fn rounds(estimator: Estimator, half: Half) -> Rounds {
     type Known = BTreeMap<String, Rounds>;
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    *known.entry(format!("{estimator:?} {half:?}")).or_insert_with(|| {
+    known.entry(format!("{estimator:?} {half:?}")).or_insert_with(|| {
         let of_one = recorded().iter().filter(|recording| recording.is_of_one()).enumerate();
         let halves =
             of_one.filter(|(index, _)| half.has(*index)).flat_map(|(_, recording)| &recording.rounds);

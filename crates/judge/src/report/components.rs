@@ -27,7 +27,9 @@ pub fn of_pairs<'a>(
     turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
 ) -> Vec<Vec<Vec<f64>>> {
     let metric = Metric::deciding(plan.work.kind());
-    let mut figures: BTreeMap<&str, BTreeMap<(usize, usize), (usize, Vec<f64>)>> = BTreeMap::new();
+    // By contender and by round and block: the case, and the logarithms of the parts.
+    type OfBlocks = BTreeMap<(usize, usize), (usize, Vec<f64>)>;
+    let mut figures: BTreeMap<&str, OfBlocks> = BTreeMap::new();
     for (round, label, turn) in turns {
         let case = turn.sample.case;
         let parts = metric.of_parts(&turn.sample, Size::request(plan, case)).into_iter().map(f64::ln);

@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_slice_begins_just_after_a_pause_and_has_a_gap_that_counts() {
         let slices = |lead_in: &[usize]| {
-            let marks_ns = Marks::new(5, [1, 1, 1, 1, 1].into_iter());
+            let marks_ns = Marks::new(5, [1, 1, 1, 1, 1]);
             let sample = Sample { marks_ns, lead_in: lead_in.to_vec(), ..Sample::default() };
             sample.slices().into_iter().map(|slice| (slice.start, slice.end)).collect::<Vec<_>>()
         };

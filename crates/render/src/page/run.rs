@@ -40,7 +40,7 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.plan.analysis))
             (html::details("Memory by part", &memory(report, &pictures)?))
-            (html::details("Every verdict", &html::list(&sentences(report))))
+            (html::details("Every verdict", &html::list(sentences(report))))
             (facts::rules(report))
             (facts::prompts(report))
             (html::details("What else was measured", &html::list(facts::further_findings(report))))
