@@ -274,28 +274,29 @@ impl VectorAgreement {
         let VectorAgreement {
             compared, unlike, not_finite, max_abs, largest, cosine, distance, longest, ..
         } = *self;
+        // Tensors of a graph have many numbers, which are counted.
+        let (one, many) = if self.numbers > 0 { ("an output", "outputs") } else { ("a vector", "vectors") };
         if compared == 0 || unlike > 0 {
-            return Some(format!("{unlike} vectors are missing or of another size, and {compared} are not"));
+            let all = compared + unlike;
+            return Some(format!("{unlike} of {all} {many} are missing or of another size"));
         }
         if self.unequal > 0 {
             let unequal = self.unequal;
             return Some(format!("{unequal} whole numbers of its outputs are not the reference's"));
         }
         if not_finite > 0 {
-            return Some(format!("{not_finite} components of its vectors are not finite"));
+            return Some(format!("{not_finite} numbers of its {many} are not finite"));
         }
         let limit = tolerance.max_abs_share.map(|share| f64::from(share) * largest.max(1.0));
         if let Some(limit) = limit.filter(|&limit| max_abs > limit) {
-            return Some(format!("a component of a vector differs by {max_abs:.2e}, more than {limit:.2e}"));
+            return Some(format!("a number of {one} differs by {max_abs:.2e}, more than {limit:.2e}"));
         }
         let farthest = tolerance.distance() * longest;
         if distance > farthest {
-            return Some(format!(
-                "a vector is {distance:.2e} from the reference's, more than {farthest:.2e}"
-            ));
+            return Some(format!("{one} is {distance:.2e} from the reference's, more than {farthest:.2e}"));
         }
         (cosine < tolerance.cosine()).then(|| {
-            format!("a vector has a cosine of {cosine:.6} with the reference's, below {}", tolerance.cosine())
+            format!("{one} has a cosine of {cosine:.6} with the reference's, below {}", tolerance.cosine())
         })
     }
 }

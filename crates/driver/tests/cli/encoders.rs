@@ -23,7 +23,7 @@ fn encoders_are_compared_by_texts_a_second_and_by_every_vector() {
     // Two batches of 1 and 32 texts, in six rounds of two iterations.
     assert_eq!((&quick["broken"], &quick["vectors"]["max_abs"]), (&json!(null), &json!(0.0)));
     let reasons = row(&report, "wrong")["reasons"].to_string();
-    assert!(reasons.contains("R11") && reasons.contains("a component of a vector differs by"), "{reasons}");
+    assert!(reasons.contains("R11") && reasons.contains("a number of a vector differs by"), "{reasons}");
     let names: Vec<_> = array(&report["prompts"]).iter().map(|batch| &batch["name"]).collect();
     assert_eq!(names, ["1 text", "32 texts"]);
     let padding =

@@ -73,7 +73,11 @@ pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let mut table = Table::new(titles.chain(figures));
     for outcome in &report.outcomes {
         let figure = |side: &Side| if are_mistakes { side.total_ms } else { side.throughput };
-        let cells = outcome_cells(outcome, figure).map(table::Cell::from);
+        let mut cells = outcome_cells(outcome, figure).map(table::Cell::from);
+        if are_mistakes {
+            // What a mistake costs, and not what doing without it saves.
+            cells[5] = memory(outcome.memory_change.map(|change| 1.0 / (1.0 + change) - 1.0)).into();
+        }
         table.add(places(&axes, &outcome.settings).into_iter().chain(cells));
     }
     if are_mistakes {
@@ -93,10 +97,14 @@ fn outcome_cells(outcome: &Outcome, figure: impl Fn(&Side) -> Option<f64>) -> [S
         or_dash(outcome.speedup, |times| format!("{times:.2}x")),
         or_dash(outcome.interval, |(low, high)| format!("{low:.2}–{high:.2}")),
         or_dash(outcome.verdict, |verdict| verdict.words().to_owned()),
-        or_dash(outcome.memory_change, |change| format!("{:+.1} %", 100.0 * change)),
+        memory(outcome.memory_change),
         or_dash(tokens, |(same, all)| format!("{same} of {all}")),
         if a == b { a.clone() } else { format!("{a} / {b}") },
     ]
+}
+
+fn memory(change: Option<f64>) -> String {
+    or_dash(change, |change| format!("{:+.1} %", 100.0 * change))
 }
 
 /// The iterations from the first, for a study of warm-up.
