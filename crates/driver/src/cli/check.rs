@@ -107,7 +107,7 @@ pub(crate) struct GateArgs {
 
 /// The flags of `photofinish bisect`, as typed.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = BISECT_CODES)]
+#[command(after_help = BISECT_CODES, mut_arg("frameworks", |flag| flag.alias(None::<&str>)))]
 pub(crate) struct BisectArgs {
     /// The framework whose repository this is, by its name in configs/engines
     #[arg(long, value_name = "NAME")]
