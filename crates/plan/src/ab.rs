@@ -152,10 +152,7 @@ fn complete_prompts(request: &mut Request) {
 /// Fills in what is continued, and for how long.
 fn complete(request: &mut Request, is_crossed: bool) {
     complete_prompts(request);
-    request.usual_tokens(if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS });
-    if request.prompt_tokens.is_empty() && request.context.is_empty() {
-        request.prompt_tokens = vec![PROMPT_TOKENS];
-    }
+    request.usual_lengths((PROMPT_TOKENS, if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }));
 }
 
 fn unknown(what: &str) -> Failure {

@@ -110,13 +110,7 @@ impl Mistake {
 
     /// Fills in lengths that are not asked for. They are the mistake's, and no axes.
     fn complete(&self, cell: &mut Request) {
-        let (prompt_tokens, new_tokens) = self.lengths;
-        if cell.prompt_tokens.is_empty() && cell.context.is_empty() {
-            cell.prompt_tokens = vec![prompt_tokens];
-        }
-        if cell.new_tokens.is_empty() {
-            cell.new_tokens = vec![new_tokens];
-        }
+        cell.usual_lengths(self.lengths);
     }
 
     /// Gives a cell its two sides, or the reason why it has none.
@@ -147,7 +141,7 @@ impl Mistake {
             let asked = cell.precisions.first().copied().filter(|&asked| asked != Precision::F32);
             arms[0].precision = Some(Precision::F32);
             arms[1].precision = Some(asked.unwrap_or(cell.half()));
-            cell.kv_precision = KvPrecision::F32;
+            cell.keep_in(KvPrecision::F32);
         }
         cell.study.arms = arms.into();
     }

@@ -81,6 +81,11 @@ impl CacheAsked {
 }
 
 impl Request {
+    /// Asks for keys and values of this type.
+    pub(crate) fn keep_in(&mut self, precision: KvPrecision) {
+        self.kv_precision = precision;
+    }
+
     /// How every contender keeps keys and values.
     pub fn cache(&self) -> CacheAsked {
         CacheAsked { policy: self.kv_cache, precision: Some(self.kv_precision) }

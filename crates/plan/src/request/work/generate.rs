@@ -39,6 +39,14 @@ impl SamplingAsked {
 }
 
 impl Request {
+    /// Fills in the length of prompts, and how many tokens are added to each, unless these were asked for.
+    pub(crate) fn usual_lengths(&mut self, (prompt, tokens): (u32, u32)) {
+        if self.prompt_tokens.is_empty() && self.context.is_empty() {
+            self.prompt_tokens = vec![prompt];
+        }
+        self.usual_tokens(tokens);
+    }
+
     /// Fills in how many tokens are added to each prompt, unless that was asked for.
     pub(crate) fn usual_tokens(&mut self, tokens: u32) {
         if self.new_tokens.is_empty() {
