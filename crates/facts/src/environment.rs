@@ -24,6 +24,12 @@ pub struct Environment {
     pub governor: Option<String>,
     /// Quota of a cgroup, in CPUs; `null` without a limit.
     pub cpu_quota: Option<f64>,
+    /// Priority of the processes, from -20, the highest, to 19 (`nice`); `null` where the system does not tell.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// Memory modules with their speed: "4 of DDR5 at 4800 MT/s"; `null` where the system does not tell.
+    #[serde(default)]
+    pub memory_modules: Option<String>,
     /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
     /// NVIDIA's GPUs, as NVML lists them.

@@ -32,6 +32,8 @@ pub fn read(places: &Places, started: String) -> Environment {
         available_cores: std::thread::available_parallelism().map_or(1, usize::from),
         governor: machine::governor(&machine::allowed().unwrap_or_default()),
         cpu_quota: machine::quota(),
+        priority: machine::nice(std::process::id()),
+        memory_modules: machine::memory_modules(),
         memory_bytes: system.total_memory(),
         gpus: machine::gpus(),
         git_commit,

@@ -82,6 +82,7 @@ pub(crate) fn model() -> Prepared {
             files: BTreeMap::new(),
         },
         config: testing::config(),
+        parameters: Some(135),
     }
 }
 

@@ -8,6 +8,7 @@ mod help;
 pub(crate) mod history;
 mod model;
 mod outcomes;
+mod refused;
 mod request;
 mod screen;
 mod serving;

@@ -2,9 +2,11 @@
 
 use bundle::Precision;
 use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use plan::{KernelCache, RoundsAsked, ScheduleAsked, SliceAsked, Switch};
+
+use super::refused;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOff {
@@ -14,7 +16,12 @@ pub(crate) enum OnOff {
 
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+    let known = Precision::ALL.into_iter().map(|precision| PossibleValue::new(precision.name()));
+    let expected = refused::precisions().map(|name| PossibleValue::new(name).hide(true));
+    PossibleValuesParser::new(known.chain(expected)).try_map(|name| match refused::precision(&name) {
+        Some(reason) => Err(reason.to_owned()),
+        None => name.parse::<Precision>().map_err(|error| error.to_string()),
+    })
 }
 
 pub(super) fn parse_device(text: &str) -> Result<String, String> {
@@ -26,10 +33,11 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
     distinct.sort_unstable();
     distinct.dedup();
     match numbers[..] {
-        [] => Err(
-            "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1"
-                .into(),
-        ),
+        [] => Err(refused::device(text)
+            .unwrap_or(
+                "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1",
+            )
+            .into()),
         _ if distinct.len() < numbers.len() => Err("the same GPU twice: name each once".into()),
         _ => Ok(numbers.iter().map(|number| format!("cuda:{number}")).collect::<Vec<_>>().join(",")),
     }

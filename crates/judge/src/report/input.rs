@@ -28,6 +28,9 @@ pub struct Prepared {
     pub manifest: Manifest,
     /// The model's shapes.
     pub config: ModelConfig,
+    /// Number of its parameters; `null` of an ONNX file.
+    #[serde(default)]
+    pub parameters: Option<u64>,
 }
 
 impl Prepared {
@@ -39,6 +42,15 @@ impl Prepared {
             bundle: bundle.directory().display().to_string(),
             manifest: bundle.manifest().clone(),
             config: bundle.config().clone(),
+            parameters: parameters(bundle.config()),
         }
     }
+}
+
+fn parameters(config: &ModelConfig) -> Option<u64> {
+    if config.graph.is_some() {
+        return None;
+    }
+    let count = |shape: &[usize]| shape.iter().map(|&size| size as u64).product::<u64>();
+    Some(config.tensors().iter().map(|tensor| count(&tensor.shape)).sum())
 }

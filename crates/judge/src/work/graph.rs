@@ -154,7 +154,9 @@ mod tests {
             tensor("uint8", &[2], vec![0, 1]),
             tensor("bool", &[2], vec![0]),
         ] {
-            assert!(objection(&other, &theirs).unwrap().contains("1 of 1 vectors are missing or of another size"));
+            assert!(
+                objection(&other, &theirs).unwrap().contains("1 of 1 vectors are missing or of another size")
+            );
         }
     }
 }

@@ -11,6 +11,7 @@ mod family;
 mod gpu;
 mod guard;
 pub mod memory;
+mod modules;
 
 pub use affinity::{Pinned, allowed, choose};
 pub use confinement::Confinement;
@@ -21,3 +22,4 @@ pub(crate) use family::{nice, start};
 pub(crate) use gpu::Watched;
 pub use gpu::gpus;
 pub use guard::Guard;
+pub use modules::memory_modules;

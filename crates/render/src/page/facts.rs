@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::html;
 use crate::comparison;
 use crate::table::{Cell, Column, Table};
-use crate::words::DASH;
+use crate::words::{self, DASH};
 
 pub(super) fn prompts(report: &Report) -> Markup {
     let noun = report.plan.work.case_noun();
@@ -120,6 +120,7 @@ pub(super) fn environment(report: &Report) -> Table {
         }
     }
     let plan = &report.plan;
+    table.add(["parameters", &words::or_dash(report.model.parameters, |count| count.to_string())]);
     table.add(["device", &plan.device]);
     table.add(["threads", &plan.threads.to_string()]);
     table.add(["precision", plan.precision.name()]);

@@ -102,6 +102,7 @@ fn judged(labels: &[&str], hybrid: (f64, f64), hand_over: protocol::HandOver) ->
             )
             .unwrap(),
             config: testing::config(),
+            parameters: None,
         },
         evidence: evidence.clone(),
         results: String::new(),

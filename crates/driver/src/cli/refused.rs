@@ -1,0 +1,57 @@
+//! Values that people expect and that are not supported, each with the reason: docs/not-supported.md has the same.
+
+/// Kinds of devices.
+const DEVICES: [(&[&str], &str); 6] = [
+    (
+        &["tpu"],
+        "no column computes on a TPU: of the frameworks here jax alone could, and nobody has measured one with it",
+    ),
+    (
+        &["mps", "metal", "ane"],
+        "no column computes on Apple's GPUs: the workers and their libraries are built for CPUs and for CUDA",
+    ),
+    (
+        &["rocm", "hip", "amd"],
+        "no column computes on AMD's GPUs: the workers and their libraries are built for CPUs and for CUDA",
+    ),
+    (
+        &["xpu", "npu", "openvino-gpu"],
+        "no column computes on Intel's GPUs and NPUs: the workers and their libraries are built for CPUs and for CUDA",
+    ),
+    (
+        &["vulkan", "webgpu", "wgpu", "opencl", "directml"],
+        "no column computes by it: the workers and their libraries are built for CPUs and for CUDA",
+    ),
+    (&["gpu", "nvidia"], "a GPU is named cuda, or cuda:1 for the second"),
+];
+
+/// Precisions.
+const PRECISIONS: [(&[&str], &str); 4] = [
+    (
+        &["mixed", "amp", "autocast"],
+        "mixed precision is no single precision that all frameworks share: name one, such as bf16; the row says what activations are computed in",
+    ),
+    (&["fp8", "f8", "float8", "int2", "q2"], "no kernels for it are shared by two of the frameworks here"),
+    (&["fp32", "float32", "float"], "it is written f32"),
+    (&["fp16", "float16", "half", "bfloat16"], "16 bits are written f16 or bf16"),
+];
+
+/// The reason why a device is not supported, if it is one that people expect.
+pub(super) fn device(named: &str) -> Option<&'static str> {
+    let kind = named.split(':').next().unwrap_or(named).to_ascii_lowercase();
+    reason(&DEVICES, &kind)
+}
+
+/// The same of a precision.
+pub(super) fn precision(named: &str) -> Option<&'static str> {
+    reason(&PRECISIONS, named)
+}
+
+/// The names of all precisions that have a reason.
+pub(super) fn precisions() -> impl Iterator<Item = &'static str> {
+    PRECISIONS.iter().flat_map(|(names, _)| names.iter().copied())
+}
+
+fn reason(table: &[(&[&str], &'static str)], named: &str) -> Option<&'static str> {
+    table.iter().find(|(names, _)| names.contains(&named)).map(|(_, reason)| *reason)
+}
