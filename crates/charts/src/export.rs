@@ -22,6 +22,9 @@ pub struct Optimised {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Arm {
     pub tokens_per_second: Option<Estimate>,
+    pub ms_per_token: Option<Estimate>,
+    /// Time of a whole request, in seconds.
+    pub total_s: Option<Estimate>,
     pub memory_mb: Option<Estimate>,
 }
 
@@ -34,8 +37,8 @@ pub struct Estimate {
 
 type Value = fn(&Arm) -> Option<Estimate>;
 
-/// Two panels, throughput and memory. In each, base and optimised of a framework stand together, under what the
-/// optimisation is worth. `case` says what was run, `note` where the figures are from.
+/// Four panels: throughput, time per token, total time and memory. Each has base and optimised of a framework beside each
+/// other; over throughput and memory is what the optimisation is worth. `case` says what was run, `note` where the figures are from.
 pub fn optimisation_comparison(runs: &[Optimised], case: &str, note: &str, known: &[&str]) -> Figure {
     let colours = colours(runs, known);
     let panel = |title: &str, hint: &str, value: Value, worth: fn(&Optimised) -> Option<String>| {
@@ -64,6 +67,8 @@ pub fn optimisation_comparison(runs: &[Optimised], case: &str, note: &str, known
         subtitle: case.to_owned(),
         panels: vec![
             panel("Tokens per second", "higher is better", |arm| arm.tokens_per_second, speedup),
+            panel("Time per token", "ms, lower is better", |arm| arm.ms_per_token, |_| None),
+            panel("Total time", "s, lower is better", |arm| arm.total_s, |_| None),
             panel("Memory", "MB, lower is better", |arm| arm.memory_mb, memory),
         ],
         columns: 2,

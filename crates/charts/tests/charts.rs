@@ -257,17 +257,24 @@ fn base_and_optimised_stand_together_under_what_the_optimisation_is_worth() {
     let of = |value, interval| Some(Estimate { value, interval });
     let run = Optimised {
         framework: "tch".into(),
-        base: Some(Arm { tokens_per_second: of(20.0, None), memory_mb: of(700.0, None) }),
-        optimised: Some(Arm { tokens_per_second: of(44.4, Some((44.0, 45.0))), memory_mb: None }),
+        base: Some(Arm {
+            tokens_per_second: of(20.0, None),
+            ms_per_token: of(50.0, None),
+            total_s: of(1.25, None),
+            memory_mb: of(700.0, None),
+        }),
+        optimised: Some(Arm { tokens_per_second: of(44.4, Some((44.0, 45.0))), ..Arm::default() }),
         speedup: of(2.22, Some((2.1, 2.3))),
         memory_saved: of(-0.25, Some((-0.3, -0.2))),
     };
     let alone = Optimised { framework: "ort".into(), base: run.base, ..Optimised::default() };
     let size = Size { width: 1200, height: 675 };
     let figure = charts::optimisation_comparison(&[run, alone], "a case", "a note", &["tch"]);
-    assert_eq!(figure.panels.len(), 2);
+    assert_eq!(figure.panels.len(), 4);
     let texts = parsed(&figure.svg(size).unwrap());
     for told in [
+        "50.0",
+        "1.25",
         "a case",
         "a note",
         "tch: 2.22× as fast (2.10–2.30)",

@@ -14,6 +14,8 @@ use crate::output::{print, screen};
 
 /// Reasons to keep a record out of an export: an arm of a study has a place there.
 const NOT_EXPORTED: [Apart; 2] = [Apart::Noisy, Apart::Quick];
+/// Reasons to keep a record out of a trend: each arm of a study has its own.
+pub(super) const NO_TREND: [Apart; 4] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Sweep];
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
     match &args.command {
@@ -21,12 +23,16 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             let (found, _, path) = find(filters, &NOT_EXPORTED)?;
             let read = found.records.len();
             let from = format!("of {read} records of {}", path.display());
-            export(&found.records, directory, &from)?;
+            let (exported, why) = whole(&found.records);
+            prepare_export(Some(directory))?;
+            write(&exported, directory)?;
+            foreign::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
             tell(&found);
         }
         None => {
             let ListArgs { filters, metrics, trend, format } = &args.list;
-            let (found, skipped, _) = find(filters, &Apart::ALL)?;
+            let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
+            let (found, skipped, _) = find(filters, apart)?;
             let rendered = if *trend { render::history::trend } else { render::history::list };
             print(&rendered(&found.records, (&found.apart, &skipped), metrics, (*format).into(), &screen()))?;
             tell(&found);
@@ -92,28 +98,57 @@ pub(super) fn export_runs(runs: &[String], results: &Path, directory: Option<&Pa
     let is_own = |record: &Record| names.contains(&record.run.split('/').next().unwrap_or_default());
     let mut records = read(&results.join(HISTORY))?.records;
     records.retain(is_own);
-    let from = format!("of {} records of this run", records.len());
-    export(&records, directory, &from).map_err(|failure| Failure::failed(failure.to_string()))
+    let (own, why) = whole(&records);
+    let added = add(&own, directory).map_err(|failure| Failure::failed(failure.to_string()))?;
+    let (count, all) = (own.len(), records.len());
+    foreign::say!(
+        "exported {count} of {all} records of this run to {}, which has {added}{why}",
+        directory.display()
+    );
+    Ok(())
 }
 
 fn cannot_write(what: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", what.display()))
 }
 
-/// Writes each file of the layout whole or not at all. The layout has no states, so records without valid figures
-/// (failed, unsupported, struck) are left out.
-fn export(records: &[Record], directory: &Path, from: &str) -> Result<()> {
+/// The records that have a place in the layout, and what is left out. The layout has no states, so records without valid
+/// figures (failed, unsupported, struck) are.
+fn whole(records: &[Record]) -> (Vec<&Record>, String) {
     let exported: Vec<&Record> = records.iter().filter(|record| is_exported(record)).collect();
+    let why = match records.len() - exported.len() {
+        0 => String::new(),
+        left_out => format!("; {left_out} left out, which failed, were struck or could not run"),
+    };
+    (exported, why)
+}
+
+/// Adds records to those of a directory, which has them in a history of its own, and writes its files from all of them.
+/// Number of them.
+fn add(records: &[&Record], directory: &Path) -> Result<usize> {
     prepare_export(Some(directory))?;
-    for (name, contents) in render::history::export(&exported).map_err(Failure::failed)? {
+    let own = directory.join(HISTORY);
+    let before = read(&own)?.records;
+    let is_new = |record: &&&Record| {
+        !before.iter().any(|known| (&known.run, &known.framework) == (&record.run, &record.framework))
+    };
+    let new: Vec<Record> = records.iter().filter(is_new).map(|record| (*record).clone()).collect();
+    ::history::append(&own, &new).map_err(|error| Failure::usage(error.to_string()))?;
+    loop {
+        let all = read(&own)?.records;
+        write(&whole(&all).0, directory)?;
+        // Another run may have added its own meanwhile, and written its files before these.
+        if read(&own)?.records.len() == all.len() {
+            return Ok(all.len());
+        }
+    }
+}
+
+/// Writes each file of the layout whole or not at all.
+fn write(records: &[&Record], directory: &Path) -> Result<()> {
+    for (name, contents) in render::history::export(records).map_err(Failure::failed)? {
         write_whole(directory, name, &contents)
             .map_err(|error| cannot_write(&directory.join(name), &error))?;
     }
-    let left_out = records.len() - exported.len();
-    let why = match left_out {
-        0 => String::new(),
-        _ => format!("; {left_out} left out, which failed, were struck or could not run"),
-    };
-    foreign::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
     Ok(())
 }

@@ -203,7 +203,9 @@ fn a_comparison_and_an_ab_study_export_their_own_records() {
     };
     assert_eq!(exported("compare"), [true]);
     let arms = exported("ab kv-cache --prompt-tokens 2 --new-tokens 4");
-    assert_eq!(arms, [true, false], "both arms, and nothing of the run before");
+    assert_eq!(arms, [true, true, false], "both arms, behind the run before");
+    let csv = std::fs::read_to_string(into.join("inference_metrics.csv")).unwrap();
+    assert_eq!(csv.lines().filter(|line| line.starts_with("run_name,")).count(), 1, "one header");
     let file = installation.path("configs/suites/default.toml").display().to_string();
     let line = format!("--frameworks one --export {file}");
     installation.refuses(&[(&line, &["cannot write", "default.toml"])]);

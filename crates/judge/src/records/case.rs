@@ -16,7 +16,14 @@ pub fn in_short(case: &Case) -> String {
     add(case.batch > 1, format!("batch {}", case.batch));
     add(case.context > 0, format!("context {}", case.context));
     add(case.device != "cpu", case.device.clone());
-    add(true, format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" }));
+    add(
+        true,
+        match case.threads {
+            0 => "default threads".to_owned(),
+            1 => "1 thread".to_owned(),
+            threads => format!("{threads} threads"),
+        },
+    );
     let (by_token, by_step) = work::unusual(case);
     by_token.into_iter().for_each(|what| add(true, what));
     add(!case.jit, "no JIT".into());

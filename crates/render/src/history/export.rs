@@ -25,7 +25,7 @@ impl Serialize for Run {
 pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
     let optimised = pictures::png(&optimised::picture(records))?;
     let over_time: Vec<&Record> =
-        records.iter().copied().filter(|record| record.apart().is_empty()).collect();
+        records.iter().copied().filter(|record| over_time::has_place(record)).collect();
     let over_time = pictures::png(&over_time::picture(&over_time::groups(&over_time)))?;
     let mut files = layout(records);
     files.push(("optimization_comparison.png", optimised));

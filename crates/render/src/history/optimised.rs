@@ -93,13 +93,16 @@ fn verdict(optimised: &Record, base: &Record, metric: Metric) -> Option<Estimate
 }
 
 fn arm(records: &[&Record]) -> Option<Arm> {
-    let megabytes = |gigabytes: Estimate| Estimate {
-        value: gigabytes.value * 1e3,
-        interval: gigabytes.interval.map(|(low, high)| (low * 1e3, high * 1e3)),
+    let times = |of: Estimate, factor: f64| Estimate {
+        value: of.value * factor,
+        interval: of.interval.map(|(low, high)| (low * factor, high * factor)),
     };
+    let in_units = |metric, factor| estimate(records, metric).map(|found| times(found, factor));
     (!records.is_empty()).then(|| Arm {
         tokens_per_second: estimate(records, Metric::Throughput),
-        memory_mb: estimate(records, Metric::PeakMemory).map(megabytes),
+        ms_per_token: estimate(records, Metric::Latency),
+        total_s: in_units(Metric::Total, 1e-3),
+        memory_mb: in_units(Metric::PeakMemory, 1e3),
     })
 }
 
@@ -168,6 +171,6 @@ mod tests {
         assert_eq!(of_framework("ort", &records).speedup.unwrap().value, 1.5);
         let alone = of_framework("candle-transformers", &records);
         assert!(alone.speedup.is_none() && alone.base.is_none() && alone.optimised.is_some());
-        assert!(picture(&[]).panels.len() == 2, "nothing is drawn as nothing");
+        assert!(picture(&[]).panels.len() == 4, "nothing is drawn as nothing");
     }
 }

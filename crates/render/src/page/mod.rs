@@ -54,7 +54,7 @@ pub fn collection(entries: &[Entry]) -> Files {
 /// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
 pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
     let (apart, records): (Vec<&Record>, Vec<&Record>) =
-        records.iter().partition(|record| !record.apart().is_empty());
+        records.iter().partition(|record| !over_time::has_place(record));
     let groups = over_time::groups(&records);
     let mut files = vec![("history.html".to_owned(), history::html(&groups, &apart, skipped)?.into_bytes())];
     files.extend(pictures::files("performance_over_time", &over_time::picture(&groups))?);

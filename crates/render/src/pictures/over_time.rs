@@ -1,7 +1,7 @@
 //! Figures from run to run, separately for each machine and case.
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point};
-use history::{Case, Machine, Record};
+use history::{Apart, Case, Machine, Record};
 use judge::Metric;
 use judge::records::case;
 use judge::regression::pairing;
@@ -10,10 +10,12 @@ use super::{better, colours};
 use crate::trends::{FEWEST_RUNS, Trend, trends};
 use crate::words;
 
-/// Records that may be compared with each other.
+/// Records that may be compared with each other, or are both arms of an A/B study.
 pub(crate) struct Group<'a> {
     pub(crate) machine: &'a Machine,
-    case: &'a Case,
+    case: Case,
+    /// Whether they are arms of A/B studies.
+    has_arms: bool,
     /// Records by time.
     pub(crate) records: Vec<&'a Record>,
 }
@@ -29,19 +31,25 @@ pub(crate) struct Event {
 /// Number of panels in the picture: the groups with the most runs.
 const PANELS: usize = 4;
 
+/// Whether a record has a place over time: it is kept apart for no reason, or as an arm of an A/B study.
+pub(crate) fn has_place(record: &Record) -> bool {
+    record.apart().iter().all(|reason| *reason == Apart::Ab)
+}
+
 /// Groups of records with the same machine, model, precision and shape of work; groups with the most runs come first.
 pub(crate) fn groups<'a>(records: &[&'a Record]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for &record in records {
+        let (machine, has_arms) = (&record.machine, record.apart().contains(&Apart::Ab));
+        let case = if has_arms { case::shared_by_arms(&record.case) } else { record.case.clone() };
         let fits = |group: &&mut Group<'_>| {
-            group.machine.fingerprint == record.machine.fingerprint
-                && pairing::is_same(group.case, &record.case)
+            group.machine.fingerprint == machine.fingerprint
+                && group.has_arms == has_arms
+                && pairing::is_same(&group.case, &case)
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.records.push(record),
-            None => {
-                groups.push(Group { machine: &record.machine, case: &record.case, records: vec![record] });
-            }
+            None => groups.push(Group { machine, case, has_arms, records: vec![record] }),
         }
     }
     for group in &mut groups {
@@ -64,7 +72,8 @@ impl<'a> Group<'a> {
     }
 
     pub(crate) fn title(&self) -> String {
-        case::in_full(self.case)
+        let arms = if self.has_arms { ", A/B" } else { "" };
+        format!("{}{arms}", case::in_full(&self.case))
     }
 
     /// The trends of a metric that have runs enough to be drawn.
@@ -176,5 +185,26 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
              a version, the machine or a setting changed.{more}"
         ),
         ..Figure::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use judge::regression::testing::record;
+
+    use super::*;
+
+    #[test]
+    fn both_arms_of_a_study_are_lines_of_one_panel() {
+        let arm = |name: &str, jit: bool| {
+            let mut arm = record(name, 10.0);
+            (arm.study, arm.case.jit) = (Some("ab jit".into()), jit);
+            arm
+        };
+        let records = [arm("ort (JIT)", true), arm("ort (none)", false), record("ort", 10.0)];
+        let groups = groups(&records.iter().collect::<Vec<_>>());
+        let sizes: Vec<usize> = groups.iter().map(|group| group.records.len()).collect();
+        assert_eq!(sizes, [2, 1]);
+        assert!(groups[0].title().ends_with(", A/B"), "{}", groups[0].title());
     }
 }

@@ -208,7 +208,12 @@ fn cpu_time(contender: &Contender, run: &Run) -> Option<String> {
         turns += turn.seen_ns.iter().sum::<u64>() as f64;
     }
     let waited = run.waited.and_then(|waited| waited.cpu_s).unwrap_or(0.0) * 1e9;
-    let expected = saw - waited - contender.threads as f64 * f64::max(turns - requests, 0.0);
+    // Where the number was left to the framework, the worker says which it took.
+    let threads = match contender.threads {
+        0 => run.loaded()?.in_effect.threads,
+        threads => threads,
+    };
+    let expected = saw - waited - threads as f64 * f64::max(turns - requests, 0.0);
     (own < CPU.0 * expected - CPU.1).then(|| differ("the CPU time of its requests was", own, expected))
 }
 
