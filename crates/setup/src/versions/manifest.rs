@@ -90,9 +90,13 @@ impl Package {
             false => (as_table(value.clone()), &self.directory),
         };
         if is_inherited(value) {
-            for (field, value) in
+            for (field, mut value) in
                 as_table(value.clone()).into_iter().filter(|(field, _)| field != "workspace")
             {
+                // A package adds features to those of the workspace.
+                if let (Value::Array(own), Some(Value::Array(shared))) = (&mut value, found.get(&field)) {
+                    own.extend(shared.iter().cloned());
+                }
                 found.insert(field, value);
             }
         }
@@ -195,7 +199,7 @@ mod tests {
         write(
             "crates/engine-fast/Cargo.toml",
             "[package]\nname = \"engine-fast\"\nversion.workspace = true\nedition.workspace = true\n[lints]\nworkspace = true\n\
-             [features]\nbefore-1-1 = []\n[dependencies]\nengine.workspace = true\nfast = { workspace = true, optional = true }\n\
+             [features]\nbefore-1-1 = []\n[dependencies]\nengine.workspace = true\nfast = { workspace = true, optional = true, features = [\"y\"] }\n\
              fast-nn.workspace = true\nbeside = { path = \"../beside\" }\n[dev-dependencies]\ntested.workspace = true\n",
         );
         let package = Package::find(root.path(), "engine-fast").unwrap();
@@ -218,7 +222,7 @@ mod tests {
         let text = |path: &str| at(path).and_then(|value| value.as_str().map(str::to_owned));
         assert_eq!(text("package/edition").as_deref(), Some("2024"));
         assert_eq!(text("dependencies/fast/version").as_deref(), Some("=1.1.0"));
-        assert_eq!(at("dependencies/fast/features").unwrap().as_array().unwrap().len(), 1);
+        assert_eq!(at("dependencies/fast/features").unwrap().as_array().unwrap().len(), 2, "its own, too");
         assert_eq!(at("dependencies/fast/optional"), Some(Value::Boolean(true)));
         assert_eq!(
             text("dependencies/fast-nn/version").as_deref(),
