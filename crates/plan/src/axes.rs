@@ -19,6 +19,8 @@ pub enum Axis {
     Context,
     PromptTokens,
     NewTokens,
+    /// Tokens of a prompt that are read at once.
+    PrefillChunk,
     /// Steps of masked diffusion.
     Steps,
     /// Callers that make requests, one at a time each.
@@ -52,7 +54,7 @@ pub type Settings = BTreeMap<Axis, Setting>;
 impl Axis {
     /// Every axis in the order in which cells are nested. The outermost come first: models and precisions, which must
     /// be prepared.
-    const TYPED: [Axis; 10] = [
+    const TYPED: [Axis; 11] = [
         Axis::Model,
         Axis::Precision,
         Axis::Threads,
@@ -60,6 +62,7 @@ impl Axis {
         Axis::Context,
         Axis::PromptTokens,
         Axis::NewTokens,
+        Axis::PrefillChunk,
         Axis::Steps,
         Axis::Callers,
         Axis::Rate,
@@ -76,6 +79,7 @@ impl Axis {
             Axis::Context => "Context",
             Axis::PromptTokens => "Prompt",
             Axis::NewTokens => "New tokens",
+            Axis::PrefillChunk => "Chunk",
             Axis::Steps => "Steps",
             Axis::Callers => "Callers",
             Axis::Rate => "Requests a second",
@@ -94,6 +98,7 @@ impl Axis {
             Axis::Context => "--context",
             Axis::PromptTokens => "--prompt-tokens",
             Axis::NewTokens => "--new-tokens",
+            Axis::PrefillChunk => "--prefill-chunk",
             Axis::Steps => "--steps",
             Axis::Callers => "--callers",
             Axis::Rate => "--rate",
@@ -113,6 +118,7 @@ impl Axis {
             Axis::Context => numbers(&request.context),
             Axis::PromptTokens => numbers(&request.prompt_tokens),
             Axis::NewTokens => numbers(&request.new_tokens),
+            Axis::PrefillChunk => numbers(&request.prefill_chunk),
             Axis::Steps => numbers(&request.denoise.steps),
             Axis::Callers => numbers(&request.serving.callers),
             Axis::Rate => numbers(&request.serving.rate),
@@ -133,6 +139,7 @@ impl Axis {
             Axis::Context => one(&mut request.context, index),
             Axis::PromptTokens => one(&mut request.prompt_tokens, index),
             Axis::NewTokens => one(&mut request.new_tokens, index),
+            Axis::PrefillChunk => one(&mut request.prefill_chunk, index),
             Axis::Steps => one(&mut request.denoise.steps, index),
             Axis::Callers => one(&mut request.serving.callers, index),
             Axis::Rate => one(&mut request.serving.rate, index),

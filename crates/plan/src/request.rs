@@ -51,6 +51,9 @@ pub struct Request {
     pub context: Vec<u32>,
     /// New tokens for each prompt.
     pub new_tokens: Vec<u32>,
+    /// Tokens of a prompt that are read at once; 0 for all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefill_chunk: Vec<u32>,
     /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
     /// Numbers of devices that the weights are divided over, a column each; if empty, 1.
@@ -128,6 +131,7 @@ impl Default for Request {
             prompt_lengths: Vec::new(),
             context: Vec::new(),
             new_tokens: Vec::new(),
+            prefill_chunk: Vec::new(),
             batch: Vec::new(),
             shards: Vec::new(),
             rounds: None,

@@ -50,6 +50,7 @@ impl WorkArgs {
             new_tokens,
             decode: Decode::Forced,
             kv_cache: KvCache::On,
+            prefill_chunk: None,
         })
     }
 

@@ -131,6 +131,7 @@ fn served(bundle: &Path) -> f64 {
         new_tokens: NEW_TOKENS,
         decode: protocol::Decode::Forced,
         kv_cache: KvCache::On,
+        prefill_chunk: None,
     };
     let task = Task::Measure(Measure {
         work: Work::Generate(work),

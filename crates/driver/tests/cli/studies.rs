@@ -37,6 +37,27 @@ fn a_sweep_measures_every_combination_on_every_framework_and_tells_the_parity_of
 }
 
 #[test]
+fn prompts_are_read_in_chunks() {
+    let installation = Installation::new().timed("one", &[("prefill_token_ms", "1")]);
+    let line =
+        "sweep generate --frameworks one --prompt-tokens 8 --new-tokens 3 --prefill-chunk 0,2 --rounds 1";
+    let document = installation.json(0, line);
+    let chunks: Vec<&Value> =
+        cells(&document).iter().map(|cell| &cell["settings"]["prefill_chunk"]).collect();
+    assert_eq!(chunks, [&json!(0), &json!(2)]);
+    for cell in cells(&document) {
+        let row = row(cell, "one");
+        assert_eq!((&row["state"], &row["parity"]), (&json!("measured"), &json!("ok, Δ = 0")));
+        let first_token = row["metrics"]["first_token"]["median"].as_f64().unwrap();
+        assert!((first_token - 8.0).abs() < 0.1, "all chunks are part of the first token: {first_token}");
+    }
+    installation.refuses(&[
+        ("--frameworks one --prefill-chunk 2 --kv-cache off", &["leave --kv-cache off out"]),
+        ("--frameworks one --prefill-chunk 2 --callers 2", &["leave --prefill-chunk out"]),
+    ]);
+}
+
+#[test]
 fn an_interrupted_sweep_goes_on_where_it_was() {
     let installation = Installation::new().timed("one", &[]);
     let sweep = |lengths: &str| {

@@ -24,6 +24,7 @@ fn generate() -> GenerateWork {
         new_tokens: 4,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
+        prefill_chunk: None,
     }
 }
 

@@ -10,7 +10,7 @@ fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Trace
     let file = directory.join("profile.json").display().to_string();
     let cases = vec![Case { prompts: vec![vec![1, 2, 3]], ..Case::default() }];
     let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
-    let work = Work::Generate(GenerateWork { cases, new_tokens: 3, decode, kv_cache });
+    let work = Work::Generate(GenerateWork { cases, new_tokens: 3, decode, kv_cache, prefill_chunk: None });
     let task = Task::Trace(Trace { work, file });
     let events = events_of(&job(bundle.path(), settings(options), task), "");
     let told = events.into_iter().find_map(|event| match event {

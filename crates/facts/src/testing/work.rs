@@ -20,6 +20,7 @@ pub fn generate(prompt_tokens: usize) -> Work {
         context: 0,
         decode: Decode::Forced,
         autoregressive: false,
+        prefill_chunk: None,
         load: None,
     })
 }

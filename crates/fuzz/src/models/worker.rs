@@ -117,6 +117,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
                 new_tokens: NEW_TOKENS,
                 decode: Decode::Greedy,
                 kv_cache: KvCache::On,
+                prefill_chunk: None,
             }),
             parity: None,
         }),

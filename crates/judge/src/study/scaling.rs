@@ -62,6 +62,7 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
         | Axis::Precision
         | Axis::Framework
         | Axis::Steps
+        | Axis::PrefillChunk
         | Axis::Callers
         | Axis::Rate
         | Axis::Mistake => None,

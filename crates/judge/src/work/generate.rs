@@ -45,13 +45,18 @@ pub(super) fn case(work: &Generate) -> Case {
         Decode::Greedy => "greedy",
         Decode::Sampled(_) => "sampled",
     };
+    let chunk = work.prefill_chunk.map(|tokens| (CHUNK.to_owned(), tokens.into()));
     Case {
         context: work.context,
         decode: decode.to_owned(),
         autoregressive: work.autoregressive,
+        other: chunk.into_iter().collect(),
         ..Case::default()
     }
 }
+
+/// Tokens of a prompt that are read at once, in a record.
+const CHUNK: &str = "prefill_chunk";
 
 /// The size of a case, for people: prompt lengths, and new tokens if there are any: "12+34 → 32".
 pub(crate) fn size(case: &Case) -> String {
@@ -66,8 +71,10 @@ pub(crate) fn size(case: &Case) -> String {
 pub(crate) fn unusual(case: &Case) -> Vec<String> {
     let decode = Some(&case.decode).filter(|decode| !["", "forced"].contains(&decode.as_str()));
     let precision = Some(&case.kv_precision).filter(|precision| !precision.is_empty());
+    let chunk = case.other.get(CHUNK);
     let all = [
         decode.cloned(),
+        chunk.map(|tokens| format!("prompts in chunks of {tokens}")),
         (case.kv_cache == "off").then(|| "no KV cache".to_owned()),
         precision.map(|precision| format!("KV cache in {precision}")),
     ];

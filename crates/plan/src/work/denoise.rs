@@ -184,6 +184,9 @@ pub(super) fn resolve(
             "perplexity is that of a model that goes token by token; --autoregressive takes its body as one",
         );
     }
+    if !request.prefill_chunk.is_empty() {
+        return refuse("--prefill-chunk is for prompts that are read before anything is added to them");
+    }
     for prompt in &prompted.prompts {
         check_prompt(&prompt.tokens, mask)?;
     }

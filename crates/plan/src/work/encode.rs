@@ -62,6 +62,7 @@ pub(super) fn resolve(
         ("--context", request.context.iter().any(|&tokens| tokens > 0)),
         ("--kv-cache", request.kv_cache == KvCache::Off || arms.iter().any(|arm| arm.kv_cache.is_some())),
         ("--new-tokens", !request.new_tokens.is_empty()),
+        ("--prefill-chunk", !request.prefill_chunk.is_empty()),
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),

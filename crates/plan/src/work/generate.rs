@@ -23,6 +23,9 @@ pub struct Generate {
     /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
+    /// Tokens of a prompt that are read at once, where not all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_chunk: Option<usize>,
     /// Where it is given, one of several callers makes each request, for a rotation of the prompt each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
@@ -42,7 +45,19 @@ impl Generate {
             prompted.prompts.truncate(1);
             prompted.batch = load.requests.min(DIFFERENT);
         }
-        Ok(Generate { prompted, context, decode, autoregressive: request.autoregressive, load })
+        let prefill_chunk =
+            request.prefill_chunk.first().map(|&tokens| tokens as usize).filter(|&tokens| tokens > 0);
+        let arms = &request.study.arms;
+        let is_off = |kv_cache: Option<KvCache>| kv_cache == Some(KvCache::Off);
+        if prefill_chunk.is_some()
+            && (is_off(Some(request.kv_cache)) || arms.iter().any(|arm| is_off(arm.kv_cache)))
+        {
+            return Err(Failure::usage(
+                "--prefill-chunk reads a prompt into the KV cache piece by piece: leave --kv-cache off out",
+            ));
+        }
+        let autoregressive = request.autoregressive;
+        Ok(Generate { prompted, context, decode, autoregressive, prefill_chunk, load })
     }
 
     /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
@@ -64,6 +79,7 @@ impl Generate {
             new_tokens: self.prompted.new_tokens,
             decode: Decode::Greedy,
             kv_cache: KvCache::On,
+            prefill_chunk: None,
         })
     }
 }
@@ -80,6 +96,7 @@ fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
         ("--batch", !request.batch.is_empty()),
         ("--temperature and --decode greedy", decode != Decode::Forced),
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),
+        ("--prefill-chunk", request.prefill_chunk.iter().any(|&tokens| tokens > 0)),
     ];
     match flags.into_iter().find(|(_, is_asked)| *is_asked) {
         None => Ok(()),
@@ -110,7 +127,10 @@ impl Describe for Generate {
     }
 
     fn words(&self) -> String {
-        let Some(load) = self.load else { return self.prompted.words("") };
+        let Some(load) = self.load else {
+            let how = self.prefill_chunk.map(|tokens| format!(", read in chunks of {tokens}"));
+            return self.prompted.words(&how.unwrap_or_default());
+        };
         let Prompted { new_tokens, .. } = self.prompted;
         let (words, tokens) = (serving::words(load), self.prompted.longest());
         format!("{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens")
@@ -133,6 +153,7 @@ impl Describe for Generate {
             new_tokens: self.prompted.new_tokens,
             decode: self.decode,
             kv_cache,
+            prefill_chunk: self.prefill_chunk,
         })
     }
 

@@ -13,6 +13,9 @@ pub struct GenerateWork {
     pub new_tokens: usize,
     pub decode: Decode,
     pub kv_cache: KvCache,
+    /// Tokens of a prompt that are read at once, one chunk after another; all of them where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill_chunk: Option<usize>,
 }
 
 /// One prompt, or a batch of prompts of equal length.

@@ -11,7 +11,13 @@ pub(crate) const NEW_TOKENS: usize = 3;
 
 /// Requests with a cache, fed what they are given.
 pub(crate) fn forced(cases: Vec<Case>) -> GenerateWork {
-    GenerateWork { cases, new_tokens: NEW_TOKENS, decode: Decode::Forced, kv_cache: KvCache::On }
+    GenerateWork {
+        cases,
+        new_tokens: NEW_TOKENS,
+        decode: Decode::Forced,
+        kv_cache: KvCache::On,
+        prefill_chunk: None,
+    }
 }
 
 /// The same without a cache.

@@ -126,12 +126,17 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         };
         self.chosen.begin(case, batch * new_tokens);
         let room = Vec::with_capacity(new_tokens);
+        let chunks = chunks(&prompt, batch, self.work.prefill_chunk);
+        let (last, before) = chunks.split_last().map_or((&prompt, &[][..]), |(last, before)| (last, before));
 
         let mut request = Request::start(case, room);
         if context.is_empty() {
             decoder.begin(batch, capacity)?;
         }
-        self.chosen.push(self.pace.keep(|| decoder.append(&prompt, Want::Last))?);
+        for chunk in before {
+            self.pace.keep(|| decoder.append(chunk, Want::Last).map(drop))?;
+        }
+        self.chosen.push(self.pace.keep(|| decoder.append(last, Want::Last))?);
         request.mark();
         Ok(request)
     }
@@ -215,10 +220,25 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
     }
 }
 
+/// The tokens of a prompt, `[batch, n]`, in chunks of so many of each sequence.
+fn chunks(prompt: &[u32], batch: usize, most: Option<usize>) -> Vec<Vec<u32>> {
+    let length = prompt.len() / batch;
+    let most = most.unwrap_or(length).max(1);
+    let chunk = |start: usize| {
+        let end = length.min(start + most);
+        prompt.chunks_exact(length).flat_map(|row| &row[start..end]).copied().collect()
+    };
+    (0..length).step_by(most).map(chunk).collect()
+}
+
 /// Whether the requests make sense for this model.
 fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool)) -> Result<(), ServeError> {
     if let Decode::Sampled(sampling) = &work.decode {
         sampling::check(sampling)?;
+    }
+    if work.prefill_chunk.is_some_and(|chunk| chunk == 0 || work.kv_cache == KvCache::Off || has_callers) {
+        let reason = "a prompt is read in chunks of one token or more, into a KV cache, for one caller";
+        return Err(ServeError::Job(reason.into()));
     }
     let has_context = work.cases.iter().any(|case| !case.context.is_empty());
     if has_callers && (work.decode != Decode::Forced || work.kv_cache == KvCache::Off || has_context) {
@@ -299,5 +319,18 @@ impl Chosen {
                 self.tokens.extend(rows.map(|row| sampler.draw(row).unwrap_or_else(|| argmax(row))))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_read_in_chunks_of_every_sequence() {
+        let prompt = [1, 2, 3, 11, 12, 13];
+        assert_eq!(chunks(&prompt, 2, None), [vec![1, 2, 3, 11, 12, 13]]);
+        assert_eq!(chunks(&prompt, 2, Some(2)), [vec![1, 2, 11, 12], vec![3, 13]]);
+        assert_eq!(chunks(&prompt, 1, Some(9)), [prompt.to_vec()]);
     }
 }

@@ -26,6 +26,7 @@ fn generate() -> GenerateWork {
         new_tokens: 3,
         decode: Decode::Forced,
         kv_cache: KvCache::On,
+        prefill_chunk: None,
     }
 }
 
@@ -215,7 +216,8 @@ fn a_context_is_a_part_of_what_is_continued() {
     whole.cases[0] =
         Case { context: Vec::new(), prompts: whole.cases[0].prefixes(), ..whole.cases[0].clone() };
     assert_eq!(tokens(with_context()), tokens(whole.clone()));
-    assert_eq!(tokens(GenerateWork { kv_cache: KvCache::Off, ..with_context() }), tokens(whole));
+    assert_eq!(tokens(GenerateWork { kv_cache: KvCache::Off, ..with_context() }), tokens(whole.clone()));
+    assert_eq!(tokens(GenerateWork { prefill_chunk: Some(1), ..with_context() }), tokens(whole), "in chunks");
 }
 
 #[test]

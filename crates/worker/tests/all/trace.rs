@@ -8,7 +8,7 @@ use crate::support::{VOCABULARY, serve};
 fn trace(prompts: Vec<Vec<u32>>, new_tokens: usize, file: &str) -> Task {
     let cases = vec![Case { prompts, ..Case::default() }];
     let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
-    let work = Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache });
+    let work = Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache, prefill_chunk: None });
     Task::Trace(Trace { work, file: file.into() })
 }
 

@@ -11,6 +11,8 @@ class Generating(Workload):
     def __init__(self, adapter, work, context, is_fed):
         super().__init__(adapter, work, context)
         check(work, context, is_fed)
+        if work.get("prefill_chunk"):
+            raise unsupported(f"{adapter.FRAMEWORK} reads prompts in chunks in no reference: name one of the engines")
         self._forced, self._cached = work["decode"] == "forced", work["kv_cache"] == "on"
         self.marks = work["new_tokens"]
 

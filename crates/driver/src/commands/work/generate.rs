@@ -40,6 +40,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<u8> {
         new_tokens,
         decode: sampling.map_or(Decode::Greedy, Decode::Sampled),
         kv_cache: KvCache::On,
+        prefill_chunk: None,
     });
     let task = Task::Answer(Answer { work, parity: None });
     let outcome = single.run(false, task)?;

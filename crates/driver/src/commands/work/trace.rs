@@ -71,7 +71,7 @@ fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
     let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
     let cases = vec![Case { prompts, ..Case::default() }];
     let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
-    Ok(Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache }))
+    Ok(Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache, prefill_chunk: None }))
 }
 
 /// A batch of texts that are encoded, all of one length.
