@@ -31,7 +31,7 @@ const PRECISIONS: [(&[&str], &str); 4] = [
         &["mixed", "amp", "autocast"],
         "mixed precision is no single precision that all frameworks share: name one, such as bf16; the row says what activations are computed in",
     ),
-    (&["fp8", "f8", "float8", "int2", "q2"], "no kernels for it are shared by two of the frameworks here"),
+    (&["fp8", "float8", "int2", "q2"], "no kernels for it are shared by two of the frameworks here"),
     (&["fp32", "float32", "float"], "it is written f32"),
     (&["fp16", "float16", "half", "bfloat16"], "16 bits are written f16 or bf16"),
 ];

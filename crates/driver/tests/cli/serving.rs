@@ -96,13 +96,14 @@ fn a_contender_that_does_not_keep_up_with_a_rate_is_overloaded() {
 fn the_highest_rate_within_a_limit_is_searched_for() {
     let installation = Installation::encoder()
         .engine("quick", &[("prefill_token_ms", "0.02")])
-        .engine("slow", &[("prefill_token_ms", "10")]);
-    let report = installation.json(0, "--frameworks quick,slow --slo 40ms --rounds 1");
+        .engine("slow", &[("prefill_token_ms", "60")]);
+    let report =
+        installation.json(0, "--frameworks quick,slow --slo 300ms --rounds 1 --iterations 1 --requests 4");
     assert!(figure(&report, "quick", "goodput").is_some_and(|rate| rate > 0.0));
     let slow = row(&report, "slow");
     assert_eq!(slow["state"], "unsupported");
-    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 40 ms"));
-    installation.run("--frameworks slow --slo 1ms --rounds 1").exits(2);
+    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 300 ms"));
+    installation.run("--frameworks slow --slo 1ms --rounds 1 --requests 4").exits(2);
 }
 
 #[test]
