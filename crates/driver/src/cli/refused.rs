@@ -4,7 +4,7 @@
 const DEVICES: [(&[&str], &str); 6] = [
     (
         &["tpu"],
-        "no column computes on a TPU: of the frameworks here jax alone could, and nobody has measured one with it",
+        "no column computes on a TPU: of the frameworks here jax alone could, and it was never run on one here",
     ),
     (
         &["mps", "metal", "ane"],
