@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "mistakes";
 const SIDES: [&str; 2] = ["done right", "mistaken"];
 /// Tokens of a prompt and behind it where none are asked for.
 const USUAL: (u32, u32) = (16, 16);
-/// A debug build takes a hundred times as long.
+/// A debug build takes many times as long.
 const SHORT: (u32, u32) = (4, 2);
 /// A growing cache costs more the longer a sequence is.
 const LONG: (u32, u32) = (16, 128);
@@ -122,7 +122,8 @@ impl Mistake {
             engine: engine.clone(),
             ..Arm::default()
         };
-        let mut arms = SIDES.map(side);
+        // In a history, the arms of one mistake are not those of another.
+        let mut arms = [side(SIDES[0]), side(self.name)];
         match self.makes {
             Makes::Column(behind) | Makes::HalfColumn(behind) => {
                 arms[1].engine = format!("{engine}{behind}");
