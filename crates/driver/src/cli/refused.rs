@@ -1,26 +1,13 @@
 //! Values that people expect and that are not supported, each with the reason: docs/not-supported.md has the same.
 
 /// Kinds of devices.
-const DEVICES: [(&[&str], &str); 6] = [
+const DEVICES: [(&[&str], &str); 2] = [
     (
-        &["tpu"],
-        "no column computes on a TPU: of the frameworks here jax alone could, and it was never run on one here",
-    ),
-    (
-        &["mps", "metal", "ane"],
-        "no column computes on Apple's GPUs: the workers and their libraries are built for CPUs and for CUDA",
-    ),
-    (
-        &["rocm", "hip", "amd"],
-        "no column computes on AMD's GPUs: the workers and their libraries are built for CPUs and for CUDA",
-    ),
-    (
-        &["xpu", "npu", "openvino-gpu"],
-        "no column computes on Intel's GPUs and NPUs: the workers and their libraries are built for CPUs and for CUDA",
-    ),
-    (
-        &["vulkan", "webgpu", "wgpu", "opencl", "directml"],
-        "no column computes by it: the workers and their libraries are built for CPUs and for CUDA",
+        &[
+            "tpu", "mps", "metal", "ane", "rocm", "hip", "amd", "xpu", "npu", "vulkan", "webgpu", "wgpu",
+            "opencl", "directml",
+        ],
+        "no column computes there: the workers and their libraries are built for CPUs and for CUDA",
     ),
     (&["gpu", "nvidia"], "a GPU is named cuda, or cuda:1 for the second"),
 ];
@@ -31,7 +18,7 @@ const PRECISIONS: [(&[&str], &str); 4] = [
         &["mixed", "amp", "autocast"],
         "mixed precision is no single precision that all frameworks share: name one, such as bf16; the row says what activations are computed in",
     ),
-    (&["fp8", "float8", "int2", "q2"], "no kernels for it are shared by two of the frameworks here"),
+    (&["fp8", "float8", "int2", "q2"], "no column computes in it"),
     (&["fp32", "float32", "float"], "it is written f32"),
     (&["fp16", "float16", "half", "bfloat16"], "16 bits are written f16 or bf16"),
 ];

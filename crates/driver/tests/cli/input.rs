@@ -31,7 +31,7 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("--quantize int8 --precision f32", &["--quantize", "--precision"]),
         ("--frameworks one --kv-precision int8", &["auto, f32, bf16, f16"]),
         ("--frameworks one --precision int4", &["no int4 weights", "f32, bf16, f16, int8"]),
-        ("--device tpu", &["no column computes on a TPU"]),
+        ("--device tpu", &["no column computes there"]),
         ("--device disc", &["cuda[:N]"]),
         ("--precision mixed", &["no single precision"]),
         ("--frameworks one --new-tokens 61", &["context of 64 tokens"]),
