@@ -1,4 +1,5 @@
-//! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH win over what set-up would install.
+//! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH win over what set-up would install, and so does
+//! PHOTOFINISH_CUDA on a GPU.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ impl Given {
             });
             given.insert(piece, provided);
         }
+        given.extend(for_a_gpu(pins, &variable));
         Self(given)
     }
 
@@ -43,6 +45,41 @@ impl Given {
     pub(crate) fn get(&self, piece: Piece) -> Result<Option<Provided>, BadInput> {
         self.0.get(&piece).cloned().transpose().map_err(BadInput)
     }
+}
+
+/// The same for a GPU. A library that was built for a CPU alone is none of these.
+fn for_a_gpu(
+    pins: &Pins,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> impl Iterator<Item = (Piece, Result<Provided, String>)> {
+    let pieces = [Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda].into_iter();
+    pieces.filter_map(move |piece| {
+        let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
+        let is_of_a_gpu = match piece {
+            Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
+            Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
+            _ => true,
+        };
+        let checked = match piece {
+            Piece::LibtorchCuda => libtorch(&value, &pins.piece(piece).version),
+            Piece::OnnxruntimeCuda => onnxruntime(&value),
+            _ => cuda(&value),
+        };
+        let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
+        let name = piece.variable();
+        let refused =
+            |problem| format!("{name}={} {problem}; unset it, and set-up downloads one", value.display());
+        is_of_a_gpu.then(|| (piece, provided.map_err(refused)))
+    })
+}
+
+/// NVIDIA's packages, as its wheels put them: `cu13/lib`, `cudnn/lib`.
+fn cuda(directory: &Path) -> Checked {
+    let packages = fs::read_dir(directory).into_iter().flatten().flatten();
+    if !packages.into_iter().any(|package| package.path().join("lib").is_dir()) {
+        return Err("holds no package of NVIDIA's with a directory lib".into());
+    }
+    Ok((absolute(directory)?, None))
 }
 
 pub(crate) type Checked = Result<(PathBuf, Option<String>), String>;
@@ -102,7 +139,8 @@ mod tests {
         let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
         let variable = |asked: &str| (asked == piece.variable()).then(|| value.as_os_str().to_owned());
         let given = Given::from_variables(&pins, variable);
-        for other in Piece::ALL.into_iter().filter(|other| *other != piece) {
+        let others = Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable());
+        for other in others {
             assert!(given.get(other).unwrap().is_none(), "{other}");
         }
         given.get(piece).map_err(|error| error.to_string())
@@ -120,6 +158,20 @@ mod tests {
 
     const LIBRARY: (&str, &str) = ("lib/libtorch_cpu.so", "");
     const HEADER: &str = "include/torch/headeronly/version.h";
+
+    #[test]
+    fn a_library_without_cuda_is_given_for_no_gpu() {
+        let cpu = torch(&[LIBRARY, ("include/x.h", ""), ("build-version", "2.11.0")]);
+        assert_eq!(given(Piece::LibtorchCuda, cpu.path()).unwrap(), None);
+        let cuda =
+            torch(&[LIBRARY, ("lib/libtorch_cuda.so", ""), ("include/x.h", ""), ("build-version", "2.11.0")]);
+        assert!(given(Piece::LibtorchCuda, cuda.path()).unwrap().is_some());
+        let packages = torch(&[("cu13/lib/libcublas.so.13", "")]);
+        let provided = given(Piece::Cuda, packages.path()).unwrap().unwrap();
+        assert_eq!(provided.path, packages.path());
+        let error = given(Piece::Cuda, cpu.path().join("include").as_path()).unwrap_err();
+        assert!(error.contains("no package of NVIDIA's"), "{error}");
+    }
 
     #[test]
     fn a_libtorch_of_the_right_version_wins() {

@@ -28,16 +28,38 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
     let provision = workspace.provision(reporter)?;
     provision.provide_all(&Target::Cuda.pieces())?;
     let target = workspace.binaries.parent().unwrap_or(&workspace.binaries).join("cuda");
-    let environment = environment(&provision, &target)?;
     let apart = workspace.built_with(target, Vec::new());
-    let place = setup::gpu_workers(&workspace.binaries);
-    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    let wanted = |package: &str| selected.iter().any(|engine| engine.worker == package);
+    compile(&apart, &provision, wanted, &setup::gpu_workers(&workspace.binaries), reporter)
+}
+
+/// Builds the workers of all engines in `target` with the variables of `workspace`, for GPUs of this compute capability
+/// (90 for 9.0), and puts them into `place`.
+pub(crate) fn build_for(
+    workspace: &Workspace,
+    capability: u32,
+    (target, place): (PathBuf, &Path),
+    reporter: Reporter,
+) -> Result<()> {
+    let provision = workspace.provision(reporter)?;
+    let mut variables = workspace.variables.clone();
+    variables.push((CAPABILITY, capability.to_string()));
+    compile(&workspace.built_with(target, variables), &provision, |_| true, place, reporter)
+}
+
+/// Builds them where `apart` says. One that does not build is reported, and stops no other.
+fn compile(
+    apart: &Workspace,
+    provision: &Provision,
+    wanted: impl Fn(&str) -> bool,
+    place: &Path,
+    reporter: Reporter,
+) -> Result<()> {
+    fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
+    let environment = environment(provision, apart)?;
     let mut failed = Vec::new();
-    for (package, features) in WORKERS {
-        if selected.iter().all(|engine| engine.worker != package) {
-            continue;
-        }
-        let mut build = cargo(&apart);
+    for (package, features) in WORKERS.into_iter().filter(|(package, _)| wanted(package)) {
+        let mut build = cargo(apart);
         build.args(["build", "--release", "--locked", "--package", package]);
         build.args(features.iter().flat_map(|feature| ["--features", feature]));
         build.envs(environment.iter().map(|(name, value)| (name, value)));
@@ -85,13 +107,13 @@ fn put(built: &Path, place: &Path) -> Result<()> {
 }
 
 /// What the builds are told: where libtorch and CUDA are.
-fn environment(provision: &Provision, target: &Path) -> Result<Vec<(&'static str, OsString)>> {
+fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static str, OsString)>> {
     let mut variables = vec![("LIBTORCH", provision.place(Piece::LibtorchCuda)?.into_os_string())];
     if !setup::has_nvcc() {
         let toolkit = provision.place(Piece::Nvcc)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let programs = std::iter::once(toolkit.join("bin")).chain(std::env::split_paths(&path));
-        let link = target.join("link");
+        let link = apart.binaries.with_file_name("link");
         link::fill(&link, provision)?;
         variables.push(("LIBRARY_PATH", link.into_os_string()));
         variables.push(("PATH", std::env::join_paths(programs)?));
@@ -100,11 +122,15 @@ fn environment(provision: &Provision, target: &Path) -> Result<Vec<(&'static str
         }
     }
     // Kernels are compiled for the GPU that is there; without one, for this.
-    if !Path::new("/proc/driver/nvidia").exists() && std::env::var_os("CUDA_COMPUTE_CAP").is_none() {
-        variables.push(("CUDA_COMPUTE_CAP", DEFAULT_CAPABILITY.into()));
+    let is_said =
+        apart.variables.iter().any(|(name, _)| *name == CAPABILITY) || std::env::var_os(CAPABILITY).is_some();
+    if !Path::new("/proc/driver/nvidia").exists() && !is_said {
+        variables.push((CAPABILITY, DEFAULT_CAPABILITY.into()));
     }
     Ok(variables)
 }
 
+/// Tells the build of candle's kernels the compute capability of the GPU.
+const CAPABILITY: &str = "CUDA_COMPUTE_CAP";
 /// That of an A100 and newer GPUs: f16 and bf16 kernels take it.
 const DEFAULT_CAPABILITY: &str = "80";

@@ -41,7 +41,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
 }
 
 /// One set of flags for driver and workers, whatever machine builds them; each worker reports them (rule R10).
-fn variables() -> Vec<(&'static str, String)> {
+pub(crate) fn variables() -> Vec<(&'static str, String)> {
     let flags = TARGET_CPU.map(|cpu| format!("-C target-cpu={cpu}")).unwrap_or_default();
     vec![("RUSTFLAGS", flags), ("PHOTOFINISH_RELOCATABLE", "1".to_owned())]
 }

@@ -14,6 +14,7 @@ mod doctor;
 mod features;
 mod fuzz;
 mod gate;
+mod gpu_run;
 mod install;
 #[cfg(test)]
 mod pages;
@@ -84,6 +85,8 @@ enum Task {
     ///
     /// Exit code: that of `photofinish check` (docs/regressions.md).
     Gate(gate::Args),
+    /// Measure a plan of comparisons on a borrowed GPU within some minutes, or pack it for such a machine (docs/gpu.md)
+    GpuRun(gpu_run::Args),
     /// Hold the statistics against simulated comparisons and write docs/calibration.md
     #[command(disable_help_flag = true)]
     Calibrate {
@@ -149,6 +152,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Dist { what, quiet } => dist::run(&workspace, &what, quiet),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
+        Task::GpuRun(args) => gpu_run::run(&workspace, &args),
         Task::Calibrate { args } => calibrate::run(&workspace, &args),
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),

@@ -80,7 +80,7 @@ fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
 }
 
 /// Asks a program to end. From a terminal it was asked already; twice does no harm.
-fn terminate(id: u32) {
+pub(crate) fn terminate(id: u32) {
     #[cfg(unix)]
     if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
         // Without such a program, it has just ended.

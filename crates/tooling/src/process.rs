@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -124,6 +124,37 @@ pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     };
     interrupt::check()?;
     Ok(status)
+}
+
+/// As [`status_of`], for a command that may take too long: after `limit` it is asked to end in good order, and 20 s later
+/// it is killed. `None`: it did not end by itself.
+#[expect(clippy::disallowed_methods, reason = "the deadline of a program")]
+pub fn status_within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    const STEP: Duration = Duration::from_millis(50);
+    const GRACE: Duration = Duration::from_secs(20);
+    let what = describe(command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+    let started = Instant::now();
+    let mut asked = false;
+    let status = {
+        let _passing = interrupt::pass_on(child.id());
+        loop {
+            if let Some(status) = child.try_wait().with_context(|| format!("cannot wait for {what}"))? {
+                break status;
+            }
+            let taken = started.elapsed();
+            if taken >= limit && !asked {
+                interrupt::terminate(child.id());
+                asked = true;
+            }
+            if taken >= limit + GRACE {
+                child.kill()?;
+            }
+            std::thread::sleep(STEP);
+        }
+    };
+    interrupt::check()?;
+    Ok((!asked).then_some(status))
 }
 
 /// What a command printed, of which people see stderr as it comes. Errors are those of [`succeeds`].

@@ -45,8 +45,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, requires = "rejudge")]
     pub(crate) in_place: bool,
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
-    #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
-    pub(crate) bundle: bool,
+    #[arg(long, alias = "bundle", conflicts_with_all = ["rejudge", "in_place"])]
+    pub(crate) archive: bool,
     /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! `photofinish report --bundle`: the facts of a run in one file that can be given away: without paths, and without the
+//! `photofinish report --archive`: the facts of a run in one file that can be given away: without paths, and without the
 //! names of the machine and of its user.
 
 use std::fs::File;

@@ -36,7 +36,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         }
         _ => args.what.clone(),
     };
-    if args.bundle {
+    if args.archive {
         print(&format!("{}\n", super::packed::pack(&directory)?.display()))?;
         return Ok(0);
     }
