@@ -18,6 +18,8 @@ mod mlp;
 mod model;
 mod norm;
 mod parallel;
+#[cfg(feature = "cuda")]
+mod pool;
 mod reader;
 mod sequences;
 mod share;
@@ -148,6 +150,14 @@ impl InferenceEngine for Candle {
         match &self.body {
             Body::Decoder(decoder) => decoder.in_effect(),
             Body::Encoder(encoder) => encoder.in_effect(),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn gpu_allocated(&self) -> Option<engine::Allocated> {
+        match self.in_effect().device {
+            Device::Cuda(index) => pool::allocated(index),
+            Device::Cpu => None,
         }
     }
 

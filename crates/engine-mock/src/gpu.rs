@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use engine::{Bench, Device, EngineError, Precision, Settings};
+use engine::{Allocated, Bench, Device, EngineError, Precision, Settings};
 use nvml_fake::Played;
 
 use crate::script::{GpuScript, Script};
@@ -40,8 +40,8 @@ impl PlayedGpu {
         if self.script.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
     }
 
-    pub(crate) fn allocated_bytes(&self) -> Option<u64> {
-        self.script.allocated_bytes
+    pub(crate) fn allocated(&self) -> Option<Allocated> {
+        self.script.allocated
     }
 
     pub(crate) fn synchronises(&self) -> bool {

@@ -34,7 +34,7 @@
 //! | `say` | readings in place of the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
 //! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a GPU that it plays; without the first it has none |
 //! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
-//! | `gpu_allocated_mb` | what it says of its own allocator there; without it nothing |
+//! | `gpu_allocated_mb`, `gpu_loaded_mb` | what its own allocator handed out there at most, and after the load [as much]; without the first it says nothing |
 //! | `synchronises` | `false`: `append` returns before that GPU has done its work, with what it had done until then |
 //! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
 
@@ -51,8 +51,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Profile, Run, Runtime, Settings, Texts, Want, check_append, check_begin,
+    Allocated, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Texts, Want, check_append, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -207,8 +207,8 @@ impl InferenceEngine for Mock {
         Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
     }
 
-    fn gpu_allocated_bytes(&self) -> Option<u64> {
-        self.gpu.as_ref()?.allocated_bytes()
+    fn gpu_allocated(&self) -> Option<Allocated> {
+        self.gpu.as_ref()?.allocated()
     }
 
     fn begin_profile(&mut self) -> Result<(), EngineError> {

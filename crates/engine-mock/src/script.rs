@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use engine::{EngineError, Precision, Settings};
+use engine::{Allocated, EngineError, Precision, Settings};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -93,7 +93,7 @@ impl FromStr for Fault {
     }
 }
 
-const OPTIONS: [&str; 43] = [
+const OPTIONS: [&str; 44] = [
     "clock",
     "load_ms",
     "cold_ms",
@@ -136,6 +136,7 @@ const OPTIONS: [&str; 43] = [
     "gpu_gflops",
     "gpu_memory_mb",
     "gpu_allocated_mb",
+    "gpu_loaded_mb",
     "synchronises",
 ];
 
@@ -190,7 +191,7 @@ pub struct GpuScript {
     /// Held there from load on.
     pub memory_bytes: u64,
     /// What it says that its allocator has handed out of that, if it says so.
-    pub allocated_bytes: Option<u64>,
+    pub allocated: Option<Allocated>,
     /// Whether `append` waits for the GPU.
     pub synchronises: bool,
 }
@@ -320,11 +321,15 @@ impl<'a> Options<'a> {
     fn gpu(&self) -> Result<Option<GpuScript>, EngineError> {
         let Some(bandwidth) = self.parsed("gpu_bandwidth", "a number of GB/s")? else { return Ok(None) };
         let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
+        let allocated = self.parsed("gpu_allocated_mb", "a number of MB")?;
+        let in_use = self.parsed("gpu_loaded_mb", "a number of MB")?.or(allocated);
         Ok(Some(GpuScript {
             bandwidth,
             arithmetic: self.number("gpu_gflops", 100_000.0)?,
             memory_bytes: bytes(self.number("gpu_memory_mb", 0.0)?),
-            allocated_bytes: self.parsed("gpu_allocated_mb", "a number of MB")?.map(bytes),
+            allocated: allocated
+                .zip(in_use)
+                .map(|(peak, in_use)| Allocated { in_use: bytes(in_use), peak: bytes(peak) }),
             synchronises: self.parsed("synchronises", "true or false")?.unwrap_or(true),
         }))
     }

@@ -75,6 +75,14 @@ impl Body {
     }
 
     /// The session, and what it was asked for.
+    fn session_ref(&self) -> &Session {
+        match self {
+            Body::Decoder(decoder) => &decoder.model.session,
+            Body::Encoder(encoder) => &encoder.model.session,
+            Body::Graph(graph) => &graph.session,
+        }
+    }
+
     fn session(&mut self) -> (&mut Session, &mut Options) {
         match self {
             Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),
@@ -118,6 +126,10 @@ impl InferenceEngine for Ort {
 
     fn in_effect(&self) -> InEffect {
         self.in_effect.clone()
+    }
+
+    fn gpu_allocated(&self) -> Option<engine::Allocated> {
+        memory::allocated(self.body.session_ref(), self.in_effect.device)
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {

@@ -1,6 +1,8 @@
 //! Tensors on the device that the model is on, in the element type of its activations.
 
-use engine::Device;
+use std::ffi::CStr;
+
+use engine::{Allocated, Device};
 use half::f16;
 use onnx::DataType;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
@@ -15,6 +17,30 @@ pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Alloca
     let device = AllocationDevice::CUDA;
     let memory = MemoryInfo::new(device, index, AllocatorType::Device, MemoryType::Default)?;
     Allocator::new(session, memory)
+}
+
+/// What the session's arena on a GPU has handed out, by its statistics `InUse` and `MaxInUse`; `None` on a CPU, and
+/// where the library does not tell.
+pub(crate) fn allocated(session: &Session, device: Device) -> Option<Allocated> {
+    if device == Device::Cpu {
+        return None;
+    }
+    let allocator = allocator(session, device).ok()?;
+    let mut pairs: *mut sys::OrtKeyValuePairs = std::ptr::null_mut();
+    // SAFETY: calls of the library's C interface by its rules: the allocator lives throughout, the pairs are freed once,
+    // and their texts are read before that.
+    #[allow(unsafe_code)]
+    unsafe {
+        let status = (ort::api().AllocatorGetStats)(allocator.ptr(), &raw mut pairs);
+        ort::Error::result_from_status(status).ok()?;
+        let read = |key: &CStr| {
+            let text = (ort::api().GetKeyValue)(pairs, key.as_ptr());
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_str().ok()?.parse().ok()).flatten()
+        };
+        let both = (read(c"InUse"), read(c"MaxInUse"));
+        (ort::api().ReleaseKeyValuePairs)(pairs);
+        Some(Allocated { in_use: both.0?, peak: both.1? })
+    }
 }
 
 /// `float` as the library's functions name it.

@@ -122,6 +122,12 @@ impl InferenceEngine for Tch {
         }
     }
 
+    fn gpu_allocated(&self) -> Option<engine::Allocated> {
+        let Device::Cuda(index) = self.in_effect().device else { return None };
+        let (in_use, peak) = shim::allocated(index)?;
+        Some(engine::Allocated { in_use, peak })
+    }
+
     fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
         runtime::set_threads(settings.threads);
         let device = runtime::device(settings)?;

@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <caffe2/utils/threadpool/thread_pool_guard.h>
 #include <torch/library.h>
@@ -164,6 +165,20 @@ bool engine_tch_has_xnnpack() {
 #else
     return false;
 #endif
+}
+
+// Bytes that the allocator of the GPU `index` has handed out: now, and at most. False where there is none.
+bool engine_tch_allocated(int64_t index, int64_t* in_use, int64_t* peak) {
+    try {
+        const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)
+                               ->getDeviceStats(static_cast<c10::DeviceIndex>(index));
+        const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+        *in_use = stats.allocated_bytes[all].current;
+        *peak = stats.allocated_bytes[all].peak;
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
 }
 
 // Of `weight` and `bias`, which may be null.

@@ -15,6 +15,7 @@ unsafe extern "C" {
     safe fn engine_tch_cpu_is_intel() -> bool;
     safe fn engine_tch_last_error() -> *const c_char;
     safe fn engine_tch_has_xnnpack() -> bool;
+    fn engine_tch_allocated(index: i64, in_use: *mut i64, peak: *mut i64) -> bool;
     fn engine_tch_linear_plain(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
     fn engine_tch_linear_onednn(
         weight: *const C_tensor,
@@ -86,6 +87,15 @@ impl Drop for InferenceMode {
 /// Whether this libtorch was built with XNNPACK and the shim with OpenMP, which the products are cut up by.
 pub(crate) fn has_xnnpack() -> bool {
     engine_tch_has_xnnpack()
+}
+
+/// Bytes that libtorch's allocator has handed out on the GPU `index`: now, and at most.
+pub(crate) fn allocated(index: usize) -> Option<(u64, u64)> {
+    let (mut in_use, mut peak) = (0, 0);
+    // SAFETY: the shim writes to both.
+    #[allow(unsafe_code)]
+    let told = unsafe { engine_tch_allocated(i64::try_from(index).ok()?, &raw mut in_use, &raw mut peak) };
+    told.then_some((u64::try_from(in_use).ok()?, u64::try_from(peak).ok()?))
 }
 
 /// `input · weightᵀ + bias` as C++, and TorchScript with it, knows it.

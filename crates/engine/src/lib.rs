@@ -38,6 +38,14 @@ macro_rules! framework_version {
     };
 }
 
+/// Bytes that a framework's own allocator has handed out on a GPU. What it keeps for later is not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocated {
+    pub in_use: u64,
+    /// Highest so far.
+    pub peak: u64,
+}
+
 /// Where the computation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
@@ -209,9 +217,9 @@ pub trait InferenceEngine: Sized + 'static {
     /// What is in effect now. Not timed.
     fn in_effect(&self) -> InEffect;
 
-    /// Most bytes that the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the framework
-    /// does not tell. Not timed.
-    fn gpu_allocated_bytes(&self) -> Option<u64> {
+    /// What the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the framework does not
+    /// tell. Not timed.
+    fn gpu_allocated(&self) -> Option<Allocated> {
         None
     }
 

@@ -209,7 +209,6 @@ impl Check {
         self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
         self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
         self.cache(&usage.cache);
-        self.at_most("gpu_allocated_bytes", usage.gpu_allocated_bytes, BYTES);
     }
 
     fn probed(&mut self, probed: &Probed) {
@@ -239,12 +238,15 @@ impl Check {
     fn memory(&mut self, memory: &Memory) {
         self.within("memory.peak_bytes", memory.peak_bytes, BYTES);
         self.within("memory.resident_bytes", memory.resident_bytes, BYTES);
+        let allocator = memory.gpu_allocator.as_ref();
         let parts = [
             ("memory.anonymous_bytes", memory.anonymous_bytes),
             ("memory.file_bytes", memory.file_bytes),
             ("memory.pss_bytes", memory.pss_bytes),
             ("memory.huge_bytes", memory.huge_bytes),
             ("memory.gpu.bytes", memory.gpu.as_ref().map(|gpu| gpu.bytes)),
+            ("memory.gpu_allocator.in_use_bytes", allocator.map(|allocator| allocator.in_use_bytes)),
+            ("memory.gpu_allocator.peak_bytes", allocator.map(|allocator| allocator.peak_bytes)),
         ];
         parts.into_iter().for_each(|(name, bytes)| self.at_most(name, bytes, BYTES));
     }

@@ -342,7 +342,7 @@ impl Run {
     }
 
     /// Highest memory, in bytes: that of the process on the host, by its own reading or the driver's, whichever is larger, or
-    /// on a GPU what the process was seen to hold there at the end of a phase. `None` where the system or the GPU's driver does not tell.
+    /// on a GPU what the process was seen to hold there at the end of a phase or after a request. `None` where the system or the GPU's driver does not tell.
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.device().is_none_or(|device| device == "cpu") {
             let own = self.usage()?.peak_bytes?;
@@ -354,8 +354,10 @@ impl Run {
             self.warmup().map(|warmup| &warmup.memory),
         ];
         let held = |memory: &Memory| memory.gpu.as_ref().map(|gpu| gpu.bytes);
-        let last = held(&self.usage()?.memory)?;
-        after_loading.into_iter().flatten().filter_map(held).chain([last]).max()
+        let usage = self.usage()?;
+        let last = held(&usage.memory)?;
+        let between = usage.gpu.as_ref().and_then(|gpu| gpu.held_most_bytes);
+        after_loading.into_iter().flatten().filter_map(held).chain([last]).chain(between).max()
     }
 
     /// Whether the whole measurement is there.

@@ -101,7 +101,6 @@ pub fn usage() -> Usage {
         threads: Some(2),
         cpus: Some(vec![0, 1]),
         cache: Default::default(),
-        gpu_allocated_bytes: None,
         compiled: None,
         energy: None,
         gpu: None,

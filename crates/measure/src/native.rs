@@ -215,7 +215,10 @@ fn on_gpu(places: &Places, engine: &Engine) -> anyhow::Result<BTreeMap<String, S
         directories.extend(provision.library_directories(piece)?);
     }
     if !directories.is_empty() {
-        let path = std::env::join_paths(directories)?;
+        // The driver's own library may be where only the user's path leads.
+        let users = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+        let users = std::env::split_paths(&users).filter(|path| path.is_absolute());
+        let path = std::env::join_paths(directories.into_iter().chain(users))?;
         variables.insert(LIBRARY_PATH.to_owned(), path.to_string_lossy().into_owned());
     }
     Ok(variables)

@@ -213,10 +213,6 @@ pub struct Usage {
     /// compiled for a shape, or the framework does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<Foreigns>,
-    /// Most bytes that the framework's own allocator has handed out on the GPUs; `null` on a CPU, and where it does not
-    /// tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_allocated_bytes: Option<u64>,
     /// What the GPU did in the measured requests; `null` on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<crate::GpuWork>,

@@ -37,6 +37,11 @@ pub struct GpuWork {
     pub most_mhz: Option<u64>,
     /// Highest temperature, in degrees Celsius.
     pub celsius: Option<u64>,
+    /// Bytes that the process held on GPUs, over the readings: their mean, and the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_mean_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_most_bytes: Option<u64>,
     /// What slowed it down, each once: `heat`, `its power limit`.
     pub held_back: Foreigns,
     /// Why a reading is not available, and what else is to be said of the GPU, one sentence each.

@@ -22,6 +22,17 @@ pub struct Memory {
     pub method: Option<Foreign>,
     /// Memory of the GPU that this process holds.
     pub gpu: Option<GpuMemory>,
+    /// What the framework's own allocator has handed out on GPUs; `null` on a CPU, and where it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_allocator: Option<GpuAllocator>,
+}
+
+/// Readings at the end of the phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuAllocator {
+    pub in_use_bytes: u64,
+    /// Highest so far.
+    pub peak_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

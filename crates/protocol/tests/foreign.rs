@@ -91,7 +91,6 @@ fn usage(memory: Memory) -> Usage {
                 obstacle: Some("a".into()),
             }),
         },
-        gpu_allocated_bytes: None,
         gpu: None,
         compiled: Some(vec!["a"].into()),
         weights_sha256: Some("a".into()),

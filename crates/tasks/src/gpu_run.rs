@@ -62,7 +62,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         return pack::pack(workspace, directory, &cut, reporter).map(|()| ExitCode::SUCCESS);
     }
     let machine = match &args.installed {
-        Some(root) => of_installation(root)?,
+        Some(root) => of_installation(root, &workspace.cache.join("references"))?,
         None => of_checkout(workspace, &plan, reporter)?,
     };
     let is_complete = plan.follow(&machine, &args.results_dir, args.minutes)?;
@@ -102,11 +102,12 @@ fn of_checkout(workspace: &Workspace, plan: &Plan, reporter: Reporter) -> Result
     Ok(Machine { program: workspace.binary(PHOTOFINISH), variables })
 }
 
-/// An unpacked installation, with the libraries of the machine's own Python.
-fn of_installation(root: &Path) -> Result<Machine> {
+/// An unpacked installation, with the libraries of the machine's own Python, and its frameworks as references.
+fn of_installation(root: &Path, references: &Path) -> Result<Machine> {
     let root = std::path::absolute(root)?;
     let mut variables = vec![("PHOTOFINISH_PROVISIONED".to_owned(), "1".into())];
     let packages = packages_of_python()?;
+    lend_python(&packages, references)?;
     for (piece, place) in
         [(Piece::Cuda, packages.join("nvidia")), (Piece::LibtorchCuda, packages.join("torch"))]
     {
@@ -129,6 +130,28 @@ fn packages_of_python() -> Result<PathBuf> {
         .context("this machine's python3 has no PyTorch")?;
     let torch = PathBuf::from(said.trim());
     Ok(torch.parent().context("PyTorch is in no directory")?.to_owned())
+}
+
+/// Lets references run in the machine's own Python, where none is set up: of whatever versions it has, which their rows
+/// say. One that it lacks is a row with a reason.
+fn lend_python(packages: &Path, references: &Path) -> Result<()> {
+    const OWN: &str = "venv-of-the-machine";
+    // PREFIX/lib/python3.12/site-packages
+    let prefix = packages.ancestors().nth(3).context("Python's packages are in no environment")?;
+    std::fs::create_dir_all(references).with_context(|| format!("cannot create {}", references.display()))?;
+    let own = references.join(OWN);
+    if !own.exists() {
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(prefix, &own).with_context(|| format!("cannot make {}", own.display()))?;
+    }
+    for (package, name) in [("transformers", "transformers"), ("jax", "jax-cuda")] {
+        let receipt = references.join(format!("{name}.txt"));
+        if packages.join(package).is_dir() && !receipt.exists() {
+            std::fs::write(references.join(format!("{name}.python")), format!("{OWN}/bin/python3\n"))?;
+            std::fs::write(receipt, "of this machine\n")?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

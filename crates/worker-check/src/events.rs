@@ -98,7 +98,6 @@ const USAGE: &[Field] = &[
     may("cpus", List(&Whole(0))),
     may("energy", Object(ENERGY)),
     CACHE_BYTES,
-    may("gpu_allocated_bytes", Whole(5_376)),
     may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
     may("hand_over", Object(HAND_OVER)),
     may("gpu", Object(GPU_WORK)),

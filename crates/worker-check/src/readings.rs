@@ -5,6 +5,8 @@ use crate::shape::{Field, may, must};
 
 const GPU: &[Field] = &[must("bytes", Whole(1 << 30)), must("method", Text("NVML, compute processes"))];
 
+const GPU_ALLOCATOR: &[Field] = &[must("in_use_bytes", Whole(1 << 29)), must("peak_bytes", Whole(1 << 29))];
+
 pub(crate) const MEMORY: &[Field] = &[
     may("peak_bytes", Whole(5_836_800)),
     may("resident_bytes", Whole(5_836_800)),
@@ -14,6 +16,7 @@ pub(crate) const MEMORY: &[Field] = &[
     may("huge_bytes", Whole(2_097_152)),
     may("method", Text("VmHWM of the process so far")),
     may("gpu", Object(GPU)),
+    may("gpu_allocator", Object(GPU_ALLOCATOR)),
 ];
 
 pub(crate) const ENERGY: &[Field] = &[must("joules", Number(1.5)), must("method", Text("RAPL, package"))];
@@ -23,6 +26,8 @@ pub(crate) const GPU_WORK: &[Field] = &[
     may("fastest_mhz", Whole(1_980)),
     may("most_mhz", Whole(1_980)),
     may("celsius", Whole(61)),
+    may("held_mean_bytes", Whole(1 << 30)),
+    may("held_most_bytes", Whole(1 << 30)),
     must("held_back", List(&Text("its power limit"))),
     must("remarks", List(&Text("the GPU's energy is not available: this GPU does not tell"))),
 ];

@@ -20,6 +20,8 @@ pub(crate) struct Gpu {
 struct Seen {
     clocks: Option<(Clocks, Clocks)>,
     celsius: Option<u32>,
+    /// Memory of this process: the sum over readings, their number, and the highest.
+    held: (u64, u64, u64),
     held_back: BTreeSet<&'static str>,
     remarks: BTreeSet<String>,
 }
@@ -63,7 +65,12 @@ impl Gpu {
         let Some(gpu) = self.known(gpus.cuda_device(self.number)) else { return };
         let (clocks, celsius) = (self.known(gpu.clocks()), self.known(gpu.temperature()));
         let held_back = self.known(gpu.held_back());
+        let held = self.known(self.memory_bytes());
         let mut seen = self.seen.borrow_mut();
+        if let Some(bytes) = held {
+            let (sum, count, most) = seen.held;
+            seen.held = (sum + bytes, count + 1, most.max(bytes));
+        }
         if let Some(now) = clocks {
             let (slowest, fastest) = seen.clocks.unwrap_or((now, now));
             let slowest = if now.now < slowest.now { now } else { slowest };
@@ -90,6 +97,8 @@ impl Gpu {
             fastest_mhz: clocks(|(_, fastest)| fastest.now),
             most_mhz: clocks(|(_, fastest)| fastest.most),
             celsius: seen.celsius.map(u64::from),
+            held_mean_bytes: seen.held.0.checked_div(seen.held.1),
+            held_most_bytes: (seen.held.1 > 0).then_some(seen.held.2),
             held_back: seen.held_back.iter().copied().collect(),
             remarks: seen.remarks.iter().map(String::as_str).collect(),
         }

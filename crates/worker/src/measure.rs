@@ -59,14 +59,14 @@ pub(crate) fn measure<E: InferenceEngine>(
     let cold = ColdStart {
         marks_ns: Marks(first_marks.0.iter().map(|mark| mark + (start - before)).collect()),
         since_spawn_ns: context.spawned_at_ns.map(|spawned| first_mark.saturating_sub(spawned)),
-        memory: phase.end(),
+        memory: phase.end_with(engine),
     };
     let mut peak = context.earlier_peak.max(cold.memory.peak_bytes);
     events.send(Event::ColdStart(cold))?;
 
     let phase = Phase::begin(context.gpu);
     let mut warm = warm_up(workload, engine, &task.warmup, sample)?;
-    warm.memory = phase.end();
+    warm.memory = phase.end_with(engine);
     peak = peak.max(warm.memory.peak_bytes);
     events.send(Event::Warmup(warm))?;
 

@@ -3,7 +3,8 @@
 //! `VmHWM` is the peak resident set; writing 5 to `/proc/self/clear_refs` resets it (proc_pid_clear_refs(5)).
 //! Never `ru_maxrss`: Linux starts a child's at its parent's peak.
 
-use protocol::Memory;
+use engine::InferenceEngine;
+use protocol::{GpuAllocator, Memory};
 
 use crate::gpu::Gpu;
 
@@ -34,6 +35,14 @@ impl<'a> Phase<'a> {
         }
         memory.gpu = self.gpu.and_then(Gpu::memory);
         memory
+    }
+
+    /// As [`Self::end`], with what the framework of a loaded model tells.
+    pub(crate) fn end_with<E: InferenceEngine>(self, engine: &E) -> Memory {
+        let told = engine.gpu_allocated();
+        let gpu_allocator = told
+            .map(|told| GpuAllocator { in_use_bytes: told.in_use, peak_bytes: told.peak.max(told.in_use) });
+        Memory { gpu_allocator, ..self.end() }
     }
 
     fn method(&self) -> &'static str {

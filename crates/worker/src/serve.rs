@@ -191,7 +191,7 @@ impl Load<'_> {
         let in_effect = engine_io::in_effect(observed, cache::hybrid(&mut engine), &job.task);
         let loaded = Loaded {
             load_ns: self.load_ns,
-            memory: self.phase.end(),
+            memory: self.phase.end_with(&engine),
             in_effect,
             weights_file: self.weights_file.display().to_string().into(),
             weights_bytes: std::fs::metadata(&self.weights_file).map(|file| file.len()).unwrap_or_default(),

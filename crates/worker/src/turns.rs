@@ -65,7 +65,7 @@ pub(crate) fn take<E: InferenceEngine>(
         events.send(Event::Sample(sample))?;
     };
     let usage = Usage {
-        memory: phase.end(),
+        memory: phase.end_with(engine),
         peak_bytes: None,
         cpu_ns: spent.cpu_ns,
         wall_ns: spent.wall_ns,
@@ -75,7 +75,6 @@ pub(crate) fn take<E: InferenceEngine>(
         cpus: threads::cpus(),
         energy: spent.energy,
         cache: spent.kept.usage(engine),
-        gpu_allocated_bytes: engine.gpu_allocated_bytes(),
         compiled: None,
         gpu: gpu.map(Gpu::work),
         weights_sha256: None,

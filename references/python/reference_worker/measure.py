@@ -22,7 +22,7 @@ def measure(adapter, task, context, stream, send):
     workload.prepare(0)
     request = workload.request(0)
     spawned = context["spawned_at_ns"]
-    memory = phase.end()
+    memory = phase.end(adapter)
     cold = {
         "marks_ns": [mark + request.start - before for mark in request.marks],
         "since_spawn_ns": None if spawned is None else max(request.start + request.marks[0] - spawned, 0),
@@ -33,7 +33,7 @@ def measure(adapter, task, context, stream, send):
 
     phase = Phase()
     done = warm_up(workload, task["warmup"], first)
-    memory = phase.end()
+    memory = phase.end(adapter)
     peaks.append(memory["peak_bytes"])
     send("warmup", **done, memory=memory)
 

@@ -12,8 +12,9 @@ class Phase:
         except OSError:
             self._method = "VmHWM of the process so far"
 
-    def end(self):
-        """The phase's peak, and what is resident now. Never call it within a timed interval."""
+    def end(self, adapter=None):
+        """The phase's peak, and what is resident now; with an adapter what its framework has allocated on GPUs. Never
+        call it within a timed interval."""
         status, rollup = _read("/proc/self/status"), _read("/proc/self/smaps_rollup")
         peak = kibibytes(status, "VmHWM")
         return {
@@ -25,6 +26,7 @@ class Phase:
             "huge_bytes": kibibytes(rollup, "AnonHugePages"),
             "method": None if peak is None else self._method,
             "gpu": None,
+            "gpu_allocator": None if adapter is None else adapter.gpu_allocated(),
         }
 
 

@@ -145,7 +145,7 @@ def _work(load_adapter, stream, start_ns, send):
     before_ns = clock.now_ns()
     adapter = adapter_class(bundle, settings, weights_file)
     after_ns = clock.now_ns()
-    memory = phase.end()
+    memory = phase.end(adapter)
     keep_within_window(bundle, adapter)
     if slowdown := settings.get("slowdown", 0.0):
         adapter = Slowed(adapter, slowdown)

@@ -35,11 +35,11 @@ def take(workload, lead_in, stream, send):
             send("slice", case=case, marks=len(under_way.marks))
     usage = {
         "compiled": workload.compiled(),
-        "memory": phase.end(), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
+        "memory": phase.end(workload.adapter), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
         "thread_cpu_ns": spent.threads.busiest_first(), "run_queue_ns": spent.threads.run_queue_ns,
         "threads": threads.count(), "cpus": threads.cpus(),
         # Not read here: see docs/references.md.
-        "energy": None, "kv_cache_bytes": None, "gpu_allocated_bytes": workload.gpu_allocated(),
+        "energy": None, "kv_cache_bytes": None,
     }
     return usage, turn
 

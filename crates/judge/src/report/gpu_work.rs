@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use protocol::GpuWork;
+use statistics::median;
 
 use facts::run::Run;
 
@@ -15,11 +16,14 @@ pub(crate) fn work(complete: &[&Run]) -> Option<GpuWork> {
         let texts: BTreeSet<&str> = all.iter().flat_map(|work| of(work)).map(|text| text.as_str()).collect();
         texts.into_iter().collect()
     };
+    let means: Vec<f64> = all.iter().filter_map(|work| Some(work.held_mean_bytes? as f64)).collect();
     (!all.is_empty()).then(|| GpuWork {
         slowest_mhz: least(|work| work.slowest_mhz),
         fastest_mhz: most(|work| work.fastest_mhz),
         most_mhz: most(|work| work.most_mhz),
         celsius: most(|work| work.celsius),
+        held_mean_bytes: median(&means).map(|mean| mean as u64),
+        held_most_bytes: most(|work| work.held_most_bytes),
         held_back: said(|work| &work.held_back),
         remarks: said(|work| &work.remarks),
     })

@@ -215,7 +215,7 @@ fn memory_is_one_line_that_adds_up() {
         file_backed: None,
         proportional: None,
         gpu: None,
-        gpu_allocated: None,
+        gpu_parts: None,
         method: None,
     };
     report.rows[0].memory = Some(parts(40e6));

@@ -226,5 +226,33 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     };
     let table = table.captioned(format!("{title} (MB); {whose}"));
     let look = Look { struck_rows: struck, ..Look::default() };
-    Ok(html! { (html::charts(&[chart])?) (table::looking(&table, &look)) })
+    Ok(html! { (html::charts(&[chart])?) (table::looking(&table, &look)) (on_gpu(report)) })
+}
+
+/// Memory of the GPU by part, and by phase.
+fn on_gpu(report: &Report) -> Markup {
+    let rows = report.rows.iter();
+    let known: Vec<_> =
+        rows.filter_map(|row| Some((row, row.memory.as_ref()?.gpu_parts.as_ref()?))).collect();
+    let Some((_, first)) = known.first() else { return Markup::default() };
+    let mb = |bytes: Option<f64>| or_dash(bytes.map(|bytes| bytes / 1e6), number);
+    let names = first.summands().map(|(name, _)| name);
+    let columns = names.into_iter().chain(["peak", "mean", "weights file"]).map(Column::right);
+    let mut parts = Table::new([Column::left("Framework")].into_iter().chain(columns));
+    let phases = first.phases.iter().flat_map(|phase| {
+        ["held", "allocated", "at most"]
+            .map(|what| Column::right(format!("{}: {what}", phase.phase.as_str())))
+    });
+    let mut by_phase = Table::new([Column::left("Framework")].into_iter().chain(phases));
+    for (row, told) in &known {
+        let ends = [Some(told.peak), told.mean, Some(told.weights_file)];
+        let bytes = told.summands().map(|(_, bytes)| bytes).into_iter().chain(ends);
+        parts.add([row.title().to_owned()].into_iter().chain(bytes.map(mb)));
+        let readings = told.phases.iter().flat_map(|phase| [phase.held, phase.in_use, phase.peak]);
+        by_phase.add([row.title().to_owned()].into_iter().chain(readings.map(mb)));
+    }
+    let parts = parts.captioned("Memory of the GPU by part (MB); the first four add up to the peak");
+    let by_phase = by_phase.captioned("Memory of the GPU after each phase (MB)");
+    let look = Look::default();
+    html! { (table::looking(&parts, &look)) (table::looking(&by_phase, &look)) }
 }

@@ -18,16 +18,20 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     };
     let told: Vec<String> = report.rows.iter().filter_map(did).collect();
     let did = (!told.is_empty()).then(|| format!("{device} in measured requests: {}", told.join("; ")));
-    let allocated = report.rows.iter().filter_map(|row| Some((row, row.memory.as_ref()?.gpu_allocated?)));
-    let allocated: Vec<String> =
-        allocated.map(|(row, bytes)| format!("{} {:.2} GB", row.framework, bytes / 1e9)).collect();
-    let allocated = (!allocated.is_empty()).then(|| {
-        format!(
-            "of {device}'s memory the frameworks' own allocators handed out at most: {}",
-            allocated.join(", ")
-        )
-    });
-    [memory].into_iter().chain(allocated).chain(did).chain(remarks(report)).collect()
+    let parts: Vec<String> = report.rows.iter().filter_map(by_part).collect();
+    let parts = (!parts.is_empty()).then(|| format!("{device}'s memory by part (MB): {}", parts.join("; ")));
+    [memory].into_iter().chain(parts).chain(did).chain(remarks(report)).collect()
+}
+
+/// The parts of a row's peak on the GPU, and the mean beside it.
+fn by_part(row: &Row) -> Option<String> {
+    let parts = row.memory.as_ref()?.gpu_parts.as_ref()?;
+    let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+    let summands = parts.summands().into_iter();
+    let told = summands.filter_map(|(name, bytes)| Some(format!("{} {name}", mb(bytes?))));
+    let told = told.collect::<Vec<_>>().join(" + ");
+    let mean = parts.mean.map_or_else(String::new, |mean| format!(", {} on average", mb(mean)));
+    Some(format!("{} {told} = {}{mean}", row.framework, mb(parts.peak)))
 }
 
 fn did(row: &Row) -> Option<String> {

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn the_plan_that_is_shipped_is_sound() {
         let plan = Plan::parse(include_str!("../../../../configs/gpu-run.toml")).unwrap();
-        assert_eq!(plan.frameworks(), ["candle", "ort", "tch"]);
+        assert_eq!(plan.frameworks(), ["candle", "jax", "ort", "tch", "transformers"]);
     }
 
     #[test]

@@ -122,8 +122,8 @@ class Base:
         raise NotImplementedError
 
     def gpu_allocated(self):
-        """Most bytes that the framework's own allocator has handed out on the GPUs so far; None where it does not tell,
-        and on a CPU. Not timed."""
+        """Bytes that the framework's own allocator has handed out on the GPUs, `in_use_bytes` and `peak_bytes` so far;
+        None where it does not tell, and on a CPU. Not timed."""
         return None
 
     def compiled(self):

@@ -169,8 +169,12 @@ class Adapter(Base):
 
     def gpu_allocated(self):
         told = [device.memory_stats() for device in self._devices]
-        peaks = [stats["peak_bytes_in_use"] for stats in told if stats and "peak_bytes_in_use" in stats]
-        return sum(peaks) if len(peaks) == len(told) else None
+        if not all(stats and "peak_bytes_in_use" in stats for stats in told):
+            return None
+        return {
+            "in_use_bytes": sum(stats["bytes_in_use"] for stats in told),
+            "peak_bytes": sum(stats["peak_bytes_in_use"] for stats in told),
+        }
 
     def begin_profile(self, directory):
         self._profile = Profile(directory)

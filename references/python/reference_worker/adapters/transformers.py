@@ -203,7 +203,12 @@ class Adapter(Base):
         return logits[:, -1].argmax(dim=-1).tolist()
 
     def gpu_allocated(self):
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        if self._device.type != "cuda":
+            return None
+        return {
+            "in_use_bytes": torch.cuda.memory_allocated(self._device),
+            "peak_bytes": torch.cuda.max_memory_allocated(self._device),
+        }
 
     def begin_profile(self, directory):
         self._profile = Profile(self._model, not self._compiled), directory

@@ -43,9 +43,6 @@ class Workload:
     def compiled(self):
         return self.adapter.compiled()
 
-    def gpu_allocated(self):
-        return self.adapter.gpu_allocated()
-
     def prepare(self, case):
         """Computes what a case has before its request, which comes next. It is no part of that request."""
 

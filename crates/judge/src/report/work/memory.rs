@@ -4,6 +4,7 @@ use bundle::ModelConfig;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
+use super::gpu_memory::{self, GpuParts};
 use facts::run::Run;
 use plan::Plan;
 
@@ -41,10 +42,9 @@ pub struct Parts {
     pub proportional: Option<f64>,
     /// Highest memory that the process held on the GPU.
     pub gpu: Option<f64>,
-    /// Most that the framework's own allocator handed out there; the rest of what the process holds is the framework's
-    /// context, its kernels and what it keeps for later.
+    /// The same by part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_allocated: Option<f64>,
+    pub gpu_parts: Option<GpuParts>,
     /// The method of reading the peak.
     pub method: Option<foreign::Foreign>,
 }
@@ -169,7 +169,7 @@ pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> 
     let on_host = |bytes: f64| if is_on_host { bytes } else { 0.0 };
     let gpu = if is_on_host { None } else { read(&|run| run.peak_bytes()) };
     let where_it_computes = if is_on_host { Some(peak) } else { gpu };
-    let (parameters, kv_cache) = (on_host(sets * weights_file), on_host(kv_cache));
+    let (parameters, cache, kv_cache) = (on_host(sets * weights_file), kv_cache, on_host(kv_cache));
     let activations = over(&|run| {
         let above = working_peak(run)?.saturating_sub(run.loaded()?.memory.resident_bytes?);
         Some((above as f64 - kv_cache).max(0.0))
@@ -190,7 +190,7 @@ pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> 
         file_backed: read(&|run| run.usage()?.memory.file_bytes),
         proportional: read(&|run| run.usage()?.memory.pss_bytes),
         gpu,
-        gpu_allocated: read(&|run| run.usage()?.gpu_allocated_bytes),
+        gpu_parts: gpu.map(|peak| gpu_memory::parts(runs, peak, sets * weights_file, cache)),
         method: runs.iter().find_map(|run| run.usage()?.memory.method.clone()),
     })
 }

@@ -2,6 +2,7 @@
 //! what it says of one kind of work alone.
 
 pub mod generate;
+pub mod gpu_memory;
 pub mod limit;
 pub mod memory;
 pub mod sanity;
