@@ -7,6 +7,7 @@
 mod fatbin;
 mod pack;
 mod plan;
+mod rehearsal;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Compute capability of the GPU: 9.0 of an H100 or H200, 8.0 of an A100
     #[arg(long, value_name = "X.Y", default_value = "9.0", requires = "pack")]
     capability: String,
+    /// Follow the plan without a GPU: mocks play the frameworks, and the figures say nothing
+    #[arg(long, conflicts_with_all = ["pack", "list", "installed"])]
+    rehearse: bool,
     /// Root of an unpacked installation, which is used as it is
     #[arg(long, value_name = "DIR", hide = true)]
     installed: Option<PathBuf>,
@@ -61,7 +65,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let cut = pack::Cut { megabytes: args.piece, capability: capability(&args.capability)? };
         return pack::pack(workspace, directory, &cut, reporter).map(|()| ExitCode::SUCCESS);
     }
+    let scratch = tempfile::tempdir()?;
     let machine = match &args.installed {
+        None if args.rehearse => rehearsal::machine(workspace, &plan, scratch.path(), reporter)?,
         Some(root) => of_installation(root, &workspace.cache.join("references"))?,
         None => of_checkout(workspace, &plan, reporter)?,
     };
@@ -99,7 +105,7 @@ fn of_checkout(workspace: &Workspace, plan: &Plan, reporter: Reporter) -> Result
     build::together(workspace, &wanted, reporter)?;
     cuda::build(workspace, &names, reporter)?;
     let variables = vec![("PHOTOFINISH_PROVISIONED".to_owned(), "1".into())];
-    Ok(Machine { program: workspace.binary(PHOTOFINISH), variables })
+    Ok(Machine { program: workspace.binary(PHOTOFINISH), arguments: Vec::new(), variables })
 }
 
 /// An unpacked installation, with the libraries of the machine's own Python, and its frameworks as references.
@@ -120,7 +126,7 @@ fn of_installation(root: &Path, references: &Path) -> Result<Machine> {
     }
     let onnxruntime = pack::onnxruntime(&root)?;
     variables.push((Piece::OnnxruntimeCuda.variable().to_owned(), onnxruntime.into_os_string()));
-    Ok(Machine { program: root.join("bin").join(PHOTOFINISH), variables })
+    Ok(Machine { program: root.join("bin").join(PHOTOFINISH), arguments: Vec::new(), variables })
 }
 
 /// Where the machine's Python keeps PyTorch and what it needs of NVIDIA's.

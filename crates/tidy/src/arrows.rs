@@ -85,7 +85,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("setup", &["tooling"]),
     ("statistics", &[]),
-    ("tasks", &["configs", "gpu", "profile", "protocol", "setup", "tooling", "xtask"]),
+    ("tasks", &["configs", "gpu", "nvml-fake", "profile", "protocol", "setup", "tooling", "xtask"]),
     ("tidy", &["tooling"]),
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),

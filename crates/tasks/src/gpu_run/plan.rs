@@ -33,6 +33,8 @@ struct Step {
 /// What the steps run on.
 pub(super) struct Machine {
     pub(super) program: PathBuf,
+    /// More of them, for every step.
+    pub(super) arguments: Vec<OsString>,
     pub(super) variables: Vec<(String, OsString)>,
 }
 
@@ -145,6 +147,7 @@ impl Step {
         let file = File::create(&log).with_context(lacks)?;
         let mut run = command(&machine.program);
         run.args(self.words()?).args(["--device", "cuda", "--quiet", "--results-dir"]).arg(directory);
+        run.args(&machine.arguments);
         run.envs(machine.variables.iter().map(|(name, value)| (name, value)));
         run.stdout(file.try_clone().with_context(lacks)?).stderr(file);
         match status_within(&mut run, limit)? {
@@ -197,7 +200,7 @@ mod tests {
         );
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        Machine { program, variables: Vec::new() }
+        Machine { program, arguments: Vec::new(), variables: Vec::new() }
     }
 
     #[test]

@@ -52,6 +52,9 @@ impl GpuParts {
     }
 }
 
+/// The readings at the end of a phase.
+type OfPhase = fn(&Run) -> Option<&Memory>;
+
 /// Computes the parts of `peak`, of which `weights_file` and `kv_cache` are known.
 pub(super) fn parts(runs: &[&Run], peak: f64, weights_file: f64, kv_cache: f64) -> GpuParts {
     let read = |of: &dyn Fn(&Run) -> Option<u64>| {
@@ -61,13 +64,13 @@ pub(super) fn parts(runs: &[&Run], peak: f64, weights_file: f64, kv_cache: f64) 
     let allocated = read(&|run| Some(run.usage()?.memory.gpu_allocator.as_ref()?.peak_bytes));
     let weights = loaded.unwrap_or(weights_file);
     let activations = allocated.map(|allocated| allocated - weights - kv_cache);
-    let phases: [(&str, fn(&Run) -> Option<&Memory>); 4] = [
+    let phases: [(&str, OfPhase); 4] = [
         ("load", |run| Some(&run.loaded()?.memory)),
         ("cold start", |run| Some(&run.cold_start()?.memory)),
         ("warm-up", |run| Some(&run.warmup()?.memory)),
         ("requests", |run| Some(&run.usage()?.memory)),
     ];
-    let phase = |(phase, memory): (&str, fn(&Run) -> Option<&Memory>)| GpuPhase {
+    let phase = |(phase, memory): (&str, OfPhase)| GpuPhase {
         phase: phase.into(),
         held: read(&|run| Some(memory(run)?.gpu.as_ref()?.bytes)),
         in_use: read(&|run| Some(memory(run)?.gpu_allocator.as_ref()?.in_use_bytes)),
