@@ -179,7 +179,9 @@ pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> 
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
     let threads = || Threads::new(judged.plan, judged.evidence, label);
-    own.or_else(|| threads().shortfall()).or_else(|| threads().crowding())
+    // On a GPU the processor only hands out the work.
+    let shortfall = || if judged.plan.is_on_gpu() { None } else { threads().shortfall() };
+    own.or_else(shortfall).or_else(|| threads().crowding())
 }
 
 /// A variable of the configuration that sets a number of threads, whatever its runtime's name, and is `departing`.
