@@ -34,7 +34,8 @@ impl TchBench {
         };
         let elements = i64::try_from(bytes.div_ceil(4).max(1)).unwrap_or(i64::MAX);
         let buffer = || Tensor::f_zeros([elements], (Kind::Float, device));
-        let matrix = || Tensor::f_ones([side, side], (kind, device));
+        // Not of ones or zeros, on which a GPU takes less power and clocks higher.
+        let matrix = || Tensor::f_randn([side, side], (kind, device));
         Ok(TchBench { from: buffer()?, to: buffer()?, a: matrix()?, b: matrix()? })
     }
 

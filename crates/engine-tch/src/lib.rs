@@ -276,10 +276,14 @@ fn norm_kernel(config: &ModelConfig) -> &'static str {
 
 fn kernels(model: &Model) -> Vec<String> {
     let linear = linear_kernel(model.layout());
+    let on_gpu = matches!(model.options().1, tch::Device::Cuda(_));
     let kernels = if model.fused() {
         let norm = norm_kernel(model.config());
         let attention = match model.config().form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
+            None if on_gpu => {
+                "scaled_dot_product_attention without cuDNN's, which is planned for every length"
+            }
             None => "scaled_dot_product_attention",
         };
         vec![linear, "fused q/k/v and gate/up", attention, norm]

@@ -167,6 +167,8 @@ bool engine_tch_has_xnnpack() {
 #endif
 }
 
+void engine_tch_attend_without_cudnn() { at::globalContext().setSDPUseCuDNN(false); }
+
 // Bytes that the allocator of the GPU `index` has handed out: now, and at most. False where there is none.
 bool engine_tch_allocated(int64_t index, int64_t* in_use, int64_t* peak) {
     try {

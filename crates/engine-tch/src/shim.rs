@@ -15,6 +15,7 @@ unsafe extern "C" {
     safe fn engine_tch_cpu_is_intel() -> bool;
     safe fn engine_tch_last_error() -> *const c_char;
     safe fn engine_tch_has_xnnpack() -> bool;
+    safe fn engine_tch_attend_without_cudnn();
     fn engine_tch_allocated(index: i64, in_use: *mut i64, peak: *mut i64) -> bool;
     fn engine_tch_linear_plain(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
     fn engine_tch_linear_onednn(
@@ -87,6 +88,11 @@ impl Drop for InferenceMode {
 /// Whether this libtorch was built with XNNPACK and the shim with OpenMP, which the products are cut up by.
 pub(crate) fn has_xnnpack() -> bool {
     engine_tch_has_xnnpack()
+}
+
+/// Lets attention on a GPU choose among libtorch's own kernels, without cuDNN's.
+pub(crate) fn attend_without_cudnn() {
+    engine_tch_attend_without_cudnn();
 }
 
 /// Bytes that libtorch's allocator has handed out on the GPU `index`: now, and at most.

@@ -7,6 +7,7 @@ use crate::native;
 use crate::places::Places;
 use crate::worker::Worker;
 use plan::{Contender, HugePages, KernelCache};
+use setup::Target;
 
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
@@ -76,9 +77,11 @@ pub fn worker(
 }
 
 /// The variables that name a cache of compiled kernels of each process's own.
-pub fn own_caches(contender: &Contender, kernel_cache: KernelCache) -> Vec<String> {
-    match kernel_cache {
-        KernelCache::Keep => Vec::new(),
-        KernelCache::Fresh => contender.engine.kernel_cache.clone(),
+pub fn own_caches(contender: &Contender, kernel_cache: KernelCache, target: Target) -> Vec<String> {
+    let own = contender.engine.kernel_cache.iter().cloned();
+    match (kernel_cache, target) {
+        (KernelCache::Keep, _) => Vec::new(),
+        (KernelCache::Fresh, Target::Cpu) => own.collect(),
+        (KernelCache::Fresh, Target::Cuda) => own.chain([native::CUDA_KERNELS.to_owned()]).collect(),
     }
 }

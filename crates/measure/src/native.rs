@@ -16,6 +16,10 @@ use crate::interrupt;
 use crate::places::Places;
 
 /// The variable that tells the system where libraries are.
+/// Names the directory in which CUDA keeps kernels that it has compiled for a GPU. Its usual one is below `HOME`, which
+/// workers do not have.
+pub(crate) const CUDA_KERNELS: &str = "CUDA_CACHE_PATH";
+
 pub(crate) const LIBRARY_PATH: &str =
     if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
 
@@ -190,6 +194,8 @@ fn of_target(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
         // What cannot be found is no error here: the worker says what it lacks.
         Target::Cuda => {
             let mut variables = on_gpu(places, engine).unwrap_or_default();
+            let kernels = places.cache.join("cuda-kernels").display().to_string();
+            variables.insert(CUDA_KERNELS.to_owned(), kernels);
             if engine.reference {
                 variables.insert("PHOTOFINISH_TARGET".to_owned(), "cuda".to_owned());
             }

@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         let places = &places.on(&plan.device);
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages);
-            let own_caches = launch::own_caches(contender, plan.kernel_cache);
+            let own_caches = launch::own_caches(contender, plan.kernel_cache, places.target);
             Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
         };
         let crew = Crew {

@@ -1,6 +1,6 @@
 //! What a GPU can do just now: copies within its memory and matrix products, by the framework that is compared.
 
-use engine::{EngineError, InferenceEngine, Settings};
+use engine::{Device, EngineError, InferenceEngine, Settings};
 use protocol::{Probe, Probed};
 
 use crate::clock;
@@ -8,6 +8,8 @@ use crate::error::ServeError;
 
 /// Bytes of one timed row of copies. One copy of a small buffer would measure how long a GPU takes to begin.
 const ROW_BYTES: u64 = 4 << 30;
+/// Smallest buffer. Copies of a smaller one would measure how soon a GPU begins, and its cache: 50 MB on an H100.
+const LEAST_BYTES: usize = 512 << 20;
 /// Products of one timed row.
 const PRODUCTS: usize = 8;
 /// Most rows of copies: a clock that a script stands still for must end, too.
@@ -22,6 +24,7 @@ pub(crate) fn device<E: InferenceEngine>(
         return Err(ServeError::Job("a probe needs bytes and repeats, at least 1 of each".into()));
     }
     let bytes = usize::try_from(task.bytes).unwrap_or(usize::MAX);
+    let bytes = if settings.device == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
     let Some(mut bench) = E::bench(settings, bytes)? else { return Ok(None) };
     // Kernels are loaded and chosen on first use.
     let in_one = bench.copies(1)?.max(1);

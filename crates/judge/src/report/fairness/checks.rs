@@ -262,6 +262,10 @@ pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
 
 /// Processes that had fewer huge pages than complete, where the run had any.
 pub(super) fn fewer_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
+    if judged.plan.is_on_gpu() {
+        // Weights and activations are not in the host's memory.
+        return None;
+    }
     let share = |run: &Run| huge_pages::huge_share(&run.usage()?.memory);
     let is_given =
         judged.runs.iter().filter_map(|run| share(run)).any(|share| share > 1.0 - huge_pages::COMPLETE);
