@@ -8,6 +8,7 @@
 
 mod encoders;
 mod graphs;
+mod lengths;
 mod logits;
 mod mistakes;
 mod models;
@@ -20,6 +21,7 @@ use crate::models::diffusion_models;
 
 pub use encoders::{check_encoders, check_encoders_in_16_bits, check_encoders_in_f32};
 pub use graphs::{graph_files, graphs, refuses_graphs};
+pub use lengths::{OF_ANY_LENGTHS, check_lengths, refuses_lengths};
 pub use logits::{
     TOLERANCE, argmax, check_follows, check_hidden_states, logits_in_pieces, max_abs_difference,
 };

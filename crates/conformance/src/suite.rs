@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use engine::{Bundle, Decode, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want};
 
+use crate::lengths;
 use crate::logits::{TOLERANCE, argmax, check_hidden_states, logits_in_pieces, max_abs_difference};
 use crate::models::{Model, Reference};
 
@@ -23,6 +24,7 @@ pub fn check_model<E: InferenceEngine + Decode>(model: &Model, settings: &Settin
         logits_match(&mut engine, reference, piece, 0..reference.batch);
     }
     a_batch_gives_what_each_gives_alone(&mut engine, reference);
+    lengths::prompts_of_any_lengths_give_what_each_gives_alone(&mut engine, reference);
     greedy_matches(&mut engine, bundle, reference);
     kv_cache_is_at_least_what_it_must_be(&mut engine, bundle, reference);
     bad_input_is_refused(&mut engine, bundle, reference);

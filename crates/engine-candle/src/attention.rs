@@ -20,6 +20,7 @@ use crate::math::{cap, softmax};
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
+use crate::share::Share;
 use crate::weight::{change_f32, with_f32};
 
 /// From this many new positions a sequence on, products of matrices beat attending in shares.
@@ -40,14 +41,24 @@ pub(crate) struct Attention {
     layer: LayerAttention,
 }
 
-/// The positions that one call appends.
+/// The positions that one call appends, as many to each sequence.
 struct Step<'a> {
     /// `[batch, positions, (heads + 2 · kv_heads) · head_dim]`
     qkv: &'a [f32],
     batch: usize,
     positions: usize,
+    /// Places of the cache that are taken, with what padding there is before the sequences.
     filled: usize,
+    /// Places of padding before each sequence; empty for none.
+    padding: &'a [usize],
     rotary: Option<&'a RotaryTable>,
+}
+
+impl Step<'_> {
+    /// Places of padding before the sequence of a row.
+    fn padding_before(&self, row: usize) -> usize {
+        self.padding.get(row / self.positions).copied().unwrap_or(0)
+    }
 }
 
 impl Attention {
@@ -70,31 +81,63 @@ impl Attention {
     }
 
     /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`, the keys and values going into
-    /// the cache of layer `layer`.
-    pub(crate) fn forward(&self, qkv: &Tensor, sequences: &mut Sequences, layer: usize) -> Result<Tensor> {
-        let rows = qkv.dim(0)?;
-        let Sequences { batch, filled, caches, grows, rotary, shares, .. } = sequences;
+    /// the cache of layer `layer`. `lengths`: rows of each sequence, where they are not as many of each.
+    pub(crate) fn forward(
+        &self,
+        qkv: &Tensor,
+        sequences: &mut Sequences,
+        (layer, lengths): (usize, Option<&[usize]>),
+    ) -> Result<Tensor> {
+        let (rows, columns) = qkv.dims2()?;
+        let Sequences { batch, filled, padding, caches, grows, rotary, shares, .. } = sequences;
         let cache = &mut caches[layer];
-        let mut attended = vec![0.0; rows * self.heads * self.head_dim];
+        let width = self.heads * self.head_dim;
+        let mut attended = vec![0.0; rows * width];
         if let Some(norms) = &self.norms {
             norms.over_all_heads(qkv)?;
         }
         with_f32(qkv, |qkv| {
             let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
-            let (batch, filled) = (*batch, *filled);
-            let step = Step { qkv, batch, positions: rows / batch, filled, rotary };
-            let (keys, values) = self.new_keys(&step)?;
-            match *grows {
-                true => cache.grow(&keys, &values)?,
-                false => cache.append(&keys, &values, step.filled)?,
+            let Some(lengths) = lengths else {
+                let (batch, filled) = (*batch, *filled);
+                let step = Step { qkv, batch, positions: rows / batch, filled, padding, rotary };
+                return self.attend(cache, *grows, &step, shares, &mut attended);
+            };
+            // One sequence after the other: nothing is computed of padding.
+            let (mut qkv, mut attended) = (qkv, &mut attended[..]);
+            for (sequence, &positions) in lengths.iter().enumerate() {
+                let (own, out);
+                (own, qkv) = qkv.split_at(positions * columns);
+                (out, attended) = attended.split_at_mut(positions * width);
+                let padding = &padding[sequence..=sequence];
+                let step = Step { qkv: own, batch: 1, positions, filled: padding[0], padding, rotary };
+                let mut cache = cache.of_sequence(sequence, self.kv_heads)?;
+                self.attend(&mut cache, false, &step, shares, out)?;
             }
-            if step.positions < BLOCK_POSITIONS {
-                self.attend_in_shares(cache, &step, shares, &mut attended)
-            } else {
-                self.attend_by_block(cache, &step, &mut attended)
-            }
+            Ok(())
         })??;
-        Tensor::from_vec(attended, (rows, self.heads * self.head_dim), &Device::Cpu)
+        Tensor::from_vec(attended, (rows, width), &Device::Cpu)
+    }
+
+    /// What one step attends to, its own keys and values going into the cache first.
+    fn attend(
+        &self,
+        cache: &mut Cache,
+        grows: bool,
+        step: &Step<'_>,
+        shares: &mut [Share],
+        attended: &mut [f32],
+    ) -> Result<()> {
+        let (keys, values) = self.new_keys(step)?;
+        match grows {
+            true => cache.grow(&keys, &values)?,
+            false => cache.append(&keys, &values, step.filled)?,
+        }
+        if step.positions < BLOCK_POSITIONS {
+            self.attend_in_shares(cache, step, shares, attended)
+        } else {
+            self.attend_by_block(cache, step, attended)
+        }
     }
 
     /// Keys and values of the new positions, as the cache takes them.
@@ -105,18 +148,18 @@ impl Attention {
         let mut values = vec![0.0; keys.len()];
         let place = |chunk: usize| {
             let (lane, position) = (chunk / step.positions, chunk % step.positions);
-            (lane / self.kv_heads * step.positions + position, lane % self.kv_heads, position)
+            (lane / self.kv_heads * step.positions + position, lane % self.kv_heads)
         };
         for_each_chunk(&mut keys, d, |chunk, key| {
-            let (row, head, position) = place(chunk);
+            let (row, head) = place(chunk);
             key.copy_from_slice(self.head(step, row, self.heads + head));
             if let Some(norms) = &self.norms {
                 norms.norm_key(key);
             }
-            self.rotate(step, position, key);
+            self.rotate(step, row, key);
         });
         for_each_chunk(&mut values, d, |chunk, value| {
-            let (row, head, _) = place(chunk);
+            let (row, head) = place(chunk);
             value.copy_from_slice(self.head(step, row, self.heads + self.kv_heads + head));
         });
         let shape = (lanes, step.positions, d);
@@ -136,19 +179,21 @@ impl Attention {
         if let Some(norms) = &self.norms {
             norms.norm_query(query);
         }
-        self.rotate(step, row % step.positions, query);
+        self.rotate(step, row, query);
         query.iter_mut().for_each(|q| *q *= self.scale);
     }
 
-    fn rotate(&self, step: &Step<'_>, position: usize, head: &mut [f32]) {
+    fn rotate(&self, step: &Step<'_>, row: usize, head: &mut [f32]) {
         if let Some(rotary) = step.rotary {
-            rotary.rotate(step.filled + position, head);
+            rotary.rotate(step.filled + row % step.positions - step.padding_before(row), head);
         }
     }
 
-    /// The keys that the query at `position` of a step sees.
-    fn seen(&self, step: &Step<'_>, position: usize) -> Range<usize> {
-        self.layer.keys(step.filled + position, step.filled + step.positions)
+    /// The places of the keys that the query of a row sees.
+    fn seen(&self, step: &Step<'_>, row: usize) -> Range<usize> {
+        let place = step.filled + row % step.positions;
+        let Range { start, end } = self.layer.keys(place, step.filled + step.positions);
+        start.max(step.padding_before(row))..end
     }
 
     /// Two products a block of queries. The query heads that share a key/value head are stacked into one
@@ -166,7 +211,8 @@ impl Attention {
                 let queries =
                     Tensor::from_vec(queries, (kv_heads, heads / kv_heads * count, d), &Device::Cpu)?;
                 // All that any query of the block sees.
-                let seen = self.seen(step, start).start..self.seen(step, start + count - 1).end;
+                let last_row = first_row + count - 1;
+                let seen = self.seen(step, first_row).start..self.seen(step, last_row).end;
                 let cached = |all: &Tensor| {
                     let seen =
                         all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, seen.start, seen.len());
@@ -174,7 +220,7 @@ impl Attention {
                 };
                 let scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
                 let seen_by = |query: usize| {
-                    let own = self.seen(step, start + query);
+                    let own = self.seen(step, first_row + query);
                     own.start - seen.start..own.end - seen.start
                 };
                 softmax_of_seen(&scores, &(0..count).map(seen_by).collect::<Vec<_>>(), |_, scores| {

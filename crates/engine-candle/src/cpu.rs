@@ -9,7 +9,7 @@ use crate::hand_over;
 use crate::model::{Held, Model};
 use crate::parallel;
 use crate::reader::Form;
-use crate::sequences::{Cache, Sequences};
+use crate::sequences::{Cache, Sequences, padding};
 
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -106,6 +106,9 @@ impl Decoder for Cpu {
     }
 
     fn restart(&mut self) -> Result<()> {
+        if let Some(sequences) = &mut self.sequences {
+            sequences.padding.clear();
+        }
         let grown = self.sequences.iter_mut().filter(|sequences| sequences.grows);
         grown.flat_map(|sequences| &mut sequences.caches).try_for_each(Cache::empty)
     }
@@ -133,6 +136,22 @@ impl Decoder for Cpu {
     ) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.filled = filled;
-        self.model.forward(sequences, tokens, want, logits, hidden)
+        self.model.forward(sequences, (tokens, None), want, logits, hidden)
+    }
+
+    fn append_each(
+        &mut self,
+        (tokens, lengths): (&[u32], &[usize]),
+        logits: &mut Vec<f32>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()> {
+        let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
+        sequences.filled = 0;
+        sequences.padding = padding(lengths);
+        self.model.forward(sequences, (tokens, Some(lengths)), Want::Last, logits, hidden)
+    }
+
+    fn grows(&self) -> bool {
+        self.grows
     }
 }

@@ -39,6 +39,20 @@ pub(crate) trait Decoder: std::fmt::Debug {
         logits: &mut Vec<f32>,
         hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()>;
+
+    /// Appends so many tokens of each sequence, of which nothing is filled, for the logits of the last of each. They end
+    /// at the same place: those that are shorter have padding before them in the cache, and nowhere else.
+    fn append_each(
+        &mut self,
+        tokens: (&[u32], &[usize]),
+        logits: &mut Vec<f32>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()>;
+
+    /// Whether caches have no room ahead.
+    fn grows(&self) -> bool {
+        false
+    }
 }
 
 /// What is kept of keys and values from one append to the next.

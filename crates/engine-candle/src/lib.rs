@@ -29,8 +29,8 @@ mod weight;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use engine::{
-    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Runtime,
-    Settings, Want, check_append, check_begin,
+    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
+    InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 use bench::CandleBench;
@@ -55,6 +55,8 @@ pub struct Candle {
     capacity: usize,
     /// Positions that the caches hold.
     filled: usize,
+    /// Whether prompts of different lengths began the sequences.
+    is_padded: bool,
     logits: Vec<f32>,
     /// Hidden states of the last append, where they are kept.
     hidden: Option<Vec<Vec<f32>>>,
@@ -187,7 +189,7 @@ impl InferenceEngine for Candle {
 
 impl Candle {
     fn new(body: Body, hidden: Option<Vec<Vec<f32>>>) -> Candle {
-        Candle { body, batch: 0, capacity: 0, filled: 0, logits: Vec::new(), hidden }
+        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, logits: Vec::new(), hidden }
     }
 }
 
@@ -203,7 +205,7 @@ impl Decode for Candle {
         } else {
             decoder.restart().map_err(framework)?;
         }
-        self.filled = 0;
+        (self.filled, self.is_padded) = (0, false);
         Ok(())
     }
 
@@ -215,6 +217,26 @@ impl Decode for Candle {
             .map_err(framework)?;
         self.filled += count;
         Ok(&self.logits)
+    }
+
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let decoder = self.body.decoder()?;
+        let sizes = (self.batch, self.filled, self.capacity);
+        let longest = check_append_each(decoder.config(), (tokens, lengths), sizes)?;
+        if decoder.grows() {
+            let reason =
+                "a cache that grows has no place for padding: prompts of different lengths need another";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
+        decoder.append_each((tokens, lengths), &mut self.logits, self.hidden.as_mut()).map_err(framework)?;
+        self.filled = longest;
+        self.is_padded = true;
+        Ok(&self.logits)
+    }
+
+    fn padding(&self) -> Option<BatchPadding> {
+        // The rows of all prompts go through the layers one behind the other.
+        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

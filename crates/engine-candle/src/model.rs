@@ -1,7 +1,7 @@
 //! A decoder-only transformer, by the properties that its configuration states.
 
 use bundle::{Bundle, ModelConfig, Precision};
-use candle_core::Result;
+use candle_core::{Device, Result, Tensor};
 use engine::{EngineError, Want};
 use rayon::prelude::*;
 
@@ -14,6 +14,15 @@ use crate::parallel::for_each_chunk;
 use crate::reader::{Form, Reader};
 use crate::sequences::Sequences;
 use crate::weight::{Weight, with_f32};
+
+/// The last row of each of several sequences of these lengths, one behind the other.
+pub(crate) fn last_rows(lengths: &[usize]) -> Result<Tensor> {
+    let ends = lengths.iter().scan(0, |end, &length| {
+        *end += length as u32;
+        Some(*end - 1)
+    });
+    Tensor::new(ends.collect::<Vec<u32>>(), &Device::Cpu)
+}
 
 /// Rows whose logits are computed together where those of every position are wanted.
 const HEAD_ROWS: usize = 128;
@@ -100,26 +109,34 @@ impl Model {
         Held::new(&weights)
     }
 
-    /// Appends `tokens`, `[batch, positions]`, behind the filled positions of `sequences`. Logits go to `logits`, and
-    /// the hidden states to `hidden` where there is one.
+    /// Appends `tokens`, `[batch, positions]` or as many of each sequence as `lengths` says, behind the filled positions
+    /// of `sequences`. Logits go to `logits`, and the hidden states to `hidden` where there is one.
     pub(crate) fn forward(
         &self,
         sequences: &mut Sequences,
-        tokens: &[u32],
+        (tokens, lengths): (&[u32], Option<&[usize]>),
         want: Want,
         logits: &mut Vec<f32>,
         mut hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()> {
-        let positions = tokens.len() / sequences.batch;
-        let filled = sequences.filled;
-        let places = (0..sequences.batch).flat_map(|_| filled..filled + positions);
-        let mut x = self.embedding.forward(tokens, places, &[])?;
+        let (batch, filled) = (sequences.batch, sequences.filled);
+        let positions = tokens.len() / batch;
+        let places: Vec<usize> = match lengths {
+            Some(lengths) => lengths.iter().flat_map(|&length| 0..length).collect(),
+            None => (0..batch)
+                .flat_map(|sequence| {
+                    let first = filled - sequences.padding.get(sequence).copied().unwrap_or(0);
+                    first..first + positions
+                })
+                .collect(),
+        };
+        let mut x = self.embedding.forward(tokens, places.into_iter(), &[])?;
         if let Some(hidden) = hidden.as_deref_mut() {
             hidden.clear();
             hidden.push(with_f32(&x, <[f32]>::to_vec)?);
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, index))?;
+            layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, (index, lengths)))?;
             if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
                 hidden.push(with_f32(&x, <[f32]>::to_vec)?);
             }
@@ -127,10 +144,12 @@ impl Model {
         if let Some(hidden) = hidden {
             hidden.push(with_f32(&self.final_norm.forward(&x)?, <[f32]>::to_vec)?);
         }
-        if want == Want::Last {
+        if let Some(lengths) = lengths {
+            x = x.index_select(&last_rows(lengths)?, 0)?;
+        } else if want == Want::Last {
             let width = self.config.hidden_size;
-            let last = x.reshape((sequences.batch, positions, width))?.narrow(1, positions - 1, 1)?;
-            x = last.contiguous()?.reshape((sequences.batch, width))?;
+            let last = x.reshape((batch, positions, width))?.narrow(1, positions - 1, 1)?;
+            x = last.contiguous()?.reshape((batch, width))?;
         }
         let normed = self.final_norm.forward(&x)?;
         logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);

@@ -7,13 +7,16 @@ use crate::math::rotate_half;
 use crate::parallel::decode_threads;
 use crate::share::Share;
 
-/// A batch of sequences of equal length, and the room for them to grow.
+/// A batch of sequences, and the room for them to grow. All end at the same place of the caches: shorter ones have padding
+/// before their first token.
 #[derive(Debug)]
 pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
-    /// Positions that the caches hold.
+    /// Positions that the caches hold, padding included.
     pub(crate) filled: usize,
+    /// Places of padding before each sequence; empty where all are of one length.
+    pub(crate) padding: Vec<usize>,
     /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
     pub(crate) caches: Vec<Cache>,
     /// Whether caches have no room ahead, and are copied into new memory with every append.
@@ -51,6 +54,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
+            padding: Vec::new(),
             caches: Cache::of_layers(config, batch, room, dtype, &Device::Cpu)?,
             grows,
             rotary: RotaryTable::of_rotations(config, capacity),
@@ -74,6 +78,12 @@ impl Cache {
         let all = Tensor::zeros((2 * held, lanes, capacity, config.head_dim), dtype, device)?;
         let cache = |layer: usize| Ok(Cache { keys: all.get(2 * layer)?, values: all.get(2 * layer + 1)? });
         (0..config.layers).map(|layer| cache(layer % held)).collect()
+    }
+
+    /// Keys and values of one sequence of several, in the same memory.
+    pub(crate) fn of_sequence(&self, sequence: usize, kv_heads: usize) -> Result<Cache> {
+        let part = |all: &Tensor| all.narrow(0, sequence * kv_heads, kv_heads);
+        Ok(Cache { keys: part(&self.keys)?, values: part(&self.values)? })
     }
 
     /// As allocated.
@@ -104,6 +114,12 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// Places of padding before sequences of these lengths, so that all end where the longest does.
+pub(crate) fn padding(lengths: &[usize]) -> Vec<usize> {
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    lengths.iter().map(|length| longest - length).collect()
 }
 
 impl RotaryTable {

@@ -1,8 +1,9 @@
 use conformance::{
-    Model, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted, check_diffusion,
-    check_encoders, check_encoders_in_16_bits, check_follows, check_growth,
-    check_hidden_states_are_asked_for, check_padding, check_quantised_kernels, check_tiny_models, each,
-    logits_in_pieces, max_abs_difference, refuses_graphs, senseless, tiny, unsupported, with, with_options,
+    Model, OF_ANY_LENGTHS, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted,
+    check_diffusion, check_encoders, check_encoders_in_16_bits, check_follows, check_growth,
+    check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
+    check_tiny_models, each, logits_in_pieces, max_abs_difference, refuses_graphs, refuses_lengths,
+    senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InEffect, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
@@ -207,4 +208,12 @@ fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() 
     let tensors = with(at(Precision::Bf16), &[("weights", "converted"), ("decoder", "tensors")]);
     let reason = unsupported::<Candle>(&Model::tiny("gpt2").bundle, &tensors);
     assert!(reason.contains("not for its decoder on tensors"), "{reason}");
+}
+
+#[test]
+fn prompts_of_16_64_and_256_tokens_are_one_batch() {
+    for settings in [at(Precision::F32), tensors(Precision::F32)] {
+        check_lengths::<Candle>(&settings, &OF_ANY_LENGTHS);
+    }
+    refuses_lengths::<Candle>(&with_options(&[("cache", "growing")]));
 }

@@ -17,8 +17,8 @@ use std::path::Path;
 
 use bundle::ModelConfig;
 use engine::{
-    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Profile, Run, Runtime, Settings, Want,
+    BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,
 };
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
@@ -202,6 +202,28 @@ impl Decode for Ort {
         engine::check_append(&model.config, tokens, batch, filled, capacity)?;
         sequences.append(model, tokens, want)?;
         Ok(sequences.logits())
+    }
+
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        let Some(sequences) = sequences else {
+            return Err(EngineError::Input("append before begin".into()));
+        };
+        let sizes = (sequences.batch, sequences.filled, sequences.capacity);
+        engine::check_append_each(&model.config, (tokens, lengths), sizes)?;
+        if model.options.grows {
+            let reason =
+                "a cache that grows has no place for padding: prompts of different lengths need another";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
+        sequences.append_each(model, tokens, lengths)?;
+        Ok(sequences.logits())
+    }
+
+    fn padding(&self) -> Option<BatchPadding> {
+        let Body::Decoder(decoder) = &self.body else { return None };
+        let computed = decoder.sequences.as_ref()?.padding()?;
+        Some(BatchPadding { side: Side::Right, computed })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

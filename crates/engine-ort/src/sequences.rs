@@ -21,8 +21,12 @@ const MARK: f32 = -12_345.0;
 pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
-    /// Positions that are taken.
+    /// Positions that are taken, of the longest sequence.
     pub(crate) filled: usize,
+    /// The same of each, where they differ. Each goes on behind its own last token.
+    pub(crate) filled_each: Vec<usize>,
+    /// Positions of padding behind prompts that differed in length.
+    padding: usize,
     /// The sequences one by one, once they have been needed so. They are over the cache, and are dropped before it.
     rows: Vec<Sequences>,
     /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
@@ -50,6 +54,8 @@ struct Gathered {
 pub(crate) struct Pass {
     count: usize,
     want: Want,
+    /// Of prompts that differ in length.
+    lengths: Vec<usize>,
     binding: IoBinding,
     tokens: Tensor<i64>,
     /// Last positions of the sequences and their length, where there is a cache.
@@ -87,6 +93,8 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
+            filled_each: Vec::new(),
+            padding: 0,
             rows: Vec::new(),
             cache,
             grows: model.options.grows,
@@ -117,6 +125,8 @@ impl Sequences {
     /// read.
     pub(crate) fn clear(&mut self) -> ort::Result<()> {
         self.filled = 0;
+        self.filled_each.clear();
+        self.padding = 0;
         self.gathered = None;
         if self.grows {
             self.rows.clear();
@@ -153,14 +163,59 @@ impl Sequences {
         if self.batch > 1 && count > 1 && self.filled > 0 {
             return self.append_in_turn(model, tokens, want);
         }
+        self.run_checked(model, tokens, (want, &[]))
+    }
+
+    /// Appends so many tokens of each sequence, of which nothing is filled, for the logits of the last of each. With
+    /// GroupQueryAttention padding is behind a prompt, where what follows takes its place.
+    pub(crate) fn append_each(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        lengths: &[usize],
+    ) -> Result<(), EngineError> {
+        self.gathered = None;
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut padded = Vec::with_capacity(longest * lengths.len());
+        let mut rest = tokens;
+        for (sequence, &length) in lengths.iter().enumerate() {
+            let own;
+            (own, rest) = rest.split_at(length);
+            padded.extend_from_slice(own);
+            padded.resize((sequence + 1) * longest, 0);
+        }
+        self.padding = padded.len() - tokens.len();
+        self.run_checked(model, &padded, (Want::Last, lengths))?;
+        self.filled_each = lengths.to_vec();
+        Ok(())
+    }
+
+    /// Positions of padding that were computed with prompts of different lengths, if those began the sequences.
+    pub(crate) fn padding(&self) -> Option<usize> {
+        (!self.filled_each.is_empty()).then_some(self.padding)
+    }
+
+    /// A run of all sequences. The first one is seen to write into the cache in place.
+    fn run_checked(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        (want, lengths): (Want, &[usize]),
+    ) -> Result<(), EngineError> {
+        let count = tokens.len() / self.batch;
         if self.cache_checked || self.filled + count == self.capacity {
             let present = self.grows.then(|| self.grown(self.filled + count)).transpose();
-            let run = present.and_then(|present| self.run(model, tokens, want, present));
+            let run = present.and_then(|present| self.run(model, tokens, (want, lengths), present));
             return run.map_err(framework);
         }
         self.mark_cache();
-        self.run(model, tokens, want, None).map_err(framework)?;
+        self.run(model, tokens, (want, lengths), None).map_err(framework)?;
         self.check_cache()
+    }
+
+    /// Positions of a sequence that are taken.
+    fn filled_of(&self, sequence: usize) -> usize {
+        self.filled_each.get(sequence).copied().unwrap_or(self.filled)
     }
 
     /// Each sequence in one piece, over its own rows of the cache.
@@ -176,11 +231,13 @@ impl Sequences {
             self.rows = rows.collect::<ort::Result<_>>().map_err(framework)?;
         }
         let mut gathered = Gathered::default();
+        let filled: Vec<usize> = (0..self.batch).map(|sequence| self.filled_of(sequence)).collect();
         for (index, (row, tokens)) in self.rows.iter_mut().zip(tokens.chunks_exact(count)).enumerate() {
-            row.filled = self.filled;
+            row.filled = filled[index];
             if self.grows {
                 let present = rows_of(&mut grown, index);
-                present.and_then(|present| row.run(model, tokens, want, Some(present))).map_err(framework)?;
+                let run = present.and_then(|present| row.run(model, tokens, (want, &[]), Some(present)));
+                run.map_err(framework)?;
             } else {
                 row.append(model, tokens, want)?;
             }
@@ -195,7 +252,7 @@ impl Sequences {
             self.passes.clear();
             self.cache = grown;
         }
-        self.filled += count;
+        self.advance(count);
         self.gathered = Some(gathered);
         Ok(())
     }
@@ -230,30 +287,31 @@ impl Sequences {
         &mut self,
         model: &mut Model,
         tokens: &[u32],
-        want: Want,
+        (want, lengths): (Want, &[usize]),
         present: Option<Vec<DynTensor>>,
     ) -> ort::Result<()> {
         let count = tokens.len() / self.batch;
-        let pass = match self.passes.iter().position(|pass| (pass.count, pass.want) == (count, want)) {
+        let is_same = |pass: &Pass| (pass.count, pass.want, &pass.lengths[..]) == (count, want, lengths);
+        let pass = match self.passes.iter().position(is_same) {
             Some(index) => self.passes.remove(index),
             None => {
                 // What has grown is bound to the last one alone.
                 if self.grows || self.passes.len() == PASSES {
                     self.passes.drain(..1.min(self.passes.len()));
                 }
-                Pass::bind(model, self, count, want)?
+                Pass::bind(model, self, count, (want, lengths))?
             }
         };
         self.passes.push(pass);
         let pass = self.passes.last_mut().expect("just pushed");
-        pass.write_inputs(tokens, self.filled);
+        pass.write_inputs(tokens, (self.filled, &self.filled_each));
         if model.device != Device::Cpu {
             // Binding is what copies them to the device.
             pass.bind_inputs()?;
         }
         let Some(mut present) = present else {
             model.session.run_binding(&pass.binding)?;
-            self.filled += count;
+            self.advance(count);
             return Ok(());
         };
         let names = || (0..model.config.layers).flat_map(cache_names);
@@ -266,8 +324,13 @@ impl Sequences {
             pass.binding.bind_input(names.past, tensor)?;
         }
         self.cache = present;
-        self.filled += count;
+        self.advance(count);
         Ok(())
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.filled += count;
+        self.filled_each.iter_mut().for_each(|filled| *filled += count);
     }
 
     /// Logits of the last append.
@@ -304,7 +367,12 @@ pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usiz
 }
 
 impl Pass {
-    fn bind(model: &Model, sequences: &mut Sequences, count: usize, want: Want) -> ort::Result<Pass> {
+    fn bind(
+        model: &Model,
+        sequences: &mut Sequences,
+        count: usize,
+        (want, lengths): (Want, &[usize]),
+    ) -> ort::Result<Pass> {
         let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
         let mut binding = model.session.create_binding()?;
         let tokens = Tensor::new(&allocator, [batch, count])?;
@@ -312,11 +380,14 @@ impl Pass {
             true => Some((Tensor::new(&allocator, [batch])?, Tensor::new(&allocator, [0usize; 0])?)),
             false => None,
         };
+        let length = |sequence: usize| lengths.get(sequence).copied().unwrap_or(count);
         let rows: Vec<i64> = match want {
-            Want::Last => vec![count as i64 - 1],
-            Want::All => (0..count as i64).collect(),
+            Want::Last => {
+                (0..batch).map(|sequence| (sequence * count + length(sequence) - 1) as i64).collect()
+            }
+            Want::All => (0..(batch * count) as i64).collect(),
         };
-        let mut logits = Tensor::new(&allocator, [batch, rows.len(), config.vocab_size])?;
+        let mut logits = Tensor::new(&allocator, [rows.len(), config.vocab_size])?;
         binding.bind_input(ROWS, &Tensor::from_array(([rows.len()], rows))?)?;
         binding.bind_output(LOGITS, &mut logits)?;
         let positions =
@@ -341,7 +412,8 @@ impl Pass {
                 hidden.push(state);
             }
         }
-        let mut pass = Pass { count, want, binding, tokens, filled, positions, logits, hidden };
+        let lengths = lengths.to_vec();
+        let mut pass = Pass { count, want, lengths, binding, tokens, filled, positions, logits, hidden };
         pass.bind_inputs()?;
         Ok(pass)
     }
@@ -359,18 +431,24 @@ impl Pass {
         }
     }
 
-    fn write_inputs(&mut self, tokens: &[u32], filled: usize) {
+    /// `each`: what is filled of each sequence, where they differ.
+    fn write_inputs(&mut self, tokens: &[u32], (filled, each): (usize, &[usize])) {
+        let (count, lengths) = (self.count, &self.lengths);
+        let filled_of = |sequence: usize| each.get(sequence).copied().unwrap_or(filled);
         for (slot, &token) in self.tokens.extract_tensor_mut().1.iter_mut().zip(tokens) {
             *slot = i64::from(token);
         }
         if let Some((last_positions, total)) = &mut self.filled {
-            let length = (filled + self.count) as i32;
-            total.extract_tensor_mut().1.fill(length);
-            last_positions.extract_tensor_mut().1.fill(length - 1);
+            total.extract_tensor_mut().1.fill((filled + count) as i32);
+            for (sequence, last) in last_positions.extract_tensor_mut().1.iter_mut().enumerate() {
+                let appended = lengths.get(sequence).copied().unwrap_or(count);
+                *last = (filled_of(sequence) + appended) as i32 - 1;
+            }
         }
         if let Some(positions) = &mut self.positions {
-            for row in positions.extract_tensor_mut().1.chunks_exact_mut(self.count) {
-                for (slot, position) in row.iter_mut().zip(filled as i64..) {
+            let rows = positions.extract_tensor_mut().1.chunks_exact_mut(count);
+            for (sequence, row) in rows.enumerate() {
+                for (slot, position) in row.iter_mut().zip(filled_of(sequence) as i64..) {
                     *slot = position;
                 }
             }

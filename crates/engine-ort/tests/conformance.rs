@@ -1,9 +1,10 @@
 //! Every tiny model through the suite that all engines share.
 
 use conformance::{
-    Model, at, check_architectures, check_converted, check_diffusion, check_encoders_in_16_bits,
-    check_encoders_in_f32, check_growth, check_model, check_padding, check_profile, check_tiny_models,
-    graphs, senseless, tiny, unsupported, with, with_options,
+    Model, OF_ANY_LENGTHS, at, check_architectures, check_converted, check_diffusion,
+    check_encoders_in_16_bits, check_encoders_in_f32, check_growth, check_lengths, check_model,
+    check_padding, check_profile, check_tiny_models, graphs, refuses_lengths, senseless, tiny, unsupported,
+    with, with_options,
 };
 use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
@@ -192,4 +193,12 @@ fn weights_behind_a_link_are_found() {
         std::os::unix::fs::symlink(entry.path(), linked.join(entry.file_name())).expect("a link");
     }
     Ort::load(&Bundle::open(&linked).expect("a bundle"), &settings()).map(|_| ()).expect("loads");
+}
+
+#[test]
+fn prompts_of_16_64_and_256_tokens_are_one_batch() {
+    for settings in [settings()] {
+        check_lengths::<Ort>(&settings, &OF_ANY_LENGTHS);
+    }
+    refuses_lengths::<Ort>(&with_options(&[("cache", "growing")]));
 }

@@ -23,29 +23,43 @@ impl Attend {
         };
         let Kinds { attention, single, .. } = self.kinds;
         let kind = if step.positions == 1 && cap.is_none() { single } else { attention };
-        let (queries, mask) = (queries.f_to_kind(kind)?, step.mask(layer));
+        let queries = queries.f_to_kind(kind)?;
+        let mask = step.mask(layer).map(|mask| mask.f_to_kind(kind)).transpose()?;
         if let Some(parts) = step.parts.as_ref().filter(|_| cap.is_none() && within.is_none()) {
             return self.in_parts(&queries, keys, values, parts);
         }
         let (keys, values) = (keys.f_to_kind(kind)?, values.f_to_kind(kind)?);
         if cap.is_some() {
-            return self.capped(&queries, &keys, &values, mask);
+            return self.capped(&queries, &keys, &values, mask.as_ref());
         }
         let Heads { query, kv, dim } = self.heads;
-        let none = None::<&Tensor>;
         // The kernel for half precisions packs the keys once for every query head. The heads that share
-        // keys and values can pass for successive queries as long as no mask tells them apart.
+        // keys and values can pass for successive queries as long as no mask tells them apart: it has at most padding.
         if step.positions == 1 && query != kv && kind != Kind::Float {
             let grouped = queries.f_view([step.batch, kv, query / kv, dim])?;
             return Tensor::f_scaled_dot_product_attention(
-                &grouped, &keys, &values, none, 0.0, false, scale, false,
+                &grouped,
+                &keys,
+                &values,
+                mask.as_ref(),
+                0.0,
+                false,
+                scale,
+                false,
             );
         }
         let causal = step.causal && step.positions > 1 && step.past == 0 && mask.is_none();
         let queries = queries.f_transpose(1, 2)?;
         let shared = query != kv;
         let attended = Tensor::f_scaled_dot_product_attention(
-            &queries, &keys, &values, mask, 0.0, causal, scale, shared,
+            &queries,
+            &keys,
+            &values,
+            mask.as_ref(),
+            0.0,
+            causal,
+            scale,
+            shared,
         )?;
         attended.f_transpose(1, 2)
     }

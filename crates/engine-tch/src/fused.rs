@@ -65,11 +65,23 @@ impl Attention {
         let Heads { query, kv, dim } = self.qkv.heads;
         let (batch, positions) = (step.batch, step.positions);
         let qkv = self.qkv.forward(x, (batch, positions), step.rotation(self.manner.layer))?;
-        // Keys and values are side by side, in the layer's output as in the cache.
-        step.store(index, &qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
         let attend = Attend { heads: self.qkv.heads, manner: self.manner, kinds: self.kinds };
-        let attended = attend.forward(&qkv.f_narrow(2, 0, query)?, step, index)?.f_to_kind(x.kind())?;
-        self.output.forward(&attended.f_reshape([batch * positions, query * dim])?)
+        let attended = |qkv: &Tensor, step: &mut Step| {
+            // Keys and values are side by side, in the layer's output as in the cache.
+            step.store(index, &qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
+            let attended = attend.forward(&qkv.f_narrow(2, 0, query)?, step, index)?.f_to_kind(x.kind())?;
+            attended.f_reshape([step.batch * step.positions, query * dim])
+        };
+        if step.prompts.is_empty() {
+            return self.output.forward(&attended(&qkv, step)?);
+        }
+        let mut first = 0;
+        let mut each = Vec::with_capacity(step.prompts.len());
+        for prompt in &mut step.prompts {
+            each.push(attended(&qkv.f_narrow(1, first, prompt.positions)?, prompt)?);
+            first += prompt.positions;
+        }
+        self.output.forward(&Tensor::f_cat(&each, 0)?)
     }
 }
 

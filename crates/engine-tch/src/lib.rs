@@ -28,8 +28,9 @@ mod shim;
 
 use bundle::ModelConfig;
 use engine::{
-    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Precision, Profile, Runtime, Settings, Want, check_append, check_begin,
+    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Precision, Profile, Runtime, Settings, Side, Want, check_append,
+    check_append_each, check_begin,
 };
 use tch::{Kind, Tensor};
 
@@ -197,6 +198,29 @@ impl Decode for Tch {
             self.sequences = None;
         }
         Ok(numbers(&self.output.insert(output?).logits))
+    }
+
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let Some(sequences) = &mut self.sequences else {
+            return Err(EngineError::Input("append before begin".into()));
+        };
+        let model = self.body.decoder()?;
+        let sizes = (sequences.batch, sequences.filled, sequences.capacity);
+        check_append_each(model.config(), (tokens, lengths), sizes)?;
+        if model.kinds().grows {
+            let reason =
+                "a cache that grows has no place for padding: prompts of different lengths need another";
+            return Err(EngineError::Unsupported(reason.into()));
+        }
+        let _mode = InferenceMode::enter();
+        let output = model.forward_each(sequences, (tokens, lengths), self.keep_hidden).map_err(framework);
+        Ok(numbers(&self.output.insert(output?).logits))
+    }
+
+    fn padding(&self) -> Option<BatchPadding> {
+        let is_padded = self.sequences.as_ref().is_some_and(|sequences| !sequences.padding.is_empty());
+        // The rows of all prompts go through the layers one behind the other.
+        is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

@@ -144,11 +144,73 @@ impl Model {
         keep_hidden: bool,
     ) -> Result<Output, TchError> {
         let positions = tokens.len() / sequences.batch;
+        let mut step = sequences.step(positions, self.causal())?;
+        let last = match want {
+            Want::Last if positions > 1 => {
+                Some((1..=step.batch).map(|row| row * step.positions - 1).collect())
+            }
+            _ => None,
+        };
+        let output = self.pass(&mut step, tokens, last, keep_hidden)?;
+        sequences.advance(&mut step);
+        Ok(output)
+    }
+
+    /// Appends so many tokens of each sequence, for the logits of the last of each.
+    pub(crate) fn forward_each(
+        &self,
+        sequences: &mut Sequences,
+        (tokens, lengths): (&[u32], &[usize]),
+        keep_hidden: bool,
+    ) -> Result<Output, TchError> {
+        let prompts = sequences.prompts(lengths, self.causal())?;
+        let longest = prompts.iter().map(|prompt| prompt.positions).max().unwrap_or(0);
+        sequences.filled = longest as usize;
+        let ends = prompts.iter().scan(0, |end, prompt| {
+            *end += prompt.positions;
+            Some(*end - 1)
+        });
+        let ends: Vec<i64> = ends.collect();
+        if self.fused && self.torchscript != Some(true) {
+            let mut step = sequences.joined(prompts)?;
+            return self.pass(&mut step, tokens, Some(ends), keep_hidden);
+        }
+        // Other layers take sequences of one length: one prompt after the other.
+        let mut outputs = Vec::with_capacity(prompts.len());
+        let mut rest = tokens;
+        for mut prompt in prompts {
+            let own;
+            (own, rest) = rest.split_at(prompt.positions as usize);
+            let last = vec![prompt.positions - 1];
+            outputs.push(self.pass(&mut prompt, own, Some(last), keep_hidden)?);
+        }
+        let all =
+            |of: &dyn Fn(&Output) -> Tensor| Tensor::f_cat(&outputs.iter().map(of).collect::<Vec<_>>(), 0);
+        let states = outputs.first().map_or(0, |output| output.hidden.len());
+        Ok(Output {
+            logits: all(&|output| output.logits.shallow_clone())?,
+            hidden: (0..states)
+                .map(|state| all(&|output| output.hidden[state].shallow_clone()))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Who keeps queries from later keys.
+    fn causal(&self) -> Causal {
         let by_kernel = self.fused && self.config.form.attention_cap.is_none();
-        let causal = if by_kernel { Causal::ByKernel } else { Causal::ByMask };
-        let mut step = sequences.step(positions, causal)?;
+        if by_kernel { Causal::ByKernel } else { Causal::ByMask }
+    }
+
+    /// A step through all layers. Logits are of the rows `last`, or of all.
+    fn pass(
+        &self,
+        step: &mut Step,
+        tokens: &[u32],
+        last: Option<Vec<i64>>,
+        keep_hidden: bool,
+    ) -> Result<Output, TchError> {
         let mark = self.mark("embedding");
-        let mut residual = Residual::new(&self.embed(tokens, &step)?)?;
+        let mut residual = Residual::new(&self.embed(tokens, step)?)?;
         drop(mark);
         let mut hidden = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
@@ -159,19 +221,13 @@ impl Model {
                 hidden.push(copy.f_contiguous()?);
             }
             let _mark = self.marked.then(|| Mark::begin(&format!("layer {index}")));
-            layer.forward(&mut residual, &mut step, index)?;
+            layer.forward(&mut residual, step, index)?;
         }
-        sequences.advance(&mut step);
         if keep_hidden {
             hidden.push(to_host(&self.final_norm.forward(&residual)?)?);
         }
-        if want == Want::Last && positions > 1 {
-            let last = Tensor::f_arange_start_step(
-                step.positions - 1,
-                step.batch * step.positions,
-                step.positions,
-                (Kind::Int64, residual.stream().device()),
-            )?;
+        if let Some(rows) = last {
+            let last = Tensor::f_from_slice(&rows)?.f_to_device(residual.stream().device())?;
             residual = Residual::new(&residual.stream().f_index_select(0, &last)?)?;
         }
         let mark = self.mark("final norm");
@@ -201,6 +257,9 @@ impl Model {
             embedded = embedded.f_mul_scalar(multiplier)?;
         }
         let Some(positions) = &self.positions else { return Ok(embedded) };
+        if let Some(places) = &step.places {
+            return embedded.f_add(&positions.f_index_select(0, places)?);
+        }
         let (rows, hidden) = embedded.size2()?;
         let learned = positions.f_narrow(0, step.past, step.positions)?;
         embedded.f_view([step.batch, step.positions, hidden])?.f_add(&learned)?.f_view([rows, hidden])

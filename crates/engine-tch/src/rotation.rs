@@ -50,6 +50,13 @@ impl Rotation {
         self.part(|table| table.f_index_select(0, positions))
     }
 
+    /// Rows of `batch · positions`, as they are broadcast over `[batch, position, head, dimension]`.
+    pub(crate) fn by_sequence(&self, batch: i64, positions: i64) -> Result<Rotation, TchError> {
+        let shape = [batch, positions, 1, self.width];
+        let (cos, sin) = (self.cos.f_view(shape)?, self.sin.f_view(shape)?);
+        Ok(Rotation { cos, sin, width: self.width })
+    }
+
     fn part(&self, of: impl Fn(&Tensor) -> Result<Tensor, TchError>) -> Result<Rotation, TchError> {
         let part = |table| of(table)?.f_unsqueeze(1);
         Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)?, width: self.width })

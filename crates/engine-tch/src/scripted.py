@@ -15,7 +15,7 @@ def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[T
     batch, positions = queries.size(0), queries.size(1)
     if self.grouped == 1 and positions == 1:
         groups = queries.view([batch, self.kv, self.query // self.kv, self.dim])
-        return torch.scaled_dot_product_attention(groups, keys, values)
+        return torch.scaled_dot_product_attention(groups, keys, values, mask)
     causal = self.causal == 1 and positions > 1 and mask is None
     shared = self.query != self.kv
     queries = queries.transpose(1, 2)

@@ -10,6 +10,7 @@ use crate::rotation::Rotation;
 
 /// Dimensions of the cache.
 const LAYER: i64 = 0;
+const SEQUENCE: i64 = 1;
 const HEAD: i64 = 2;
 const POSITION: i64 = 3;
 
@@ -17,6 +18,8 @@ pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
     pub(crate) filled: usize,
+    /// Places of padding before each sequence, so that all end at the same place; empty where all are of one length.
+    pub(crate) padding: Vec<i64>,
     kv_heads: i64,
     causal: bool,
     /// `[layer, batch, keys' heads then values', position, dimension of a head]`. Of a model that attends both ways all
@@ -100,6 +103,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
+            padding: Vec::new(),
             kv_heads: config.kv_heads as i64,
             causal: config.causal,
             grown: if kinds.grows { Some(cache.f_unbind(LAYER)?) } else { None },
@@ -136,6 +140,7 @@ impl Sequences {
     /// Forgets all positions.
     pub(crate) fn restart(&mut self) -> Result<(), TchError> {
         self.filled = 0;
+        self.padding.clear();
         if let Some(layers) = &mut self.grown {
             *layers = self.cache.f_unbind(LAYER)?;
         }
@@ -152,6 +157,66 @@ impl Sequences {
     /// where no earlier ones are cached.
     pub(crate) fn step(&mut self, positions: usize, causal: Causal) -> Result<Step, TchError> {
         let (past, positions) = (self.filled as i64, positions as i64);
+        if !self.padding.is_empty() {
+            let step = self.step_at(&self.cache, (0, past), positions, Causal::ByMask)?;
+            return self.padded(step, past);
+        }
+        let mut step = self.step_at(&self.cache, (0, past), positions, causal)?;
+        step.parts = self.parts(positions, past + positions)?;
+        step.grown = self.grown.take();
+        Ok(step)
+    }
+
+    /// What prompts of these lengths need, each alone, before which there is nothing.
+    pub(crate) fn prompts(&mut self, lengths: &[usize], causal: Causal) -> Result<Vec<Step>, TchError> {
+        let longest = lengths.iter().copied().max().unwrap_or(0) as i64;
+        self.padding = lengths.iter().map(|&length| longest - length as i64).collect();
+        let prompt = |(sequence, (&length, &padding)): (usize, (&usize, &i64))| {
+            let own = self.cache.f_narrow(SEQUENCE, sequence as i64, 1)?;
+            self.step_at(&own, (padding, 0), length as i64, causal)
+        };
+        lengths.iter().zip(&self.padding).enumerate().map(prompt).collect()
+    }
+
+    /// `prompts` as one step, whose rows are one behind the other.
+    pub(crate) fn joined(&self, prompts: Vec<Step>) -> Result<Step, TchError> {
+        let rows: Vec<i64> = prompts.iter().flat_map(|prompt| 0..prompt.positions).collect();
+        let mut step = Step { batch: 1, positions: rows.len() as i64, ..Step::empty(self) };
+        step.set_places(&self.rotations, &rows, self.cache.device())?;
+        step.prompts = prompts;
+        Ok(step)
+    }
+
+    /// `step` behind `past` places, where there is padding before sequences.
+    fn padded(&self, mut step: Step, past: i64) -> Result<Step, TchError> {
+        let device = self.cache.device();
+        let (batch, total) = (step.batch, past + step.positions);
+        let places = past..total;
+        let places =
+            self.padding.iter().flat_map(|&padding| places.clone().map(move |place| place - padding));
+        step.set_places(&self.rotations, &places.collect::<Vec<i64>>(), device)?;
+        let first = Tensor::f_from_slice(&self.padding)?.f_view([batch, 1, 1, 1])?.f_to_device(device)?;
+        let is_padding = Tensor::f_arange(total, (Kind::Int64, device))?.f_less_tensor(&first)?;
+        let options = (self.kinds.attention, device);
+        let hidden = |window| {
+            let seen = mask::hidden([step.positions, total], past + 1, window, options)?;
+            seen.f_masked_fill(&is_padding, f64::NEG_INFINITY)
+        };
+        let sliding = self.window.filter(|&window| total > window);
+        let sliding_mask = sliding.map(|window| hidden(Some(past - window))).transpose()?;
+        (step.mask, step.sliding_mask) = (Some(hidden(None)?), sliding_mask);
+        Ok(step)
+    }
+
+    /// The step that appends `positions` to the sequences in `cache`, which is all of it or a part, behind `past` places
+    /// from `start` on.
+    fn step_at(
+        &self,
+        cache: &Tensor,
+        (start, past): (i64, i64),
+        positions: i64,
+        causal: Causal,
+    ) -> Result<Step, TchError> {
         let total = past + positions;
         let masked = positions > 1 && self.causal;
         let options = (self.kinds.attention, self.cache.device());
@@ -166,7 +231,7 @@ impl Sequences {
             _ => None,
         };
         let kv_heads = self.kv_heads;
-        let part = |first, count| self.cache.f_narrow(POSITION, first, count);
+        let part = |first, count| cache.f_narrow(POSITION, start + first, count);
         let (slots, keys, values) = match &self.grown {
             // They come layer by layer.
             Some(_) => (Vec::new(), Vec::new(), Vec::new()),
@@ -176,24 +241,18 @@ impl Sequences {
                 part(0, total)?.f_narrow(HEAD, kv_heads, kv_heads)?.f_unbind(LAYER)?,
             ),
         };
+        let rotations = self.rotations.iter().map(|tables| tables.at(past, positions));
         Ok(Step {
-            batch: self.batch as i64,
-            kv_heads,
+            batch: cache.size()[SEQUENCE as usize],
             positions,
             past,
-            causal: self.causal,
-            rotations: self
-                .rotations
-                .iter()
-                .map(|tables| tables.at(past, positions))
-                .collect::<Result<_, _>>()?,
+            rotations: rotations.collect::<Result<_, _>>()?,
             mask,
             sliding_mask,
-            parts: self.parts(positions, total)?,
             slots,
             keys,
             values,
-            grown: self.grown.take(),
+            ..Step::empty(self)
         })
     }
 }
@@ -257,11 +316,15 @@ pub(crate) struct Step {
     kv_heads: i64,
     pub(crate) positions: i64,
     pub(crate) past: i64,
+    /// `[batch · positions]`, where sequences differ in them: the position of each row in its sequence.
+    pub(crate) places: Option<Tensor>,
+    /// The prompts that this step is made of, where they differ in length; each has its own keys and values.
+    pub(crate) prompts: Vec<Step>,
     /// Whether a query sees no key ahead of it.
     pub(crate) causal: bool,
     /// The rotations of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotations: Vec<Rotation>,
-    /// `[positions, past + positions]`, to be added to the scores.
+    /// `[positions, past + positions]`, or `[batch, 1, …]` where sequences differ, to be added to the scores.
     pub(crate) mask: Option<Tensor>,
     /// The same for sliding layers, where it is another.
     pub(crate) sliding_mask: Option<Tensor>,
@@ -277,6 +340,37 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    /// One that appends nothing.
+    fn empty(sequences: &Sequences) -> Step {
+        Step {
+            batch: 0,
+            kv_heads: sequences.kv_heads,
+            positions: 0,
+            past: 0,
+            places: None,
+            prompts: Vec::new(),
+            causal: sequences.causal,
+            rotations: Vec::new(),
+            mask: None,
+            sliding_mask: None,
+            parts: None,
+            slots: Vec::new(),
+            keys: Vec::new(),
+            values: Vec::new(),
+            grown: None,
+        }
+    }
+
+    /// Says which position each row has in its sequence.
+    fn set_places(&mut self, tables: &[Rotation], places: &[i64], device: Device) -> Result<(), TchError> {
+        let places = Tensor::f_from_slice(places)?.f_to_device(device)?;
+        let (batch, positions) = (self.batch, self.positions);
+        let rotations = tables.iter().map(|tables| tables.at_each(&places)?.by_sequence(batch, positions));
+        self.rotations = rotations.collect::<Result<_, _>>()?;
+        self.places = Some(places);
+        Ok(())
+    }
+
     /// Puts new keys and values of a layer, `[batch, keys' heads then values', positions, dimension]`, behind the rest,
     /// layer by layer.
     pub(crate) fn store(&mut self, index: usize, new: &Tensor) -> Result<(), TchError> {
@@ -309,7 +403,8 @@ impl Step {
         layer: LayerAttention,
     ) -> Result<Option<[Tensor; 2]>, TchError> {
         let first = layer.first_key(self.past as usize) as i64;
-        if self.positions > 1 || first == 0 {
+        // Where there is padding, a mask says what is seen.
+        if self.positions > 1 || first == 0 || self.places.is_some() {
             return Ok(None);
         }
         let seen = |all: &Tensor| all.f_narrow(2, first, self.past + 1 - first);

@@ -1,9 +1,9 @@
 use conformance::{
-    Model, TOLERANCE, at, check_architectures, check_caches, check_converted, check_diffusion,
-    check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows, check_growth,
-    check_hidden_states_are_asked_for, check_padding, check_profile, check_quantised_kernels,
-    check_tiny_models, logits_in_pieces, max_abs_difference, senseless, tiny, unsupported, with,
-    with_options,
+    Model, OF_ANY_LENGTHS, TOLERANCE, at, check_architectures, check_caches, check_converted,
+    check_diffusion, check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows,
+    check_growth, check_hidden_states_are_asked_for, check_lengths, check_padding, check_profile,
+    check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, refuses_lengths,
+    senseless, tiny, unsupported, with, with_options,
 };
 use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_tch::Tch;
@@ -222,4 +222,13 @@ fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() 
     unsupported::<Tch>(&model.bundle, &script);
     let unfused = with(at(Precision::Bf16), &[("weights", "converted"), UNFUSED]);
     senseless::<Tch>(&model.bundle, &unfused);
+}
+
+#[test]
+fn prompts_of_16_64_and_256_tokens_are_one_batch() {
+    for settings in [at(Precision::F32), with_options(&[UNFUSED])] {
+        check_lengths::<Tch>(&settings, &OF_ANY_LENGTHS);
+    }
+    check_lengths::<Tch>(&with_options(&[TORCHSCRIPT]), &OF_ANY_LENGTHS[..1]);
+    refuses_lengths::<Tch>(&with_options(&[("cache", "growing")]));
 }

@@ -77,11 +77,45 @@ pub fn check_append(
         let text = format!("{filled} + {count} tokens exceed the KV cache's capacity of {capacity}");
         return Err(EngineError::Input(text));
     }
-    if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
-        let vocabulary = config.vocab_size;
-        return Err(EngineError::Input(format!(
-            "token id {token} is outside the vocabulary of {vocabulary} tokens"
-        )));
-    }
+    check_vocabulary(config, tokens)?;
     Ok(count)
+}
+
+/// The checks that every engine's `append_each` starts with, of sequences of which `filled` positions are taken. Returns
+/// the longest length.
+pub fn check_append_each(
+    config: &ModelConfig,
+    (tokens, lengths): (&[u32], &[usize]),
+    (batch, filled, capacity): (usize, usize, usize),
+) -> Result<usize, EngineError> {
+    let input = |text: String| Err(EngineError::Input(text));
+    if batch == 0 || filled > 0 {
+        return input("prompts of different lengths come right after begin, in one piece".into());
+    }
+    if !config.causal {
+        return input("this model attends both ways: its sequences have one length".into());
+    }
+    if lengths.len() != batch || lengths.contains(&0) || lengths.iter().sum::<usize>() != tokens.len() {
+        let count = tokens.len();
+        return input(format!(
+            "{count} tokens are not sequences of {lengths:?} tokens in a batch of {batch}"
+        ));
+    }
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    if longest > capacity {
+        return input(format!("{longest} tokens exceed the KV cache's capacity of {capacity}"));
+    }
+    check_vocabulary(config, tokens)?;
+    Ok(longest)
+}
+
+fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineError> {
+    match tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
+        None => Ok(()),
+        Some(token) => {
+            let vocabulary = config.vocab_size;
+            let text = format!("token id {token} is outside the vocabulary of {vocabulary} tokens");
+            Err(EngineError::Input(text))
+        }
+    }
 }

@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
-pub use checks::{check_append, check_begin, check_causal, check_features, check_window};
+pub use checks::{check_append, check_append_each, check_begin, check_causal, check_features, check_window};
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use work::{
-    CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid, Padded,
-    Padding, Plane, Run, Tensor, Texts, Want, by_length, without_panic,
+    BatchPadding, CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,
+    Padded, Padding, Plane, Run, Side, Tensor, Texts, Want, by_length, without_panic,
 };
 
 /// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository

@@ -7,7 +7,7 @@ pub const TOKENS: &str = "tokens";
 /// Position of each token `[batch, positions]`, where the graph asks for it: see
 /// `Attention::takes_positions`.
 pub const POSITIONS: &str = "positions";
-/// Which of the appended positions get logits, `[rows]`.
+/// Which of the appended positions get logits, `[rows]`, counted through all sequences.
 pub const ROWS: &str = "rows";
 pub const LOGITS: &str = "logits";
 /// What the head of an encoder gives, `[texts, labels]` or `[tokens, labels]`.

@@ -85,7 +85,7 @@ impl<T: Kept + Sync> Read<'_, T> {
         let rows = self.step.batch * self.step.positions;
         share.clear(rows * heads, head_dim);
         for row in 0..rows {
-            let seen = part(&self.attention.seen(self.step, row % self.step.positions), index, count);
+            let seen = part(&self.attention.seen(self.step, row), index, count);
             for kv_head in (0..kv_heads).filter(|_| !seen.is_empty()) {
                 let lane = row / self.step.positions * kv_heads + kv_head;
                 let first = lane * self.capacity + seen.start;

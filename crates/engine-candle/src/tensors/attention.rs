@@ -2,7 +2,7 @@
 //! keys and values are stacked into one matrix, so that those are never repeated.
 
 use bundle::{LayerAttention, ModelConfig};
-use candle_core::{Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use engine::EngineError;
 
@@ -51,8 +51,23 @@ impl Attention {
     }
 
     /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`, the keys and values going into
-    /// `cache`.
-    pub(super) fn forward(&self, qkv: &Tensor, cache: &Cache, step: &Step) -> Result<Tensor> {
+    /// `cache`. The steps' rows are one behind the other.
+    pub(super) fn forward(&self, qkv: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
+        if let [step] = steps {
+            return self.of_step(qkv, cache, step);
+        }
+        let mut first = 0;
+        let mut attended = Vec::with_capacity(steps.len());
+        for step in steps {
+            let rows = step.batch * step.positions;
+            let cache = cache.of_sequence(step.sequence, self.kv_heads)?;
+            attended.push(self.of_step(&qkv.narrow(0, first, rows)?, &cache, step)?);
+            first += rows;
+        }
+        Tensor::cat(&attended, 0)
+    }
+
+    fn of_step(&self, qkv: &Tensor, cache: &Cache, step: &Step) -> Result<Tensor> {
         let (heads, kv_heads, d) = (self.heads, self.kv_heads, self.head_dim);
         let (batch, positions) = (step.batch, step.positions);
         let lanes = batch * kv_heads;
@@ -65,7 +80,7 @@ impl Attention {
         let keys = by_head(queries_keys.narrow(2, heads, kv_heads)?, kv_heads)?;
         let values = by_head(qkv.narrow(1, (heads + kv_heads) * d, kv_heads * d)?, kv_heads)?;
         let shape = (lanes, positions, d);
-        cache.append(&keys.reshape(shape)?, &values.reshape(shape)?, step.filled)?;
+        cache.append(&keys.reshape(shape)?, &values.reshape(shape)?, step.start + step.filled)?;
 
         let queries = (by_head(queries_keys.narrow(2, 0, heads)?, heads)? * self.scale)?;
         let attended = self.attend(&queries, cache, step, QUERY_BLOCK)?;
@@ -83,7 +98,7 @@ impl Attention {
                 if step.mask.is_some() { step.filled + start + count } else { step.filled + positions };
             // A single query needs no mask to see no more than its window.
             let first = if positions == 1 { self.layer.first_key(step.filled) } else { 0 };
-            let cached = |all: &Tensor| all.narrow(1, first, visible - first);
+            let cached = |all: &Tensor| all.narrow(1, step.start + first, visible - first);
             let stacked = (batch * self.kv_heads, heads / self.kv_heads * count, d);
             let queries = queries.narrow(2, start, count)?.reshape(stacked)?;
             let mut scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
@@ -92,9 +107,11 @@ impl Attention {
             }
             if let Some(mask) = self.mask(step) {
                 let shape = scores.dims3()?;
-                let mask = mask.narrow(0, start, count)?.narrow(1, 0, visible)?;
-                scores = scores.reshape((batch * heads, count, visible))?.broadcast_add(&mask)?;
-                scores = scores.reshape(shape)?;
+                let mask = mask.narrow(D::Minus2, start, count)?.narrow(D::Minus1, first, visible - first)?;
+                // A mask has the dimension of sequences where they differ.
+                let rows = if mask.rank() > 2 { vec![batch, heads] } else { vec![batch * heads] };
+                let by_query = [rows, vec![count, visible - first]].concat();
+                scores = scores.reshape(by_query)?.broadcast_add(&mask)?.reshape(shape)?;
             }
             let attended = ops::softmax_last_dim(&scores)?.matmul(&cached(&cache.values)?)?;
             blocks.push(attended.reshape((batch, heads, count, d))?);
@@ -130,7 +147,7 @@ impl Attention {
     fn rotated(&self, queries_keys: Tensor, step: &Step) -> Result<Tensor> {
         let Some(rotation) = self.layer.rotation else { return Ok(queries_keys) };
         let [cos, sin] = &step.rotary[rotation];
-        let (rotated, width) = (2 * cos.dim(1)?, self.head_dim);
+        let (rotated, width) = (2 * cos.dim(D::Minus1)?, self.head_dim);
         if rotated == width {
             return rotary_emb::rope_thd(&queries_keys, cos, sin);
         }
@@ -165,6 +182,7 @@ mod tests {
         let (device, dtype) = (Device::Cpu, DType::F32);
         let sequences = Sequences {
             batch,
+            padding: Vec::new(),
             caches: Vec::new(),
             rotary: Vec::new(),
             window: Some(4),

@@ -119,9 +119,9 @@ impl Layer {
     }
 
     /// The residual stream `x`, `[rows, hidden]`, with both blocks added to it.
-    pub(super) fn forward(&self, x: &Tensor, cache: &Cache, step: &Step) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.attention_place.enter(x)?)?;
-        let attended = self.attention.forward(&qkv, cache, step)?;
+        let attended = self.attention.forward(&qkv, cache, steps)?;
         let x = self.attention_place.leave(x, self.output.forward(&attended)?)?;
         let gate_up = self.gate_up.forward(&self.mlp_place.enter(&x)?)?;
         let activated = match self.gate {

@@ -15,10 +15,12 @@ use engine::{EngineError, InEffect, Want};
 use crate::cpu::element;
 use crate::decoder::{self, Decoder};
 use crate::error::framework;
+use crate::model::last_rows;
 use crate::parallel;
 use crate::reader::{Form, Reader};
+use crate::sequences::padding;
 use layers::{Layer, Norm};
-use sequences::Sequences;
+use sequences::{Cache, Sequences, Step};
 use upload::{Linear, Upload};
 
 /// Rows whose logits are computed together where those of every position are wanted.
@@ -71,18 +73,24 @@ impl Tensors {
         Ok(model)
     }
 
-    /// `[batch · positions, hidden]`
-    fn embed(&self, tokens: &[u32], batch: usize, filled: usize) -> Result<Tensor> {
+    /// `[rows, hidden]`, the steps' rows one behind the other.
+    fn embed(&self, tokens: &[u32], steps: &[Step]) -> Result<Tensor> {
         let tokens = Tensor::from_slice(tokens, tokens.len(), &self.device)?;
         let mut x = self.embedding.index_select(&tokens, 0)?;
         if let Some(multiplier) = self.config.form.embedding_multiplier {
             x = (x * multiplier)?;
         }
         let Some(table) = &self.positions else { return Ok(x) };
-        let (rows, width) = x.dims2()?;
-        let positions = rows / batch;
-        let x = x.reshape((batch, positions, width))?;
-        x.broadcast_add(&table.narrow(0, filled, positions)?)?.reshape((rows, width))
+        if let [Step { batch, filled, positions, places: None, .. }] = steps {
+            let (rows, width) = x.dims2()?;
+            let x = x.reshape((*batch, *positions, width))?;
+            return x.broadcast_add(&table.narrow(0, *filled, *positions)?)?.reshape((rows, width));
+        }
+        let own = steps.iter().map(|step| match &step.places {
+            Some(places) => table.index_select(places, 0),
+            None => table.narrow(0, step.filled, step.positions),
+        });
+        x + Tensor::cat(&own.collect::<Result<Vec<_>>>()?, 0)?
     }
 
     /// What some models do to their logits.
@@ -159,24 +167,62 @@ impl Decoder for Tensors {
         decoder::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
     }
 
+    fn restart(&mut self) -> Result<()> {
+        if let Some(sequences) = &mut self.sequences {
+            sequences.padding.clear();
+        }
+        Ok(())
+    }
+
     fn append(
         &mut self,
         tokens: &[u32],
         filled: usize,
         want: Want,
         logits: &mut Vec<f32>,
-        mut hidden: Option<&mut Vec<Vec<f32>>>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()> {
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
-        let batch = sequences.batch;
-        let step = sequences.step(filled, tokens.len() / batch)?;
-        let mut x = self.embed(tokens, batch, filled)?;
+        let (batch, positions) = (sequences.batch, tokens.len() / sequences.batch);
+        let steps = [match sequences.padding.is_empty() {
+            true => sequences.step(filled, positions)?,
+            false => sequences.padded_step(filled, positions)?,
+        }];
+        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
+        self.logits(Self::wanted(x, batch, want)?, logits)
+    }
+
+    fn append_each(
+        &mut self,
+        (tokens, lengths): (&[u32], &[usize]),
+        logits: &mut Vec<f32>,
+        hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<()> {
+        let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
+        sequences.padding = padding(lengths).into_iter().map(|places| places as u32).collect();
+        let Some(sequences) = &self.sequences else { bail!("append before begin") };
+        let steps = sequences.prompts(lengths)?;
+        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
+        let last = last_rows(lengths)?.to_device(&self.device)?;
+        self.logits(x.index_select(&last, 0)?, logits)
+    }
+}
+
+impl Tensors {
+    /// The residual stream behind all layers, of `[rows, hidden]`.
+    fn through_layers(
+        &self,
+        mut x: Tensor,
+        caches: &[Cache],
+        steps: &[Step],
+        mut hidden: Option<&mut Vec<Vec<f32>>>,
+    ) -> Result<Tensor> {
         if let Some(hidden) = hidden.as_deref_mut() {
             hidden.clear();
             hidden.push(floats(&x)?);
         }
-        for (index, (layer, cache)) in self.layers.iter().zip(&sequences.caches).enumerate() {
-            x = layer.forward(&x, cache, &step)?;
+        for (index, (layer, cache)) in self.layers.iter().zip(caches).enumerate() {
+            x = layer.forward(&x, cache, steps)?;
             if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
                 hidden.push(floats(&x)?);
             }
@@ -184,7 +230,12 @@ impl Decoder for Tensors {
         if let Some(hidden) = hidden {
             hidden.push(floats(&self.final_norm.forward(&x)?)?);
         }
-        let normed = self.final_norm.forward(&Self::wanted(x, batch, want)?)?;
+        Ok(x)
+    }
+
+    /// Those of the rows of the residual stream.
+    fn logits(&self, x: Tensor, logits: &mut Vec<f32>) -> Result<()> {
+        let normed = self.final_norm.forward(&x)?;
         logits.clear();
         let rows = normed.dim(0)?;
         for start in (0..rows).step_by(HEAD_ROWS) {

@@ -8,6 +8,8 @@ pub(super) use crate::sequences::Cache;
 #[derive(Debug)]
 pub(super) struct Sequences {
     pub(super) batch: usize,
+    /// Places of padding before each sequence; empty where all are of one length.
+    pub(super) padding: Vec<u32>,
     /// One for each layer.
     pub(super) caches: Vec<Cache>,
     /// Cosines and sines, each `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
@@ -20,15 +22,23 @@ pub(super) struct Sequences {
     pub(super) device: Device,
 }
 
-/// The positions that one call appends.
+/// The positions that one call appends, as many to each sequence of the step.
 pub(super) struct Step {
+    /// The first of its sequences.
+    pub(super) sequence: usize,
     pub(super) batch: usize,
+    /// Place of the cache from which on it is theirs.
+    pub(super) start: usize,
+    /// Places behind that one that are taken.
     pub(super) filled: usize,
     pub(super) positions: usize,
-    /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`, by rotation.
+    /// Positions of what is appended, `[batch, positions]`, where sequences differ in them.
+    pub(super) places: Option<Tensor>,
+    /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`, by rotation; with `places`
+    /// `[batch, positions, …]`.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// `[positions, filled + positions]`: 0 where a query sees a key, −∞ where it is ahead. None where
-    /// every query sees all.
+    /// `[positions, filled + positions]`, or `[batch, 1, …]` where sequences differ: 0 where a query sees a key, −∞ where
+    /// it is ahead or padding. None where every query sees all.
     pub(super) mask: Option<Tensor>,
     /// That of sliding layers, where it is another.
     pub(super) sliding_mask: Option<Tensor>,
@@ -51,7 +61,17 @@ impl Sequences {
         let tables = rotary::tables(config, capacity).into_iter();
         let rotary = tables.map(|(cos, sin)| Ok([table(cos)?, table(sin)?])).collect::<Result<_>>()?;
         let window = config.form.window;
-        Ok(Sequences { batch, caches, rotary, window, causal: config.causal, dtype, device: device.clone() })
+        let padding = Vec::new();
+        Ok(Sequences {
+            batch,
+            padding,
+            caches,
+            rotary,
+            window,
+            causal: config.causal,
+            dtype,
+            device: device.clone(),
+        })
     }
 
     /// The step that appends `positions` behind `filled`.
@@ -64,7 +84,64 @@ impl Sequences {
         let mask = masked.then(|| self.mask(filled, positions, None)).transpose()?;
         let window = self.window.filter(|&window| masked && filled + positions > window);
         let sliding_mask = window.map(|window| self.mask(filled, positions, Some(window))).transpose()?;
-        Ok(Step { batch: self.batch, filled, positions, rotary, mask, sliding_mask })
+        Ok(Step {
+            sequence: 0,
+            batch: self.batch,
+            start: 0,
+            filled,
+            positions,
+            places: None,
+            rotary,
+            mask,
+            sliding_mask,
+        })
+    }
+
+    /// The steps that append prompts of these lengths, a step for each.
+    pub(super) fn prompts(&self, lengths: &[usize]) -> Result<Vec<Step>> {
+        let steps = lengths.iter().zip(&self.padding).enumerate();
+        let step = |(sequence, (&length, &padding)): (usize, (&usize, &u32))| {
+            Ok(Step { sequence, batch: 1, start: padding as usize, ..self.step(0, length)? })
+        };
+        steps.map(step).collect()
+    }
+
+    /// The step that appends `positions` behind `filled` places, where there is padding before sequences.
+    pub(super) fn padded_step(&self, filled: usize, positions: usize) -> Result<Step> {
+        let first = filled as u32..(filled + positions) as u32;
+        let places = self.padding.iter().flat_map(|&padding| first.clone().map(move |place| place - padding));
+        let places = Tensor::from_vec(places.collect::<Vec<u32>>(), self.batch * positions, &self.device)?;
+        let part = |[cos, sin]: &[Tensor; 2]| {
+            let part = |table: &Tensor| {
+                let shape = (self.batch, positions, table.dim(1)?);
+                table.index_select(&places, 0)?.reshape(shape)
+            };
+            Ok([part(cos)?, part(sin)?])
+        };
+        let hidden_padding = self.padding_mask(filled + positions)?;
+        let mask = self.mask(filled, positions, None)?.broadcast_add(&hidden_padding)?;
+        let window = self.window.filter(|&window| filled + positions > window);
+        let sliding = |window| self.mask(filled, positions, Some(window))?.broadcast_add(&hidden_padding);
+        Ok(Step {
+            sequence: 0,
+            batch: self.batch,
+            start: 0,
+            filled,
+            positions,
+            rotary: self.rotary.iter().map(part).collect::<Result<_>>()?,
+            places: Some(places),
+            mask: Some(mask),
+            sliding_mask: window.map(sliding).transpose()?,
+        })
+    }
+
+    /// `[batch, 1, 1, keys]`: −∞ for padding, else 0.
+    fn padding_mask(&self, keys: usize) -> Result<Tensor> {
+        let padding = Tensor::from_slice(&self.padding, (self.batch, 1, 1, 1), &self.device)?;
+        let key = Tensor::arange(0, keys as u32, &self.device)?.reshape((1, 1, 1, keys))?;
+        let shape = (self.batch, 1, 1, keys);
+        let hidden = Tensor::full(f32::NEG_INFINITY, shape, &self.device)?.to_dtype(self.dtype)?;
+        key.broadcast_lt(&padding)?.where_cond(&hidden, &hidden.zeros_like()?)
     }
 
     fn mask(&self, filled: usize, positions: usize, window: Option<usize>) -> Result<Tensor> {

@@ -50,10 +50,27 @@ pub struct Hybrid {
     pub obstacle: Option<String>,
 }
 
+/// Where sequences of different lengths are filled up, so that they are one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Before their first token.
+    Left,
+    /// Behind their last token.
+    Right,
+}
+
+/// How prompts of different lengths became one batch, observed by the engine in what it computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPadding {
+    pub side: Side,
+    /// Positions of padding that went through the layers with the prompts; 0 where padding takes room in the KV cache
+    /// alone.
+    pub computed: usize,
+}
+
 /// A model that continues sequences: any number of times [`begin`](Self::begin), followed by [`append`](Self::append)s.
 pub trait Decode {
-    /// Forgets all earlier sequences and prepares `batch` new ones, all of the same length
-    /// throughout, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
+    /// Forgets all earlier sequences and prepares `batch` new ones, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
     /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
     /// in `append`. Timed as part of the first token, unless tokens that are not timed come first.
     ///
@@ -75,6 +92,28 @@ pub trait Decode {
     /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
     /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+
+    /// Appends prompts of different lengths, right after [`begin`](Self::begin): `tokens` has those of one sequence behind
+    /// those of the other, `lengths` how many are whose. Returns the logits of the last token of each,
+    /// `[batch, 1, vocabulary]`: those that each prompt gives alone. Every later [`append`](Self::append) goes on behind
+    /// each sequence's own tokens. The capacity is that of the longest.
+    ///
+    /// Errors with [`EngineError::Input`] as [`check_append_each`](crate::check_append_each) has it, and with
+    /// [`EngineError::Unsupported`] where a batch has sequences of one length alone.
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let _ = (tokens, lengths);
+        Err(EngineError::Unsupported(
+            "this framework is driven here with prompts of one length in a batch: leave --mixed out, or serve callers \
+             one by one"
+                .into(),
+        ))
+    }
+
+    /// How the last [`append_each`](Self::append_each) padded; `None` if there was none since [`begin`](Self::begin).
+    /// Not timed.
+    fn padding(&self) -> Option<BatchPadding> {
+        None
+    }
 
     /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
     /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.

@@ -7,7 +7,7 @@ mod hand_over;
 mod padded;
 mod run;
 
-pub use decode::{Decode, HandedOver, HiddenStates, Hybrid, Want};
+pub use decode::{BatchPadding, Decode, HandedOver, HiddenStates, Hybrid, Side, Want};
 pub use echo::Echo;
 pub use encode::{Encode, EncodeTask, Texts, by_length};
 pub use hand_over::{CacheMemory, HandOver, Plane};

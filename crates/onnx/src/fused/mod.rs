@@ -49,7 +49,7 @@ impl Writer<'_> {
             self.graph.input(POSITIONS, DataType::Int64, &[batch(), positions()]);
         }
         let vocabulary = Dim::Fixed(config.vocab_size);
-        self.graph.output(LOGITS, DataType::Float, &[batch(), Dim::Named("rows"), vocabulary]);
+        self.graph.output(LOGITS, DataType::Float, &[Dim::Named("rows"), vocabulary]);
         self.declare_attention();
         if hidden_states {
             for layer in 0..=config.layers {
@@ -151,7 +151,10 @@ impl Writer<'_> {
 
     fn head(&mut self) -> Result<(), BundleError> {
         let last = hidden_state(self.config.layers);
-        self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 1)]);
+        // All sequences' rows as those of one matrix: each may end at another one.
+        self.graph.integers("head.shape", &[-1, self.config.hidden_size as i64]);
+        self.graph.node((ONNX, "Reshape"), &[&last, "head.shape"], &["head.all"], &[]);
+        self.graph.node((ONNX, "Gather"), &["head.all", ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
         let weight = [self.config.lm_head()];
         let form = &self.config.form;
         let (multiplier, cap) = (form.logits_multiplier, form.logits_cap);
