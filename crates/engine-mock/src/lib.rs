@@ -51,8 +51,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::{
-    Allocated, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Texts, Want, check_append, check_begin,
+    Allocated, BatchPadding, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates,
+    InEffect, InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want,
+    check_append, check_append_each, check_begin,
 };
 
 use crate::busy::BusyThreads;
@@ -80,6 +81,8 @@ pub struct Mock {
     /// `[batch]` running hashes of the sequences: the whole state of this "model".
     states: Vec<u64>,
     filled: usize,
+    /// Whether prompts of different lengths began the sequences.
+    is_padded: bool,
     appends: usize,
     /// Whether it has decoded a step.
     has_stepped: bool,
@@ -170,6 +173,7 @@ impl InferenceEngine for Mock {
             capacity: 0,
             states: Vec::new(),
             filled: 0,
+            is_padded: false,
             appends: 0,
             has_stepped: false,
             logits: Vec::new(),
@@ -306,6 +310,7 @@ impl Decode for Mock {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
+        self.is_padded = false;
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
         if self.script.kv_cache && self.config.causal {
             let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = self.config;
@@ -316,42 +321,23 @@ impl Decode for Mock {
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
-        let start_ns = self.profiler.now();
-        self.appends += 1;
-        self.misbehave()?;
-        let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
-        let step = self.script.step_time(work, self.appends) + self.compiling(count == 1);
-        if self.appends == self.script.memory_step_at {
-            self.memory_step = vec![1; self.script.memory_step_bytes];
-        }
-        self.busy.set(true);
-        let stale = self.gpu.as_ref().filter(|gpu| !gpu.synchronises()).map(|_| self.logits.clone());
-        self.script.wait(self.gpu.as_mut().map_or(step, |gpu| gpu.launch(step)));
-        self.busy.set(self.script.busy_waiting);
-        self.logits.clear();
-        self.latest.clear();
-        for (sequence, tokens) in tokens.chunks_exact(count).enumerate() {
-            for (position, &token) in tokens.iter().enumerate() {
-                self.states[sequence] = mix(self.states[sequence] ^ u64::from(token));
-                self.latest.push(self.states[sequence]);
-                if want == Want::All || position + 1 == count {
-                    let state = self.states[sequence];
-                    let quantised = self.settings.precision.is_quantised();
-                    let perturb = self.script.perturb + if quantised { self.script.quantised } else { 0.0 };
-                    self.logits.extend((0..self.config.vocab_size).map(|id| {
-                        let hash = mix(state ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                        (hash >> 40) as f32 / (1 << 20) as f32 + if id % 2 == 1 { perturb } else { 0.0 }
-                    }));
-                }
-            }
-        }
-        // What a GPU that is not waited for has written until then.
-        if let Some(stale) = stale.filter(|stale| stale.len() == self.logits.len()) {
-            self.logits = stale;
-        }
-        self.filled += count;
-        self.profiler.note(start_ns, self.config.layers, count);
-        Ok(&self.logits)
+        self.append_rows(tokens.chunks_exact(count), (count, want))
+    }
+
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let sizes = (self.batch, self.filled, self.capacity);
+        let longest = check_append_each(&self.config, (tokens, lengths), sizes)?;
+        let ends = lengths.iter().scan(0, |end, &length| {
+            *end += length;
+            Some(*end - length..*end)
+        });
+        self.is_padded = true;
+        self.append_rows(ends.map(|range| &tokens[range]), (longest, Want::Last))
+    }
+
+    /// A state for each sequence needs no padding but in the KV cache.
+    fn padding(&self) -> Option<BatchPadding> {
+        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -373,6 +359,52 @@ impl Decode for Mock {
             self.latest.iter().flat_map(|&state| (0..width).map(move |index| number(state, index))).collect()
         };
         Ok(HiddenStates { layers: (0..=self.config.layers).map(layer).collect() })
+    }
+}
+
+impl Mock {
+    /// Appends the tokens of each sequence, of which the longest has `count`.
+    fn append_rows<'a>(
+        &mut self,
+        rows: impl Iterator<Item = &'a [u32]>,
+        (count, want): (usize, Want),
+    ) -> Result<&[f32], EngineError> {
+        let start_ns = self.profiler.now();
+        self.appends += 1;
+        self.misbehave()?;
+        let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
+        let step = self.script.step_time(work, self.appends) + self.compiling(count == 1);
+        if self.appends == self.script.memory_step_at {
+            self.memory_step = vec![1; self.script.memory_step_bytes];
+        }
+        self.busy.set(true);
+        let stale = self.gpu.as_ref().filter(|gpu| !gpu.synchronises()).map(|_| self.logits.clone());
+        self.script.wait(self.gpu.as_mut().map_or(step, |gpu| gpu.launch(step)));
+        self.busy.set(self.script.busy_waiting);
+        self.logits.clear();
+        self.latest.clear();
+        for (sequence, tokens) in rows.enumerate() {
+            for (position, &token) in tokens.iter().enumerate() {
+                self.states[sequence] = mix(self.states[sequence] ^ u64::from(token));
+                self.latest.push(self.states[sequence]);
+                if want == Want::All || position + 1 == tokens.len() {
+                    let state = self.states[sequence];
+                    let quantised = self.settings.precision.is_quantised();
+                    let perturb = self.script.perturb + if quantised { self.script.quantised } else { 0.0 };
+                    self.logits.extend((0..self.config.vocab_size).map(|id| {
+                        let hash = mix(state ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                        (hash >> 40) as f32 / (1 << 20) as f32 + if id % 2 == 1 { perturb } else { 0.0 }
+                    }));
+                }
+            }
+        }
+        // What a GPU that is not waited for has written until then.
+        if let Some(stale) = stale.filter(|stale| stale.len() == self.logits.len()) {
+            self.logits = stale;
+        }
+        self.filled += count;
+        self.profiler.note(start_ns, self.config.layers, count);
+        Ok(&self.logits)
     }
 }
 

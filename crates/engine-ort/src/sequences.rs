@@ -54,7 +54,7 @@ struct Gathered {
 pub(crate) struct Pass {
     count: usize,
     want: Want,
-    /// Of prompts that differ in length.
+    /// Lengths of prompts, where they differ.
     lengths: Vec<usize>,
     binding: IoBinding,
     tokens: Tensor<i64>,

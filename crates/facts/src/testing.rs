@@ -177,6 +177,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         groups: Vec::new(),
         schedule_reason: None,
         expected_memory: Default::default(),
+        largest_batch: None,
         slice: plan::SliceAsked::Auto,
         iterations: 2,
         chooses_blocks: false,

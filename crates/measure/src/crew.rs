@@ -5,12 +5,13 @@ use std::path::Path;
 
 use bundle::Bundle;
 use facts::run::{self, Outcome};
-use plan::{Contender, Plan};
+use plan::{Contender, Failure, Plan, Result};
 use protocol::{Job, Measure, Output, ParityTask, Task};
 use tooling::Scratch;
 
 use crate::launch;
 use crate::logits;
+use crate::places::Places;
 use crate::progress::Progress;
 use crate::worker::Worker;
 
@@ -26,6 +27,20 @@ pub(crate) struct Crew<'a> {
     /// Directory for logits on their way from a worker to this program.
     pub(crate) scratch: Scratch,
     pub(crate) progress: Progress,
+}
+
+impl<'a> Crew<'a> {
+    /// The workers of a plan, in places that are those of its device.
+    pub(crate) fn new(plan: &'a Plan, bundle: &'a Bundle, places: &Places, quiet: bool) -> Result<Crew<'a>> {
+        let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
+        let worker = |contender: &Contender| {
+            let settings = (plan.timeout_s, plan.huge_pages);
+            let own_caches = launch::own_caches(contender, plan.kernel_cache, places.target);
+            Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
+        };
+        let workers = plan.contenders.iter().map(worker).collect();
+        Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), quiet) })
+    }
 }
 
 impl Crew<'_> {
@@ -69,14 +84,22 @@ impl Crew<'_> {
     /// The shapes of the logits that a process writes, by case; none where outputs are compared alone.
     pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
         let work = &self.plan.work;
-        let shape = |case| Some([work.batch(), work.judged_positions(case)?, self.vocabulary()]);
+        let sequences = work.judged_sequences();
+        let shape = |case| Some([sequences, work.judged_positions(case)?, self.vocabulary()]);
         (0..work.cases()).filter_map(shape).collect()
     }
 
     /// The task of writing logits to a file; `None` where outputs are compared alone.
     pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
-        let prompt_last_only = self.plan.work.prompted()?.prompt_last_only;
-        Some(ParityTask { steps: PARITY_STEPS, file: file.display().to_string(), prompt_last_only })
+        let prompted = self.plan.work.prompted()?;
+        // Logits of several steps at once would take as many times the memory of one.
+        let steps = if prompted.judged.is_some() { prompted.new_tokens } else { PARITY_STEPS };
+        Some(ParityTask {
+            steps,
+            file: file.display().to_string(),
+            prompt_last_only: prompted.prompt_last_only,
+            sequences: prompted.judged,
+        })
     }
 
     pub(crate) fn vocabulary(&self) -> usize {

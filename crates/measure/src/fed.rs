@@ -205,7 +205,8 @@ impl Crew<'_> {
         let rows: usize = prefixes.iter().map(Vec::len).sum();
         let length = self.plan.work.capacity();
         let bytes = rows * length * self.vocabulary() * size_of::<f32>();
-        if rows == 0 || bytes > BYTES.1 {
+        let are_few = self.plan.work.judged_sequences() < self.plan.work.batch();
+        if rows == 0 || bytes > BYTES.1 || are_few {
             return 0;
         }
         let rounds = match self.plan.rounds {
@@ -248,10 +249,12 @@ impl Crew<'_> {
         let each = traces.iter().map(|_| {
             let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
                 let positions = work.judged_positions(case).unwrap_or(0);
-                let length = work.kept_positions(case);
-                let kept = (length - positions) * logits.vocabulary..length * logits.vocabulary;
-                let values =
-                    rows.by_ref().take(prefix.len()).flat_map(|row| &row[kept.clone()]).copied().collect();
+                // Behind each sequence's own last token nothing is kept.
+                let kept = prefix.iter().zip(rows.by_ref()).flat_map(|(own, row)| {
+                    let length = own.len() + work.prompted.new_tokens;
+                    &row[(length - positions) * logits.vocabulary..length * logits.vocabulary]
+                });
+                let values = kept.copied().collect();
                 let found = Logits { batch: prefix.len(), positions, vocabulary: logits.vocabulary, values };
                 self.check_shape(case, &found).map(|()| found)
             });

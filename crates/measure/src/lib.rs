@@ -22,6 +22,7 @@ pub mod footprint;
 mod group;
 pub mod groups;
 pub mod interrupt;
+mod largest_batch;
 pub mod launch;
 mod layer_parity;
 mod live;

@@ -63,16 +63,21 @@ impl Crew<'_> {
         let file = self.scratch.path().join("reference.safetensors");
         let task =
             Task::Answer(Answer { work: self.plan.work.of_reference(), parity: self.parity_task(&file) });
-        let outputs = self.answered(index, precision, task)?;
+        let outputs = self.joined(self.answered(index, precision, task)?);
         let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
         if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
             return Err("it did not compute the outputs asked for".into());
         }
         let shapes = self.parity_shapes();
-        let logits = if shapes.is_empty() { Ok(Vec::new()) } else { logits::read_parity(&file, &shapes) };
+        let of_reference = match self.plan.work.is_mixed() {
+            false => shapes.clone(),
+            true => shapes.iter().flat_map(|&[batch, rows, width]| vec![[1, rows, width]; batch]).collect(),
+        };
+        let logits =
+            if shapes.is_empty() { Ok(Vec::new()) } else { logits::read_parity(&file, &of_reference) };
         // No contender may find it.
         let _ = std::fs::remove_file(&file);
-        let logits = logits?;
+        let logits = self.joined_logits(logits?);
         if logits.len() != shapes.len() {
             return Err("its logits do not have the shape of the prompts".into());
         }
@@ -86,6 +91,30 @@ impl Crew<'_> {
             logits,
             unquantised: None,
         })
+    }
+
+    /// Outputs by case, of a reference that computed each sequence of a mixed batch as a case of its own.
+    fn joined(&self, outputs: Vec<Output>) -> Vec<Output> {
+        if !self.plan.work.is_mixed() {
+            return outputs;
+        }
+        let joined = |rows: &[Output]| rows.iter().flat_map(|row| row.tokens().to_vec()).collect();
+        outputs.chunks(self.plan.work.batch()).map(|rows| Output::Tokens(joined(rows))).collect()
+    }
+
+    /// The same of logits.
+    fn joined_logits(&self, logits: Vec<Logits>) -> Vec<Logits> {
+        if !self.plan.work.is_mixed() {
+            return logits;
+        }
+        let joined = |rows: &[Logits]| {
+            let Logits { positions, vocabulary, .. } = rows[0];
+            let is_alike = |row: &&Logits| (row.positions, row.vocabulary) == (positions, vocabulary);
+            let batch = rows.iter().filter(is_alike).map(|row| row.batch).sum();
+            let values = rows.iter().flat_map(|row| row.values.iter().copied()).collect();
+            Logits { batch, positions, vocabulary, values }
+        };
+        logits.chunks(self.plan.work.batch()).map(joined).collect()
     }
 
     /// The outputs of a job that answers.
@@ -128,7 +157,7 @@ impl Crew<'_> {
     }
 
     pub(crate) fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
-        let shape = (self.plan.work.batch(), self.plan.work.judged_positions(case));
+        let shape = (self.plan.work.judged_sequences(), self.plan.work.judged_positions(case));
         if (logits.batch, Some(logits.positions)) == shape {
             return Ok(());
         }

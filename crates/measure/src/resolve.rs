@@ -15,6 +15,7 @@ use crate::apart;
 use crate::arrays;
 use crate::device;
 use crate::interrupt;
+use crate::largest_batch;
 use crate::machine::{self, memory};
 use crate::places::Places;
 use crate::prompt_files::read_file;
@@ -66,7 +67,10 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         drawn_seed: drawn_seed(),
         quality: quality::bundled(request, places, &bundle, &tokenizer)?,
     };
-    let plan = draft.plan(given)?;
+    let plan = match request.batch_max && request.batch.is_empty() {
+        true => with_largest_batch(&draft, &given, (&bundle, places, quiet))?,
+        false => draft.plan(given)?,
+    };
     if !quiet {
         plan.work
             .prompted()
@@ -76,6 +80,22 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
             .for_each(say_once);
     }
     Ok((plan, bundle))
+}
+
+/// The plan of the largest batch that fits into memory.
+fn with_largest_batch(
+    draft: &Draft,
+    given: &Given<'_>,
+    (bundle, places, quiet): (&Bundle, &Places, bool),
+) -> Result<Plan> {
+    let plan_of = |batch: usize| draft.with_batch(batch).plan(given.clone());
+    largest_batch::check(draft.request(), &plan_of(1)?)?;
+    let found = largest_batch::find((bundle, places, quiet), draft.request().memory_gb, plan_of)?;
+    if !quiet {
+        say_once(found.words.clone());
+    }
+    let plan = plan_of(found.batch)?;
+    Ok(Plan { expected_memory: found.expected, largest_batch: Some(found.words), ..plan })
 }
 
 /// The part of a comparison that is known without building, fetching or preparing anything. `auto` stays the device.

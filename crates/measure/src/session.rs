@@ -11,7 +11,6 @@ use plan::prompts::Text;
 use plan::{Contender, Failure, Plan, Result};
 use protocol::{FileIdentity, Hello};
 use statistics::BalancedOrder;
-use tooling::Scratch;
 
 use crate::clock::now;
 use crate::crew::Crew;
@@ -19,11 +18,9 @@ use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
 use crate::process::identity;
-use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::results::Results;
-use crate::worker::Worker;
-use crate::{footprint, interrupt, launch};
+use crate::{footprint, interrupt};
 
 pub struct Session<'a> {
     pub(crate) crew: Crew<'a>,
@@ -60,20 +57,8 @@ impl<'a> Session<'a> {
         quiet: bool,
     ) -> Result<Session<'a>> {
         interrupt::measuring_begins();
-        let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
         let places = &places.on(&plan.device);
-        let worker = |contender: &Contender| {
-            let settings = (plan.timeout_s, plan.huge_pages);
-            let own_caches = launch::own_caches(contender, plan.kernel_cache, places.target);
-            Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
-        };
-        let crew = Crew {
-            plan,
-            bundle,
-            workers: plan.contenders.iter().map(worker).collect(),
-            scratch,
-            progress: Progress::new(plan.rounds.max(), quiet),
-        };
+        let crew = Crew::new(plan, bundle, places, quiet)?;
         let mut session = Session {
             crew,
             recorder: Recorder::new(results),

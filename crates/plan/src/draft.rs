@@ -50,6 +50,11 @@ pub fn check(request: &Request) -> Result<()> {
     if request.shards.len() > 1 && !request.study.arms.is_empty() {
         return Err(Failure::usage("--shards takes one number here: both sides are divided alike"));
     }
+    if request.mixed && request.prompt_tokens.len() > 1 {
+        return Err(Failure::usage(
+            "--prompt-tokens is one length of all prompts: the lengths of --mixed are --prompt-lengths 16,64,256",
+        ));
+    }
     checks::ranges(request)?;
     checks::devices(request)?;
     axes::check_single(request)
@@ -128,6 +133,12 @@ impl Draft {
         })
     }
 
+    /// The same with this number of sequences computed together.
+    pub fn with_batch(&self, batch: usize) -> Draft {
+        let request = Request { batch: vec![batch as u32], ..self.request.clone() };
+        Draft { request, ..self.clone() }
+    }
+
     /// The request that was checked.
     pub fn request(&self) -> &Request {
         &self.request
@@ -181,7 +192,12 @@ impl Draft {
 
     /// Largest number of sequences that are computed together.
     pub fn batch(&self) -> usize {
-        self.request.batch.iter().max().map_or(1, |&batch| batch as usize)
+        let mixed = match (self.request.mixed, self.request.prompt_lengths.len()) {
+            (false, _) => 1,
+            (true, 0) => self.suite.prompts.len(),
+            (true, lengths) => lengths,
+        };
+        self.request.batch.iter().max().map_or(mixed, |&batch| batch as usize)
     }
 
     /// Lengths in tokens at each of which the prompt is a prompt of its own.
@@ -263,6 +279,7 @@ impl Draft {
             groups,
             schedule_reason,
             expected_memory,
+            largest_batch: None,
             slice: request.slice,
             iterations: iterations as usize,
             chooses_blocks,

@@ -147,6 +147,9 @@ pub struct Plan {
     /// Peak memory that each contender's worker is expected to have, in bytes, by label: of those whose memory was measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_memory: BTreeMap<String, u64>,
+    /// How the batch was found, where the largest that fits was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_batch: Option<String>,
     /// The reason for that schedule, if it is not the usual one.
     #[serde(default)]
     pub schedule_reason: Option<String>,

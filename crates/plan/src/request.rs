@@ -56,6 +56,12 @@ pub struct Request {
     pub prefill_chunk: Vec<u32>,
     /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
+    /// Whether the batch is the largest that fits into memory. It is searched for where `batch` has no number yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub batch_max: bool,
+    /// Whether all prompts are one batch, whatever their lengths.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mixed: bool,
     /// Numbers of devices that the weights are divided over, a column each; if empty, 1.
     pub shards: Vec<u32>,
     pub rounds: Option<RoundsAsked>,
@@ -133,6 +139,8 @@ impl Default for Request {
             new_tokens: Vec::new(),
             prefill_chunk: Vec::new(),
             batch: Vec::new(),
+            batch_max: false,
+            mixed: false,
             shards: Vec::new(),
             rounds: None,
             time_budget_min: 3.0,

@@ -167,6 +167,10 @@ pub struct ParityTask {
     /// vocabulary]. It is for long prompts and large batches, whose logits take gigabytes.
     #[serde(default)]
     pub prompt_last_only: bool,
+    /// Keep the logits of the first so many sequences of each case alone, of a batch whose logits would take gigabytes.
+    /// All sequences are computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<usize>,
 }
 
 /// Fixed work, the same whatever the framework, by `settings.threads` threads at once.

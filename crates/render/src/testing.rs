@@ -52,6 +52,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         hello: None,
         in_effect: None,
         compiled: None,
+        padding: None,
     }
 }
 

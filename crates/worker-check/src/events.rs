@@ -3,7 +3,7 @@
 use crate::readings::{ENERGY, GPU_WORK, MEMORY};
 use crate::shape::Kind::{Bool, List, Number, Object, OneOf, Text, Whole};
 use crate::shape::{Field, Kind, may, must};
-use crate::work::events::{CACHE, CACHE_BYTES, HAND_OVER, HYBRID};
+use crate::work::events::{CACHE, CACHE_BYTES, HAND_OVER, HYBRID, PADDING};
 
 const TEXTS: Kind = List(&Text("avx2"));
 const TOKENS: Kind = List(&List(&Whole(17)));
@@ -100,6 +100,7 @@ const USAGE: &[Field] = &[
     CACHE_BYTES,
     may("compiled", List(&Text("decode, batch 1, 64 positions of cache"))),
     may("hand_over", Object(HAND_OVER)),
+    may("padding", Object(PADDING)),
     may("gpu", Object(GPU_WORK)),
     may("weights_sha256", Text("c7af57b62eed6e29b109360793a8d983d8a67fd6e2007b2c611b915210211db6")),
     may("weights_identity", Object(IDENTITY)),

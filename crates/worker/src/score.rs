@@ -114,14 +114,26 @@ impl Rows {
         Rows { positions, width, values: vec![0.0; batch * positions * width] }
     }
 
+    /// Adds sequences behind these, which have as many positions.
+    pub(crate) fn extend(&mut self, more: Rows) {
+        self.values.extend(more.values);
+    }
+
     pub(crate) fn put_row(&mut self, sequence: usize, position: usize, row: &[f32]) {
         let at = (sequence * self.positions + position) * self.width;
         self.values[at..at + self.width].copy_from_slice(row);
     }
 
-    /// `values` are `[batch, end - start, width]`.
+    /// Those of the first sequences.
+    pub(crate) fn first(mut self, sequences: usize) -> Rows {
+        self.values.truncate(sequences * self.positions * self.width);
+        self
+    }
+
+    /// `values` are `[batch, end - start, width]`. What is of more sequences than these is left out.
     pub(crate) fn put(&mut self, start: usize, end: usize, values: &[f32]) {
-        for (sequence, rows) in values.chunks_exact((end - start) * self.width).enumerate() {
+        let batch = self.values.len() / (self.positions * self.width);
+        for (sequence, rows) in values.chunks_exact((end - start) * self.width).take(batch).enumerate() {
             let at = (sequence * self.positions + start) * self.width;
             self.values[at..at + rows.len()].copy_from_slice(rows);
         }

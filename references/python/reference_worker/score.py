@@ -20,10 +20,10 @@ class Rows:
         self.bytes[at : at + 4 * width] = values
 
     def put(self, start, end, values):
-        """`values` are `[batch, end - start, width]`."""
+        """`values` are `[batch, end - start, width]`. What is of more sequences than these is left out."""
         batch, positions, width = self.shape
         length = 4 * (end - start) * width
-        if len(values) != batch * length:
+        if len(values) < batch * length:
             raise WorkerError(f"{len(values)} bytes of logits where {batch * length} were asked for")
         for sequence in range(batch):
             at = 4 * (sequence * positions + start) * width

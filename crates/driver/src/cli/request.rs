@@ -10,8 +10,8 @@ use plan::{HugePages, KernelCache, PromptSource, Request, RoundsAsked, ScheduleA
 use super::help::{COMPARE, EXPERT, WORK};
 use super::serving::ServingFlags;
 use super::values::{
-    OnOff, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes, parse_rounds, parse_schedule,
-    parse_seconds, parse_slice, precisions, set, set_list,
+    BatchArg, OnOff, parse_batch, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
+    parse_rounds, parse_schedule, parse_seconds, parse_slice, precisions, set, set_list,
 };
 use super::work::WorkFlags;
 use super::work::generate::{CacheFlags, StepFlags, TokenFlags};
@@ -104,9 +104,10 @@ pub(crate) struct RequestArgs {
     /// [default: until times settle, up to 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = EXPERT, hide_short_help = true)]
     warmup: Option<u32>,
-    /// Sequences computed together [default: 1]; of encoders, sizes of batches of texts [default: 1,32]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK)]
-    batch: Vec<u32>,
+    /// Sequences computed together [default: 1]; max searches the largest number that fits into memory; of encoders,
+    /// sizes of batches of texts [default: 1,32]
+    #[arg(long, value_name = "N|max", value_delimiter = ',', value_parser = parse_batch, help_heading = WORK)]
+    batch: Vec<BatchArg>,
     /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
     shards: Vec<u32>,
@@ -176,7 +177,7 @@ impl RequestArgs {
         set_list(&mut request.prompt_tokens, &self.prompt_tokens);
         set_list(&mut request.prompt_lengths, &self.prompt_lengths);
         self.tokens.lay_upon(request);
-        set_list(&mut request.batch, &self.batch);
+        lay_batches(request, &self.batch);
         set_list(&mut request.shards, &self.shards);
         self.steps.lay_upon(request);
         self.kinds.lay_upon(request);
@@ -210,6 +211,22 @@ impl RequestArgs {
     }
 }
 
+/// Sizes of batches take the place of others, and of a search.
+fn lay_batches(request: &mut Request, typed: &[BatchArg]) {
+    if typed.is_empty() {
+        return;
+    }
+    let numbers = typed.iter().filter_map(|batch| match batch {
+        BatchArg::Number(number) => Some(*number),
+        BatchArg::Max => None,
+    });
+    request.batch = numbers.collect();
+    request.batch_max = request.batch.len() < typed.len();
+    if request.batch_max && typed.len() > 1 {
+        request.study.refused = Some("--batch max is one size: leave the others out".into());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Args, Command};
@@ -240,8 +257,20 @@ mod tests {
     fn what_is_not_typed_stays_as_it_was() {
         let earlier = Request { margin_percent: 7.0, jit: false, batch: vec![4], ..Request::default() };
         assert_eq!(RequestArgs::default().laid_upon(earlier.clone()), earlier);
-        let typed = RequestArgs { batch: vec![2], ..RequestArgs::default() };
+        let typed = RequestArgs { batch: vec![BatchArg::Number(2)], ..RequestArgs::default() };
         assert_eq!(typed.laid_upon(earlier.clone()), Request { batch: vec![2], ..earlier });
+    }
+
+    #[test]
+    fn a_search_for_the_largest_batch_takes_the_place_of_sizes_and_stands_alone() {
+        let earlier = Request { batch: vec![4], ..Request::default() };
+        let typed = |batch: Vec<BatchArg>| RequestArgs { batch, ..RequestArgs::default() };
+        let searched = typed(vec![BatchArg::Max]).laid_upon(earlier);
+        assert_eq!((searched.batch.len(), searched.batch_max), (0, true));
+        let again = typed(vec![BatchArg::Number(2)]).laid_upon(searched);
+        assert_eq!((again.batch, again.batch_max), (vec![2], false));
+        let both = typed(vec![BatchArg::Number(2), BatchArg::Max]).laid_upon(Request::default());
+        assert!(both.study.refused.is_some());
     }
 
     #[test]

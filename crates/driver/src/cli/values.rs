@@ -43,6 +43,21 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
     }
 }
 
+/// A number of sequences, or the largest that fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchArg {
+    Number(u32),
+    Max,
+}
+
+pub(super) fn parse_batch(text: &str) -> Result<BatchArg, String> {
+    match text.parse::<u32>() {
+        _ if text == "max" => Ok(BatchArg::Max),
+        Ok(number @ 1..=4096) => Ok(BatchArg::Number(number)),
+        _ => Err("max, or a number from 1 to 4096".into()),
+    }
+}
+
 pub(super) fn parse_rounds(text: &str) -> Result<RoundsAsked, String> {
     match text.parse::<u32>() {
         _ if text == "auto" => Ok(RoundsAsked::Auto),

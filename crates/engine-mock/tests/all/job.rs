@@ -148,12 +148,62 @@ fn scores_in_pieces_are_those_in_one() {
 fn parity_is_written_along_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("parity.safetensors").display().to_string();
-    let parity = Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false });
+    let parity = Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false, sequences: None });
     let events = serve_to(settings(&[]), Task::Measure(measure()), Finish { hash: false, parity });
     assert!(events.iter().any(|event| matches!(event, Event::Parity(_))));
     let bytes = std::fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(tensors.tensor("case.0").unwrap().shape(), [2, 3 + 4, 8]);
+}
+
+#[test]
+fn prompts_of_different_lengths_give_what_each_gives_alone() {
+    let prompts = [vec![1, 2, 3, 4, 5], vec![6], vec![7, 1, 2]];
+    let answered = |cases: Vec<Case>, kv_cache| {
+        let work =
+            GenerateWork { cases, new_tokens: 4, decode: Decode::Greedy, kv_cache, prefill_chunk: None };
+        let events = serve(settings(&[]), Task::Answer(Answer { work: Work::Generate(work), parity: None }));
+        let answered = events.iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs.clone()),
+            _ => None,
+        });
+        answered.unwrap_or_else(|| panic!("{events:?}"))
+    };
+    let case = |prompts: Vec<Vec<u32>>| Case { prompts, ..Case::default() };
+    for kv_cache in [KvCache::On, KvCache::Off] {
+        let alone = answered(prompts.iter().map(|prompt| case(vec![prompt.clone()])).collect(), kv_cache);
+        let together = answered(vec![case(prompts.to_vec())], kv_cache);
+        let alone: Vec<_> = alone.iter().flat_map(|output| output.tokens().to_vec()).collect();
+        assert_eq!(together[0].tokens(), alone, "{kv_cache:?}");
+    }
+}
+
+#[test]
+fn padding_and_the_logits_of_the_first_sequences_are_told_of_prompts_of_different_lengths() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("parity.safetensors").display().to_string();
+    let prompts = vec![vec![1, 2, 3], vec![4], vec![5, 6]];
+    let mut work = generate();
+    work.cases[0] = Case { prompts, trace: vec![vec![1; 4]; 3], ..Case::default() };
+    let parity =
+        Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false, sequences: Some(2) });
+    let task = Task::Measure(measure_of(work.clone()));
+    let events = serve_to(settings(&[]), task, Finish { hash: false, parity });
+    let padding = events.iter().find_map(|event| match event {
+        Event::Usage(usage) => usage.cache.padding.clone(),
+        _ => None,
+    });
+    assert_eq!(padding.map(|padding| (padding.side.to_string(), padding.computed)), Some(("left".into(), 0)));
+    let bytes = std::fs::read(file).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(
+        tensors.tensor("case.0").unwrap().shape(),
+        [2, 1 + 4, 8],
+        "of each prompt the last token alone"
+    );
+    let events =
+        serve(settings(&[]), Task::Measure(measure_of(GenerateWork { prefill_chunk: Some(2), ..work })));
+    assert!(failure(&events).1.contains("read at once"), "{events:?}");
 }
 
 #[test]
@@ -181,11 +231,11 @@ fn a_job_that_makes_no_sense_is_refused_with_a_reason() {
         "task": {"kind": "load"}
     });
     assert!(failure(&events_of(&other.to_string(), "")).1.contains("protocol 99"));
-    let ragged =
-        Case { prompts: vec![vec![1, 2], vec![3]], trace: vec![vec![1; 4], vec![1; 4]], ..Case::default() };
+    let empty =
+        Case { prompts: vec![vec![1, 2], vec![]], trace: vec![vec![1; 4], vec![1; 4]], ..Case::default() };
     let events =
-        serve(settings(&[]), Task::Measure(measure_of(GenerateWork { cases: vec![ragged], ..generate() })));
-    assert!(failure(&events).1.contains("one length"));
+        serve(settings(&[]), Task::Measure(measure_of(GenerateWork { cases: vec![empty], ..generate() })));
+    assert!(failure(&events).1.contains("one token to continue in each prompt"));
 }
 
 #[test]

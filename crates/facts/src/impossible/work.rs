@@ -4,6 +4,9 @@ use protocol::{CacheUsage, Marks, Output};
 
 use super::{BYTES, Check, DAY};
 
+/// Most positions of a batch: 4,096 sequences of a million each.
+const POSITIONS: u64 = 1 << 32;
+
 impl Check {
     /// What was kept from token to token.
     pub(super) fn cache(&mut self, cache: &CacheUsage) {
@@ -11,6 +14,12 @@ impl Check {
         if let Some(hand_over) = &cache.hand_over {
             self.at_most("hand_over.bytes", Some(hand_over.bytes), BYTES);
             self.at_most("hand_over.ns", Some(hand_over.ns), DAY);
+        }
+        if let Some(padding) = &cache.padding {
+            self.at_most("padding.computed", Some(padding.computed), POSITIONS);
+            let side = padding.side.as_str();
+            let other = (!["left", "right"].contains(&side)).then_some(side);
+            self.refuse("padding.side", other, format_args!("left or right"));
         }
     }
 

@@ -14,7 +14,14 @@ pub fn generate(prompt_tokens: usize) -> Work {
         tokens: vec![1; prompt_tokens],
         types: Vec::new(),
     };
-    let prompted = Prompted { batch: 1, prompt_last_only: false, new_tokens: 32, prompts: vec![prompt] };
+    let prompted = Prompted {
+        batch: 1,
+        prompt_last_only: false,
+        new_tokens: 32,
+        prompts: vec![prompt],
+        judged: None,
+        mixed: None,
+    };
     Work::Generate(Generate {
         prompted,
         context: 0,

@@ -90,7 +90,8 @@ pub(crate) fn chosen(reference: &Reference, run: &Run, tie: f32, goes_on: bool) 
         let (Some(logits), Some(along)) = (reference.logits.get(case), reference.outputs.get(case)) else {
             continue;
         };
-        for (sequence, (timed, trace)) in sample.output.tokens().iter().zip(along.tokens()).enumerate() {
+        let rows = sample.output.tokens().iter().zip(along.tokens());
+        for (sequence, (timed, trace)) in rows.take(logits.batch).enumerate() {
             let prompt = logits.positions - trace.len();
             for (step, &token) in timed.iter().enumerate().take(trace.len()) {
                 agreement.timed += 1;

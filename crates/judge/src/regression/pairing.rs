@@ -145,6 +145,11 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         _ => "as they are".to_owned(),
     };
     note("prompts", chat(a), chat(b));
+    let mixed = |record: &Record| match record.case.other.get("mixed").and_then(|lengths| lengths.as_str()) {
+        Some(lengths) => format!("all in one batch, of {lengths}"),
+        None => "of one length in a batch".to_owned(),
+    };
+    note("lengths of prompts", mixed(a), mixed(b));
     let fair = |record: &Record| record.settings.fair_comparison.to_string();
     note("--fair-comparison", fair(a), fair(b));
     found

@@ -68,6 +68,9 @@ pub struct Row {
     /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
     #[serde(default)]
     pub compiled: Option<foreign::Foreigns>,
+    /// How it padded prompts of different lengths in one batch; `None` where they had one length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<protocol::Padding>,
 }
 
 /// Whose code a contender is.
@@ -191,6 +194,7 @@ impl Row {
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
+            padding: complete.last().and_then(|run| run.usage()?.cache.padding.clone()),
         }
     }
 

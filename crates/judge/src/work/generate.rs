@@ -46,17 +46,20 @@ pub(super) fn case(work: &Generate) -> Case {
         Decode::Sampled(_) => "sampled",
     };
     let chunk = work.prefill_chunk.map(|tokens| (CHUNK.to_owned(), tokens.into()));
+    let mixed = work.prompted.mixed.as_deref().map(|lengths| (MIXED.to_owned(), lengths.into()));
     Case {
         context: work.context,
         decode: decode.to_owned(),
         autoregressive: work.autoregressive,
-        other: chunk.into_iter().collect(),
+        other: chunk.into_iter().chain(mixed).collect(),
         ..Case::default()
     }
 }
 
 /// Tokens of a prompt that are read at once, in a record.
 const CHUNK: &str = "prefill_chunk";
+/// The lengths of prompts that are one batch, in a record.
+const MIXED: &str = "mixed";
 
 /// The size of a case, for people: prompt lengths, and new tokens if there are any: "12+34 → 32".
 pub(crate) fn size(case: &Case) -> String {
@@ -72,9 +75,11 @@ pub(crate) fn unusual(case: &Case) -> Vec<String> {
     let decode = Some(&case.decode).filter(|decode| !["", "forced"].contains(&decode.as_str()));
     let precision = Some(&case.kv_precision).filter(|precision| !precision.is_empty());
     let chunk = case.other.get(CHUNK);
+    let mixed = case.other.get(MIXED).and_then(|lengths| lengths.as_str());
     let all = [
         decode.cloned(),
         chunk.map(|tokens| format!("prompts in chunks of {tokens}")),
+        mixed.map(|lengths| format!("prompts of {lengths} in one batch")),
         (case.kv_cache == "off").then(|| "no KV cache".to_owned()),
         precision.map(|precision| format!("KV cache in {precision}")),
     ];

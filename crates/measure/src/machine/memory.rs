@@ -9,11 +9,18 @@ pub fn available(device: &str) -> Option<u64> {
     if device != "cpu" {
         return gpu::memory_left(device);
     }
+    main_memory().map(|(bytes, _)| bytes)
+}
+
+/// The same of main memory, and what limits it, for people.
+pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
     let machine = match std::fs::read_to_string("/proc/meminfo") {
         Ok(text) => mem_available(&text),
         Err(_) => of_another_system(),
     };
-    [machine, cgroup::memory_left()].into_iter().flatten().min()
+    let machine = machine.map(|bytes| (bytes, "what is free on the machine"));
+    let group = cgroup::memory_left().map(|bytes| (bytes, "what the control group leaves"));
+    [machine, group].into_iter().flatten().min()
 }
 
 /// Available memory by proc_meminfo(5): an estimate of what can be allocated without swapping. It includes page cache

@@ -42,8 +42,20 @@ impl Generate {
         let load = request.serving.load(USUAL, seed)?;
         if let Some(load) = load {
             refuse_with_callers(request, decode)?;
-            prompted.prompts.truncate(1);
-            prompted.batch = load.requests.min(DIFFERENT);
+            let different = load.requests.min(DIFFERENT);
+            if request.prompt_lengths.len() > 1 {
+                // Each caller has a prompt of one of the lengths.
+                if load.requests < prompted.prompts.len() {
+                    let (requests, lengths) = (load.requests, prompted.prompts.len());
+                    return Err(Failure::usage(format!(
+                        "a turn of {requests} requests cannot have prompts of {lengths} lengths: raise --requests"
+                    )));
+                }
+                prompted.mix(different);
+            } else {
+                prompted.prompts.truncate(1);
+                prompted.batch = different;
+            }
         }
         let prefill_chunk =
             request.prefill_chunk.first().map(|&tokens| tokens as usize).filter(|&tokens| tokens > 0);
@@ -95,7 +107,7 @@ fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
         ),
         ("--batch", !request.batch.is_empty()),
         ("--temperature and --decode greedy", decode != Decode::Forced),
-        ("--prompt-lengths", !request.prompt_lengths.is_empty()),
+        ("--mixed", request.mixed),
         ("--prefill-chunk", request.prefill_chunk.iter().any(|&tokens| tokens > 0)),
     ];
     match flags.into_iter().find(|(_, is_asked)| *is_asked) {
@@ -115,7 +127,7 @@ impl Describe for Generate {
     }
 
     fn kept_positions(&self, case: usize) -> usize {
-        self.context + self.prompted.length(case) + self.prompted.new_tokens
+        self.context + self.prompted.longest_of(case) + self.prompted.new_tokens
     }
 
     fn marks(&self) -> usize {
@@ -133,7 +145,10 @@ impl Describe for Generate {
         };
         let Prompted { new_tokens, .. } = self.prompted;
         let (words, tokens) = (serving::words(load), self.prompted.longest());
-        format!("{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens")
+        match &self.prompted.mixed {
+            Some(lengths) => format!("{words} for {new_tokens} new tokens each, behind prompts of {lengths}"),
+            None => format!("{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens"),
+        }
     }
 
     fn mark_noun(&self) -> &'static str {
@@ -158,7 +173,11 @@ impl Describe for Generate {
     }
 
     fn of_reference(&self) -> protocol::Work {
-        self.greedy(self.prefixes())
+        match self.is_mixed() {
+            false => self.greedy(self.prefixes()),
+            // Each alone: what a batch gives is compared with that.
+            true => self.greedy(self.prefixes().into_iter().flatten().map(|row| vec![row]).collect()),
+        }
     }
 
     fn is_whole(&self, _: usize, output: &Output) -> bool {

@@ -95,7 +95,7 @@ pub trait Describe {
 
     /// Number of cases: of prompts, unless it has others.
     fn cases(&self) -> usize {
-        self.prompted().map_or(0, |prompted| prompted.prompts.len())
+        self.prompted().map_or(0, Prompted::cases)
     }
 
     fn case_name(&self, case: usize) -> &str {
@@ -119,7 +119,18 @@ pub trait Describe {
 
     /// Number of sequences that a request of a case computes, and of their tokens.
     fn size(&self, case: usize) -> (usize, usize) {
-        (self.batch(), self.batch() * self.case_tokens(case))
+        let tokens = || self.batch() * self.case_tokens(case);
+        (self.batch(), self.prompted().map_or_else(tokens, |prompted| prompted.all_tokens(case)))
+    }
+
+    /// Sequences of a case whose logits parity compares, the first ones.
+    fn judged_sequences(&self) -> usize {
+        self.prompted().and_then(|prompted| prompted.judged).unwrap_or(self.batch())
+    }
+
+    /// Whether the reference computes each sequence of a case as a case of its own.
+    fn is_mixed(&self) -> bool {
+        self.prompted().is_some_and(|prompted| prompted.mixed.is_some())
     }
 
     /// Positions of a sequence of a case whose keys and values are kept.
@@ -277,6 +288,9 @@ pub(crate) fn resolve(
     arrays: &BTreeMap<String, graph::Given>,
     seed: u64,
 ) -> Result<Work> {
+    if !request.echo.is_empty() || config.graph.is_some() || config.encoder.is_some() {
+        refuse_mixed(request)?;
+    }
     if !request.echo.is_empty() {
         return Ok(Work::Echo(Echo::new(&request.echo, seed)));
     }
@@ -293,6 +307,10 @@ pub(crate) fn resolve(
             request.model()
         )));
     }
+    let is_denoised = config.mask_token.is_some() && !request.autoregressive;
+    if is_denoised {
+        refuse_mixed(request)?;
+    }
     let prompted = Prompted::new(request, config, (prompts, lengths))?;
     match denoise::resolve(request, config, &prompted, seed)? {
         Some(_) if !request.serving.is_default() => Err(Failure::usage(format!(
@@ -301,5 +319,16 @@ pub(crate) fn resolve(
         ))),
         Some(work) => Ok(Work::Denoise(work)),
         None => Ok(Work::Generate(Generate::new(request, prompted, seed)?)),
+    }
+}
+
+/// Refuses `--mixed` of work that is not continued token by token.
+fn refuse_mixed(request: &Request) -> Result<()> {
+    match request.mixed {
+        false => Ok(()),
+        true => Err(Failure::usage(format!(
+            "--mixed joins prompts that are continued token by token, and requests of {} are none: leave it out",
+            request.model()
+        ))),
     }
 }

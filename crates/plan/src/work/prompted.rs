@@ -10,6 +10,9 @@ use crate::{Failure, Prompt, Request, Result};
 /// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
 const MOST_LOGITS: usize = 1 << 26;
 
+/// The same of a batch that fills the memory: 64 MB.
+const FEW_LOGITS: usize = 1 << 24;
+
 /// New tokens where neither the request nor its suite names a number.
 const USUAL: u32 = 32;
 
@@ -46,7 +49,7 @@ impl Lengths {
     }
 }
 
-/// Prompts, each a case, and a number of new tokens behind each.
+/// Prompts, each a case or all one, and a number of new tokens behind each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompted {
     /// Number of sequences that are computed together.
@@ -56,6 +59,12 @@ pub struct Prompted {
     /// New tokens for each prompt.
     pub new_tokens: usize,
     pub prompts: Vec<Prompt>,
+    /// Sequences of a batch whose logits parity compares, the first ones; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<usize>,
+    /// The name of the one case whose batch all prompts are; `None` where each is a case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<String>,
 }
 
 impl Prompted {
@@ -66,30 +75,62 @@ impl Prompted {
         (prompts, lengths): (Vec<Prompt>, &Lengths),
     ) -> Result<Prompted> {
         let Lengths { context, new_tokens, .. } = *lengths;
-        let batch = request.batch.first().map_or(1, |&batch| batch as usize);
+        let asked = request.batch.first().map(|&batch| batch as usize);
+        let mixed = request.mixed.then(|| mixed(request, &prompts)).transpose()?;
+        let batch = asked.unwrap_or(if mixed.is_some() { prompts.len() } else { 1 });
         let mut longest = new_tokens;
         for prompt in &prompts {
             let read = context + prompt.tokens.len();
             check_context(read, new_tokens, config)?;
             longest = longest.max(read + new_tokens);
         }
-        let prompt_last_only = batch * longest * config.vocab_size > MOST_LOGITS;
-        Ok(Prompted { batch, prompt_last_only, new_tokens, prompts })
+        // Prompts that differ in length have no position in common but the last.
+        let prompt_last_only = mixed.is_some() || batch * longest * config.vocab_size > MOST_LOGITS;
+        let judged =
+            request.batch_max.then(|| judged(new_tokens, config.vocab_size)).filter(|&few| few < batch);
+        let prompt_last_only = prompt_last_only || judged.is_some();
+        Ok(Prompted { batch, prompt_last_only, new_tokens, prompts, judged, mixed })
     }
 
-    /// The prompts of each case: one prompt, or a batch of rotations of it. Rotations differ in content and have the
-    /// same length.
+    /// Makes one case of all prompts, with `batch` sequences or one for each prompt.
+    pub(super) fn mix(&mut self, batch: usize) {
+        self.mixed = Some(mixed_name(&self.prompts));
+        self.batch = batch.max(self.prompts.len());
+        self.prompt_last_only = true;
+    }
+
+    /// The prompts of each case: one prompt, or a batch of rotations of it, which differ in content and have the same
+    /// length. A mixed batch has every prompt before any is rotated.
     pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
-        let batch = |prompt: &Prompt| {
-            let rotated = |by: usize| {
-                let mut tokens = prompt.tokens.clone();
-                let length = tokens.len();
-                tokens.rotate_left(by % length);
-                tokens
-            };
-            (0..self.batch).map(rotated).collect()
+        let rotated = |prompt: &Prompt, by: usize| {
+            let mut tokens = prompt.tokens.clone();
+            let length = tokens.len();
+            tokens.rotate_left(by % length);
+            tokens
         };
+        if self.mixed.is_some() {
+            let count = self.prompts.len();
+            let row = |row: usize| rotated(&self.prompts[row % count], row / count);
+            return vec![(0..self.batch).map(row).collect()];
+        }
+        let batch = |prompt: &Prompt| (0..self.batch).map(|by| rotated(prompt, by)).collect();
         self.prompts.iter().map(batch).collect()
+    }
+
+    /// Number of cases.
+    pub(super) fn cases(&self) -> usize {
+        if self.mixed.is_some() { 1 } else { self.prompts.len() }
+    }
+
+    /// Number of prompt tokens of all sequences of a case. Padding is none.
+    pub(super) fn all_tokens(&self, case: usize) -> usize {
+        match self.mixed {
+            Some(_) => {
+                let lengths = self.prompts.iter().map(|prompt| prompt.tokens.len());
+                lengths.cycle().take(self.batch).sum()
+            }
+            None => self.batch * self.length(case),
+        }
     }
 
     /// Number of tokens that a request adds, in all sequences.
@@ -97,12 +138,23 @@ impl Prompted {
         self.new_tokens * self.batch
     }
 
-    /// Length of a prompt in tokens.
+    /// Length of a case's prompts in tokens, on average where they differ.
     pub(super) fn length(&self, case: usize) -> usize {
+        if self.mixed.is_some() {
+            return self.all_tokens(case) / self.batch;
+        }
         self.prompts.get(case).map_or(0, |prompt| prompt.tokens.len())
     }
 
+    /// Length of the longest prompt of a case in tokens.
+    pub(super) fn longest_of(&self, case: usize) -> usize {
+        if self.mixed.is_some() { self.longest() } else { self.length(case) }
+    }
+
     pub(super) fn name(&self, case: usize) -> &str {
+        if let Some(name) = &self.mixed {
+            return name;
+        }
         self.prompts.get(case).map_or("", |prompt| &prompt.name)
     }
 
@@ -115,7 +167,8 @@ impl Prompted {
     pub(super) fn words(&self, how: &str) -> String {
         let lengths: Vec<String> =
             self.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
-        let batch = if self.batch > 1 { format!(", batch {}", self.batch) } else { String::new() };
+        let together = if self.mixed.is_some() { "one batch of" } else { "batch" };
+        let batch = if self.batch > 1 { format!(", {together} {}", self.batch) } else { String::new() };
         format!(
             "prompts of {} tokens, {} new tokens each{how}{batch}",
             lengths.join(" and "),
@@ -135,6 +188,42 @@ impl Prompted {
         let cases = self.case_prompts().into_iter();
         cases.map(|rows| rows.into_iter().map(repeated).collect()).collect()
     }
+}
+
+/// Sequences whose logits parity compares where a batch fills the memory.
+fn judged(new_tokens: usize, vocabulary: usize) -> usize {
+    (FEW_LOGITS / ((1 + new_tokens) * vocabulary)).max(1)
+}
+
+/// The name of the case that all prompts are, if they can be one.
+fn mixed(request: &Request, prompts: &[Prompt]) -> Result<String> {
+    let count = prompts.len();
+    let refused = |why: String| Err(Failure::usage(why));
+    if count < 2 {
+        return refused(
+            "--mixed joins prompts of different lengths in one batch, and there is one prompt: name lengths, such as \
+             --prompt-lengths 16,64,256"
+                .into(),
+        );
+    }
+    if let Some(&batch) = request.batch.first().filter(|&&batch| (batch as usize) < count) {
+        return refused(format!("--mixed joins {count} prompts, which a batch of {batch} cannot hold"));
+    }
+    if request.context.iter().any(|&tokens| tokens > 0) {
+        return refused("--mixed has no context before its prompts: leave --context out".into());
+    }
+    if request.prefill_chunk.iter().any(|&tokens| tokens > 0) {
+        return refused(
+            "--prefill-chunk cuts prompts of one length, and those of --mixed have several: leave one of both out"
+                .into(),
+        );
+    }
+    Ok(mixed_name(prompts))
+}
+
+fn mixed_name(prompts: &[Prompt]) -> String {
+    let lengths: Vec<String> = prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
+    format!("{} tokens", lengths.join(" + "))
 }
 
 /// Refuses a sequence that is longer than the model's context. Lengths are in tokens.

@@ -1,3 +1,4 @@
+mod mixed;
 mod optimised;
 mod requests;
 mod tokenizers;

@@ -18,7 +18,8 @@ pub struct GenerateWork {
     pub prefill_chunk: Option<usize>,
 }
 
-/// One prompt, or a batch of prompts of equal length.
+/// One prompt, or a batch of prompts. They may differ in length where there is no context and no `prefill_chunk`: each is
+/// then continued behind its own last token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// `[batch][context tokens]`, or empty: what is in the KV cache already when the clock starts. With the
@@ -109,6 +110,18 @@ pub struct CacheUsage {
     /// requests for one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
+    /// How prompts of different lengths became one batch in the last measured case; `null` where they had one length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
+}
+
+/// Padding of sequences that are shorter than others of their batch, observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Padding {
+    /// `left`: before the first token; `right`: behind the last.
+    pub side: Foreign,
+    /// Positions of padding that were computed with the prompts; 0 where padding takes room in the KV cache alone.
+    pub computed: u64,
 }
 
 /// Two engines in one process.

@@ -16,7 +16,7 @@ pub use echo::EchoWork;
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{
     CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
-    Sampling,
+    Padding, Sampling,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 pub use marks::Marks;

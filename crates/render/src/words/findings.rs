@@ -6,6 +6,7 @@ use judge::Metric;
 use judge::report::work::limit::{Bound, Limit, Share};
 use judge::report::{Report, Row, Spread, number};
 use plan::{KernelCache, Rounds};
+use protocol::Padding;
 
 use super::work::hybrid;
 use super::{Line, Summary, answer, effort, gpu, verdicts};
@@ -25,6 +26,8 @@ pub(crate) fn summary(report: &Report) -> Summary {
     details.extend(gpu::findings(report).into_iter().map(Line::plain));
     details.extend(devices(report).map(Line::plain));
     details.extend(compiled(report).map(Line::plain));
+    details.extend(padding(report).map(Line::plain));
+    details.extend(largest_batch(report).map(Line::plain));
     details.extend(effort::details(report).into_iter().map(Line::plain));
     details.extend(shipped(report).map(Line::plain));
     details.extend(libraries(report).map(Line::tabled));
@@ -230,6 +233,38 @@ fn devices(report: &Report) -> Option<String> {
         _ => "",
     };
     (!known.is_empty()).then(|| format!("weights by device: {}{note}", known.join("; ")))
+}
+
+/// How the batch was found, and how near the estimates were to what workers then took.
+fn largest_batch(report: &Report) -> Option<String> {
+    let words = report.plan.largest_batch.as_ref()?;
+    let of_row = |row: &Row| {
+        let expected = *report.plan.expected_memory.get(&row.framework)? as f64;
+        let observed = row.memory.as_ref()?.peak;
+        let off = 100.0 * (expected - observed) / observed;
+        let (expected, observed) = (expected / 1e9, observed / 1e9);
+        let name = &row.framework;
+        Some(format!("{name} {expected:.2} GB expected, {observed:.2} GB observed ({off:+.1} %)"))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    Some(format!("{words}; peaks: {}", if known.is_empty() { "none".into() } else { known.join("; ") }))
+}
+
+/// The side on which each padded prompts of different lengths, and what that cost.
+fn padding(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let Padding { side, computed } = row.padding.as_ref()?;
+        let cost = match computed {
+            0 => "in the KV cache alone".to_owned(),
+            1 => "1 position computed".to_owned(),
+            positions => format!("{positions} positions computed"),
+        };
+        Some(format!("{} on the {side}, {cost}", row.framework))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| {
+        format!("padding of the shorter prompts, which no figure counts as tokens: {}", known.join("; "))
+    })
 }
 
 fn compiled(report: &Report) -> Option<String> {

@@ -73,7 +73,9 @@ pub(super) fn pack(workspace: &Workspace, directory: &Path, cut: &Cut, reporter:
         ensure!(succeeds(command("strip").arg(&program))?, "{} cannot be stripped", program.display());
     }
     let archive = staging.path().join(ARCHIVE);
-    let packed = succeeds(command("tar").env("XZ_OPT", "-T0").arg("-cJf").arg(&archive).arg("-C").arg(&root).arg("."))?;
+    let packed = succeeds(
+        command("tar").env("XZ_OPT", "-T0").arg("-cJf").arg(&archive).arg("-C").arg(&root).arg("."),
+    )?;
     ensure!(packed, "tar could not write {}: it needs xz", archive.display());
     cut_up(&archive, directory, cut.megabytes)
 }

@@ -99,7 +99,7 @@ fn hold(
         }
     };
     let file = scratch.path().join("parity.safetensors");
-    let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
+    let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only, sequences: None };
     talk.send(&Turn::Finish(Finish { hash: true, parity: Some(parity) }));
     let usage = talk.event::<Usage>("usage")?;
     if let Some(event) = &usage.event {

@@ -27,7 +27,12 @@ pub(super) fn answer(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         let scratch = in_scratch(talk)?;
         let file = scratch.path().join("generated.safetensors");
         let prompt = ids(subject, 4, 3);
-        let parity = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false };
+        let parity = ParityTask {
+            steps: 1,
+            file: file.display().to_string(),
+            prompt_last_only: false,
+            sequences: None,
+        };
         let work = generate::greedy(prompt.clone());
         let task = Task::Answer(Answer { work, parity: Some(parity) });
         begin(talk, &subject.job(task))?;

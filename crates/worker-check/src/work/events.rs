@@ -25,3 +25,5 @@ pub(crate) const HAND_OVER: &[Field] = &[
     must("decode_address", Whole(140_000_000_065_536)),
     may("obstacle", Text("tch wants those of all layers in one piece")),
 ];
+
+pub(crate) const PADDING: &[Field] = &[must("side", OneOf(&["left", "right"])), must("computed", Whole(432))];

@@ -1,6 +1,6 @@
 //! What a decoder keeps between two steps, on the way between the protocol's types and the engine's.
 
-use engine::{EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision};
+use engine::{EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision, Side};
 use protocol::{CacheInEffect, CacheUsage, DecoderSettings, KvCache, Task};
 
 /// What keys and values are kept in.
@@ -67,6 +67,10 @@ impl Kept {
             let obstacle = hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
             protocol::HandOver { obstacle, ..of_all }
         });
-        CacheUsage { bytes, hand_over }
+        let padding = engine.decode().ok().and_then(|decoder| decoder.padding()).map(|padding| {
+            let side = if padding.side == Side::Left { "left" } else { "right" };
+            protocol::Padding { side: side.into(), computed: padding.computed as u64 }
+        });
+        CacheUsage { bytes, hand_over, padding }
     }
 }

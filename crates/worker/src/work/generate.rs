@@ -1,5 +1,6 @@
 //! Continuation, token by token.
 
+mod joined;
 mod sequences;
 
 use engine::{InferenceEngine, Want};
@@ -7,12 +8,13 @@ use protocol::{Call, Case, Decode, GenerateWork, Input, KvCache, Output, ParityT
 
 use super::cache::HandOver;
 use super::served::Callers;
-use super::{Model, Request, Serving, Workload, check_prompts, check_trace, fits};
+use super::{Model, Request, Serving, Workload, check_trace, fits};
 use crate::error::ServeError;
 use crate::logits::argmax;
 use crate::pace::Pace;
 use crate::sampling::{self, Sampler};
 use crate::score::{Rows, Tensors};
+use joined::Joined;
 use sequences::Sequences;
 
 /// Continues prompts.
@@ -35,7 +37,7 @@ struct State {
     capacity: usize,
     /// With the cache off, each sequence's prefix as far as it has come.
     prefixes: Vec<Vec<u32>>,
-    flat: Vec<u32>,
+    joined: Joined,
     feed: Vec<u32>,
 }
 
@@ -111,7 +113,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             return Ok(request);
         }
         let decoder = engine.decode()?;
-        let Asked { batch, capacity, context, prompt } = self.asked(case);
+        let Asked { batch, capacity, context, mut prompt } = self.asked(case);
         let new_tokens = self.work.new_tokens;
         self.state = State {
             trace: match input {
@@ -121,30 +123,35 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             batch,
             capacity,
             prefixes: self.prefixes(&self.work.cases[case]),
-            flat: Vec::with_capacity(batch * capacity),
+            joined: Joined::default(),
             feed: Vec::with_capacity(batch),
         };
         self.chosen.begin(case, batch * new_tokens);
         let room = Vec::with_capacity(new_tokens);
-        let chunks = chunks(&prompt, batch, self.work.prefill_chunk);
-        let (last, before) = chunks.split_last().map_or((&prompt, &[][..]), |(last, before)| (last, before));
+        let mut chunks = chunks(&prompt, self.work.prefill_chunk);
+        if let Some(last) = chunks.pop() {
+            prompt.tokens = last;
+        }
+        // With the cache off all of them come again.
+        prompt.tokens.reserve((batch * capacity).saturating_sub(prompt.tokens.len()));
 
         let mut request = Request::start(case, room);
         if context.is_empty() {
             decoder.begin(batch, capacity)?;
         }
-        for chunk in before {
+        for chunk in &chunks {
             self.pace.keep(|| decoder.append(chunk, Want::Last).map(drop))?;
         }
-        self.chosen.push(self.pace.keep(|| decoder.append(last, Want::Last))?);
+        self.chosen.push(self.pace.keep(|| prompt.append(decoder))?);
         request.mark();
+        self.state.joined = prompt;
         Ok(request)
     }
 
     fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
         let decoder = engine.decode()?;
         let (case, pace) = (&self.work.cases[request.case], self.pace);
-        let State { trace, batch, capacity, prefixes, flat, feed } = &mut self.state;
+        let State { trace, batch, capacity, prefixes, joined, feed } = &mut self.state;
         let made = request.marks();
         request.resume();
         if made == 1 && marks > 0 && self.work.kv_cache == KvCache::On {
@@ -166,13 +173,14 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             let logits = match self.work.kv_cache {
                 KvCache::On => pace.keep(|| decoder.append(feed, Want::Last))?,
                 KvCache::Off => {
-                    flat.clear();
+                    joined.tokens.clear();
                     for (prefix, token) in prefixes.iter_mut().zip(feed.iter()) {
                         prefix.push(*token);
-                        flat.extend_from_slice(prefix);
+                        joined.tokens.extend_from_slice(prefix);
                     }
+                    joined.lengthen(1);
                     decoder.begin(*batch, *capacity)?;
-                    pace.keep(|| decoder.append(flat, Want::Last))?
+                    pace.keep(|| joined.append(decoder))?
                 }
             };
             self.chosen.push(logits);
@@ -198,35 +206,65 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
     fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError> {
         let decoder = engine.decode()?;
         let mut tensors = Tensors::default();
-        let vocabulary = self.chosen.vocabulary;
+        let is_one_by_one = self.callers.is_one_by_one();
         for (index, case) in self.work.cases.iter().enumerate() {
             let prefixes = case.prefixes();
-            let (batch, prefix, trace) = (prefixes.len(), prefixes[0].len(), case.trace[0].len());
-            // Positions of context and prompt whose logits are kept.
-            let (kept, want) = if task.prompt_last_only { (1, Want::Last) } else { (prefix, Want::All) };
-            let mut logits = Rows::new(batch, kept + trace, vocabulary);
-            decoder.begin(batch, prefix + trace)?;
-            logits.put(0, kept, decoder.append(&prefixes.concat(), want)?);
-            let steps = task.steps.min(trace);
-            let pieces = (0..steps).map(|step| (step, step + 1)).chain([(steps, trace)]);
-            for (start, end) in pieces.filter(|(start, end)| start < end) {
-                let tokens: Vec<u32> =
-                    case.trace.iter().flat_map(|row| row[start..end].iter().copied()).collect();
-                logits.put(kept + start, kept + end, decoder.append(&tokens, Want::All)?);
+            let batch = prefixes.len();
+            // Callers that are served one by one never have prompts of different lengths in one batch.
+            let group = if is_one_by_one { 1 } else { batch };
+            let mut logits: Option<Rows> = None;
+            let kept = task.sequences.unwrap_or(batch).clamp(1, batch);
+            for (prefixes, trace) in prefixes.chunks(group).zip(case.trace.chunks(group)) {
+                let of_group = logits_along(decoder, (prefixes, trace), task, self.chosen.vocabulary)?;
+                match &mut logits {
+                    Some(logits) => logits.extend(of_group),
+                    None => logits = Some(of_group),
+                }
             }
-            tensors.add_rows(format!("case.{index}"), batch, &logits);
+            if let Some(logits) = logits {
+                tensors.add_rows(format!("case.{index}"), kept, &logits.first(kept));
+            }
         }
         tensors.write(&task.file)
     }
 }
 
-/// The tokens of a prompt, `[batch, n]`, in chunks of so many of each sequence.
-fn chunks(prompt: &[u32], batch: usize, most: Option<usize>) -> Vec<Vec<u32>> {
-    let length = prompt.len() / batch;
-    let most = most.unwrap_or(length).max(1);
+/// Logits of sequences along their traces. Of prompts of different lengths those of the last token are kept.
+fn logits_along(
+    decoder: &mut dyn engine::Decode,
+    (prefixes, traces): (&[Vec<u32>], &[Vec<u32>]),
+    task: &ParityTask,
+    vocabulary: usize,
+) -> Result<Rows, ServeError> {
+    let joined = Joined::new(prefixes.iter().map(Vec::as_slice));
+    let trace = traces.first().map_or(0, Vec::len);
+    let last_only = task.prompt_last_only || joined.differ();
+    // Positions of context and prompt whose logits are kept.
+    let kept = if last_only { 1 } else { joined.longest };
+    let sequences = task.sequences.unwrap_or(joined.batch).clamp(1, joined.batch);
+    let mut logits = Rows::new(sequences, kept + trace, vocabulary);
+    decoder.begin(joined.batch, joined.longest + trace)?;
+    let of_prompts = match last_only {
+        true => joined.append(decoder)?,
+        false => decoder.append(&joined.tokens, Want::All)?,
+    };
+    logits.put(0, kept, of_prompts);
+    let steps = task.steps.min(trace);
+    let pieces = (0..steps).map(|step| (step, step + 1)).chain([(steps, trace)]);
+    for (start, end) in pieces.filter(|(start, end)| start < end) {
+        let tokens: Vec<u32> = traces.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+        logits.put(kept + start, kept + end, decoder.append(&tokens, Want::All)?);
+    }
+    Ok(logits)
+}
+
+/// The tokens of prompts of one length in chunks of so many of each; none where they come at once.
+fn chunks(prompt: &Joined, most: Option<usize>) -> Vec<Vec<u32>> {
+    let Some(most) = most.filter(|_| !prompt.differ()) else { return Vec::new() };
+    let length = prompt.longest;
     let chunk = |start: usize| {
         let end = length.min(start + most);
-        prompt.chunks_exact(length).flat_map(|row| &row[start..end]).copied().collect()
+        prompt.tokens.chunks_exact(length).flat_map(|row| &row[start..end]).copied().collect()
     };
     (0..length).step_by(most).map(chunk).collect()
 }
@@ -251,7 +289,7 @@ fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool))
         ));
     }
     for case in &work.cases {
-        check_prompts(&case.prompts, work.new_tokens)?;
+        check_prompts(case, work)?;
         let (rows, length) = (case.context.len(), case.context.first().map_or(0, Vec::len));
         let alike =
             rows == case.prompts.len() && length > 0 && case.context.iter().all(|row| row.len() == length);
@@ -267,24 +305,40 @@ fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool))
     Ok(())
 }
 
+/// Prompts with something to continue and something to add. They may differ in length where nothing comes before them.
+fn check_prompts(case: &Case, work: &GenerateWork) -> Result<(), ServeError> {
+    if case.prompts.is_empty() || work.new_tokens == 0 || case.prompts.iter().any(Vec::is_empty) {
+        let reason = "a case needs at least one token to continue in each prompt, and one to add";
+        return Err(ServeError::Job(reason.into()));
+    }
+    let differ = Joined::new(case.prompts.iter().map(Vec::as_slice)).differ();
+    if differ && (work.prefill_chunk.is_some() || !case.context.is_empty()) {
+        let reason = "prompts of different lengths are read at once, and have no context before them";
+        return Err(ServeError::Job(reason.into()));
+    }
+    Ok(())
+}
+
 /// A case as an engine is asked for it.
 struct Asked {
     batch: usize,
     capacity: usize,
     /// `[batch, context tokens]`: what is in the cache when the clock starts.
     context: Vec<u32>,
-    /// `[batch, prompt tokens]`; with the cache off, behind each row's context.
-    prompt: Vec<u32>,
+    /// With the cache off, behind each row's context.
+    prompt: Joined,
 }
 
 impl Asked {
     fn new(case: &Case, new_tokens: usize, kv_cache: KvCache) -> Asked {
-        let prefixes = case.prefixes();
-        let (context, prompt) = match kv_cache {
-            KvCache::On => (case.context.concat(), case.prompts.concat()),
-            KvCache::Off => (Vec::new(), prefixes.concat()),
+        let (context, rows) = match kv_cache {
+            KvCache::On => (case.context.concat(), case.prompts.clone()),
+            KvCache::Off => (Vec::new(), case.prefixes()),
         };
-        Asked { batch: prefixes.len(), capacity: prefixes[0].len() + new_tokens, context, prompt }
+        let prompt = Joined::new(rows.iter().map(Vec::as_slice));
+        let batch = prompt.batch;
+        let before = context.len().checked_div(batch).unwrap_or(0);
+        Asked { batch, capacity: before + prompt.longest + new_tokens, context, prompt }
     }
 }
 
@@ -328,9 +382,10 @@ mod tests {
 
     #[test]
     fn a_prompt_is_read_in_chunks_of_every_sequence() {
-        let prompt = [1, 2, 3, 11, 12, 13];
-        assert_eq!(chunks(&prompt, 2, None), [vec![1, 2, 3, 11, 12, 13]]);
-        assert_eq!(chunks(&prompt, 2, Some(2)), [vec![1, 2, 11, 12], vec![3, 13]]);
-        assert_eq!(chunks(&prompt, 1, Some(9)), [prompt.to_vec()]);
+        let prompt: [&[u32]; 2] = [&[1, 2, 3], &[11, 12, 13]];
+        let chunks = |most| chunks(&Joined::new(prompt.into_iter()), most);
+        assert!(chunks(None).is_empty(), "all at once");
+        assert_eq!(chunks(Some(2)), [vec![1, 2, 11, 12], vec![3, 13]]);
+        assert_eq!(chunks(Some(9)), [vec![1, 2, 3, 11, 12, 13]]);
     }
 }

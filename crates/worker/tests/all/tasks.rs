@@ -121,7 +121,12 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     let directory = directory();
     let run = |slowdown: f64| {
         let file = directory.path().join(format!("{slowdown}.safetensors"));
-        let parity = Some(ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only: false });
+        let parity = Some(ParityTask {
+            steps: 1,
+            file: file.display().to_string(),
+            prompt_last_only: false,
+            sequences: None,
+        });
         let mut job = job(directory.path(), Task::Measure(measure()));
         job.settings.slowdown = slowdown;
         (serve_turns(&job, 1, Finish { hash: false, parity }), std::fs::read(file).unwrap())
@@ -225,7 +230,8 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
     let directory = directory();
     let parity = |prompt_last_only| {
         let file = directory.path().join("parity.safetensors");
-        let task = ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only };
+        let task =
+            ParityTask { steps: 1, file: file.display().to_string(), prompt_last_only, sequences: None };
         let finish = Finish { hash: false, parity: Some(task) };
         serve_turns(&job(directory.path(), Task::Measure(measure_of(with_context()))), 1, finish);
         parity(&file)

@@ -62,7 +62,7 @@ fn a_trace_of_nothing_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     bundle(directory.path(), VOCABULARY, 100);
     for (prompts, new_tokens) in
-        [(vec![], 1), (vec![vec![]], 1), (vec![vec![1]], 0), (vec![vec![1], vec![1, 2]], 1)]
+        [(vec![], 1), (vec![vec![]], 1), (vec![vec![1]], 0), (vec![vec![1], vec![]], 1)]
     {
         let events = serve(&job(directory.path(), trace(prompts, new_tokens, "nowhere.json")));
         assert!(

@@ -81,7 +81,8 @@ class Generating(Workload):
             sequences = [prefix + trace for prefix, trace in zip(prefixes, case["trace"])]
             prefix, positions = len(prefixes[0]), len(sequences[0])
             left_out = prefix - 1 if task.get("prompt_last_only") else 0
-            logits = tensors[f"case.{index}"] = Rows(len(sequences), positions - left_out, self.vocabulary)
+            kept = min(task.get("sequences") or len(sequences), len(sequences))
+            logits = tensors[f"case.{index}"] = Rows(kept, positions - left_out, self.vocabulary)
             adapter.begin(len(sequences), positions)
             logits.put(0, prefix - left_out, adapter.values(adapter.append(prefixes, not left_out)))
             single = min(prefix + task["steps"], positions)
@@ -116,6 +117,8 @@ def check(work, context, is_fed):
             "this model generates by masked diffusion, not token by token: the job has to say how it denoises"
         )
     for case in work["cases"]:
+        if len({len(prompt) for prompt in case["prompts"]}) > 1:
+            raise unsupported("a reference takes prompts of one length in a batch: leave --mixed out, or this framework")
         length = check_prompts(case["prompts"], work["new_tokens"])
         before = case.get("context") or []
         depths = {len(row) for row in before}

@@ -43,6 +43,10 @@ pub(crate) struct TokenFlags {
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     new_tokens: Vec<u32>,
+    /// Compute all prompts as one batch, whatever their lengths: with --prompt-lengths 16,64,256 or a file of prompts.
+    /// Shorter ones are padded on the side that each framework chooses
+    #[arg(long, help_heading = WORK, hide_short_help = true)]
+    mixed: bool,
     /// Tokens of a prompt that are read at once, chunk after chunk, as servers do; 0 for all [default: 0]
     #[arg(long, value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
     prefill_chunk: Vec<u32>,
@@ -53,6 +57,7 @@ impl TokenFlags {
         set_list(&mut request.context, &self.context);
         set_list(&mut request.new_tokens, &self.new_tokens);
         set_list(&mut request.prefill_chunk, &self.prefill_chunk);
+        request.mixed |= self.mixed;
     }
 }
 

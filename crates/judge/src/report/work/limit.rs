@@ -35,15 +35,16 @@ impl Work {
         element: usize,
     ) -> Result<Work, BundleError> {
         // On average, half of the new tokens are in the cache, besides the prompt.
-        let Prompted { prompts, new_tokens, batch, .. } = &work.prompted;
-        let contexts = prompts.iter().map(|prompt| work.context + prompt.tokens.len() + new_tokens / 2);
-        let context = contexts.sum::<usize>() / prompts.len().max(1);
-        let prefill =
-            prompts.iter().map(|prompt| prefill_operations(config, work.context, prompt.tokens.len()));
+        let Prompted { new_tokens, batch, .. } = &work.prompted;
+        // Every sequence of every case: the tokens of padding are none.
+        let rows = work.prompted.case_prompts().concat();
+        let contexts = rows.iter().map(|row| work.context + row.len() + new_tokens / 2);
+        let context = contexts.sum::<usize>() / rows.len().max(1);
+        let prefill = rows.iter().map(|row| prefill_operations(config, work.context, row.len()));
         Ok(Work {
             weights: weights_read(config, precision)? as f64,
             kv_cache: kv_cache_bytes(config, *batch, context, element) as f64,
-            prefill: *batch as f64 * prefill.sum::<f64>(),
+            prefill: prefill.sum(),
         })
     }
 

@@ -4,11 +4,11 @@ use engine::{EngineError, InferenceEngine, Want};
 use protocol::{GenerateWork, Input};
 
 use super::super::served::Requests;
+use super::joined::Joined;
 use crate::logits::argmax;
 use crate::pace::Pace;
 
 pub(super) struct Sequences {
-    /// All of one length.
     prompts: Vec<Vec<u32>>,
     /// What each is fed, as long as the new tokens.
     pub(super) traces: Vec<Vec<u32>>,
@@ -43,13 +43,16 @@ impl<E: InferenceEngine> Requests<E> for Sequences {
 
     fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>, EngineError> {
         let decoder = engine.decode()?;
-        let mut feed: Vec<u32> = requests.iter().flat_map(|&row| &self.prompts[row]).copied().collect();
-        let length = feed.len() / requests.len();
-        decoder.begin(requests.len(), length + self.new_tokens)?;
+        let prompts = Joined::new(requests.iter().map(|&row| self.prompts[row].as_slice()));
+        let mut feed = Vec::with_capacity(requests.len());
+        decoder.begin(requests.len(), prompts.longest + self.new_tokens)?;
         let mut chosen: Vec<Vec<u32>> =
             requests.iter().map(|_| Vec::with_capacity(self.new_tokens)).collect();
         for step in 0..self.new_tokens {
-            let logits = self.pace.keep(|| decoder.append(&feed, Want::Last))?;
+            let logits = self.pace.keep(|| match step {
+                0 => prompts.append(decoder),
+                _ => decoder.append(&feed, Want::Last),
+            })?;
             let rows = logits.chunks_exact(self.vocabulary).map(argmax);
             chosen.iter_mut().zip(rows).for_each(|(tokens, token)| tokens.push(token));
             feed.clear();

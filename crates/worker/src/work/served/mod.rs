@@ -5,7 +5,7 @@ mod search;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::{EngineError, InferenceEngine};
-use protocol::{Arrivals, Call, Load, Search};
+use protocol::{Arrivals, Call, Load, Search, Serve};
 
 use super::{Request, Serving};
 use crate::error::ServeError;
@@ -42,6 +42,11 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
     /// When requests come, where several callers make them.
     pub(super) fn load(&self) -> Option<Load> {
         self.serving.load
+    }
+
+    /// Whether callers are served one by one, and none together.
+    pub(super) fn is_one_by_one(&self) -> bool {
+        self.serving.load.is_some() && !matches!(self.serving.serve, Serve::Batch { .. })
     }
 
     /// The requests of the last turn.
