@@ -104,6 +104,11 @@ impl Crew<'_> {
             return self.give_others(references, round);
         }
         let Some(work) = self.plan.work.generate() else { return Ok(()) };
+        if self.plan.work.judged_sequences() < self.plan.work.batch() {
+            return Err(
+                "of a batch that fills the memory, the logits of the first sequences alone are kept".into()
+            );
+        }
         let fits = self.traces_at_once(work);
         if fits == 0 {
             return Err(format!("the logits of a round take more than {} MB", BYTES.1 >> 20));
@@ -205,8 +210,7 @@ impl Crew<'_> {
         let rows: usize = prefixes.iter().map(Vec::len).sum();
         let length = self.plan.work.capacity();
         let bytes = rows * length * self.vocabulary() * size_of::<f32>();
-        let are_few = self.plan.work.judged_sequences() < self.plan.work.batch();
-        if rows == 0 || bytes > BYTES.1 || are_few {
+        if rows == 0 || bytes > BYTES.1 {
             return 0;
         }
         let rounds = match self.plan.rounds {

@@ -197,14 +197,14 @@ fn with_precision(contender: &Contender, precision: Precision) -> Contender {
     changed
 }
 
-/// The peak of a worker that computes a request twice.
+/// The peak of a worker that computes a request three times: at its cold start, to warm up, and timed.
 fn peak(crew: &Crew<'_>, index: usize, contender: &Contender) -> std::result::Result<u64, String> {
     let warmup =
         Warmup { min_iterations: 1, max_iterations: 1, max_ns: 0, settled_within: 1.0, from_cold: false };
     let work = crew.plan.work.asked(contender.cache.policy, &crew.plan.work.stand_ins());
     let task = Task::Measure(Measure { work, warmup, lead_in: 0, load: None });
     let mut live = crew.workers[index].start(&crew.job(contender, task));
-    if live.warm_up(1) {
+    if live.warm_up(1) && live.request(0, None).is_some() {
         live.ask_to_finish(protocol::Finish::default());
     } else {
         live.finish();
