@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bundle::{Bundle, Precision};
 use facts::run::RunFailure;
 use plan::work::memory::gigabytes;
-use plan::{Contender, Failure, KvPrecision, Plan, Request, Result, WorkKind};
+use plan::{Contender, Failure, KvPrecision, Plan, Result, WorkKind};
 use protocol::{Event, Measure, Task, Warmup};
 
 use crate::crew::Crew;
@@ -35,11 +35,10 @@ pub(crate) struct Largest {
 }
 
 /// Refuses to search where nothing can be found.
-pub(crate) fn check(request: &Request, plan: &Plan) -> Result<()> {
+pub(crate) fn check(plan: &Plan) -> Result<()> {
     let refused = |why: &str| Err(Failure::usage(format!("--batch max {why}: name a size")));
     match plan.work.kind() {
         _ if plan.device != "cpu" => refused("searches main memory, and not that of a GPU"),
-        _ if request.mixed => refused("makes a batch of one prompt, and --mixed one of several"),
         WorkKind::TokenByToken | WorkKind::OneToken => Ok(()),
         _ => refused(
             "is for prompts that are continued token by token by one caller, and these requests have no such batch",

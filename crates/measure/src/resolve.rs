@@ -89,7 +89,12 @@ fn with_largest_batch(
     (bundle, places, quiet): (&Bundle, &Places, bool),
 ) -> Result<Plan> {
     let plan_of = |batch: usize| draft.with_batch(batch).plan(given.clone());
-    largest_batch::check(draft.request(), &plan_of(1)?)?;
+    if draft.request().mixed {
+        return Err(Failure::usage(
+            "--batch max makes a batch of one prompt, and --mixed one of several: name a size, or leave --mixed out",
+        ));
+    }
+    largest_batch::check(&plan_of(1)?)?;
     let found = largest_batch::find((bundle, places, quiet), draft.request().memory_gb, plan_of)?;
     if !quiet {
         say_once(found.words.clone());
