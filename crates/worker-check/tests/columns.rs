@@ -18,6 +18,9 @@ use worker_check::{Phase, Subject, check};
 const ONE: &[&str] = &["llama-gqa-tied"];
 /// Every fixture of `crates/engine/fixtures/tiny`.
 const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm", "gpt2"];
+/// Every fixture of `crates/engine/fixtures/architectures`.
+const ARCHITECTURES: &[&str] =
+    &["gemma2", "gemma3", "granite", "mistral-window", "olmo2", "phi3", "phi3-longrope", "smollm3"];
 /// A fixture that attends both ways: `crates/engine/fixtures/diffusion`.
 const DIFFUSION: &[&str] = &["dream"];
 /// Every fixture of `crates/engine/fixtures/encoders`.
@@ -56,7 +59,25 @@ const CASES: &[Case] = &[
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
     ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
-    ("transformers_compiled", "transformers", &["--threads", "2", "--option", "compile=true"], ONE),
+    // Its own LongRoPE decides for every step, where a bundle's decides once for all of the room.
+    (
+        "transformers",
+        "transformers",
+        &["--threads", "2"],
+        &["gpt2", "gemma2", "gemma3", "granite", "mistral-window", "olmo2", "phi3", "smollm3"],
+    ),
+    (
+        "transformers_encoding",
+        "transformers",
+        &["--threads", "2"],
+        &["bert", "modernbert", "nomic-bert-rank", "mpnet-tokens", "qwen3-embed"],
+    ),
+    (
+        "transformers_compiled",
+        "transformers",
+        &["--threads", "2", "--no-hidden-states", "--option", "compile=true"],
+        ONE,
+    ),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
@@ -112,6 +133,7 @@ fn fixture(name: &str) -> PathBuf {
     let kind = match name {
         _ if DIFFUSION.contains(&name) => "diffusion",
         _ if ENCODERS.contains(&name) => "encoders",
+        _ if ARCHITECTURES.contains(&name) => "architectures",
         _ => "tiny",
     };
     root().join("crates/engine/fixtures").join(kind).join(name)

@@ -31,6 +31,8 @@ class Rows:
 
 
 def score(adapter, task, bundle, hidden_states):
+    if bundle.encoder:
+        return score_texts(adapter, task, bundle)
     sequences = task["sequences"]
     batch, positions = len(sequences), len(sequences[0])
     piece = task.get("piece") or positions
@@ -45,6 +47,18 @@ def score(adapter, task, bundle, hidden_states):
         if hidden_states:
             for layer, values in enumerate(adapter.hidden_states()):
                 tensors[f"hidden.{layer}"].put(start, end, values)
+    write(tensors, task["file"])
+
+
+def score_texts(adapter, task, bundle):
+    """Hidden states of texts, one behind the other, as one sequence; an encoder has no logits."""
+    texts, size = task["sequences"], bundle.model["hidden_size"]
+    # They are the same whatever is made of the last.
+    adapter.encode(texts, task.get("types") or None, {"pooling": "mean", "normalise": False})
+    positions, tensors = sum(map(len, texts)), {}
+    for layer, values in enumerate(adapter.hidden_states()):
+        rows = tensors[f"hidden.{layer}"] = Rows(1, positions, size)
+        rows.put(0, positions, values)
     write(tensors, task["file"])
 
 

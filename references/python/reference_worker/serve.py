@@ -9,6 +9,7 @@ from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .features import check_features, keep_within_window
 from .memory import Phase
 from .slowed import Slowed
+from .work import encode
 
 VERSION = 8
 LARGEST_SLOWDOWN = 10
@@ -102,11 +103,14 @@ def _check_model(bundle, adapter_class):
     check_features(bundle, adapter_class)
 
 
-def _check_sequences(task, bundle, context):
+def _check_sequences(task, bundle, context, hidden_states):
     if bundle.graph:
         raise bad_input("the model is an ONNX file and continues no tokens")
     if bundle.encoder:
-        raise unsupported("this reference gives no access to the hidden states of texts, which have no logits of a vocabulary")
+        if not hidden_states:
+            raise bad_input("an encoder has no logits, and its hidden states are not asked for")
+        encode.check({"texts": task["sequences"], "types": task.get("types")}, context)
+        return
     lengths = {len(row) for row in task["sequences"]}
     if len(lengths) != 1 or 0 in lengths:
         raise bad_input("sequences of a batch are of one length, of one token at least")
@@ -173,8 +177,9 @@ def _work(load_adapter, stream, start_ns, send):
     elif kind == "answer":
         measure.answer(adapter, task, context, send)
     elif kind == "score":
-        _check_sequences(task, bundle, context)
-        score.score(adapter, task, bundle, settings.get("hidden_states", False))
+        hidden_states = settings.get("hidden_states", False)
+        _check_sequences(task, bundle, context, hidden_states)
+        score.score(adapter, task, bundle, hidden_states)
         send("scored", file=task["file"])
     elif kind == "trace":
         phases = [

@@ -35,6 +35,16 @@ class Weights:
         """What the file says of itself: strings by name."""
         return self._header.get("__metadata__", {})
 
+    @property
+    def names(self):
+        """Of all tensors, in the order of the file's data."""
+        named = [name for name in self._header if name != "__metadata__"]
+        return sorted(named, key=lambda name: self._header[name]["data_offsets"])
+
+    def dtype(self, name):
+        """As the file calls it."""
+        return self._header[name]["dtype"]
+
     def holds(self, name):
         return name in self._header
 

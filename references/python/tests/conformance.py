@@ -72,8 +72,9 @@ class Texts:
             name: ({"embed": {"pooling": pooling, "normalise": normalise}}, file.tensor(name))
             for name, pooling, normalise in self.POOLED
         }
-        if file.holds("last_hidden.0"):
-            largest = [file.tensor(f"last_hidden.{text}").max(axis=0) for text in texts]
+        self.last = [file.tensor(f"last_hidden.{text}") for text in texts if file.holds(f"last_hidden.{text}")]
+        if self.last:
+            largest = [last.max(axis=0) for last in self.last]
             self.vectors["largest"] = {"embed": {"pooling": "max", "normalise": False}}, largest
         if head := encoder.get("head"):
             of_tokens = head["of"] == "tokens"
@@ -324,6 +325,8 @@ class Encodes(Conformance):
         self.what_is_in_effect_is_what_was_asked_for()
         for name, (task, vectors) in self.reference.vectors.items():
             self.together_and_alone(name, task, vectors)
+        if self.settings["hidden_states"]:
+            self.hidden_states_of_texts()
         self.a_text_of_padding()
         self.texts_of_a_turn()
         self.each_shape_is_compiled_once()
@@ -336,6 +339,24 @@ class Encodes(Conformance):
             # Types that are left out are all 0.
             given = [types[text]] if any(types[text]) else None
             self.same(name, self.encoded([row], given, task), [vectors[text]], f"{name}, text {text} alone")
+
+    def hidden_states_of_texts(self):
+        """Of each layer, the texts one behind the other. Those of the last have each text's mean, and are what the model
+        gives the text alone where the fixture has that."""
+        size, texts = self.bundle.model["hidden_size"], self.reference.texts
+        with tempfile.TemporaryDirectory() as directory:
+            path = str(Path(directory) / "states.safetensors")
+            self.events({"kind": "score", "sequences": texts, "types": self.reference.types, "file": path})
+            file, layers = Weights(path), range(self.bundle.model["layers"] + 1)
+            states = [file.tensor(f"hidden.{layer}") for layer in layers]
+            require(not file.holds("logits"), "an encoder has no logits")
+        shape = (1, sum(map(len, texts)), size)
+        require(all(state.shape == shape for state in states), f"hidden states are {states[-1].shape}, not {shape}")
+        of_texts = numpy.split(states[-1][0], numpy.cumsum(list(map(len, texts)))[:-1])
+        means = [state.mean(axis=0) for state in of_texts]
+        self.same("means of hidden", means, self.reference.vectors["pooled.mean"][1])
+        for state, alone in zip(of_texts, self.reference.last):
+            self.compare("hidden", state, alone)
 
     def a_text_of_padding(self):
         """The padding token is a token like any other: what a text becomes does not depend on what is beside it."""
@@ -374,7 +395,7 @@ class Encodes(Conformance):
             self.refused("scores of a model without a head", encode([[1]], "score"))
         generate = {"cases": [{"prompts": [[1]]}], "new_tokens": 1, "decode": "greedy", "kv_cache": "on"}
         self.refused("continuing a text", {"kind": "answer", "work": {"kind": "generate", **generate}})
-        self.refused("logits", {"kind": "score", "sequences": [[1]], "file": "/dev/null"})
+        self.refused("logits", {"kind": "score", "sequences": [[1]], "file": "/dev/null"}, hidden_states=False)
         self.what_no_model_has_is_refused()
 
     def same(self, name, found, expected, where=None):
@@ -402,6 +423,7 @@ def main(arguments):
     parser.add_argument("models", nargs="+", help="BUNDLE DESCRIPTION.json FIXTURE, any number of times")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the variant")
     parser.add_argument("--no-jit", action="store_true", help="settings.jit off")
+    parser.add_argument("--no-hidden-states", action="store_true", help="of a variant that keeps none")
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -410,7 +432,8 @@ def main(arguments):
     adapter_class = importlib.import_module(f"reference_worker.adapters.{given.adapter}").Adapter
     settings = {
         "precision": "f32", "device": "cpu", "threads": given.threads, "shards": given.shards, "jit": not given.no_jit,
-        "hidden_states": adapter_class.HIDDEN_STATES, "options": dict(pair.split("=", 1) for pair in given.option),
+        "hidden_states": adapter_class.HIDDEN_STATES and not given.no_hidden_states,
+        "options": dict(pair.split("=", 1) for pair in given.option),
     }
     adapter_class.configure(settings)
     adapter_class.runtime()

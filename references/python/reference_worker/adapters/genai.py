@@ -12,7 +12,7 @@ import numpy
 import onnxruntime_genai
 from importlib.metadata import version
 
-from .. import threads
+from .. import checkpoint, threads
 from ..bundle import derive, references_directory, run, unsupported
 from . import Base
 
@@ -94,9 +94,7 @@ class Adapter(Base):
 
 def export(bundle, precision, staging):
     """Runs genai's builder on the bundle's f32 weights."""
-    from .transformers import checkpoint
-
-    source = checkpoint(bundle, bundle.weights_path("f32"), "f32")
+    source = checkpoint.checkpoint(bundle, checkpoint.weights_file(bundle, "f32"), "f32")
     from_sha256 = bundle.verify("f32.safetensors")
     cache = staging / "cache"
     # Offline, and with a home of its own: the environment of a worker has none.

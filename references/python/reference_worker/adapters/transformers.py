@@ -9,7 +9,6 @@ for any shape.
 A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
 
 import inspect
-import json
 import os
 
 # Models are prepared bundles; nothing is to be looked for elsewhere.
@@ -21,14 +20,12 @@ from transformers import (
     AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification,
     CompileConfig, DynamicCache, StaticCache,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from ..bundle import WorkerError, references_directory, unsupported
+from .. import checkpoint
+from ..bundle import WorkerError, unsupported
 from ..torch_profile import Profile
 from . import Base
 
-# Model types that transformers has under another name.
-BODIES = {"Dream": "qwen2", **dict.fromkeys(("aquila", "falcon3", "skywork", "xverse"), "llama")}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -36,6 +33,7 @@ class Adapter(Base):
     FRAMEWORK = "transformers"
     FEATURES = ENCODER_FEATURES = None
     OPTIONS = ("compile",)
+    HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
     GPU = True
@@ -53,7 +51,9 @@ class Adapter(Base):
     def weights_file(cls, bundle, settings):
         if settings["precision"] not in DTYPES:
             raise unsupported(f"transformers reads no {settings['precision']} weights of this form")
-        return bundle.weights_path(settings["precision"])
+        if settings.get("hidden_states") and compiles(settings):
+            raise unsupported("a compiled pass of transformers keeps no hidden states: name transformers, which is not compiled")
+        return checkpoint.weights_file(bundle, settings["precision"])
 
     def __init__(self, bundle, settings, weights_file):
         torch.set_num_threads(settings["threads"])
@@ -62,7 +62,7 @@ class Adapter(Base):
             Adapter._inference_mode = torch.inference_mode()
             Adapter._inference_mode.__enter__()
         self._dtype = DTYPES[settings["precision"]]
-        directory = checkpoint(bundle, weights_file, settings["precision"])
+        directory = checkpoint.checkpoint(bundle, weights_file, settings["precision"])
         self._device = torch.device(settings["device"])
         self._encoder = bundle.encoder
         self._model = loaded(directory, self._encoder, self._dtype).eval().to(self._device)
@@ -77,7 +77,10 @@ class Adapter(Base):
         if not bundle.causal and not self._encoder:
             # Then no mask is made. The attention asks the layers, or is told with each call.
             self._model.config.is_causal = False
-        self._compiled = settings.get("options", {}).get("compile") == "true" and settings["jit"]
+        self._compiled = compiles(settings)
+        # The library's own `output_hidden_states`, asked for with each call.
+        self._kept = {"output_hidden_states": True} if settings.get("hidden_states") else {}
+        self._hidden, self._lengths = (), None
         self._call, self._graphs, self._words = self._model, lambda: 0, []
         self._body = self._model.base_model
         if self._compiled:
@@ -143,7 +146,8 @@ class Adapter(Base):
         else:
             inputs |= {"use_cache": False, "is_causal": False}
         graphs = self._graphs()
-        found = call(**inputs)
+        found = call(**inputs, **self._kept)
+        self._hidden = found.hidden_states
         if self._graphs() > graphs:
             self._words.append(self._pass(ids.shape, every))
         if self._cached:
@@ -152,7 +156,8 @@ class Adapter(Base):
         return found.logits.cpu()
 
     def encode(self, texts, types, embed):
-        longest, pad = max(map(len, texts)), self._encoder["pad_token"]
+        self._lengths = list(map(len, texts))
+        longest, pad = max(self._lengths), self._encoder["pad_token"]
         padded = [text + [pad] * (longest - len(text)) for text in texts]
         mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts], device=self._device)
         inputs = {"input_ids": torch.tensor(padded, device=self._device), "attention_mask": mask}
@@ -175,7 +180,8 @@ class Adapter(Base):
         return vectors, len(texts) * longest
 
     def _vectors(self, inputs, pooling, normalise):
-        states = self._body(**inputs).last_hidden_state
+        found = self._body(**inputs, **self._kept)
+        states, self._hidden = found.last_hidden_state, found.hidden_states
         vectors = pooled(states, inputs["attention_mask"], pooling)
         return torch.nn.functional.normalize(vectors, dim=1) if normalise else vectors
 
@@ -184,6 +190,15 @@ class Adapter(Base):
             return self._call(**inputs).logits
         # The class looks for the last token by the padding token, which a text may end with and a model may not have.
         return self._model.score(self._vectors(inputs, "last", False))
+
+    def hidden_states(self):
+        return [self._own(state).contiguous().float().cpu().numpy().tobytes() for state in self._hidden]
+
+    def _own(self, state):
+        """The positions of tokens: of texts one behind the other, without padding."""
+        if self._encoder is None:
+            return state
+        return torch.cat([text[:length] for text, length in zip(state, self._lengths)])
 
     def rows(self, vectors):
         return [vector.tolist() for vector in vectors]
@@ -224,6 +239,10 @@ class Adapter(Base):
         return self.array(logits).tobytes()
 
 
+def compiles(settings):
+    return settings.get("options", {}).get("compile") == "true" and settings["jit"]
+
+
 def loaded(directory, encoder, dtype):
     """The model, with the head that an encoder has. Refused where transformers would make up weights."""
     given = {}
@@ -254,25 +273,3 @@ def pooled(states, mask, pooling):
         return states.masked_fill(wide == 0, torch.finfo(states.dtype).min).max(dim=1).values
     wide = wide.to(states.dtype)
     return (states * wide).sum(dim=1) / wide.sum(dim=1).clamp(min=1e-9)
-
-
-def checkpoint(bundle, weights_file, precision):
-    """A directory as from_pretrained wants it: links to the bundle's own files, and its configuration with the one
-    field that exporters look for beside. What came with code of its own is named as the library's model that it is."""
-    directory = references_directory() / "derived" / f"huggingface-{bundle.address(precision)}"
-    directory.mkdir(parents=True, exist_ok=True)
-    kind = bundle.config["model_type"]
-    body = BODIES.get(kind, kind)
-    told = {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(body)], **bundle.config}
-    if body != kind:
-        told |= {"model_type": body, "architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[body]]}
-        told.pop("auto_map", None)
-    (directory / "config.json").write_text(json.dumps(told))
-    files = {"model.safetensors": weights_file, "tokenizer.json": bundle.directory / "tokenizer.json"}
-    for name, target in files.items():
-        link = directory / name
-        # The bundle may have been moved since.
-        link.unlink(missing_ok=True)
-        if target.is_file():
-            link.symlink_to(target.resolve())
-    return directory

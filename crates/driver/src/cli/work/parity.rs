@@ -15,7 +15,7 @@ pub(crate) struct ParityArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) here: HereArgs,
-    /// Framework whose f32 results are the reference [default: the first that runs]
+    /// Framework whose f32 results are the reference, one of --frameworks or another [default: the first that runs]
     #[arg(long, value_name = "FRAMEWORK")]
     pub(crate) reference: Option<String>,
     /// A prompt; may be given several times [default: those of the default suite]

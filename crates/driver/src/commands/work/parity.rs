@@ -5,7 +5,7 @@ use judge::report::layer_parity::ParityReport;
 use judge::report::{Facts, Prepared};
 use measure::saved::{self, ENVIRONMENT, PLAN, SAMPLES};
 use measure::{Places, Results, Session, environment, interrupt, resolve, text};
-use plan::{Failure, Plan, PromptSource, Request, Result, RoundsAsked};
+use plan::{Engines, Failure, Plan, PromptSource, Request, Result, RoundsAsked};
 use render::layer_parity as document;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -20,10 +20,11 @@ use crate::output::{print, screen};
 const PROCESSES: u32 = 3;
 
 pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
-    let request = request(args)?;
+    let mut request = request(args)?;
     interrupt::listen()?;
     let started = OffsetDateTime::now_utc();
     let places = args.here.places.find()?;
+    include_reference(&mut request, &places)?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
     of_texts(&bundle)?;
     let encodes = bundle.config().encoder.is_some();
@@ -92,4 +93,17 @@ pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
     request.cold_load = Some(false);
     request.accept_noise = args.accept_noise;
     Ok(request)
+}
+
+/// Adds the reference to the frameworks if it is not among them: it is a row, too, so that its own runs are compared.
+fn include_reference(request: &mut Request, places: &Places) -> Result<()> {
+    let Some(reference) = request.reference.clone() else { return Ok(()) };
+    let named = places.selected(&request.frameworks)?;
+    if named.iter().all(|engine| engine.name != reference) {
+        if request.frameworks.is_empty() {
+            request.frameworks.push(configs::selection::ENGINES.to_owned());
+        }
+        request.frameworks.push(reference);
+    }
+    Ok(())
 }
