@@ -96,7 +96,11 @@ fn main() {
             .push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(!is_here));
     }
     let openvino = python("openvino").is_some();
-    trials.push(Trial::test("openvino_keeps_its_rules", keeps_its_rules).with_ignored_flag(!openvino));
+    for (name, tests) in
+        [("openvino_keeps_its_rules", "test_openvino.py"), ("tokens_are_drawn_as_in_rust", "test_draw.py")]
+    {
+        trials.push(Trial::test(name, move || keeps_its_rules(tests)).with_ignored_flag(!openvino));
+    }
     for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
@@ -173,11 +177,11 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
     if succeeded { Ok(()) } else { Err(told.into()) }
 }
 
-/// What needs OpenVINO to be tested, and no model.
-fn keeps_its_rules() -> Result<(), Failed> {
-    let mut tests = Command::new(python("openvino").ok_or("it is not set up")?);
-    tests.args(["-B", "-m", "unittest", "discover", "-p", "test_openvino.py", "-s"]);
-    let (succeeded, told) = told(tests.arg(root().join("references/python/tests")))?;
+/// What needs OpenVINO or numpy to be tested, and no model.
+fn keeps_its_rules(tests: &str) -> Result<(), Failed> {
+    let mut program = Command::new(python("openvino").ok_or("it is not set up")?);
+    program.args(["-B", "-m", "unittest", "discover", "-p", tests, "-s"]);
+    let (succeeded, told) = told(program.arg(root().join("references/python/tests")))?;
     if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
 }
 

@@ -197,3 +197,31 @@ fn the_exponential_is_the_standard_library_s() {
     assert!(least > 0.0 && least < 1e-300);
     assert!([f64::NEG_INFINITY, f64::NAN, -701.0].iter().all(|&x| exp(x) == least));
 }
+
+/// References in Python draw by a port of this, whose tests read the same file.
+#[test]
+fn references_in_python_draw_the_same() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../references/python/tests/drawn.json");
+    let drawn: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for of in drawn["uniforms"].as_array().unwrap() {
+        let mut random = ChaCha8Rng::seed_from_u64(of["seed"].as_u64().unwrap());
+        random.set_stream(of["stream"].as_u64().unwrap());
+        for number in of["numbers"].as_array().unwrap() {
+            let uniform: f64 = random.sample(OpenClosed01);
+            assert_eq!(Some(uniform), number.as_f64(), "{of}");
+        }
+    }
+    for of in drawn["draws"].as_array().unwrap() {
+        let sampling: Sampling = serde_json::from_value(of["sampling"].clone()).unwrap();
+        let vocabulary = of["vocabulary"].as_u64().unwrap() as u32;
+        let logits: Vec<f32> =
+            (0..vocabulary).map(|id| (id.wrapping_mul(2_654_435_761) >> 18) as f32 / 2048.0).collect();
+        let mut sampler = Sampler::new(&sampling, logits.len());
+        for (case, tokens) in of["tokens"].as_array().unwrap().iter().enumerate() {
+            sampler.begin(case);
+            let expected: Vec<u32> = serde_json::from_value(tokens.clone()).unwrap();
+            let found: Vec<u32> = expected.iter().map(|_| sampler.draw(&logits).unwrap()).collect();
+            assert_eq!(found, expected, "{sampling:?}");
+        }
+    }
+}

@@ -15,6 +15,13 @@ class Generating(Workload):
             raise unsupported(f"{adapter.FRAMEWORK} reads prompts in chunks in no reference: name one of the engines")
         self._forced, self._cached = work["decode"] == "forced", work["kv_cache"] == "on"
         self.marks = work["new_tokens"]
+        self._sampler = None
+        if sampling := sampled(work):
+            # Imported here, since it alone needs numpy.
+            from .draw import Sampler
+
+            draws = self.new_tokens * max(len(case["prompts"]) for case in self.cases)
+            self._sampler = Sampler(sampling, self.vocabulary, len(self.cases), draws)
 
     def check(self, case, given):
         """Refuses what a request of this case cannot be given."""
@@ -33,11 +40,13 @@ class Generating(Workload):
         context, prompt, self._capacity = self._parts(case)
         self._trace = given["trace"] if given else case.get("trace") or []
         self._batch, self._prefixes, self._tokens = len(prompt), rows_of(case), []
+        if self._sampler:
+            self._sampler.begin(number)
         request = Request(number)
         request.begin()
         if not context:
             adapter.begin(self._batch, self._capacity)
-        self._tokens.append(adapter.argmax(adapter.append(prompt, False)))
+        self._tokens.append(self._chosen(adapter.append(prompt, False)))
         request.mark()
         return request
 
@@ -59,8 +68,14 @@ class Generating(Workload):
                     prefix.extend(token)
                 adapter.begin(self._batch, self._capacity)
                 logits = adapter.append(prefixes, False)
-            tokens.append(adapter.argmax(logits))
+            tokens.append(self._chosen(logits))
             request.mark()
+
+    def _chosen(self, logits):
+        """A token of each sequence from logits of the last position: the most likely one, or drawn."""
+        if self._sampler is None:
+            return self.adapter.argmax(logits)
+        return self._sampler.draw(self.adapter.values(logits), self._batch)
 
     def output(self, request):
         return {"tokens": [list(row) for row in zip(*self._tokens)]}
@@ -108,10 +123,18 @@ def rows_of(case):
     return [context + prompt for context, prompt in zip(case.get("context") or [[]] * len(prompts), prompts)]
 
 
+def sampled(work):
+    """How tokens are drawn; None where they are not."""
+    decode = work["decode"]
+    return decode.get("sampled") if isinstance(decode, dict) else None
+
+
 def check(work, context, is_fed):
     """Whether the requests make sense for this model."""
-    if work["decode"] not in ("forced", "greedy"):
-        raise unsupported("tokens are drawn by workers in Rust: a reference decodes forced or greedily")
+    if sampling := sampled(work):
+        check_sampling(sampling)
+    elif work["decode"] not in ("forced", "greedy"):
+        raise bad_input(f"unknown decode {work['decode']!r}; there are forced, greedy, sampled")
     if context["mask_token"] is not None:
         raise bad_input(
             "this model generates by masked diffusion, not token by token: the job has to say how it denoises"
@@ -128,3 +151,14 @@ def check(work, context, is_fed):
             check_trace(case, work["new_tokens"])
         capacity = sum(depths) + length + work["new_tokens"]
         check_tokens(before + case["prompts"] + (case.get("trace") or []), capacity, context)
+
+
+def check_sampling(sampling):
+    """Whether these numbers make sense."""
+    temperature, top_k, top_p = sampling["temperature"], sampling.get("top_k"), sampling.get("top_p")
+    if not 0 < temperature < float("inf"):
+        raise bad_input(f"a temperature of {temperature} draws nothing: give one above 0, or decode greedily")
+    if top_k == 0:
+        raise bad_input("a top_k of 0 leaves no token to draw: give 1 or more")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise bad_input(f"top_p is {top_p}: give a share above 0, up to 1")
