@@ -50,6 +50,7 @@ type Case = (&'static str, &'static str, &'static [&'static str], &'static [&'st
 const CASES: &[Case] = &[
     ("openvino", "openvino", &["--threads", "2"], EACH),
     ("jax", "jax", &["--threads", "2"], EACH),
+    ("jax_of_every_architecture", "jax", &["--threads", "2"], ARCHITECTURES),
     ("jax_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], ONE),
     // Its heads are fewer than the devices, so each computes all of them.
     ("jax_on_four_devices", "jax", &["--threads", "2", "--shards", "4"], &["qwen2-bias"]),

@@ -12,6 +12,8 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
+from .jax_attention import Manner, Rotation, capped
+
 AXIS = "shard"
 ROWS, COLUMNS, WHOLE = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
 
@@ -27,10 +29,17 @@ def undivided(model, shards):
     """Why the model cannot be divided over so many devices, or None if it can."""
     sizes = {name: model[name] for name in ("hidden_size", "intermediate_size")}
     sizes["size of all heads"] = model["heads"] * model["head_dim"]
+    if form(model).get("whole_qk_norm"):
+        return "the model has norms over all heads together, which are not divided over devices here"
     for name, size in sizes.items():
         if size % shards:
             return f"{name.replace('_', ' ')} {size} of the model cannot be divided over {shards} devices"
     return None
+
+
+def form(model):
+    """How the model computes what a plain layer has not (docs/protocol.md)."""
+    return model.get("form") or {}
 
 
 def by_heads(model, shards):
@@ -72,7 +81,8 @@ def parameters(model, weights, shards):
             "qkv": linear(names["qkv"], *((qkv, qkv) if own_heads else (columns, whole))), "output": linear(names["output"], columns, whole),
             "gate_up": linear(names["gate_up"], gate_up, gate_up), "down": linear(names["down"], columns, whole),
         }
-        parts |= {name: norm(names[name]) for name in ("attention_norm", "mlp_norm")}
+        norms = ("attention_norm", "attention_norm_behind", "mlp_norm", "mlp_norm_behind")
+        parts |= {name: norm(names[name]) for name in norms if names.get(name)}
         return parts | {name: norm({"weight": names[name]}) for name in ("q_norm", "k_norm") if names[name]}
 
     tree = {
@@ -104,6 +114,17 @@ class Decoder:
         own = shards if self.by_heads else 1
         self._heads, self._kv_heads = model["heads"] // own, model["kv_heads"] // own
         self._activation = ACTIVATIONS[model["activation"]]
+        self._form = form(model)
+        self._rotation = Rotation(model)
+        self._manners = [Manner(model, index) for index in range(model["layers"])]
+
+    def manner(self, index):
+        """How a layer attends."""
+        return self._manners[index]
+
+    def begin(self, capacity):
+        """Whether the room for a sequence is a long one to LongRoPE, which then rotates otherwise."""
+        return self._rotation.begin(capacity)
 
     def hidden_states(self, parameters, tokens, positions, attend):
         """States before the first layer and after each, the last one after the final norm, `[batch, n, hidden]`.
@@ -112,19 +133,14 @@ class Decoder:
         head_dim]`, `[batch, kv_heads, head_dim, n]` and `[batch, kv_heads, n, head_dim]`, and answers in the form of q.
         """
         with jax.named_scope("embedding"):
-            state = self._embed(parameters["embedding"], tokens)
+            state = self._times("embedding_multiplier", self._embed(parameters["embedding"], tokens))
             if "position_embedding" in parameters:
                 state = state + parameters["position_embedding"][positions]
         states = [state]
         for index, layer in enumerate(parameters["layers"]):
-            with jax.named_scope(f"layer {index} attention norm"):
-                normed = self._norm(layer["attention_norm"], state)
-            with jax.named_scope(f"layer {index} attention"):
-                state = state + self._attention(layer, normed, positions, index, attend)
-            with jax.named_scope(f"layer {index} mlp norm"):
-                normed = self._norm(layer["mlp_norm"], state)
-            with jax.named_scope(f"layer {index} mlp"):
-                state = state + self._mlp(layer, normed)
+            attend_here = lambda x: self._attention(layer, x, positions, index, attend)
+            state = self._block(layer, state, (index, "attention"), attend_here)
+            state = self._block(layer, state, (index, "mlp"), lambda x: self._mlp(layer, x))
             states.append(state)
         with jax.named_scope("final norm"):
             states[-1] = self._norm(parameters["final_norm"], state)
@@ -134,7 +150,26 @@ class Decoder:
         """f32 `[batch, n, vocabulary of this device]`."""
         head = parameters.get("lm_head", parameters["embedding"])
         with jax.named_scope("head"):
-            return product(state, head).astype(jnp.float32)
+            logits = self._times("logits_multiplier", product(state, head).astype(jnp.float32))
+            return capped(logits, self._form.get("logits_cap"))
+
+    def _block(self, layer, state, of, compute):
+        """The state with what a block adds to it, normed before the block, behind it or both."""
+        index, name = of
+        normed = state
+        if before := layer.get(f"{name}_norm"):
+            with jax.named_scope(f"layer {index} {name} norm"):
+                normed = self._norm(before, state)
+        with jax.named_scope(f"layer {index} {name}"):
+            added = compute(normed)
+        if behind := layer.get(f"{name}_norm_behind"):
+            with jax.named_scope(f"layer {index} {name} norm"):
+                added = self._norm(behind, added)
+        return state + self._times("residual_multiplier", added)
+
+    def _times(self, multiplier, state):
+        factor = self._form.get(multiplier)
+        return state if factor is None else state * jnp.asarray(factor, state.dtype)
 
     def _embed(self, embedding, tokens):
         if self._shards == 1:
@@ -150,6 +185,9 @@ class Decoder:
         if not self._model["rms_norm"]:
             wide = wide - wide.mean(-1, keepdims=True)
         wide = wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + self._model["norm_epsilon"])
+        if offset := self._form.get("norm_offset"):
+            # Stored less so much; as published, multiplied in f32.
+            return (wide * (norm["weight"].astype(jnp.float32) + offset)).astype(state.dtype)
         scaled = wide.astype(state.dtype) * norm["weight"]
         return scaled + norm["bias"] if "bias" in norm else scaled
 
@@ -159,11 +197,13 @@ class Decoder:
         ends = [self._heads * head_dim, (self._heads + kv_heads) * head_dim]
         projected = linear(layer["qkv"], state) if self.by_heads else self._sum(layer["qkv"], self._own(state))
         q, k, v = jnp.split(projected, ends, axis=-1)
-        q, k, v = (part.reshape(batch, count, -1, head_dim) for part in (q, k, v))
-        if "q_norm" in layer:
+        is_whole = self._form.get("whole_qk_norm")
+        if is_whole:
             q, k = self._norm(layer["q_norm"], q), self._norm(layer["k_norm"], k)
-        if self._model["inverse_frequencies"]:
-            q, k = self._rotated(q, positions), self._rotated(k, positions)
+        q, k, v = (part.reshape(batch, count, -1, head_dim) for part in (q, k, v))
+        if "q_norm" in layer and not is_whole:
+            q, k = self._norm(layer["q_norm"], q), self._norm(layer["k_norm"], k)
+        q, k = (self._rotation.of(index, part, positions) for part in (q, k))
         k, v = k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3)
         q = q.swapaxes(1, 2).reshape(batch, kv_heads, self._heads // kv_heads, count, head_dim)
         mixed = attend(index, q, k, v).reshape(batch, self._heads, count, head_dim)
@@ -174,14 +214,6 @@ class Decoder:
         """The columns that this device has weights for, of a state that every device has whole."""
         size = state.shape[-1] // self._shards
         return lax.dynamic_slice_in_dim(state, lax.axis_index(AXIS) * size, size, axis=-1)
-
-    def _rotated(self, heads, positions):
-        """Rotary embedding by halves (Su and others 2021); `heads` are `[batch, n, heads, head_dim]`."""
-        frequencies = jnp.asarray(self._model["inverse_frequencies"], jnp.float32)
-        angles = (positions.astype(jnp.float32)[:, None] * frequencies)[:, None, :]
-        cos, sin = jnp.cos(angles), jnp.sin(angles)
-        left, right = jnp.split(heads.astype(jnp.float32), 2, axis=-1)
-        return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1).astype(heads.dtype)
 
     def _mlp(self, layer, state):
         inner = linear(layer["gate_up"], state)
@@ -229,42 +261,3 @@ def product(state, weight):
     else:
         result = rows @ weight.T
     return result.astype(state.dtype).reshape(*state.shape[:-1], -1)
-
-
-def attention(q, old, new, positions):
-    """Causal attention of queries at `positions` over keys and values of the tokens before and of their own.
-
-    Shapes are those of `Decoder.hidden_states`. `old` may have room behind the tokens before; it is None where there
-    are none.
-    """
-    count, parts = q.shape[3], [new]
-    seen = [jnp.arange(count) <= jnp.arange(count)[:, None]]
-    if old is not None:
-        room = old[1].shape[2]
-        parts.insert(0, old)
-        seen.insert(0, jnp.broadcast_to(jnp.arange(room) < positions[0], (count, room)))
-    scores = jnp.concatenate([jnp.einsum("bkgnd,bkdc->bkgnc", q, keys) for keys, _ in parts], -1)
-    scores = scores.astype(jnp.float32) * q.shape[-1] ** -0.5
-    shares = jax.nn.softmax(jnp.where(jnp.concatenate(seen, -1), scores, -jnp.inf), axis=-1).astype(q.dtype)
-    shares = [shares] if old is None else jnp.split(shares, [room], axis=-1)
-    return sum(jnp.einsum("bkgnc,bkcd->bkgnd", share, values) for share, (_, values) in zip(shares, parts))
-
-
-def attention_both_ways(q, keys, values):
-    """The same of positions that all see one another."""
-    scores = jnp.einsum("bkgnd,bkdc->bkgnc", q, keys).astype(jnp.float32) * q.shape[-1] ** -0.5
-    return jnp.einsum("bkgnc,bkcd->bkgnd", jax.nn.softmax(scores, axis=-1).astype(q.dtype), values)
-
-
-def attention_of_one(q, old, new, filled):
-    """The same for one new token each, which is put among those before it: `old` has room for it.
-
-    XLA makes two loops of these sums, which read part of a cache where it is. Its products, which a library computes,
-    take longer, 13.4 ms instead of 10.0 ms a token of SmolLM2-135M in a cache of 80 on two cores, and copy the part.
-    """
-    places = jnp.arange(old[1].shape[2])
-    here, seen = places == filled, places <= filled
-    keys, values = jnp.where(here, new[0], old[0]), jnp.where(here[:, None], new[1], old[1])
-    scores = (q[..., 0, :, None] * keys[:, :, None]).sum(-2).astype(jnp.float32) * q.shape[-1] ** -0.5
-    shares = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1).astype(q.dtype)
-    return (shares[..., None] * values[:, :, None]).sum(-2)[..., None, :]

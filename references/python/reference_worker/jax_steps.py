@@ -15,8 +15,8 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from .jax_decoder import COLUMNS, WHOLE, attention, attention_both_ways, attention_of_one
-
+from .jax_attention import attention, attention_both_ways, attention_of_one
+from .jax_decoder import COLUMNS, WHOLE
 
 # A decode step reads the first places of a static cache: so many, or twice or four times … as many.
 SHORTEST_READ = 256
@@ -53,14 +53,15 @@ class Cached(Steps):
 
         def attend(index, q, *new):
             cache.append(new)
+            manner = self._decoder.manner(index)
             if not before:
-                return attention(q, None, new, positions)
+                return attention(q, None, new, positions, manner)
             keys, values = kept[index]
             old = keys[..., :before], values[:, :, :before]
             is_short = before <= LONGEST_LOOP or before < values.shape[2]
             if count == 1 and self.IN_PLACE and is_short:
-                return attention_of_one(q, old, new, filled)
-            return attention(q, old, new, positions)
+                return attention_of_one(q, old, new, filled, manner)
+            return attention(q, old, new, positions, manner)
 
         states = self._decoder.hidden_states(parameters, tokens, positions, attend)
         chosen = states[-1] if every else states[-1][:, -1:]
@@ -124,7 +125,7 @@ class Recomputed(Steps):
     def _step(self, count, wanted, parameters, kept, tokens, filled):
         whole = self.keep(kept, tokens, filled)
         positions = jnp.arange(whole.shape[1])
-        attend = lambda index, q, *new: attention(q, None, new, positions)
+        attend = lambda index, q, *new: attention(q, None, new, positions, self._decoder.manner(index))
         states = self._decoder.hidden_states(parameters, whole, positions, attend)
         last = lambda state, size: lax.dynamic_slice_in_dim(state, filled + count - size, size, axis=1)
         logits = self._decoder.logits(parameters, last(states[-1], wanted))
@@ -146,7 +147,7 @@ class BothWays(Steps):
         return (batch, None, count, every), f"a pass over {count} positions, batch {batch}{of_all(every)}"
 
     def _step(self, count, every, parameters, kept, tokens, filled):
-        attend = lambda index, q, *new: attention_both_ways(q, *new)
+        attend = lambda index, q, *new: attention_both_ways(q, *new, self._decoder.manner(index))
         states = self._decoder.hidden_states(parameters, tokens, jnp.arange(count), attend)
         chosen = states[-1] if every else states[-1][:, -1:]
         return self._decoder.logits(parameters, chosen), states if self._keeps_hidden else [], ()

@@ -29,6 +29,11 @@ class Adapter(Base):
     FRAMEWORK = "jax"
     OPTIONS = ("cache",)
     HIDDEN_STATES = True
+    FEATURES = (
+        "attention_cap", "attention_scale", "embedding_multiplier", "fused_gate_up", "logits_cap", "logits_multiplier",
+        "longrope", "norm_offset", "norms_behind", "partial_rotation", "residual_multiplier", "two_rotations",
+        "unrotated_layers", "whole_norms", "window",
+    )
     BOTH_WAYS = True
     SHARDS = True
     GPU = True
@@ -82,8 +87,8 @@ class Adapter(Base):
         # numpy's own memory is used where jax can.
         self._parameters = jax.device_put(arrays, jax.tree.map(self._place, self._division), may_alias=True)
         self._mapped = mapped_share(arrays, self._parameters)
-        decoder = jax_decoder.Decoder(self._model, self._shards)
-        self._steps = steps(decoder, self._model, element, settings.get("hidden_states", False))
+        self._decoder, self._is_long = jax_decoder.Decoder(self._model, self._shards), False
+        self._steps = steps(self._decoder, self._model, element, settings.get("hidden_states", False))
         self._compiled, self._words, self._room, self._hidden = {}, [], None, []
 
     def _chosen(self, numbers):
@@ -133,12 +138,13 @@ class Adapter(Base):
             # What lies in the buffers is behind the end of the sequence.
             self._empty = self._kept
         self._kept, self._filled = self._empty, 0
+        self._is_long = self._decoder.begin(capacity)
 
     def append(self, tokens, every):
         ids = numpy.array(tokens, numpy.int32)
         filled = numpy.int32(self._filled)
         key, words = self._steps.shape(*self._room, self._filled, ids.shape[1], every)
-        step, keep = self._compiled.get(key) or self._prepared(key, words, ids)
+        step, keep = self._compiled.get((key, self._is_long)) or self._prepared(key, words, ids)
         logits, self._hidden, new = step(self._parameters, self._kept, ids, filled)
         self._kept = keep(self._kept, new, filled)
         self._filled += ids.shape[1]
@@ -158,8 +164,8 @@ class Adapter(Base):
             new = jax.tree.map(lambda form: placed(form.shape, form.dtype), step.out_info[2])
             keep = self._jitted(keep, (kept, kept, whole), kept, donated=steps.IN_PLACE)
             step, keep = step.compile(), keep.lower(self._kept, new, inputs[-1]).compile()
-            self._words.append(words)
-        self._compiled[key] = step, keep
+            self._words.append(words + (", long" if self._is_long else ""))
+        self._compiled[key, self._is_long] = step, keep
         return step, keep
 
     def _jitted(self, function, divided, results, donated=False):
