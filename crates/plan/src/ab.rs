@@ -18,6 +18,8 @@ const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
 /// The layout of batches of texts: as an engine has it, and padded to the longest.
 const PADDING: &str = "padding";
+/// Attention by a kernel of its own, and as plain products with a softmax.
+const ATTENTION: &str = "attention";
 /// What encodes where no model is named, and how many texts at once.
 const ENCODER: (&str, u32) = ("minilm", 32);
 
@@ -60,6 +62,11 @@ fn switch(what: &str) -> Option<Switch> {
             names: ["fused", "base"],
             varied: Some("R14"),
             set: |arms, _| arms[1].engine = format!("{}-base", arms[1].engine),
+        },
+        ATTENTION => Switch {
+            names: ["fused attention", "plain products"],
+            varied: Some("R14"),
+            set: |arms, _| arms[1].engine = format!("{}-eager-attention", arms[1].engine),
         },
         PADDING => Switch {
             names: ["own layout", "padded"],
@@ -157,7 +164,7 @@ fn complete(request: &mut Request, is_crossed: bool) {
 
 fn unknown(what: &str) -> Failure {
     Failure::usage(format!(
-        "{what:?} alone is no study; there are kv-cache, jit, half, fused, padding, optimised, mistakes, or two names \
+        "{what:?} alone is no study; there are kv-cache, jit, half, fused, attention, padding, optimised, mistakes, or two names \
          from configs/engines"
     ))
 }
@@ -180,7 +187,10 @@ fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Eng
             (switch.set)(&mut arms, &cell);
             if let Err(error) = engines.engine(&arms[1].engine) {
                 let name = &engine.name;
-                cell.study.refused = Some(format!("{name} has no variant to compare it with: {error}"));
+                cell.study.refused = Some(match what {
+                    ATTENTION => format!("{name} has no variant here that differs in attention alone"),
+                    _ => format!("{name} has no variant to compare it with: {error}"),
+                });
             }
             if what == "jit" && engine.compiles.is_none() {
                 cell.study.refused = Some(NO_JIT.to_owned());

@@ -60,6 +60,12 @@ const CASES: &[Case] = &[
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
     ("jax_denoising_without_jit", "jax", &["--threads", "2", "--no-jit"], DIFFUSION),
+    (
+        "transformers_with_eager_attention",
+        "transformers",
+        &["--threads", "2", "--option", "attention=eager"],
+        ONE,
+    ),
     // Its own LongRoPE decides for every step, where a bundle's decides once for all of the room.
     (
         "transformers",

@@ -20,7 +20,7 @@ struct Known;
 impl Engines for Known {
     fn engine(&self, name: &str) -> plan::Result<Engine> {
         match name {
-            "a" | "b" | "a-base" => Ok(engine(name)),
+            "a" | "b" | "a-base" | "a-eager-attention" => Ok(engine(name)),
             "compiled" => Ok(Engine { compiles: Some("a compiler".into()), ..engine(name) }),
             _ => Err(Failure::usage(format!("there is no framework {name:?}"))),
         }
@@ -145,6 +145,17 @@ fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
     assert_eq!(plan.cells[0].request.study.refused, None);
     let why = plan.cells[1].request.study.refused.as_deref().unwrap();
     assert!(why.starts_with("b has no variant to compare it with"), "{why}");
+}
+
+#[test]
+fn attention_is_switched_by_a_variant_and_refused_in_a_sentence_where_there_is_none() {
+    let ab = StudyRequest { kind: StudyKind::Ab(vec!["attention".into()]), request: Request::default() };
+    let plan = ab.plan(&Known).unwrap();
+    let study = &plan.cells[0].request.study;
+    let engines: Vec<_> = study.arms.iter().map(|arm| arm.engine.as_str()).collect();
+    assert_eq!((engines, &study.refused), (vec!["a", "a-eager-attention"], &None));
+    let why = plan.cells[1].request.study.refused.as_deref();
+    assert_eq!(why, Some("b has no variant here that differs in attention alone"));
 }
 
 #[test]

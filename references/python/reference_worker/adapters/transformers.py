@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from .. import checkpoint
-from ..bundle import WorkerError, unsupported
+from ..bundle import WorkerError, bad_input, unsupported
 from ..torch_profile import Profile
 from . import Base
 
@@ -32,7 +32,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 class Adapter(Base):
     FRAMEWORK = "transformers"
     FEATURES = ENCODER_FEATURES = None
-    OPTIONS = ("compile",)
+    OPTIONS = ("attention", "compile")
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
@@ -65,7 +65,8 @@ class Adapter(Base):
         directory = checkpoint.checkpoint(bundle, weights_file, settings["precision"])
         self._device = torch.device(settings["device"])
         self._encoder = bundle.encoder
-        self._model = loaded(directory, self._encoder, self._dtype).eval().to(self._device)
+        attention = attention_of(settings.get("options", {}))
+        self._model = loaded(directory, self._encoder, self._dtype, attention).eval().to(self._device)
         if self._device.type == "cuda":
             # Copies are part of loading.
             torch.cuda.synchronize(self._device)
@@ -243,9 +244,17 @@ def compiles(settings):
     return settings.get("options", {}).get("compile") == "true" and settings["jit"]
 
 
-def loaded(directory, encoder, dtype):
+def attention_of(options):
+    """What `attn_implementation` is: left to the library, which takes SDPA where a model has it, or `eager`."""
+    chosen = options.get("attention")
+    if chosen not in (None, "eager"):
+        raise bad_input(f"option attention is {chosen!r}, not eager")
+    return {"attn_implementation": chosen} if chosen else {}
+
+
+def loaded(directory, encoder, dtype, attention):
     """The model, with the head that an encoder has. Refused where transformers would make up weights."""
-    given = {}
+    given = dict(attention)
     if not encoder:
         kind = AutoModelForCausalLM
     elif head := encoder.get("head"):
