@@ -13,7 +13,7 @@ pub(super) struct Shape {
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
-pub(super) const SHAPES: [Shape; 16] = [
+pub(super) const SHAPES: [Shape; 17] = [
     Shape { name: "bert-tiny", published: None, config: bert_tiny },
     Shape { name: "llama-tiny", published: None, config: llama_tiny },
     Shape { name: "llama-tiny-long", published: None, config: llama_tiny_long },
@@ -31,8 +31,9 @@ pub(super) const SHAPES: [Shape; 16] = [
     Shape { name: "xlm-r-base", published: Some("FacebookAI/xlm-roberta-base"), config: xlm_r_base },
     Shape { name: "bge-large", published: Some("BAAI/bge-large-en-v1.5"), config: bge_large },
     Shape { name: "llama-360m", published: Some("HuggingFaceTB/SmolLM2-360M"), config: llama_360m },
-    // TinyLlama rather than Llama 3.2, of whose parameters a fifth are the embedding of 128 256 tokens.
+    // Of TinyLlama's parameters 6 % are its embedding; of Llama 3.2's, with a vocabulary of 128 256, a fifth.
     Shape { name: "llama-1b", published: Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), config: llama_1b },
+    Shape { name: "llama-3.2-1b", published: Some("meta-llama/Llama-3.2-1B"), config: llama_3_2_1b },
     Shape { name: "diffucoder-7b", published: Some("apple/DiffuCoder-7B-Base"), config: diffucoder_7b },
     Shape { name: "llama-8b", published: Some("meta-llama/Llama-3.1-8B"), config: llama_8b },
     Shape { name: "llama-70b", published: Some("meta-llama/Llama-3.1-70B"), config: llama_70b },
@@ -159,15 +160,24 @@ fn llama_1b() -> Value {
     })
 }
 
+/// Its head and its embedding are one matrix, and its rotation is scaled by 32 where 3.1's is by 8.
+fn llama_3_2_1b() -> Value {
+    let mut config = llama_3([2048, 8192, 16, 32]);
+    config["rope_scaling"]["factor"] = json!(32.0);
+    config["tie_word_embeddings"] = json!(true);
+    config
+}
+
 fn llama_8b() -> Value {
-    llama_3_1(4096, 14_336, 32, 32)
+    llama_3([4096, 14_336, 32, 32])
 }
 
 fn llama_70b() -> Value {
-    llama_3_1(8192, 28_672, 80, 64)
+    llama_3([8192, 28_672, 80, 64])
 }
 
-fn llama_3_1(hidden: usize, intermediate: usize, layers: usize, heads: usize) -> Value {
+/// Llama 3.1 of these sizes; 3.2 differs in what its own function says.
+fn llama_3([hidden, intermediate, layers, heads]: [usize; 4]) -> Value {
     json!({
         "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
         "intermediate_size": intermediate, "max_position_embeddings": 131_072, "num_attention_heads": heads,
@@ -182,7 +192,7 @@ fn llama_3_1(hidden: usize, intermediate: usize, layers: usize, heads: usize) ->
 
 #[cfg(test)]
 mod tests {
-    use bundle::{ModelConfig, Precision};
+    use bundle::{ModelConfig, Position, Precision};
 
     use super::*;
 
@@ -201,8 +211,20 @@ mod tests {
         };
         assert_eq!(
             SHAPES[3..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
-            [22, 108, 124, 149, 162, 161, 277, 334, 361, 1100, 7615, 8030, 70_553]
+            [22, 108, 124, 149, 162, 161, 277, 334, 361, 1100, 1235, 7615, 8030, 70_553]
         );
+    }
+
+    /// As its config.json has it.
+    #[test]
+    fn llama_3_2_shares_its_embedding_and_scales_its_rotation_by_32() {
+        let config = config("llama-3.2-1b");
+        assert!(config.tied_embeddings);
+        let Position::Rotary(rotary) = config.position else { panic!("it has no rotation") };
+        let scaling = rotary.llama3.unwrap();
+        assert_eq!((rotary.theta, scaling.factor), (500_000.0, 32.0));
+        assert_eq!((scaling.low_freq_factor, scaling.high_freq_factor), (1.0, 4.0));
+        assert_eq!((scaling.original_max_positions, config.max_positions), (8192, 131_072));
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn gpt2_s_shape_is_a_bundle_too() {
 fn an_unknown_name_is_answered_with_those_there_are() {
     let error = refusal(Source::parse("synthetic:llama"), Precision::F32).to_string();
     assert!(error.contains("\"llama\"") && error.contains(&prepare::synthetic_names()), "{error}");
-    for name in ["llama-160m", "llama-360m", "llama-1b", "gpt2-124m", "llama-70b"] {
+    for name in ["llama-160m", "llama-360m", "llama-1b", "llama-3.2-1b", "gpt2-124m", "llama-70b"] {
         assert!(prepare::synthetic_names().contains(name));
     }
 }
