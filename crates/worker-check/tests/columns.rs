@@ -88,6 +88,8 @@ const CASES: &[Case] = &[
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
+    // Not in bf16, which takes a newer clang than some systems have.
+    ("tinygrad_in_f16", "tinygrad", &["--threads", "1", "--precision", "f16"], EACH),
     ("tinygrad_on_two_devices", "tinygrad", &["--threads", "1", "--shards", "2"], ONE),
     ("tinygrad_on_four_devices", "tinygrad", &["--threads", "1", "--shards", "4"], &["qwen2-bias"]),
 ];
@@ -157,7 +159,7 @@ fn bundle(name: &str) -> Bundle {
     let request = prepare::Request {
         source: prepare::Source::parse(fixture(name).to_str().unwrap()),
         name: None,
-        precisions: vec![Precision::F32],
+        precisions: vec![Precision::F32, Precision::F16],
         bundles: bundles.path().to_owned(),
         progress: prepare::Progress::Silent,
     };

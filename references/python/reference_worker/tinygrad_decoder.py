@@ -1,20 +1,23 @@
-"""The decoder in tinygrad's tensors, in the forms of its own language model (`tinygrad/llm`), in f32: a static cache that
-each layer stores into and then reads up to the position, which is a symbol, so that one kernel serves all positions."""
+"""The decoder in tinygrad's tensors, in the forms of its own language model (`tinygrad/llm`), in the precision of the
+weights: a static cache that each layer stores into and then reads up to the position, which is a symbol, so that one kernel
+serves all positions. In 16 bits, too, sums, norms and softmax are in f32, as tinygrad has them, and so are the logits."""
 
 import numpy
 from tinygrad import Tensor, dtypes
 
 from .bundle import unsupported
 
+ELEMENTS = {"f32": dtypes.float32, "bf16": dtypes.bfloat16, "f16": dtypes.float16}
 # What tinygrad's kernels load at once; memory that is mapped elsewhere is copied.
 ALIGNMENT = 64
 
 
 class Decoder:
-    """`weights` is the mapped file; it must outlive this. `devices` are names, over which the weights are divided."""
+    """`weights` is the mapped file, of numbers of type `element`; it must outlive this. `devices` are names, over which
+    the weights are divided."""
 
-    def __init__(self, model, weights, devices):
-        self._model, self._file, self.devices = model, weights, devices
+    def __init__(self, model, weights, element, devices):
+        self._model, self._file, self._element, self.devices = model, weights, element, devices
         self._on_cpu = devices[0].startswith("CPU")
         require_divisible(model, len(devices))
         self._by_heads = model["heads"] % len(devices) == 0 and model["kv_heads"] % len(devices) == 0
@@ -39,10 +42,15 @@ class Decoder:
         copied = len(self.tensors) - len(self._mapped)
         return f"the mapped file, but for {copied} of {len(self.tensors)} tensors, copied" if copied else "the mapped file"
 
+    def elements(self):
+        """The types of the weights' numbers: one, unless something is wrong."""
+        return {tensor.dtype for tensor in self.tensors}
+
     def caches(self, batch, capacity):
-        """Keys and values of each layer, f32 [2, batch, heads, capacity, head_dim]."""
+        """Keys and values of each layer, [2, batch, heads, capacity, head_dim] of the weights' type."""
         shape = (2, batch, self._model["kv_heads"], capacity, self._model["head_dim"])
-        caches = [self._placed(Tensor.zeros(*shape, dtype=dtypes.float32), 2 if self._by_heads else None).contiguous() for _ in self._layers]
+        blank = lambda: Tensor.zeros(*shape, dtype=self._element)
+        caches = [self._placed(blank(), 2 if self._by_heads else None).contiguous() for _ in self._layers]
         Tensor.realize(*caches)
         return caches
 
@@ -62,7 +70,8 @@ class Decoder:
             states.append(state)
         states[-1] = normed = self._norm(self._final_norm, state)
         wanted = normed if every else normed[:, -1:]
-        return [wanted @ self._head.T, *(states if hidden_states else [])]
+        logits = wanted.matmul(self._head.T, dtype=dtypes.float32)
+        return [logits, *(states if hidden_states else [])]
 
     def _layer(self, weights, state, start, cache):
         state = state + self._attention(weights, self._norm(weights["attention_norm"], state), start, cache)
@@ -85,7 +94,7 @@ class Decoder:
         kept = Tensor(cache.uop.after(stored))[:, :, :, 0 : start + count, :]
         mask = None
         if count > 1:
-            full = Tensor.full((1, 1, count, start + count), float("-inf"), dtype=dtypes.float32, buffer=False)
+            full = Tensor.full((1, 1, count, start + count), float("-inf"), dtype=self._element, buffer=False)
             mask = self._placed(full.triu(start + 1))
         mixed = q.scaled_dot_product_attention(kept[0], kept[1], attn_mask=mask, enable_gqa=True)
         return _linear(weights["output"][0], mixed.transpose(1, 2).reshape(batch, count, -1))
@@ -93,7 +102,7 @@ class Decoder:
     def _rotated(self, heads, start):
         cos, sin = (table[start : start + heads.shape[2]] for table in self._rotary)
         first, second = heads.chunk(2, dim=-1)
-        return (first * cos - second * sin).cat(second * cos + first * sin, dim=-1)
+        return (first * cos - second * sin).cat(second * cos + first * sin, dim=-1).cast(heads.dtype)
 
     def _activated(self, value):
         functions = {"silu": Tensor.silu, "relu": Tensor.relu, "gelu_tanh": Tensor.gelu, "gelu_erf": _gelu_erf}
@@ -103,10 +112,12 @@ class Decoder:
         weight, bias = weights
         if self._model["rms_norm"]:
             return self._rms(weight, value)
-        return value.layernorm(eps=self._model["norm_epsilon"]) * weight + bias
+        return value.float().layernorm(eps=self._model["norm_epsilon"]).cast(value.dtype) * weight + bias
 
     def _rms(self, weight, value):
-        return value * (value.square().mean(-1, keepdim=True) + self._model["norm_epsilon"]).rsqrt() * weight
+        wide = value.float()
+        normed = wide * (wide.square().mean(-1, keepdim=True) + self._model["norm_epsilon"]).rsqrt()
+        return normed.cast(value.dtype) * weight
 
     def _cos_and_sin(self):
         """Each f32 [positions, head_dim / 2]."""
@@ -151,10 +162,12 @@ class Decoder:
         """Over the file's own memory, or, divided, not aligned or for a GPU, a copy."""
         address = array.__array_interface__["data"][0]
         if len(self.devices) == 1 and self._on_cpu and address % ALIGNMENT == 0:
-            tensor = Tensor.from_blob(address, array.shape, dtype=dtypes.float32, device=self.devices[0])
+            tensor = Tensor.from_blob(address, array.shape, dtype=self._element, device=self.devices[0])
             self._mapped.append(array)
         else:
-            tensor = self._placed(Tensor(array), axis).contiguous()
+            # numpy has no bfloat16: such weights come as their bits.
+            own = Tensor(array) if self._element != dtypes.bfloat16 else Tensor(array).bitcast(dtypes.bfloat16)
+            tensor = self._placed(own, axis).contiguous()
         self.tensors.append(tensor)
         return tensor
 

@@ -3,21 +3,23 @@
 
 import ctypes
 import os
-import shutil
+
+from .. import tinygrad_compiler
 
 # Of several devices it would choose an accelerator.
 os.environ["DEV"] = "CPU"
+KEPT = tinygrad_compiler.choose()
 
 import numpy
 import tinygrad
 from importlib.metadata import PackageNotFoundError, files, version
 from tinygrad import Device, Tensor, TinyJit, UOp
-from tinygrad.helpers import BEAM, NUM_CPU_THREADS
+from tinygrad.helpers import BEAM, CACHELEVEL, NUM_CPU_THREADS
 from tinygrad.uop.ops import Ops
 
 from .. import gpus
-from ..bundle import WorkerError, unsupported
-from ..tinygrad_decoder import Decoder
+from ..bundle import unsupported
+from ..tinygrad_decoder import ELEMENTS, Decoder
 from ..weights import Weights
 from . import Base
 
@@ -38,8 +40,8 @@ class Adapter(Base):
 
     @staticmethod
     def runtime():
-        if Adapter._kind == "CPU" and not shutil.which(os.environ.get("CC", "clang")):
-            raise WorkerError("tinygrad needs clang on PATH: install it (on Debian and Ubuntu: apt-get install clang)")
+        if Adapter._kind == "CPU":
+            tinygrad_compiler.require_compiler()
         device = Device[Adapter._kind]
         return {
             "binding": f"tinygrad {version('tinygrad')}",
@@ -50,32 +52,37 @@ class Adapter(Base):
     @classmethod
     def weights_file(cls, bundle, settings):
         precision = settings["precision"]
-        if precision != "f32":
-            raise unsupported(f"this adapter computes in f32 alone, not in {precision}")
+        if precision not in ELEMENTS:
+            raise unsupported(f"tinygrad multiplies by no {precision} codes with scales as bundles hold them")
         return bundle.weights_path(precision)
 
     def __init__(self, bundle, settings, weights_file):
         # Into so many pieces it may cut a kernel. They run one after the other, on the thread that calls.
         NUM_CPU_THREADS.value = settings["threads"]
         self._jit, self._hidden = settings["jit"], settings.get("hidden_states", False)
+        self._precision = settings["precision"]
         shards = settings.get("shards", 1)
         chosen = gpus.numbers(settings["device"]) or range(shards)
         devices = tuple(Device.canonicalize(f"{Adapter._kind}:{index}") for index in chosen)
         self._weights = Weights(weights_file)
-        self._decoder = Decoder(bundle.model, self._weights, devices)
+        self._decoder = Decoder(bundle.model, self._weights, ELEMENTS[self._precision], devices)
         self._rooms, self._steps = {}, {}
 
     def in_effect(self):
         devices, on_cpu = self._decoder.devices, Adapter._kind == "CPU"
+        element = "+".join(name for name, known in ELEMENTS.items() if known in self._decoder.elements())
         # A CPU's kernels run on the calling thread, unless its experimental queues are switched on, a thread for each.
         queues = sum(len(Device[device].workers) for device in devices) if on_cpu else 0
         told = {
-            "precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
+            "precision": element, "activations": element, "kv_cache_precision": element, "kv_cache": "preallocated",
             "device": "cpu" if on_cpu else gpus.named(map(number, devices)), "threads": max(queues, 1),
             "optimised": self._jit,
             "jit": "TinyJit: steps captured at their second call" if self._jit else "none: each step is scheduled anew",
             "weight_storage": self._decoder.storage(),
-            "kernels": [f"compiled by {'clang' if on_cpu else 'NVRTC'}, BEAM {BEAM.value}"],
+            "kernels": [
+                f"compiled by {tinygrad_compiler.name() if on_cpu else 'NVRTC'}, BEAM {BEAM.value}",
+                KEPT if CACHELEVEL.value else "no kernels kept on disk (CACHELEVEL 0)",
+            ],
         }
         if on_cpu:
             told["kernels"].append(f"run on {f'{queues} queues' if queues else 'the caller'}")
@@ -85,7 +92,8 @@ class Adapter(Base):
     def begin(self, batch, capacity):
         self._room = (batch, capacity)
         if self._room not in self._rooms:
-            self._rooms[self._room] = self._decoder.caches(batch, capacity)
+            with tinygrad_compiler.compiling(self._precision):
+                self._rooms[self._room] = self._decoder.caches(batch, capacity)
         self._filled = 0
 
     def append(self, tokens, every):
@@ -93,7 +101,8 @@ class Adapter(Base):
         step = self._step(count, every)
         position = UOp.variable("start", 0, self._room[1] - 1).bind(self._filled)
         self._filled += count
-        self._outputs = step(self._decoder.ids(tokens).realize(), position)
+        with tinygrad_compiler.compiling(self._precision):
+            self._outputs = step(self._decoder.ids(tokens).realize(), position)
         return self._outputs[0].numpy()
 
     def _step(self, count, every):
