@@ -190,6 +190,20 @@ pub struct EngineSettings {
     /// A positive control: every step is made to last longer by this share of its own time.
     #[serde(default)]
     pub slowdown: f64,
+    /// Whether its processes find compiled kernels of earlier ones, whatever is asked for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache: Option<KernelCache>,
+}
+
+/// What becomes of compiled kernels that a framework keeps on disk ([`Engine::kernel_cache`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelCache {
+    /// Processes find those of earlier ones, as users of the framework have them.
+    #[default]
+    Keep,
+    /// Every process starts with an empty cache of its own.
+    Fresh,
 }
 
 /// A model that has a name.

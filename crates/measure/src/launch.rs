@@ -76,12 +76,35 @@ pub fn worker(
     }
 }
 
-/// The variables that name a cache of compiled kernels of each process's own.
-pub fn own_caches(contender: &Contender, kernel_cache: KernelCache, target: Target) -> Vec<String> {
+/// The variables that name a cache of compiled kernels of each process's own, where `asked` is what the run asks for.
+pub fn own_caches(contender: &Contender, asked: KernelCache, target: Target) -> Vec<String> {
     let own = contender.engine.kernel_cache.iter().cloned();
-    match (kernel_cache, target) {
+    match (contender.engine.settings.kernel_cache.unwrap_or(asked), target) {
         (KernelCache::Keep, _) => Vec::new(),
         (KernelCache::Fresh, Target::Cpu) => own.collect(),
         (KernelCache::Fresh, Target::Cuda) => own.chain([native::CUDA_KERNELS.to_owned()]).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::{Engine, EngineSettings};
+    use plan::Request;
+
+    use super::*;
+
+    #[test]
+    fn a_column_s_own_setting_of_its_kernel_cache_comes_first() {
+        let contender = |kernel_cache| {
+            let settings = EngineSettings { kernel_cache, ..EngineSettings::default() };
+            let engine = Engine { settings, kernel_cache: vec!["CACHE".into()], ..Engine::default() };
+            Contender::new("a".into(), engine, &Request::default(), 1)
+        };
+        let own = |setting, asked| own_caches(&contender(setting), asked, Target::Cpu).len();
+        assert_eq!((own(None, KernelCache::Keep), own(None, KernelCache::Fresh)), (0, 1));
+        assert_eq!(own(Some(KernelCache::Fresh), KernelCache::Keep), 1);
+        assert_eq!(own(Some(KernelCache::Keep), KernelCache::Fresh), 0);
+        let on_a_gpu = own_caches(&contender(None), KernelCache::Fresh, Target::Cuda);
+        assert_eq!(on_a_gpu, ["CACHE", native::CUDA_KERNELS]);
     }
 }

@@ -35,6 +35,7 @@ mod workers;
 
 pub use arms::{Arm, StudySettings, ThreadsAsked};
 pub use axes::{Axis, Setting, Settings};
+pub use configs::KernelCache;
 pub use draft::{Draft, Given, check};
 pub use encode_asked::{EncodeAsked, LengthsAsked, TaskAsked};
 pub use engines::Engines;
@@ -44,8 +45,8 @@ pub use plan::{Contender, Plan, Rounds, Schedule};
 pub use prompts::Prompt;
 pub use quality::{QualityData, Retrieval};
 pub use request::{
-    CacheAsked, DecodeAsked, DenoiseAsked, HugePages, KernelCache, KvPrecision, PromptSource, Request,
-    RoundsAsked, SamplingAsked, ScheduleAsked, SliceAsked,
+    CacheAsked, DecodeAsked, DenoiseAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked,
+    SamplingAsked, ScheduleAsked, SliceAsked,
 };
 pub use serving_asked::ServingAsked;
 pub use study::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};

@@ -8,6 +8,7 @@ mod work;
 use std::path::PathBuf;
 
 use bundle::Precision;
+use configs::KernelCache;
 use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
@@ -256,17 +257,6 @@ impl HugePages {
             HugePages::Off => "asks for none",
         }
     }
-}
-
-/// What becomes of compiled kernels that a framework keeps on disk ([`configs::Engine::kernel_cache`]).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KernelCache {
-    /// Processes find those of earlier ones, as users of the framework have them.
-    #[default]
-    Keep,
-    /// Every process starts with an empty cache of its own.
-    Fresh,
 }
 
 impl Request {

@@ -140,7 +140,7 @@ fn python() -> Vec<PathBuf> {
 #[test]
 fn the_worker_in_python_keeps_the_rules_that_need_numpy() {
     let python = python().first().map_or_else(|| PathBuf::from("python3"), |path| path.join("python3"));
-    for file in ["test_denoise.py", "test_graph.py"] {
+    for file in ["test_denoise.py", "test_graph.py", "test_options.py"] {
         #[expect(clippy::disallowed_methods, reason = "the rules are tested by a program of their own")]
         let mut tests = std::process::Command::new(&python);
         tests.args(["-B", "-m", "unittest", "discover", "-p", file, "-s"]);

@@ -5,6 +5,7 @@ that set of CPUs is the limit which its maintainers recommend (jax-ml/jax#1539).
 """
 
 import os
+import shlex
 from functools import partial
 
 import jax
@@ -13,7 +14,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jaxlib import _jax
 
-from .. import gpus, jax_decoder, threads
+from .. import gpus, jax_decoder, kernel_cache, threads
 from ..bundle import WorkerError, bad_input, unsupported
 from ..jax_profile import Profile
 from ..jax_steps import POLICIES, BothWays
@@ -21,13 +22,15 @@ from ..weights import Weights
 from . import Base
 
 ELEMENTS = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
+# What jax finds of earlier processes, before it compiles.
+KEPT = kernel_cache.found("JAX_COMPILATION_CACHE_DIR")
 # As XLA names the threads of its pool.
 POOL = "XLAEigen"
 
 
 class Adapter(Base):
     FRAMEWORK = "jax"
-    OPTIONS = ("cache",)
+    OPTIONS = ("cache", "xla_flags", "memory_fraction")
     HIDDEN_STATES = True
     FEATURES = (
         "attention_cap", "attention_scale", "embedding_multiplier", "fused_gate_up", "logits_cap", "logits_multiplier",
@@ -40,7 +43,13 @@ class Adapter(Base):
 
     @staticmethod
     def configure(settings):
+        # XLA reads them when it is initialised, and ends a process that names one it does not know.
+        if flags := xla_flags(settings):
+            os.environ["XLA_FLAGS"] = " ".join(flags)
+        fraction = gpus.memory_fraction(settings)
         if gpus.numbers(settings["device"]):
+            if fraction is not None:
+                os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = str(fraction)
             # Else it takes three quarters of a GPU's memory when it starts, whatever it needs.
             os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
             jax.config.update("jax_platforms", "cuda")
@@ -125,7 +134,8 @@ class Adapter(Base):
             "kv_cache": self._steps.POLICY, "threads": computing() if on_cpu else allowed(),
             "device": "cpu" if on_cpu else gpus.named(sorted(device.id for device in used)),
             "jit": "XLA, once for each shape" if self._jit else "none: op by op", "optimised": self._jit,
-            "weight_storage": storage(self._mapped), "kernels": ["XLA CPU" if on_cpu else "XLA CUDA"],
+            "weight_storage": storage(self._mapped),
+            "kernels": ["XLA CPU" if on_cpu else "XLA CUDA", KEPT, *flags_in_effect(), *pools(used)],
             "shard_bytes": shard_bytes(weights) if self._shards > 1 else None,
         }
 
@@ -202,6 +212,34 @@ class Adapter(Base):
 
     def compiled(self):
         return list(self._words) if self._jit else None
+
+
+def xla_flags(settings):
+    """Those of the option `xla_flags`, each `--name=value`."""
+    flags = shlex.split(settings.get("options", {}).get("xla_flags", ""))
+    if wrong := [flag for flag in flags if not flag.startswith("--xla") or "=" not in flag]:
+        raise bad_input(f"option xla_flags has {wrong[0]!r}: each flag is --xla_NAME=VALUE, with a space between two")
+    return flags
+
+
+def flags_in_effect():
+    """The value that XLA has for each flag of its environment, by what it compiles with."""
+    flags, told = shlex.split(os.environ.get("XLA_FLAGS", "")), {}
+    if not flags:
+        return []
+    # What it consists of is gone with it, whoever still holds a part.
+    options = _jax.CompileOptions()
+    for line in str(options.executable_build_options.debug_options).splitlines():
+        name, _, value = line.partition(": ")
+        told[name] = value
+    names = [flag.removeprefix("--").partition("=")[0] for flag in flags]
+    return [f"{name} = {told.get(name, 'not told by XLA')}" for name in names]
+
+
+def pools(devices):
+    """The most that the pool of each GPU may hold."""
+    limits = {device.id: (device.memory_stats() or {}).get("bytes_limit") for device in devices if device.platform != "cpu"}
+    return [f"pool of {gpus.named([number])}: {limit / 1e9:.2f} GB at most" for number, limit in sorted(limits.items()) if limit]
 
 
 def narrow(budget):

@@ -21,18 +21,20 @@ from transformers import (
     CompileConfig, DynamicCache, StaticCache,
 )
 
-from .. import checkpoint
+from .. import checkpoint, gpus, kernel_cache
 from ..bundle import WorkerError, bad_input, unsupported
 from ..torch_profile import Profile
 from . import Base
 
+# What torch.compile finds of earlier processes, before it compiles.
+KEPT = kernel_cache.found("TORCHINDUCTOR_CACHE_DIR")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 class Adapter(Base):
     FRAMEWORK = "transformers"
     FEATURES = ENCODER_FEATURES = None
-    OPTIONS = ("attention", "compile")
+    OPTIONS = ("attention", "compile", "memory_fraction")
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
@@ -63,7 +65,9 @@ class Adapter(Base):
             Adapter._inference_mode.__enter__()
         self._dtype = DTYPES[settings["precision"]]
         directory = checkpoint.checkpoint(bundle, weights_file, settings["precision"])
-        self._device = torch.device(settings["device"])
+        self._device, fraction = torch.device(settings["device"]), gpus.memory_fraction(settings)
+        if fraction is not None:
+            torch.cuda.set_per_process_memory_fraction(fraction, self._device)
         self._encoder = bundle.encoder
         attention = attention_of(settings.get("options", {}))
         self._model = loaded(directory, self._encoder, self._dtype, attention).eval().to(self._device)
@@ -110,8 +114,14 @@ class Adapter(Base):
             "jit": self._jit() if self._compiled else "eager",
             "optimised": self._compiled, "weight_storage": "as from_pretrained loads them",
             "kernels": [f"{self._products()} by PyTorch's choice", f"attention: {attention}"]
-            + (["texts padded to the longest of a batch"] if self._encoder else []),
+            + (["texts padded to the longest of a batch"] if self._encoder else [])
+            + ([KEPT] if self._compiled else []) + self._pool(),
         }
+
+    def _pool(self):
+        if self._device.type != "cuda":
+            return []
+        return [f"pool: {torch.cuda.get_per_process_memory_fraction(self._device):.2f} of the GPU's memory at most"]
 
     def _products(self):
         return "cuBLAS" if self._device.type == "cuda" else "oneDNN or MKL"
