@@ -3,6 +3,7 @@
 //! This is the one reader of these files. The types are written to results too, and are read back from them.
 
 mod layers;
+mod published;
 pub mod selection;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use layers::Layers;
+pub use published::{Published, PublishedRow};
 
 /// One sentence on a file that cannot be used or a name that does not exist: a mistake of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -240,6 +242,9 @@ pub struct Suite {
     pub quick: bool,
     #[serde(default)]
     pub prompts: Vec<SuitePrompt>,
+    /// Figures that stand beside those of a study.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
 }
 
 /// A prompt by its text or by its tokens.
@@ -407,6 +412,24 @@ mod tests {
         let directory = directory(&[("x", text)]);
         assert!(engines(&Layers::single(directory.path())).is_err());
         assert_eq!(engines_of_another_version(&Layers::single(directory.path())).unwrap()[0].worker, "w");
+    }
+
+    /// Both are of one table; whoever corrects one figure is told of the other.
+    #[test]
+    fn published_figures_of_a_suite_are_those_of_the_claim_that_quotes_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let suite = suite(&Layers::single(&root), "pytorch-tinygrad").unwrap();
+        let claim =
+            foreign::file::read_text(&root.join("claims/04-tinygrad.toml"), foreign::file::CONFIG).unwrap();
+        let says = claim.split("says = ").nth(1).and_then(|rest| rest.split("conditions").next()).unwrap();
+        let says: Vec<f64> = says
+            .split(|c: char| !c.is_ascii_digit() && c != '.')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let rows = suite.published.unwrap().rows;
+        let figures: Vec<f64> = rows.iter().flat_map(|row| row.figures.values().copied()).collect();
+        assert_eq!(figures.len(), 15);
+        assert!(figures.iter().all(|figure| says.contains(figure)), "{figures:?} of {says:?}");
     }
 
     #[test]

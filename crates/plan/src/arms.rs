@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use configs::Engine;
+use configs::{Engine, Published};
 use protocol::KvCache;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,9 @@ pub struct StudySettings {
     pub text: bool,
     /// The analysis of the suite that named the study: what it shows, and what it does not.
     pub analysis: String,
+    /// Published figures that stand beside those of the study.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
     /// The reason why this comparison makes no sense, if there is one.
     pub refused: Option<String>,
 }

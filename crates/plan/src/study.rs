@@ -51,12 +51,13 @@ pub struct CellPlan {
 }
 
 impl StudyRequest {
-    /// Whether both ask for the same measurements. Settings that affect no figure are not part of a request; the
-    /// suite's analysis affects none either and is left out here.
+    /// Whether both ask for the same measurements. Settings that affect no figure are not part of a request; what the
+    /// suite says and what others published affect none either and are left out here.
     pub fn measures_the_same(&self, other: &StudyRequest) -> bool {
         let plain = |study: &StudyRequest| {
             let mut study = study.clone();
             study.request.study.analysis.clear();
+            study.request.study.published = None;
             study
         };
         plain(self) == plain(other)

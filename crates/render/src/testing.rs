@@ -148,6 +148,7 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         command: vec!["photofinish".into()],
         started: "2026-01-01T00:00:00Z".into(),
         analysis: String::new(),
+        published: None,
         planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
         scaling: match view {
             StudyView::Sweep(kind) => scaling::along(kind, &cells),

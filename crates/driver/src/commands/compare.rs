@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
 use clap::Parser;
-use configs::Suite;
+use configs::{Published, Suite};
 use judge::Report;
+use judge::metrics::Metric;
 use measure::{Places, interrupt};
 use plan::sweep::SweepKind;
 use plan::{Failure, Request, Result, StudyKind, StudyRequest};
@@ -105,7 +106,20 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
     };
     study.request = typed.without_suite().laid_upon(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
+    study.request.study.published = published(suite).map_err(|reason| cannot(&reason))?;
     Ok(study)
+}
+
+/// The published figures of a suite, each of a metric that exists.
+fn published(suite: &Suite) -> std::result::Result<Option<Published>, String> {
+    let figures =
+        suite.published.iter().flat_map(|published| &published.rows).flat_map(|row| row.figures.keys());
+    match figures.into_iter().find(|name| Metric::ALL.iter().all(|metric| metric.name() != name.as_str())) {
+        Some(unknown) => {
+            Err(format!("its published figures have {unknown:?}, which is the key of no metric"))
+        }
+        None => Ok(suite.published.clone()),
+    }
 }
 
 /// The [`Destination`] that the flags of a comparison name.

@@ -145,8 +145,7 @@ impl Machine {
         let cells: Vec<Cell> = self.cells.into_iter().flatten().map(|(cell, _)| cell).collect();
         let places = (self.started, "in the directories of the shards".to_owned());
         let study = StudyPlan { name: plan.study.clone(), view: plan.view.clone(), cells: Vec::new() };
-        let analysis = plan.asked.request.study.analysis.clone();
-        let mut document = study::study_report(&study, cells, analysis, false, places);
+        let mut document = study::study_report(&study, cells, &plan.asked.request.study, false, places);
         document.planned.clone_from(&plan.planned);
         Ok(Merged {
             machine: self.label,

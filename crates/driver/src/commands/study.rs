@@ -9,7 +9,7 @@ use judge::study::cell;
 use judge::study::report::{self, varied};
 use judge::study::{Cell, StudyReport};
 use measure::interrupt;
-use plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
+use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
 
 use super::history::{export_runs, prepare_export};
 use super::measured::{self, Destination, results_dir};
@@ -91,7 +91,7 @@ pub(crate) fn run_cells(
     let report = study_report(
         &plan,
         outcome.cells,
-        asked.request.study.analysis.clone(),
+        &asked.request.study,
         outcome.failure.is_some(),
         (store.started().to_owned(), store.directory().display().to_string()),
     );
@@ -166,7 +166,7 @@ fn measure_cells(
 pub(crate) fn study_report(
     plan: &StudyPlan,
     cells: Vec<Cell>,
-    analysis: String,
+    settings: &StudySettings,
     interrupted: bool,
     (started, results): (String, String),
 ) -> StudyReport {
@@ -175,7 +175,8 @@ pub(crate) fn study_report(
         study: plan.name.clone(),
         command: measure::command::typed(),
         started,
-        analysis,
+        analysis: settings.analysis.clone(),
+        published: settings.published.clone(),
         planned: plan.settings(),
         cells,
         scaling: Vec::new(),

@@ -134,6 +134,28 @@ fn a_suite_that_names_a_study_is_that_study_with_the_flags_typed_beside_it() {
 }
 
 #[test]
+fn a_suite_has_published_figures_beside_those_of_its_study() {
+    let installation = Installation::new().timed("one", &[]);
+    let suite = |metric: &str| {
+        let text = format!(
+            "command = \"sweep generate --frameworks one --prompt-tokens 4 --rounds 1\"\n\
+             [published]\nsource = \"A guide\"\nconditions = \"a GPU\"\n\
+             [[published.rows]]\nname = \"theirs\"\nframework = \"one\"\nprecision = \"f32\"\n\
+             figures = {{ {metric} = 81.25 }}\n"
+        );
+        std::fs::write(installation.path("configs/suites/guide.toml"), text).unwrap();
+    };
+    suite("throughput");
+    let told = installation.run("compare --suite guide").exits(0).stdout;
+    assert!(
+        told.contains("Published: theirs") && told.contains("81.2") && told.contains("one, f32"),
+        "{told}"
+    );
+    suite("speed");
+    installation.refuses(&[("compare --suite guide", &["\"guide\"", "\"speed\"", "no metric"])]);
+}
+
+#[test]
 fn a_sweep_over_precisions_compares_each_and_tells_what_quantising_costs() {
     let installation = Installation::new()
         .timed("one", &[("quantised", "3")])

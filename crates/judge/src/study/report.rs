@@ -1,5 +1,6 @@
 //! The outcome of a study as one value.
 
+use configs::Published;
 use plan::{Axis, Settings, StudyView};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,6 +21,9 @@ pub struct StudyReport {
     /// The analysis of the suite that named it: what it shows, and what it does not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub analysis: String,
+    /// Figures that others published, to stand beside these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
     /// Places of all planned cells. A planned cell that is missing was not reached.
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,

@@ -39,6 +39,9 @@ pub(super) fn html(
         // An A/B study is about its speed-ups: their picture comes before the table.
         @if is_ab { (html::section("What it is worth", &charts)) }
         (html::section(table, &figures(report)))
+        @if let Some(table) = study::published(report) {
+            (html::section(study::PUBLISHED, &html! { (table) }))
+        }
         @if !is_ab { (html::section("Charts", &charts)) }
         (html::section("What it rests on", &html! {
             (html::paragraph(&report.analysis))

@@ -3,6 +3,7 @@
 mod crossed;
 mod figures;
 mod grids;
+mod published;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -17,6 +18,7 @@ use crate::table::Table;
 use crate::words::{Line, Summary, Told, wrapped};
 
 pub use figures::csv;
+pub(crate) use published::{TITLE as PUBLISHED, table as published};
 pub(crate) use words::summary;
 
 /// The study as text for a terminal.
@@ -25,7 +27,7 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
     let mut text = answer_of(&summary, screen);
     text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
-    if let Some((_, more)) = more(report) {
+    for more in more(report).map(|(_, more)| more).into_iter().chain(published(report)) {
         text += &format!("\n{}\n", more.terminal(screen));
     }
     for line in findings(&summary) {
@@ -53,7 +55,7 @@ pub fn markdown(report: &StudyReport) -> String {
     let summary = summary(report);
     let (answer, heading) = (plain(&summary.answer.join(" ")), plain(&summary.heading));
     let mut text = format!("**{answer}**\n\n{heading}\n\n{}\n\n", grid(report, false).markdown());
-    if let Some((_, more)) = more(report) {
+    for more in more(report).map(|(_, more)| more).into_iter().chain(published(report)) {
         text += &format!("{}\n\n", more.markdown());
     }
     for line in findings(&summary) {

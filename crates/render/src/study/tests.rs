@@ -129,3 +129,46 @@ fn crossed_switches_are_told_by_both_orders_and_every_combination_follows() {
     assert!(lines[0].starts_with("jax,jax,crossed,,cache_alone,6,"), "{text}");
     assert!(lines[8].starts_with("jax,jax,crossed,,all_share,12,"), "{text}");
 }
+
+#[test]
+fn published_rows_have_ours_below_them_and_what_is_missing_says_so() {
+    let row = |name: &str, framework: &str| configs::PublishedRow {
+        name: name.into(),
+        framework: framework.into(),
+        precision: bundle::Precision::F32,
+        figures: [("load".to_owned(), 15.66), ("throughput".to_owned(), 81.4)].into(),
+    };
+    let theirs = configs::Published {
+        source: "A guide".into(),
+        conditions: "a GPU".into(),
+        rows: vec![row("theirs", "candle"), row("another", "nobody")],
+    };
+    let at = |precision: &str| {
+        Settings::from([
+            (Axis::Model, Setting::Name("small".into())),
+            (Axis::Precision, Setting::Name(precision.into())),
+        ])
+    };
+    let cells = vec![cell(at("f32"), [50.0, 40.0]), cell(at("f16"), [70.0, 60.0])];
+    let report = StudyReport {
+        published: Some(theirs),
+        ..study("sweep size", StudyView::Sweep(SweepKind::Size), cells)
+    };
+    let table = published(&report).unwrap();
+    let lines: Vec<String> = table
+        .rows
+        .iter()
+        .map(|row| row.iter().map(|cell| cell.main.as_str()).collect::<Vec<_>>().join(" | "))
+        .collect();
+    // Of f32 alone, which the rows are of.
+    assert_eq!(
+        lines,
+        [
+            "Published: theirs | the source's | 15.7 | – | – | 81.4 | –",
+            "candle, f32 | small | 0.500 | 80.0 | 20.0 | 50.0 | 0.700",
+            "Published: another | the source's | 15.7 | – | – | 81.4 | –",
+            "nobody, f32: not measured | small | – | – | – | – | –",
+        ]
+    );
+    assert!(published(&sweep()).is_none());
+}

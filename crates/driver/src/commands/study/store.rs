@@ -211,8 +211,8 @@ pub(crate) fn unfinished(directory: &Path) -> Result<Option<StudyReport>> {
     let asked = read_asked(directory, "cannot be shown")?;
     let plan = StudyPlan { name: asked.study, view: asked.view, cells: Vec::new() };
     let places = (asked.started, directory.display().to_string());
-    let analysis = asked.asked.request.study.analysis;
-    let mut report = super::study_report(&plan, read_cells(directory)?, analysis, true, places);
+    let settings = asked.asked.request.study;
+    let mut report = super::study_report(&plan, read_cells(directory)?, &settings, true, places);
     report.planned = asked.planned;
     Ok(Some(judge::study::report::new(report)))
 }
