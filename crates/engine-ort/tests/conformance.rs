@@ -197,8 +197,6 @@ fn weights_behind_a_link_are_found() {
 
 #[test]
 fn prompts_of_16_64_and_256_tokens_are_one_batch() {
-    for settings in [settings()] {
-        check_lengths::<Ort>(&settings, &OF_ANY_LENGTHS);
-    }
+    check_lengths::<Ort>(&settings(), &OF_ANY_LENGTHS);
     refuses_lengths::<Ort>(&with_options(&[("cache", "growing")]));
 }

@@ -62,6 +62,7 @@ pub struct Builds {
 ///
 /// # Errors
 /// Why it cannot run here, or what could not be read.
+#[expect(clippy::disallowed_methods, reason = "the time that a worker takes to start is what is asked")]
 pub fn footprint(places: &Places, engine: &Engine, builds: bool) -> std::result::Result<Footprint, String> {
     let contender = Contender::new(engine.name.clone(), engine.clone(), &Request::default(), 1);
     let worker = launch::worker(&contender, None, places, (TIMEOUT_S, HugePages::On));
@@ -191,6 +192,7 @@ impl Walked {
 }
 
 /// The shared libraries that a program or library is loaded with, by the system's own loader.
+#[expect(clippy::disallowed_methods, reason = "a tool of the system, and no worker")]
 fn needed(
     file: &Path,
     environment: &BTreeMap<String, String>,
@@ -214,6 +216,7 @@ fn needed(
 }
 
 /// Bytes of a program without its symbols.
+#[expect(clippy::disallowed_methods, reason = "a tool of the system, and no worker")]
 fn stripped(program: &Path) -> std::result::Result<u64, String> {
     let scratch = Scratch::new().map_err(|error| format!("no temporary directory: {error}"))?;
     let copy = scratch.path().join("stripped");
@@ -237,6 +240,7 @@ fn crates(checkout: &Path, package: &str) -> Option<usize> {
 }
 
 /// Builds a worker twice from nothing.
+#[expect(clippy::disallowed_methods, reason = "the time of a build is what is asked")]
 fn built(checkout: &Path, package: &str) -> std::result::Result<Builds, String> {
     let fetched =
         cargo(checkout).args(["fetch", "--locked"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -263,6 +267,7 @@ fn built(checkout: &Path, package: &str) -> std::result::Result<Builds, String> 
     Ok(Builds { cold_build_s, smallest_bytes })
 }
 
+#[expect(clippy::disallowed_methods, reason = "cargo is no worker")]
 fn cargo(checkout: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(checkout).stdin(Stdio::null());

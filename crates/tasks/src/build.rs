@@ -82,7 +82,7 @@ pub(crate) fn together(workspace: &Workspace, wanted: &Wanted, reporter: Reporte
         for (piece, result) in results {
             let Err(error) = result else { continue };
             let needed_by = |engine: &&Engine| engine.native.contains(&piece.to_string());
-            if wanted.pieces.contains(&piece) || wanted.engines.iter().all(|engine| needed_by(&engine)) {
+            if wanted.pieces.contains(&piece) || wanted.engines.iter().all(needed_by) {
                 return Err(error);
             }
             failures.push(error);

@@ -19,7 +19,7 @@ use crate::workspace::Workspace;
 pub(super) struct Cut {
     /// Size of a piece at most.
     pub(super) megabytes: u64,
-    /// Of the GPU: 90 for 9.0.
+    /// Compute capability of the GPU: 90 for 9.0.
     pub(super) capability: u32,
 }
 
