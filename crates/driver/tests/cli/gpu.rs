@@ -75,6 +75,7 @@ fn figures_on_a_gpu_are_the_gpu_s() {
     cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
     peak memory against weights + KV cache: a 727.96x of 14 MB; b 727.96x of 14 MB
     peak memory is what each process held on cuda:0, as its driver told after each phase
+    cuda:0's memory by part (MB): a 9986 context + 14 weights + 0 KV cache = 10000, 10000 on average; b 9986 context + 14 weights + 0 KV cache = 10000, 10000 on average
     cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most; b 1980 of 1980 MHz, 35 °C at most
     ");
     // The page and the history say the same.
