@@ -21,16 +21,17 @@ impl Attend {
             Some([keys, values]) => (keys, values),
             None => (&step.keys[index], &step.values[index]),
         };
-        let Kinds { attention, single, .. } = self.kinds;
-        let kind = if step.positions == 1 && cap.is_none() { single } else { attention };
+        let Kinds { attention, single, plain, .. } = self.kinds;
+        let in_products = plain || cap.is_some();
+        let kind = if step.positions == 1 && !in_products { single } else { attention };
         let queries = queries.f_to_kind(kind)?;
         let mask = step.mask(layer).map(|mask| mask.f_to_kind(kind)).transpose()?;
-        if let Some(parts) = step.parts.as_ref().filter(|_| cap.is_none() && within.is_none()) {
+        if let Some(parts) = step.parts.as_ref().filter(|_| !in_products && within.is_none()) {
             return self.in_parts(&queries, keys, values, parts);
         }
         let (keys, values) = (keys.f_to_kind(kind)?, values.f_to_kind(kind)?);
-        if cap.is_some() {
-            return self.capped(&queries, &keys, &values, mask.as_ref());
+        if in_products {
+            return self.in_products(&queries, &keys, &values, mask.as_ref());
         }
         let Heads { query, kv, dim } = self.heads;
         // The kernel for half precisions packs the keys once for every query head. The heads that share
@@ -95,9 +96,10 @@ impl Attend {
         attended.f_mul(&shares)?.f_sum_dim_intlist(0i64, false, Kind::Float)
     }
 
-    /// As [`Attend::forward`], with capped scores, which libtorch's kernel has not. The query heads that share keys
+    /// As [`Attend::forward`], one operation after another: for capped scores, which libtorch's kernel has not, and for
+    /// a comparison with that kernel. The query heads that share keys
     /// and values are rows of one matrix.
-    fn capped(
+    fn in_products(
         &self,
         queries: &Tensor,
         keys: &Tensor,

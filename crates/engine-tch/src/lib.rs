@@ -83,13 +83,24 @@ impl InferenceEngine for Tch {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
-        settings.check_options(&["cache", "execution", "fused", "linear", "padded", "weights"])?;
+        settings.check_options(&[
+            "attention",
+            "cache",
+            "execution",
+            "fused",
+            "linear",
+            "padded",
+            "weights",
+        ])?;
         settings.padding(bundle.config())?;
         settings.grows_cache(bundle.config())?;
         let device = runtime::device(settings)?;
         runtime::set_threads(settings.threads);
         let _mode = InferenceMode::enter();
         let body = match bundle.config().encoder {
+            Some(_) if settings.options.contains_key("attention") => {
+                return Err(EngineError::Unsupported("the option attention is for decoders".into()));
+            }
             Some(_) => Body::Encoder(Box::new(Encoder::read(bundle, settings, device)?)),
             None => Body::Decoder(Box::new(Model::read(bundle, settings, device)?)),
         };
@@ -305,6 +316,7 @@ fn kernels(model: &Model) -> Vec<String> {
         let norm = norm_kernel(model.config());
         let attention = match model.config().form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
+            None if model.kinds().plain => "matmul, softmax, matmul",
             None if on_gpu => {
                 "scaled_dot_product_attention without cuDNN's, which is planned for every length"
             }

@@ -42,6 +42,19 @@ pub(crate) struct Output {
     pub(crate) hidden: Vec<Tensor>,
 }
 
+/// Whether the option `attention` asks for plain products.
+fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool, EngineError> {
+    match settings.options.get("attention").map(String::as_str) {
+        None => Ok(false),
+        Some("products") if is_fused_and_eager => Ok(true),
+        Some("products") => {
+            let reason = "attention=products goes with fused layers in eager mode";
+            Err(EngineError::Unsupported(reason.into()))
+        }
+        Some(other) => Err(EngineError::Input(format!("option attention is {other:?}, not products"))),
+    }
+}
+
 impl Model {
     pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model, EngineError> {
         let config = bundle.config().clone();
@@ -57,7 +70,8 @@ impl Model {
             return Err(EngineError::Unsupported(reason.into()));
         }
         let kinds = Kinds::choose(settings, (layout, reader.kind()), device, is_plain)?;
-        let kinds = Kinds { grows, ..kinds };
+        let plain = attends_in_products(settings, is_plain)?;
+        let kinds = Kinds { grows, plain, ..kinds };
         // First, while little else is held: it is the largest, and for a moment there may be two of it.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
@@ -197,7 +211,7 @@ impl Model {
 
     /// Who keeps queries from later keys.
     fn causal(&self) -> Causal {
-        let by_kernel = self.fused && self.config.form.attention_cap.is_none();
+        let by_kernel = self.fused && self.config.form.attention_cap.is_none() && !self.kinds.plain;
         if by_kernel { Causal::ByKernel } else { Causal::ByMask }
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Kinds {
     pub(crate) single: Kind,
     /// Whether every append copies them into new memory.
     pub(crate) grows: bool,
+    /// Whether attention is plain products and a softmax, in place of libtorch's kernel.
+    pub(crate) plain: bool,
 }
 
 impl Kinds {
@@ -71,7 +73,8 @@ impl Kinds {
         }
         // A cache in f32 is asked for to lose nothing.
         let attention = if cache == Kind::Float { Kind::Float } else { usual };
-        Ok(Kinds { cache, attention, single: if emulated { Kind::Float } else { cache }, grows: false })
+        let single = if emulated { Kind::Float } else { cache };
+        Ok(Kinds { cache, attention, single, grows: false, plain: false })
     }
 }
 

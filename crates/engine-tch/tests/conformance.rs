@@ -33,6 +33,11 @@ fn f32_conforms_in_every_layout() {
 }
 
 #[test]
+fn f32_conforms_with_attention_in_products() {
+    check_tiny_models::<Tch>(&with_options(&[("attention", "products")]));
+}
+
+#[test]
 fn f32_conforms_as_torchscript_in_every_layout() {
     for layout in ["mapped", "onednn", "xnnpack"] {
         check_tiny_models::<Tch>(&with_options(&[("linear", layout), TORCHSCRIPT]));
