@@ -6,6 +6,9 @@ import os
 import sys
 
 
+LOWEST_BIT = bytes(value & 1 for value in range(256))
+
+
 def prepare(path, evict):
     """Drops the file from the page cache if `evict` asks for it, and then says how much of it is there.
 
@@ -41,5 +44,6 @@ def _resident_share(file):
         del start  # the mapping cannot be closed while it is referred to
         if status != 0:
             raise OSError(ctypes.get_errno(), "mincore")
-    # The lowest bit is the page's; the others are reserved.
-    return sum(page & 1 for page in pages) / count
+    # The lowest bit is the page's; the others are reserved. A loop over the million pages of 5 GB takes 0.1 s, which
+    # would pass for a load that hides time (R18).
+    return bytes(pages).translate(LOWEST_BIT).count(1) / count
