@@ -166,7 +166,10 @@ fn what_was_published_is_read_and_written_as_it_was() {
                 studies += 1;
             } else {
                 let report = report::read(value).unwrap_or_else(|why| panic!("{path:?}: {why}"));
-                assert_eq!(report::read(serde_json::to_value(&report).unwrap()), Ok(report), "{path:?}");
+                // As JSON: logits that are not finite have a difference that equals nothing, itself included.
+                let written = serde_json::to_value(&report).unwrap();
+                let again = report::read(written.clone()).unwrap_or_else(|why| panic!("{path:?}: {why}"));
+                assert_eq!(serde_json::to_value(&again).unwrap(), written, "{path:?}");
                 reports += 1;
             }
         }
