@@ -129,9 +129,9 @@ fn add(records: &[&Record], directory: &Path) -> Result<usize> {
     prepare_export(Some(directory))?;
     let own = directory.join(HISTORY);
     let before = read(&own)?.records;
-    let is_new = |record: &&&Record| {
-        !before.iter().any(|known| (&known.run, &known.framework) == (&record.run, &record.framework))
-    };
+    // Runs that begin in the same second in two directories have one name.
+    let key = |record: &Record| (record.run.clone(), record.time.clone(), record.framework.clone());
+    let is_new = |record: &&&Record| !before.iter().any(|known| key(known) == key(record));
     let new: Vec<Record> = records.iter().filter(is_new).map(|record| (*record).clone()).collect();
     ::history::append(&own, &new).map_err(|error| Failure::usage(error.to_string()))?;
     loop {
