@@ -11,7 +11,7 @@ use facts::run::Run;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuParts {
     /// What the process held beyond what the framework's allocator had handed out: the driver's context, kernels, and
-    /// what the allocator keeps for later. Without readings of the allocator, the activations are in it.
+    /// what the allocator keeps for later. Without readings of the allocator, it includes the activations.
     pub context: f64,
     /// What the allocator had handed out after the load; the size of the weights file where it does not tell.
     pub weights: f64,
