@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(engines_of_another_version(&Layers::single(directory.path())).unwrap()[0].worker, "w");
     }
 
-    /// Both are of one table; whoever corrects one figure is told of the other.
+    /// Both are of one table: a figure that is corrected here is corrected there, too.
     #[test]
     fn published_figures_of_a_suite_are_those_of_the_claim_that_quotes_them() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");

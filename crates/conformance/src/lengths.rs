@@ -74,7 +74,7 @@ pub(crate) fn prompts_of_any_lengths_give_what_each_gives_alone<E: InferenceEngi
         }
         engine.begin(lengths.len(), r.positions).expect("begins");
         engine.append_each(&prompts.concat(), &lengths).expect("appends");
-        assert!(engine.padding().is_some(), "padding is told");
+        assert!(engine.padding().is_some(), "the engine reports its padding");
         engine.begin(lengths.len(), r.positions).expect("begins");
         assert_eq!(engine.padding(), None, "and is gone with its sequences");
     }

@@ -39,15 +39,13 @@ pub(super) fn list(workspace: &Workspace) -> Result<()> {
             Piece::Cuda | Piece::LibtorchCuda => {
                 "a wheel; --pack leaves it out where python3 has PyTorch with CUDA"
             }
-            Piece::OnnxruntimeCuda => {
-                "a wheel; --pack carries the code of one GPU's generation, a fifth of it"
-            }
+            Piece::OnnxruntimeCuda => "a wheel; --pack carries the code of one generation of GPUs",
             Piece::Nvcc => "a wheel; only where workers are built",
             _ => "a wheel; models named synthetic: need none",
         };
         println!("{piece} {version}: {megabytes} MB, {from}");
     }
-    println!("bundles are prepared there: synthetic:llama-1b takes 6.6 GB of disk in f16 and f32");
+    println!("bundles are prepared there: those of synthetic models without a download");
     Ok(())
 }
 

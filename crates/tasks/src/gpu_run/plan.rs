@@ -112,7 +112,7 @@ impl Plan {
                 End::Complete => println!("{}: complete after {seconds} s", step.name),
                 End::Failed(cause) => {
                     println!(
-                        "{}: failed after {seconds} s: {cause}; {}",
+                        "{}: failed after {seconds} s ({cause}): {} says why",
                         step.name,
                         directory.join(LOG).display()
                     );
@@ -156,10 +156,7 @@ impl Step {
                 fs::write(directory.join(COMPLETE), format!("{}\n", self.command)).with_context(lacks)?;
                 Ok(End::Complete)
             }
-            Some(status) => {
-                let said = fs::read(&log).unwrap_or_default();
-                Ok(End::Failed(tooling::process::cause(&said).unwrap_or_else(|| status.to_string())))
-            }
+            Some(status) => Ok(End::Failed(status.to_string())),
         }
     }
 }
@@ -167,7 +164,9 @@ impl Step {
 /// Packs every result of a step that is not packed yet; the archives. One that cannot be packed is kept as it is.
 fn archive(machine: &Machine, directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let results = entries.map(|entry| entry.path()).filter(|path| path.join("report.json").is_file());
+    let is_left =
+        |path: &PathBuf| path.join("report.json").is_file() && !path.with_extension("tar.gz").is_file();
+    let results = entries.map(|entry| entry.path()).filter(is_left);
     let pack = |result: PathBuf| {
         let packed = output_of(command(&machine.program).arg("report").arg(&result).arg("--archive"));
         packed.map_err(|error| println!("{}: not packed: {error:#}", result.display())).ok()

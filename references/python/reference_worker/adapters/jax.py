@@ -227,7 +227,7 @@ def flags_in_effect():
     flags, told = shlex.split(os.environ.get("XLA_FLAGS", "")), {}
     if not flags:
         return []
-    # What it consists of is gone with it, whoever still holds a part.
+    # Its parts are gone with it, even those that something else still refers to.
     options = _jax.CompileOptions()
     for line in str(options.executable_build_options.debug_options).splitlines():
         name, _, value = line.partition(": ")

@@ -73,7 +73,9 @@ class Adapter(Base):
             wanted["PERF_COUNT"] = "YES"
         self._encoder, self._graph = bundle.encoder, bundle.graph
         is_decoder = not self._encoder and not self._graph
-        hidden_states = settings.get("hidden_states", False) and is_decoder
+        hidden_states = settings.get("hidden_states", False)
+        if hidden_states and not is_decoder:
+            raise unsupported("openvino gives the hidden states of decoders alone: name another framework")
         if self._graph:
             self._compiled = openvino_onnx.compiled(weights_file, wanted)
         else:
