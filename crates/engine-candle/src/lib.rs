@@ -224,9 +224,7 @@ impl Decode for Candle {
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(decoder.config(), (tokens, lengths), sizes)?;
         if decoder.grows() {
-            let reason =
-                "a cache that grows has no place for padding: prompts of different lengths need another";
-            return Err(EngineError::Unsupported(reason.into()));
+            return Err(engine::no_place_for_padding());
         }
         decoder.append_each((tokens, lengths), &mut self.logits, self.hidden.as_mut()).map_err(framework)?;
         self.filled = longest;

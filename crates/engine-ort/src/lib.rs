@@ -212,9 +212,7 @@ impl Decode for Ort {
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append_each(&model.config, (tokens, lengths), sizes)?;
         if model.options.grows {
-            let reason =
-                "a cache that grows has no place for padding: prompts of different lengths need another";
-            return Err(EngineError::Unsupported(reason.into()));
+            return Err(engine::no_place_for_padding());
         }
         sequences.append_each(model, tokens, lengths)?;
         Ok(sequences.logits())

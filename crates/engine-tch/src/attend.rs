@@ -21,8 +21,8 @@ impl Attend {
             Some([keys, values]) => (keys, values),
             None => (&step.keys[index], &step.values[index]),
         };
-        let Kinds { attention, single, plain, .. } = self.kinds;
-        let in_products = plain || cap.is_some();
+        let Kinds { attention, single, .. } = self.kinds;
+        let in_products = self.kinds.in_products || cap.is_some();
         let kind = if step.positions == 1 && !in_products { single } else { attention };
         let queries = queries.f_to_kind(kind)?;
         let mask = step.mask(layer).map(|mask| mask.f_to_kind(kind)).transpose()?;

@@ -219,9 +219,7 @@ impl Decode for Tch {
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         check_append_each(model.config(), (tokens, lengths), sizes)?;
         if model.kinds().grows {
-            let reason =
-                "a cache that grows has no place for padding: prompts of different lengths need another";
-            return Err(EngineError::Unsupported(reason.into()));
+            return Err(engine::no_place_for_padding());
         }
         let _mode = InferenceMode::enter();
         let output = model.forward_each(sequences, (tokens, lengths), self.keep_hidden).map_err(framework);
@@ -316,7 +314,7 @@ fn kernels(model: &Model) -> Vec<String> {
         let norm = norm_kernel(model.config());
         let attention = match model.config().form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
-            None if model.kinds().plain => "matmul, softmax, matmul",
+            None if model.kinds().in_products => "matmul, softmax, matmul",
             None if on_gpu => {
                 "scaled_dot_product_attention without cuDNN's, which is planned for every length"
             }

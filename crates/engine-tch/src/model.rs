@@ -70,8 +70,8 @@ impl Model {
             return Err(EngineError::Unsupported(reason.into()));
         }
         let kinds = Kinds::choose(settings, (layout, reader.kind()), device, is_plain)?;
-        let plain = attends_in_products(settings, is_plain)?;
-        let kinds = Kinds { grows, plain, ..kinds };
+        let in_products = attends_in_products(settings, is_plain)?;
+        let kinds = Kinds { grows, in_products, ..kinds };
         // First, while little else is held: it is the largest, and for a moment there may be two of it.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
@@ -211,7 +211,7 @@ impl Model {
 
     /// Who keeps queries from later keys.
     fn causal(&self) -> Causal {
-        let by_kernel = self.fused && self.config.form.attention_cap.is_none() && !self.kinds.plain;
+        let by_kernel = self.fused && self.config.form.attention_cap.is_none() && !self.kinds.in_products;
         if by_kernel { Causal::ByKernel } else { Causal::ByMask }
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct Kinds {
     /// Whether every append copies them into new memory.
     pub(crate) grows: bool,
     /// Whether attention is plain products and a softmax, in place of libtorch's kernel.
-    pub(crate) plain: bool,
+    pub(crate) in_products: bool,
 }
 
 impl Kinds {
@@ -74,7 +74,7 @@ impl Kinds {
         // A cache in f32 is asked for to lose nothing.
         let attention = if cache == Kind::Float { Kind::Float } else { usual };
         let single = if emulated { Kind::Float } else { cache };
-        Ok(Kinds { cache, attention, single, grows: false, plain: false })
+        Ok(Kinds { cache, attention, single, grows: false, in_products: false })
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 pub use bench::Bench;
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 pub use checks::{check_append, check_append_each, check_begin, check_causal, check_features, check_window};
+pub use mistakes::no_place_for_padding;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use work::{
     BatchPadding, CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,

@@ -61,3 +61,9 @@ impl Settings {
         }
     }
 }
+
+/// Why a cache that grows takes no prompts of different lengths.
+pub fn no_place_for_padding() -> EngineError {
+    let reason = "a cache that grows has no place for padding: prompts of different lengths need another";
+    EngineError::Unsupported(reason.into())
+}
