@@ -116,9 +116,9 @@ for engine in quick:1 slow:2; do
 done
 export XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache PHOTOFINISH_PROVISIONED=1
 cd "$work/study"
-target/release/photofinish plan --shards 2 -- sweep generate --frameworks quick,slow --model synthetic:llama-tiny \
+target/release/photofinish shard plan --shards 2 -- sweep generate --frameworks quick,slow --model synthetic:llama-tiny \
   --prompt-tokens 4,6,8 --new-tokens 4,8 --rounds 6 --accept-noise --quiet
-target/release/photofinish run --plan plan.json --quiet --results-dir whole >whole.log 2>&1
+target/release/photofinish shard run --plan plan.json --quiet --results-dir whole >whole.log 2>&1
 
 # --- the same in two shards ---
 job=$(sbatch --parsable --requeue --array=0-1 "$checkout/examples/shards/slurm.sh")
@@ -137,7 +137,7 @@ within 600 all_done
 (($(ls -d shards/1/*/ | wc -l) == 1)) || { echo "shard 1 began anew instead of going on" >&2; exit 1; }
 
 # --- what is merged equals one run ---
-target/release/photofinish merge shards/*/*/ --format json >merged.json
+target/release/photofinish shard merge shards/*/*/ --format json >merged.json
 python3 - whole/*/report.json merged.json <<'PY'
 import json, sys
 

@@ -143,7 +143,7 @@ fn at_a_look(words: Vec<String>) -> Vec<String> {
             _ => look.push(word),
         }
     }
-    look.extend(["--rounds", "1", "--accept-noise", "--patience", "0"].map(str::to_owned));
+    look.extend(["--rounds", "1", "--accept-noise", "--quiet-timeout", "0"].map(str::to_owned));
     look
 }
 
@@ -155,7 +155,8 @@ mod tests {
     fn a_look_is_one_round_whatever_the_claim_asks_for() {
         let words =
             ["ab", "jax", "jax-neither", "--rounds", "6", "--accept-noise"].map(str::to_owned).to_vec();
-        let expected = ["ab", "jax", "jax-neither", "--rounds", "1", "--accept-noise", "--patience", "0"];
+        let expected =
+            ["ab", "jax", "jax-neither", "--rounds", "1", "--accept-noise", "--quiet-timeout", "0"];
         assert_eq!(at_a_look(words), expected);
     }
 }

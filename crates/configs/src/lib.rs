@@ -327,6 +327,11 @@ pub fn models(configs: &Layers) -> Result<Vec<String>> {
     configs.names("models")
 }
 
+/// The names of all suites.
+pub fn suites(configs: &Layers) -> Result<Vec<String>> {
+    configs.names("suites")
+}
+
 pub fn suite(configs: &Layers, name: &str) -> Result<Suite> {
     read(&known(configs, ("suites", "suite"), name, "")?)
 }

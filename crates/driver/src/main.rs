@@ -7,15 +7,20 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use plan::Failure;
 
-use crate::cli::Cli;
+use crate::cli::spelling;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let (cli, hints) = spelling::read(words);
+    let cli = cli.unwrap_or_else(|error| error.exit());
+    for hint in hints {
+        foreign::say!("{}", foreign::line(&hint));
+    }
     output::set_screen(&cli.screen);
-    match commands::run(&cli) {
+    let outcome = output::into_file(cli.output(), || commands::run(&cli));
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !matches!(failure, Failure::Spoken(_)) {

@@ -1,7 +1,8 @@
-//! Output to stdout.
+//! Output to stdout, or to a file in its place.
 
 use std::io::{IsTerminal, Write};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::ColorChoice;
 use plan::{Failure, Result};
@@ -38,8 +39,38 @@ pub(crate) fn screen() -> Screen {
     SCREEN.get().copied().unwrap_or_else(|| Screen::plain(UNKNOWN_WIDTH))
 }
 
+/// What is printed while a file takes the place of stdout.
+static KEPT: Mutex<Option<String>> = Mutex::new(None);
+
+/// Does `work`, and writes what it prints to `file`, if one is named: whole, or not at all. What was printed before a
+/// failure is written, too.
+pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) -> Result<u8> {
+    let Some(file) = file else { return work() };
+    let cannot =
+        |error: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {error}", file.display()));
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Minutes of measuring are not lost to a file that could never be written.
+    let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(|error| cannot(&error))?;
+    if file.is_dir() {
+        return Err(cannot(&"it is a directory; name a file, or use --results-dir"));
+    }
+    *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(String::new());
+    let done = work();
+    let text = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+    if !text.is_empty() {
+        staged.write_all(text.as_bytes()).map_err(|error| cannot(&error))?;
+        staged.persist(file).map_err(|error| cannot(&error))?;
+        foreign::say!("written to {}", file.display());
+    }
+    done
+}
+
 /// Prints a result on stdout. A closed reader (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
+    if let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        kept.push_str(text);
+        return Ok(());
+    }
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed(format!("cannot write to stdout: {e}")))

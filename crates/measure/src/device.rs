@@ -39,7 +39,7 @@ pub fn keep_to_oneself(request: &Request, places: &Places) -> Result<()> {
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return Err(Failure::usage(
             "another comparison computes on a GPU of this machine just now, and two would share the bus and the power: \
-             wait until it has ended, or measure both with --fair-comparison=false",
+             wait until it has ended, or measure both with --allow-unfair",
         ));
     }
     KEPT.get_or_init(|| file);

@@ -13,6 +13,7 @@ pub mod command;
 mod comparison;
 mod crew;
 pub mod device;
+pub mod doctor;
 mod engines;
 pub mod environment;
 mod event;

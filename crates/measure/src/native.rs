@@ -248,16 +248,16 @@ fn built_with(places: &Places) -> Option<PathBuf> {
     places.build()?.libtorch.filter(|path| path.is_dir())
 }
 
-fn provision(places: &Places, quiet: bool) -> Result<Provision> {
+pub(crate) fn provision(places: &Places, quiet: bool) -> Result<Provision> {
     Provision::new(&places.pins(), &places.cache, Reporter::new(quiet)).map_err(|error| failure(&error))
 }
 
-fn references(places: &Places, target: Target) -> References {
+pub(crate) fn references(places: &Places, target: Target) -> References {
     References {
         cache: places.cache.clone(),
         sources: places.root().join("references/python"),
         binaries: places.workers.clone(),
-        command: if places.checkout.is_some() { "cargo xtask setup" } else { "photofinish setup" },
+        command: places.setup_command(),
         target,
     }
 }

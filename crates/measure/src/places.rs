@@ -129,10 +129,23 @@ impl Places {
         }
     }
 
+    /// The command of set-up.
+    pub(crate) fn setup_command(&self) -> &'static str {
+        if self.checkout.is_some() { "cargo xtask setup" } else { "photofinish setup" }
+    }
+
+    /// What provides an engine that cannot run.
+    pub(crate) fn provides(&self, engine: &Engine) -> String {
+        match self.checkout {
+            Some(_) => format!("cargo xtask build --frameworks {}", engine.name),
+            None => self.remedy(engine),
+        }
+    }
+
     /// What to do about an engine that cannot run.
     pub(crate) fn remedy(&self, engine: &Engine) -> String {
         if self.checkout.is_some() {
-            return "`cargo xtask doctor` says what to do".into();
+            return "`photofinish doctor` says what to do".into();
         }
         if !engine.native.is_empty() && self.binary(&engine.worker).is_file() {
             return format!("`photofinish setup --only {}` brings what it needs", engine.native.join(","));

@@ -3,17 +3,20 @@
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::clock::now;
 use crate::work::Round;
 
 pub struct Progress {
     bar: ProgressBar,
     quiet: bool,
-    /// The interval of the leading pair, and the time left, as they were after the last round.
-    known: String,
+    /// The interval of the leading pair after the last round.
+    leading: String,
+    /// When the rounds are expected to end, with a word before the time that is left.
+    end: Option<(Instant, String)>,
     /// Columns that a line may take; `None` where it is not known.
     width: Option<NonZeroUsize>,
     /// Where there is no terminal: prints the last message every few seconds.
@@ -44,11 +47,12 @@ impl Progress {
         }
         // The thread sleeps but for a line, as the bar's does.
         let lines = (!shown && !quiet).then(|| Lines::printed_by_a_thread(bar.clone()));
-        Progress { bar, quiet, known: String::new(), width: width(), lines }
+        Progress { bar, quiet, leading: String::new(), end: None, width: width(), lines }
     }
 
     pub(crate) fn running(&self, round: Round, rounds: usize, what: &str) {
-        self.message(&format!("round {} of up to {rounds}: {what}{}", round.number + 1, self.known));
+        let left = self.end.as_ref().map_or_else(String::new, |(end, word)| left(*end, word, now()));
+        self.message(&format!("{left}round {} of up to {rounds}: {what}{}", round.number + 1, self.leading));
     }
 
     /// A turn in a block, counted from 0.
@@ -59,12 +63,10 @@ impl Progress {
     /// Notes what is known after a round: how wide the leading pair's interval is, and the seconds left with a word
     /// before them.
     pub(crate) fn round_done(&mut self, leading: Option<String>, left: Option<(f64, &str)>) {
-        let left = left.map(|(seconds, word)| {
-            let seconds = seconds.max(0.0).round() as u64;
-            format!("{word}{}:{:02} left", seconds / 60, seconds % 60)
-        });
-        let known = leading.into_iter().chain(left).map(|text| format!(" · {text}"));
-        self.known = known.collect();
+        self.leading = leading.map_or_else(String::new, |text| format!(" · {text}"));
+        // More than a year is no time that a bar could count down.
+        let wait = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 3e7));
+        self.end = left.map(|(seconds, word)| (now() + wait(seconds), word.to_owned()));
     }
 
     pub fn message(&self, text: &str) {
@@ -110,6 +112,12 @@ impl Lines {
     }
 }
 
+/// The time that is left until `end`, at the start of a line: what follows may be cut off.
+fn left(end: Instant, word: &str, now: Instant) -> String {
+    let seconds = end.saturating_duration_since(now).as_secs_f64().round() as u64;
+    format!("{word}{}:{:02} left · ", seconds / 60, seconds % 60)
+}
+
 /// The width that people set as `COLUMNS`, or that of the terminal.
 fn width() -> Option<NonZeroUsize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
@@ -139,13 +147,24 @@ mod tests {
 
     #[test]
     fn the_line_of_progress_is_no_wider_than_the_terminal() {
-        let text = "round 12 of up to 30: block 4 of 16, transformers-compile · rten and openvino: 12 % (9–15 %) · \
-                    at most 2:31 left";
+        let text = "at most 2:31 left · round 12 of up to 30: block 4 of 16, transformers-compile · rten and openvino: 12 % \
+                    (9–15 %)";
         for columns in [60, 80, 100, 120] {
             let told = cut(text, NonZeroUsize::new(columns).unwrap());
             assert!(ELAPSED + told.chars().count() <= columns, "{told}");
             assert_eq!(told.ends_with('…'), ELAPSED + text.chars().count() > columns, "{told}");
         }
         assert_eq!(cut("round 1", NonZeroUsize::new(80).unwrap()), "round 1");
+    }
+
+    #[test]
+    fn the_time_left_shrinks_to_nothing() {
+        let begun = now();
+        let end = begun + Duration::from_secs(151);
+        let at = |seconds| left(end, "at most ", begun + Duration::from_secs(seconds));
+        assert_eq!(
+            [at(0), at(31), at(200)],
+            ["at most 2:31 left · ", "at most 2:00 left · ", "at most 0:00 left · "]
+        );
     }
 }

@@ -49,6 +49,16 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     Ok(())
 }
 
+/// Provides the tools that prepare models: built in a checkout, where they are missing.
+pub fn tools(places: &Places, quiet: bool) -> Result<()> {
+    match &places.checkout {
+        Some(checkout) if !places.binary("prepare").is_file() => {
+            build(checkout, &["candle"], Target::Cpu, quiet)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The model that a run needs.
 pub struct Wanted<'a> {
     /// Name of the model, as given to `--model`.

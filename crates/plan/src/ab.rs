@@ -143,7 +143,7 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     };
     if name == "half" && request.precisions.first() == Some(&Precision::F32) {
         return Err(Failure::usage(
-            "`ab half` holds a half precision against f32: name it with --precision, without --no-half",
+            "`ab half` compares 16 bits with f32: name the 16-bit type with --precision",
         ));
     }
     switched(name, &switch, request, engines)

@@ -43,7 +43,7 @@ pub(crate) fn devices(request: &Request) -> Result<()> {
         [asked] if asked == count => Ok(()),
         _ if !request.is_on_gpu() => Ok(()),
         _ => Err(Failure::usage(format!(
-            "--shards: on GPUs each holds one part of the weights, and --device {device} names {count}; leave --shards out \
+            "--tensor-parallel: on GPUs each holds one part of the weights, and --device {device} names {count}; leave --tensor-parallel out \
              and name as many GPUs as there shall be parts, such as --device cuda:0,cuda:1"
         ))),
     }
@@ -72,7 +72,7 @@ pub(crate) fn reference(request: &Request, engines: &[Engine]) -> Result<()> {
         Some(reference) if !engines.iter().any(|engine| engine.name == *reference) => {
             let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
             Err(Failure::usage(format!(
-                "--reference {reference:?} is not among the frameworks compared: {}",
+                "--parity-reference {reference:?} is not among the frameworks compared: {}",
                 names.join(", ")
             )))
         }

@@ -48,7 +48,7 @@ pub fn check(request: &Request) -> Result<()> {
         return Err(Failure::usage("--quantize is for `compare`, a comparison for each precision"));
     }
     if request.shards.len() > 1 && !request.study.arms.is_empty() {
-        return Err(Failure::usage("--shards takes one number here: both sides are divided alike"));
+        return Err(Failure::usage("--tensor-parallel takes one number here: both sides are divided alike"));
     }
     if request.mixed && request.prompt_tokens.len() > 1 {
         return Err(Failure::usage(

@@ -19,7 +19,7 @@ const QUICK_ROUNDS: u32 = 1;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum SweepKind {
-    /// One pass over --batch sequences of --seq tokens each
+    /// One pass over --batch sequences of --prompt-tokens tokens each
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,

@@ -103,8 +103,12 @@ enum Task {
     Test(test::Args),
     /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
     Fuzz(fuzz::Args),
-    /// Say what can run here, and what to do for what cannot
-    Doctor(doctor::Asked),
+    /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
+    Doctor {
+        /// Also hash every file of the installed libraries, which takes seconds
+        #[arg(long)]
+        deep: bool,
+    },
     /// Check the rules of the architecture
     Tidy,
     /// Say where a worker's time goes, part by part, with Linux's perf
@@ -157,7 +161,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
         Task::Fuzz(args) => fuzz::run(&workspace, &args),
-        Task::Doctor(asked) => doctor::run(&workspace, &asked),
+        Task::Doctor { deep } => doctor::run(&workspace, deep),
         Task::Tidy => done(test::tidy(&workspace)),
         Task::Profile(args) => profile::run(&workspace, &args),
         Task::Splice { results, page, block, short } => {

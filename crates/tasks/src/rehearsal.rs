@@ -33,7 +33,7 @@ fn compares(workspace: &Workspace, program: &Path, scratch: &Path, commit: Optio
     let mut compare = user(workspace, program, scratch);
     compare.args(["compare", "--quick", "--model", "synthetic:llama-tiny", "--quiet"]).current_dir(&empty);
     // On a busy machine a rule may strike a row, which is not what this is about.
-    compare.arg("--fair-comparison=false");
+    compare.arg("--allow-unfair");
     let output = compare.output().context("cannot start the installed program")?;
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -247,9 +247,15 @@ impl Findings {
         if campaigns { self.campaigns(workspace, &pieces) } else { Ok(()) }
     }
 
-    /// The long campaigns. Other crates ignore tests for what a machine lacks, and those must not run.
+    /// The long campaigns. Other crates ignore tests for what a machine lacks, and those must not run; of worker-check they are
+    /// those of references, all of which are set up by now.
     fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
-        self.tests_of(workspace, &packages::named(&["driver".to_owned()])?, pieces, Which::Campaigns)
+        self.tests_of(
+            workspace,
+            &packages::named(&["driver", "worker-check"].map(str::to_owned))?,
+            pieces,
+            Which::Campaigns,
+        )
     }
 
     /// Sets up a reference for the tests. A compiler that it needs and the system lacks is installed where that takes no

@@ -1,4 +1,4 @@
-//! The flags of `photofinish bundles`, as typed.
+//! The flags of `photofinish cache`, as typed.
 
 use clap::{Args, Subcommand};
 use measure::bundles::Rule;
@@ -7,32 +7,29 @@ use super::{Format, Places};
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct BundlesArgs {
+pub(crate) struct CacheArgs {
     #[command(subcommand)]
-    pub(crate) command: Option<BundlesCommand>,
+    pub(crate) command: Option<CacheCommand>,
     #[command(flatten)]
     pub(crate) shown: ShownArgs,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum BundlesCommand {
-    /// Remove bundles that are not used any more: without --yes, only say which
+pub(crate) enum CacheCommand {
+    /// Remove prepared models that are not used any more; --dry-run lists them and removes nothing
     ///
-    /// A bundle that is in use stays in any case. A removed one is prepared again when a run asks for its model.
+    /// A model that is in use stays. A removed one is prepared again when a run asks for it.
     Prune(PruneArgs),
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PruneArgs {
-    /// Days without use after which a bundle goes; 0 takes them all
+    /// Days without use after which a prepared model is removed; 0 removes all
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub(crate) unused_for: u32,
-    /// Bundles that stay in any case, by the name of the model or of the directory
+    /// Prepared models to keep, by the name of the model or of the directory
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) keep: Vec<String>,
-    /// Remove them
-    #[arg(long)]
-    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) shown: ShownArgs,
 }

@@ -12,29 +12,32 @@ mod refused;
 mod request;
 mod screen;
 mod serving;
+mod setup;
 mod shards;
+pub(crate) mod spelling;
 mod sweep;
 mod values;
 pub(crate) mod work;
 mod worker_check;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use measure::places::GivenPlaces;
 use plan::{StudyKind, StudyRequest};
 
-pub(crate) use bundles::{BundlesArgs, BundlesCommand, PruneArgs};
+pub(crate) use bundles::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
 pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
 pub(crate) use footprint::FootprintArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
 pub(crate) use model::ModelArgs;
-pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand};
+pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 pub(crate) use request::RequestArgs;
 pub(crate) use screen::ScreenArgs;
-pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs};
+pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
+pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs, ShardCommand};
 use sweep::SweepArg;
 use values::parse_switch;
 use work::Job;
@@ -67,6 +70,7 @@ pub(crate) enum Command {
     /// Repeat a comparison while one or several settings change: a table of cells
     Sweep(Box<SweepArgs>),
     /// Measure the effect of an optimisation: each framework with it and without it
+    #[command(visible_alias = "ablate")]
     Ab(Box<AbArgs>),
     #[command(flatten)]
     Job(Job),
@@ -74,15 +78,14 @@ pub(crate) enum Command {
     Parity(ParityArgs),
     /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
     Report(ReportArgs),
-    /// Divide a study into jobs for many machines
-    Plan(PlanArgs),
-    /// Run a plan, or one shard of it
-    Run(RunArgs),
-    /// Merge the results of shards; machines stay separate
-    Merge(MergeArgs),
-    /// Tell whether a run is worse than another run or another build: a gate for CI
+    /// Open the page of the newest run in the browser
+    Open(OpenArgs),
+    /// Divide a study into jobs for many machines, run them, and merge their results
+    #[command(subcommand)]
+    Shard(ShardCommand),
+    /// Check whether a run is worse than another run or another build: a gate for CI
     Check(Box<CheckArgs>),
-    /// Tell whether a commit of a framework is slower than another, in a checkout of its repository
+    /// Check whether a commit of a framework is slower than another, in a checkout of its repository
     Gate(GateArgs),
     /// Find the commit of a framework that made it slower
     Bisect(Box<BisectArgs>),
@@ -90,14 +93,25 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends
     History(Box<HistoryArgs>),
-    /// List the prepared models in the cache, with sizes and last uses, or remove those that are not used any more
-    Bundles(BundlesArgs),
+    /// List the frameworks, models or suites that can be named
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Check what can run here, and print what to do for the rest
+    Doctor(DoctorArgs),
+    /// Prepare models for later runs: download, convert, verify
+    Prepare(PrepareArgs),
+    /// List the prepared models in the cache, with sizes and last uses, or remove unused ones
+    Cache(CacheArgs),
     /// Print the completions of a shell: `photofinish completions bash > FILE`
+    #[command(hide = true)]
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
+        #[command(flatten)]
+        places: Places,
     },
     /// Print the man page, in roff
+    #[command(hide = true)]
     Man,
     /// Measure what must be shipped to run each framework: program, libraries, files, start-up
     Footprint(FootprintArgs),
@@ -108,7 +122,7 @@ pub(crate) enum Command {
     /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
     /// instead of a download. A comparison downloads what it lacks by itself.
     Setup(SetupArgs),
-    /// Print the fairness rules (the source of docs/fairness.md)
+    /// Print the fairness rules as a page
     #[command(hide = true)]
     Rules,
     /// Answer questions about a model's tokenizer and chat template, for this program itself
@@ -123,16 +137,8 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HereArgs {
     /// No progress on stderr
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
-    #[command(flatten)]
-    pub(crate) places: Places,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SetupArgs {
-    #[command(flatten)]
-    pub(crate) asked: setup::Asked,
     #[command(flatten)]
     pub(crate) places: Places,
 }
@@ -181,9 +187,12 @@ pub(crate) struct CompareArgs {
     /// Directory of the results
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub(crate) results_dir: Option<PathBuf>,
-    /// Format of the output on stdout
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
-    pub(crate) format: Format,
+    /// Format of the output [default: by the ending of --output, else table]
+    #[arg(long = "format", value_enum, help_heading = OUTPUT)]
+    format_asked: Option<Format>,
+    /// Write the output to FILE in place of stdout: .md, .json or .csv says in what format
+    #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(crate) output: Option<PathBuf>,
     /// With --format markdown: the answer and the table alone
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) short: bool,
@@ -195,6 +204,34 @@ pub(crate) struct CompareArgs {
     pub(crate) show_text: bool,
     #[command(flatten)]
     pub(crate) here: HereArgs,
+}
+
+impl Cli {
+    /// The file that the output goes to, if that is not stdout.
+    pub(crate) fn output(&self) -> Option<&Path> {
+        let args = match &self.command {
+            None => &self.compare,
+            Some(Command::Compare(args)) => args,
+            Some(Command::Sweep(args)) => &args.compare,
+            Some(Command::Ab(args)) => &args.compare,
+            Some(_) => return None,
+        };
+        args.output.as_deref()
+    }
+}
+
+impl CompareArgs {
+    /// The format of the output: as asked, else as the file's ending says.
+    pub(crate) fn format(&self) -> Format {
+        let ending = self.output.as_deref().and_then(Path::extension).and_then(|ending| ending.to_str());
+        let of_file = match ending {
+            Some("md") => Format::Markdown,
+            Some("json") => Format::Json,
+            Some("csv") => Format::Csv,
+            _ => Format::Table,
+        };
+        self.format_asked.unwrap_or(of_file)
+    }
 }
 
 /// Heading of the flags that say where results go, and in what form.

@@ -5,32 +5,29 @@ use clap::Args;
 use plan::Request;
 
 use super::help::{COMPARE, EXPERT};
-use super::values::{parse_device, precisions, set, set_list};
+use super::values::{parse_device, parse_timeout, precisions, set, set_list};
 
 /// Settings that every command shares.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ModelArgs {
     /// A name from configs/models, a directory, a .gguf or .onnx file, hf:owner/name, or synthetic:NAME
     /// [default: smollm2-135m]
-    #[arg(long, value_name = "MODEL", help_heading = COMPARE)]
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = COMPARE)]
     model: Vec<String>,
     /// [default: f32 on a CPU, f16 on CUDA]
     #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
     precision: Vec<Precision>,
-    /// auto, cpu or cuda[:N]; auto: the first GPU, if every selected framework supports it [default: cpu]
+    /// auto, cpu or cuda[:N] (or gpu); auto: the first GPU, if every selected framework supports it [default: cpu]
     #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
     device: Option<String>,
     /// Threads that may compute at once [default: all cores this process may use]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
     threads: Vec<u32>,
     /// Turn off graph optimisation and JIT for all frameworks
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     no_jit: bool,
-    /// Use f32 for all frameworks
-    #[arg(long, conflicts_with = "precision", help_heading = EXPERT, hide_short_help = true)]
-    no_half: bool,
-    /// Time limit of one worker process, in seconds [default: 600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = EXPERT, hide_short_help = true)]
+    /// Time limit of one worker process: 90s, 10m [default: 600s]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout, help_heading = EXPERT, hide_short_help = true)]
     timeout: Option<u64>,
 }
 
@@ -44,9 +41,8 @@ impl ModelArgs {
 
     pub(crate) fn lay_upon(&self, request: &mut Request) {
         set_list(&mut request.models, &self.model);
-        if !self.precision.is_empty() || self.no_half {
-            let typed = if self.no_half { vec![Precision::F32] } else { self.precision.clone() };
-            (request.precisions, request.quantize) = (typed, Vec::new());
+        if !self.precision.is_empty() {
+            (request.precisions, request.quantize) = (self.precision.clone(), Vec::new());
         }
         set(&mut request.device, self.device.as_ref());
         set_list(&mut request.threads, &self.threads);
@@ -62,7 +58,7 @@ mod tests {
     #[test]
     fn one_way_to_name_a_precision_takes_the_place_of_another() {
         let mut request = Request { quantize: vec![Precision::Int8], ..Request::default() };
-        ModelArgs { no_half: true, ..ModelArgs::default() }.lay_upon(&mut request);
+        ModelArgs { precision: vec![Precision::F32], ..ModelArgs::default() }.lay_upon(&mut request);
         assert_eq!((request.precisions, request.quantize), (vec![Precision::F32], Vec::new()));
     }
 }

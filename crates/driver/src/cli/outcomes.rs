@@ -17,7 +17,7 @@ pub(crate) struct DiffArgs {
     /// Metrics to compare, by their names in JSON; all: every one [default: those of the table]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<String>,
-    /// Margin of equivalence in percent: smaller differences count as none
+    /// Margin of equivalence: smaller differences count as none
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_share)]
     pub(crate) margin: f64,
     /// Directory of the results
@@ -35,9 +35,9 @@ pub(crate) struct DiffArgs {
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ReportCommand>,
-    /// A results directory; latest: the newest one; history: all runs over time
-    #[arg(value_name = "DIR|latest|history", default_value = "latest")]
-    pub(crate) what: PathBuf,
+    /// A results directory [default: the newest one]
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,
@@ -45,8 +45,15 @@ pub(crate) struct ReportArgs {
     #[arg(long, requires = "rejudge")]
     pub(crate) in_place: bool,
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
-    #[arg(long, alias = "bundle", conflicts_with_all = ["rejudge", "in_place"])]
+    #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
     pub(crate) archive: bool,
+    #[command(flatten)]
+    pub(crate) from: ResultsArgs,
+}
+
+/// Where results are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ResultsArgs {
     /// Directory of the results
     #[arg(long, value_name = "DIR")]
     pub(crate) results_dir: Option<PathBuf>,
@@ -54,15 +61,30 @@ pub(crate) struct ReportArgs {
     pub(crate) places: Places,
 }
 
+impl ResultsArgs {
+    /// The directory that was typed, or the usual one.
+    pub(crate) fn directory(&self) -> plan::Result<PathBuf> {
+        match &self.results_dir {
+            Some(directory) => Ok(directory.clone()),
+            None => self.places.find().map(|places| places.results()),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ReportCommand {
+    /// The newest results directory, as without a word
+    #[command(hide = true)]
+    Latest(ResultsArgs),
+    /// Write the page and pictures of all runs over time
+    History(ResultsArgs),
     /// Make one page and one CSV of many results directories, a table for each machine and case
     Collection {
         /// Results directories, or directories of such
         #[arg(value_name = "DIR", required = true)]
         directories: Vec<PathBuf>,
         /// Directory to write index.html and collection.csv to; it is created if it does not exist
-        #[arg(long, value_name = "DIR", default_value = "collection")]
+        #[arg(short, long = "output", value_name = "DIR", default_value = "collection")]
         out: PathBuf,
     },
 }

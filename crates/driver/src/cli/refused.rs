@@ -1,16 +1,13 @@
 //! Values that people expect and that are not supported, each with the reason: docs/not-supported.md has the same.
 
 /// Kinds of devices.
-const DEVICES: [(&[&str], &str); 2] = [
-    (
-        &[
-            "tpu", "mps", "metal", "ane", "rocm", "hip", "amd", "xpu", "npu", "vulkan", "webgpu", "wgpu",
-            "opencl", "directml",
-        ],
-        "no column computes there: the workers and their libraries are built for CPUs and for CUDA",
-    ),
-    (&["gpu", "nvidia"], "a GPU is named cuda, or cuda:1 for the second"),
-];
+const DEVICES: [(&[&str], &str); 1] = [(
+    &[
+        "tpu", "mps", "metal", "ane", "rocm", "hip", "amd", "xpu", "npu", "vulkan", "webgpu", "wgpu",
+        "opencl", "directml",
+    ],
+    "no column computes there: the workers and their libraries are built for CPUs and for CUDA",
+)];
 
 /// Precisions.
 const PRECISIONS: [(&[&str], &str); 4] = [

@@ -32,7 +32,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, conflicts_with_all = ["prompts", "suite"], help_heading = WORK)]
     prompt: Vec<String>,
     /// Prompts from a file: one a line, pairs of texts in a .jsonl file, or TOML as in configs/suites
-    #[arg(long, visible_alias = "texts", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
+    #[arg(long = "prompt-file", visible_alias = "texts", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
     prompts: Option<PathBuf>,
     #[command(flatten)]
     chat: ChatFlag,
@@ -42,13 +42,13 @@ pub(crate) struct RequestArgs {
     /// Compare at each of these precisions in turn, and show the costs and savings of each: speed, memory, agreement
     /// with f32. Each precision is a comparison of its own
     #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
-          conflicts_with_all = ["precision", "no_half"], help_heading = COMPARE, hide_short_help = true)]
+          conflicts_with = "precision", help_heading = COMPARE, hide_short_help = true)]
     quantize: Vec<Precision>,
     /// Cut or extend every prompt to exactly this many tokens
-    #[arg(long, visible_aliases = ["seq", "length"], value_name = "N", value_delimiter = ',',
+    #[arg(short, long, visible_alias = "length", value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_tokens: Vec<u32>,
-    /// The prompt at each of these lengths, in one comparison: shows who compiles anew for another length
+    /// The prompt at each of these lengths, in one comparison: shows which framework compiles anew for another length
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "prompt_tokens",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_lengths: Vec<u32>,
@@ -58,17 +58,17 @@ pub(crate) struct RequestArgs {
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE)]
     rounds: Option<RoundsAsked>,
-    /// Minutes after which automatic rounds end; at least 6 rounds run [default: 3]
-    #[arg(long, value_name = "MINUTES", value_parser = parse_minutes, help_heading = EVIDENCE)]
+    /// Time after which automatic rounds end: 90s, 3m; at least 6 rounds run [default: 3m]
+    #[arg(long, value_name = "TIME", value_parser = parse_minutes, help_heading = EVIDENCE)]
     time_budget: Option<f64>,
-    /// Margin of equivalence in percent: smaller differences count as none [default: 2]
+    /// Margin of equivalence: smaller differences count as none [default: 2%]
     #[arg(long, value_name = "PERCENT", value_parser = parse_margin, help_heading = EVIDENCE, hide_short_help = true)]
     margin: Option<f64>,
     /// Give verdicts on a noisy machine too; every disturbance is printed
     #[arg(long, help_heading = EVIDENCE, hide_short_help = true)]
     accept_noise: bool,
-    /// Seconds to wait for a quiet machine before the start, and before what was disturbed is measured again [default: 10]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = EVIDENCE, hide_short_help = true)]
+    /// Longest wait for a quiet machine before the start, and before a disturbed block is measured again [default: 10s]
+    #[arg(long = "quiet-timeout", value_name = "TIME", value_parser = parse_seconds, help_heading = EVIDENCE, hide_short_help = true)]
     patience: Option<f64>,
     /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
@@ -109,7 +109,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "N|max", value_delimiter = ',', value_parser = parse_batch, help_heading = WORK)]
     batch: Vec<BatchArg>,
     /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
+    #[arg(long = "tensor-parallel", value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
     shards: Vec<u32>,
     #[command(flatten)]
     steps: StepFlags,
@@ -119,17 +119,17 @@ pub(crate) struct RequestArgs {
     serving: ServingFlags,
     #[command(flatten)]
     cache: CacheFlags,
-    /// Refuse or strike whatever breaks a fairness rule; =false only labels it [default: true]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = EXPERT, hide_short_help = true)]
-    fair_comparison: Option<bool>,
+    /// Only label what breaks a fairness rule, and let it take part in verdicts [default: it is struck]
+    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
+    allow_unfair: bool,
     /// Framework whose f32 logits are the reference [default: the first that runs]
-    #[arg(long, value_name = "FRAMEWORK", help_heading = EXPERT, hide_short_help = true)]
+    #[arg(long = "parity-reference", value_name = "FRAMEWORK", help_heading = EXPERT, hide_short_help = true)]
     reference: Option<String>,
     /// Seed of the order of the rounds and of drawn tokens [default: random, and recorded]
     #[arg(long, value_name = "N", help_heading = EXPERT, hide_short_help = true)]
     seed: Option<u64>,
-    /// Pause before each block of requests, in seconds [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = EXPERT, hide_short_help = true)]
+    /// Pause before each block of requests [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = EXPERT, hide_short_help = true)]
     delay: Option<f64>,
     /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
     #[arg(long, help_heading = EVIDENCE)]
@@ -203,7 +203,7 @@ impl RequestArgs {
         }
         set(&mut request.kernel_cache, self.kernel_cache.as_ref());
         request.warmup = self.warmup.or(request.warmup);
-        set(&mut request.fair_comparison, self.fair_comparison.as_ref());
+        request.fair_comparison &= !self.allow_unfair;
         request.reference = self.reference.clone().or_else(|| request.reference.take());
         request.seed = self.seed.or(request.seed);
         set(&mut request.delay_s, self.delay.as_ref());
@@ -239,11 +239,11 @@ mod tests {
             Request::default();
         let defaults = [
             ("model", models[0].clone()),
-            ("timeout", timeout_s.to_string()),
-            ("time_budget", time_budget_min.to_string()),
-            ("margin", margin_percent.to_string()),
-            ("patience", patience_s.to_string()),
-            ("delay", delay_s.to_string()),
+            ("timeout", format!("{timeout_s}s")),
+            ("time_budget", format!("{time_budget_min}m")),
+            ("margin", format!("{margin_percent}%")),
+            ("patience", format!("{patience_s}s")),
+            ("delay", format!("{delay_s}s")),
         ];
         let command = RequestArgs::augment_args(Command::new("compare"));
         for (name, default) in defaults {

@@ -5,7 +5,7 @@ use plan::Request;
 use protocol::Serve;
 
 use super::help::WORK;
-use super::values::set_list;
+use super::values::{seconds, set_list};
 
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ServingFlags {
@@ -34,9 +34,7 @@ pub(crate) struct ServingFlags {
 
 /// A time in microseconds.
 fn parse_limit(text: &str) -> Result<u64, String> {
-    let units = [("ms", 1e3), ("us", 1.0), ("s", 1e6)];
-    let number = units.iter().find_map(|(unit, us)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * us));
-    let within = number.filter(|us| (1.0..=6e7).contains(us));
+    let within = seconds(text, None).map(|seconds| 1e6 * seconds).filter(|us| (1.0..=6e7).contains(us));
     within.map(|us| us as u64).ok_or_else(|| "a time from 1us to 60s with its unit, such as 50ms".to_owned())
 }
 

@@ -1,10 +1,20 @@
-//! The flags of `plan`, `run` and `merge`, as typed.
+//! `photofinish shard` and its commands `plan`, `run` and `merge`, as typed.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::{Format, Places};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShardCommand {
+    /// Divide a study into jobs for many machines
+    Plan(PlanArgs),
+    /// Run a plan, or one shard of it
+    Run(RunArgs),
+    /// Merge the results of shards; machines stay separate
+    Merge(MergeArgs),
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -15,7 +25,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) machines: Vec<String>,
     /// File to write the plan to
-    #[arg(long, value_name = "FILE", default_value = "plan.json")]
+    #[arg(short, long = "output", value_name = "FILE", default_value = "plan.json")]
     pub(crate) out: PathBuf,
     /// The study: `-- sweep forward --batch 1,2,4`, `-- ab kv-cache`
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -39,7 +49,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
     /// No progress on stderr
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) places: Places,
@@ -51,7 +61,7 @@ pub(crate) struct MergeArgs {
     #[arg(required = true, value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Also write report.json, report.md and report.csv to this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long = "output", value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,

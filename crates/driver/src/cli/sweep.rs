@@ -5,8 +5,10 @@ use clap::ValueEnum;
 /// The named sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SweepArg {
-    /// One pass over --batch sequences of --seq tokens each
+    /// One pass over --batch sequences of --prompt-tokens each
+    #[value(alias = "prefill")]
     Forward,
+    #[value(alias = "decode")]
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
     /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
@@ -21,7 +23,7 @@ pub(crate) enum SweepArg {
     Size,
     /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
     Denoise,
-    /// Texts to vectors or scores, with an encoder, over --batch and --length
+    /// Texts to vectors or scores, with an encoder, over --batch and --prompt-tokens
     Embed,
     /// Several callers at once, over --callers or --rate
     Callers,

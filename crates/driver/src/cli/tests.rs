@@ -32,9 +32,6 @@ fn to_driver(mut named: Named) -> Named {
 /// Why a command cannot be typed so.
 fn objection(named: &Named) -> Option<String> {
     let words = &named.words;
-    if words.windows(2).any(|pair| pair[0] == "--model" && pair[1].contains(',')) {
-        return Some("--model takes one model; it is given once for each".to_owned());
-    }
     if let Some(end) = words.iter().position(|word| word == "--") {
         // A plan is of another command.
         let study = ["photofinish".to_owned()].into_iter().chain(words[end + 1..].iter().cloned());
@@ -48,7 +45,7 @@ fn objection(named: &Named) -> Option<String> {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         // Prose names a command or a flag, and not all that it takes.
         ErrorKind::MissingRequiredArgument => {
-            !named.is_whole || words.get(1).is_some_and(|word| word == "plan")
+            !named.is_whole || words.get(1).is_some_and(|word| word == "shard")
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => !named.is_whole,
         ErrorKind::InvalidValue => !named.is_whole && words.last().is_some_and(|word| word.starts_with("--")),
@@ -81,10 +78,10 @@ fn only_prose_may_leave_out_what_a_command_needs() {
         pages::commands(text, &["photofinish"]).iter().map(|named| objection(named).is_some()).collect()
     };
     assert_eq!(
-        objections("`photofinish check`, `photofinish run --shard I`, `photofinish compare --help`"),
+        objections("`photofinish check`, `photofinish shard run --shard I`, `photofinish compare --help`"),
         [false; 3]
     );
-    let objected = objections("`photofinish generate --temperature`, `photofinish sweep size --model a,b`");
+    let objected = objections("`photofinish generate --temperature`, `photofinish sweep size --models a,b`");
     assert_eq!(objected, [false, true]);
     assert_eq!(objections("```\nphotofinish check\nphotofinish generate …\n```"), [true, false]);
     assert_eq!(

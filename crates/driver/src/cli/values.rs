@@ -33,11 +33,14 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
     distinct.sort_unstable();
     distinct.dedup();
     match numbers[..] {
-        [] => Err(refused::device(text)
-            .unwrap_or(
-                "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1",
-            )
-            .into()),
+        [] => match text.split_once(':').unwrap_or((text, "0")) {
+            ("gpu" | "nvidia", number) => parse_device(&format!("cuda:{number}")),
+            _ => Err(refused::device(text)
+                .unwrap_or(
+                    "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1",
+                )
+                .into()),
+        },
         _ if distinct.len() < numbers.len() => Err("the same GPU twice: name each once".into()),
         _ => Ok(numbers.iter().map(|number| format!("cuda:{number}")).collect::<Vec<_>>().join(",")),
     }
@@ -87,10 +90,31 @@ pub(super) fn parse_switch(text: &str) -> Result<Switch, String> {
     Switch::named(text).ok_or_else(|| "one of cache, jit, precision and fused".into())
 }
 
+/// Units of time, in seconds. Those that end others come last.
+const UNITS: [(&str, f64); 6] =
+    [("min", 60.0), ("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// Seconds, of a time with its unit: 90s, 3m, 1.5h, 200ms. A bare number is of units of `bare` seconds; without that, a
+/// unit must be typed.
+pub(super) fn seconds(text: &str, bare: Option<f64>) -> Option<f64> {
+    let with_unit = UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let (number, unit) = with_unit.or_else(|| Some((text, bare?)))?;
+    Some(number.trim().parse::<f64>().ok()? * unit)
+}
+
+/// Minutes.
 pub(super) fn parse_minutes(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
-        _ => Err("a number of minutes above 0, up to 10080 (a week)".into()),
+    match seconds(text, Some(60.0)).map(|seconds| seconds / 60.0) {
+        Some(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
+        _ => Err("a time such as 90s, 3m or 1h, at most a week; a bare number is of minutes".into()),
+    }
+}
+
+/// Whole seconds.
+pub(super) fn parse_timeout(text: &str) -> Result<u64, String> {
+    match seconds(text, Some(1.0)) {
+        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(seconds.round() as u64),
+        _ => Err("a time from 1s to 24h, such as 90s or 5m; a bare number is of seconds".into()),
     }
 }
 
@@ -102,9 +126,9 @@ pub(super) fn parse_gigabytes(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn parse_margin(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 50.0 => Ok(percent),
-        _ => Err("a number of percent above 0, up to 50".into()),
+        _ => Err("percent above 0, up to 50: 2% or 2".into()),
     }
 }
 
@@ -123,9 +147,9 @@ pub(super) fn parse_top_p(text: &str) -> Result<f32, String> {
 }
 
 pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds from 0 to 3600".into()),
+    match self::seconds(text, Some(1.0)) {
+        Some(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a time from 0s to 1h, such as 90s or 2m; a bare number is of seconds".into()),
     }
 }
 
@@ -140,5 +164,37 @@ pub(super) fn set<T: Clone>(place: &mut T, typed: Option<&T>) {
 pub(super) fn set_list<T: Clone>(place: &mut Vec<T>, typed: &[T]) {
     if !typed.is_empty() {
         *place = typed.to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_bare_numbers_the_usual_one() {
+        let minutes = ["3", "90s", "3m", "1.5h", "3min"].map(|text| parse_minutes(text).unwrap());
+        assert_eq!(minutes, [3.0, 1.5, 3.0, 90.0, 3.0]);
+        assert_eq!(["10", "200ms", "2m"].map(|text| parse_seconds(text).unwrap()), [10.0, 0.2, 120.0]);
+        assert_eq!(["600", "90s"].map(|text| parse_timeout(text).unwrap()), [600, 90]);
+        assert_eq!((seconds("50ms", None), seconds("50", None)), (Some(0.05), None));
+        for text in ["", "m", "-3", "3 days", "inf"] {
+            assert!(parse_minutes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percent_may_have_its_sign() {
+        assert_eq!(["2", "2%", "0.5 %"].map(|text| parse_margin(text).unwrap()), [2.0, 2.0, 0.5]);
+        assert!(parse_margin("%").is_err() && parse_margin("60%").is_err());
+    }
+
+    #[test]
+    fn a_gpu_is_found_under_its_usual_names() {
+        assert_eq!(
+            ["gpu", "nvidia", "gpu:1"].map(|text| parse_device(text).unwrap()),
+            ["cuda:0", "cuda:0", "cuda:1"]
+        );
+        assert!(parse_device("gpu:x").is_err() && parse_device("tpu").is_err());
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use plan::Request;
 
 use super::HereArgs;
-use super::values::{parse_device, precisions};
+use super::values::{parse_device, parse_timeout, precisions};
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -14,7 +14,7 @@ pub(crate) struct WorkerCheckArgs {
     #[arg(value_name = "PATH|NAME")]
     pub(crate) worker: String,
     /// The model that it works on, as for a comparison
-    #[arg(long, value_name = "MODEL", default_value = "synthetic:llama-tiny")]
+    #[arg(short, long, value_name = "MODEL", default_value = "synthetic:llama-tiny")]
     pub(crate) model: String,
     /// The precision that it is asked for
     #[arg(long, value_parser = precisions(), default_value = "f32")]
@@ -23,11 +23,10 @@ pub(crate) struct WorkerCheckArgs {
     #[arg(long, value_parser = parse_device, default_value = "cpu")]
     pub(crate) device: String,
     /// Threads that it may compute with [default: all cores this process may use]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Longest wait for one line, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 20,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// Longest wait for one line
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_timeout)]
     pub(crate) timeout: u64,
     #[command(flatten)]
     pub(crate) here: HereArgs,

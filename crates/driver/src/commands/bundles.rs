@@ -1,4 +1,4 @@
-//! `photofinish bundles`: the prepared models in the cache, and their removal.
+//! `photofinish cache`: the prepared models in the cache, and their removal.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{BundlesArgs, BundlesCommand, Format, PruneArgs};
+use crate::cli::{CacheArgs, CacheCommand, Format, PruneArgs};
 use crate::output::{print, screen};
 
-pub(crate) fn bundles(args: &BundlesArgs) -> Result<u8> {
-    if let Some(BundlesCommand::Prune(args)) = &args.command {
-        return prune(args);
+pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
+    if let Some(CacheCommand::Prune(args)) = &args.command {
+        return prune(args, dry_run);
     }
     let directory = args.shown.places.find()?.bundles();
     let found = bundles::list(&directory)?;
@@ -27,7 +27,7 @@ pub(crate) fn bundles(args: &BundlesArgs) -> Result<u8> {
     Ok(0)
 }
 
-fn prune(args: &PruneArgs) -> Result<u8> {
+fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
     let directory = args.shown.places.find()?.bundles();
     let found = bundles::list(&directory)?;
     let rule = args.rule();
@@ -37,22 +37,20 @@ fn prune(args: &PruneArgs) -> Result<u8> {
     let (mut count, mut bytes) = (0, 0);
     for bundle in &found {
         let mut fate = bundle.fate(&rule, now);
-        if fate == Fate::Goes && args.yes && !bundle.remove()? {
+        if fate == Fate::Goes && !dry_run && !bundle.remove()? {
             fate = Fate::InUse;
         }
         if fate == Fate::Goes {
             count += 1;
             bytes += bundle.bytes;
         }
-        lines.push(Line { bundle, fate: Some((fate, args.yes)) });
+        lines.push(Line { bundle, fate: Some((fate, !dry_run)) });
     }
     show(&lines, &directory, args.shown.format)?;
-    match (count, args.yes) {
+    match (count, dry_run) {
         (0, _) => foreign::say!("there is nothing to remove"),
-        (_, true) => foreign::say!("removed {}, {}", counted(count), size(bytes)),
-        (_, false) => {
-            foreign::say!("nothing was removed; with --yes {} would go, {}", counted(count), size(bytes));
-        }
+        (_, false) => foreign::say!("removed {}, {}", counted(count), size(bytes)),
+        (_, true) => foreign::say!("without --dry-run {} would be removed, {}", counted(count), size(bytes)),
     }
     Ok(0)
 }
@@ -149,7 +147,7 @@ impl Line<'_> {
 fn verdict((fate, done): (Fate, bool)) -> &'static str {
     match fate {
         Fate::Goes if done => "yes",
-        Fate::Goes => "with --yes",
+        Fate::Goes => "without --dry-run",
         Fate::InUse => "no: in use",
         Fate::Named => "no: named by --keep",
         Fate::UsedLately => "no: used lately",

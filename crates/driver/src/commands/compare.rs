@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
-use clap::Parser;
 use configs::{Published, Suite};
 use judge::Report;
 use judge::metrics::Metric;
@@ -14,7 +13,7 @@ use plan::{Failure, Request, Result, StudyKind, StudyRequest};
 use super::history::{export_runs, prepare_export};
 use super::measured::{Destination, ended, measure, results_dir};
 use super::study;
-use crate::cli::{Cli, Command, CompareArgs, Format, RequestArgs, first_line};
+use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
 use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
@@ -44,7 +43,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
 
 /// Refuses flags that do not go together.
 pub(super) fn check(args: &CompareArgs) -> Result<()> {
-    if args.show_text && !matches!(args.format, Format::Table | Format::Markdown) {
+    if args.show_text && !matches!(args.format(), Format::Table | Format::Markdown) {
         return Err(Failure::usage(
             "--show-text writes text: take --format table or markdown; report.json has the tokens",
         ));
@@ -66,7 +65,7 @@ pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Opti
 /// Shows the text that was asked for, and exports the records.
 fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result<()> {
     for report in reports.iter().filter(|_| args.show_text) {
-        print(&texts(report, args.format)?)?;
+        print(&texts(report, args.format())?)?;
     }
     let runs: Vec<String> = reports.iter().map(|report| report.results.clone()).collect();
     export_runs(&runs, &destination.results, args.export.as_deref())
@@ -97,8 +96,7 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
     let cannot =
         |reason: &str| Failure::usage(format!("suite {name:?} is `photofinish {}`: {reason}", suite.command));
     let words = shlex::split(&suite.command).ok_or_else(|| cannot("its quotes do not match"))?;
-    let parsed =
-        Cli::try_parse_from(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
+    let parsed = spelling::parse(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
     let mut study = match &parsed.command {
         Some(Command::Sweep(args)) => args.study(),
         Some(Command::Ab(args)) => args.study(),
@@ -147,7 +145,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         let destination = destination(args, places);
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
-            if args.format == Format::Table {
+            if args.format() == Format::Table {
                 print(&format!("{}\n", render::comparison::table(&report, &screen())))?;
             }
             let ended = ended(&report, unsaved);
@@ -164,7 +162,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         }
     }
     if !reports.is_empty() {
-        print(&side_by_side(&reports, args.format))?;
+        print(&side_by_side(&reports, args.format()))?;
         finish(&reports, args, &destination(args, places))?;
     }
     failure.map_or(Ok(worst), Err)
@@ -195,7 +193,7 @@ fn side_by_side(reports: &[Report], format: Format) -> String {
 }
 
 fn rendered(report: &Report, args: &CompareArgs) -> String {
-    match args.format {
+    match args.format() {
         Format::Markdown if args.short => render::comparison::short_markdown(report),
         Format::Table => render::comparison::table(report, &screen()),
         Format::Json => render::comparison::json(report) + "\n",

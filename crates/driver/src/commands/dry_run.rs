@@ -11,7 +11,7 @@ use plan::{Contender, Failure, Request, Result, Settings, StudyPlan, StudyReques
 
 use super::work::{self, Described, parity};
 use super::{compare, plan as planning, run, single};
-use crate::cli::{Cli, Command, CompareArgs, Format};
+use crate::cli::{Cli, Command, CompareArgs, Format, ShardCommand};
 use crate::output::print;
 use planned::{Comparison, Planned, Resolved};
 
@@ -25,12 +25,12 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
             let (request, places) = (parity::request(args)?, args.here.places.find()?);
             (comparisons("parity", &request, std::slice::from_ref(&request), &places)?, args.format)
         }
-        Some(Command::Run(args)) => {
+        Some(Command::Shard(ShardCommand::Run(args))) => {
             let places = args.places.find()?;
             let part = run::part(args, &places)?;
             (cells(&part.plan.asked, &part.cells, &places)?, args.format)
         }
-        Some(Command::Plan(args)) => {
+        Some(Command::Shard(ShardCommand::Plan(args))) => {
             let plan = planning::made(args)?;
             return said(&format!("{}, which is not written\n", planning::described(&plan, args)));
         }
@@ -56,14 +56,14 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
     compare::check(args)?;
     let places = args.here.places.find()?;
     if let Some(asked) = compare::study_of_suite(args, &places)? {
-        return Ok((cells(&asked, &asked.plan(&places)?, &places)?, args.format));
+        return Ok((cells(&asked, &asked.plan(&places)?, &places)?, args.format()));
     }
     let request = args.request.request();
     let each = match compare::at_each_precision(&request) {
         none if none.is_empty() => vec![request.clone()],
         each => each,
     };
-    Ok((comparisons("compare", &request, &each, &places)?, args.format))
+    Ok((comparisons("compare", &request, &each, &places)?, args.format()))
 }
 
 /// Comparisons of which each must be possible.
@@ -79,7 +79,7 @@ fn comparisons(command: &str, request: &Request, each: &[Request], places: &Plac
 fn study(asked: &StudyRequest, args: &CompareArgs) -> Result<(Planned, Format)> {
     compare::no_text(args)?;
     let places = args.here.places.find()?;
-    Ok((cells(asked, &asked.plan(&places)?, &places)?, args.format))
+    Ok((cells(asked, &asked.plan(&places)?, &places)?, args.format()))
 }
 
 /// The cells of a study. A cell that cannot run is a row with its reason, as in the study itself.

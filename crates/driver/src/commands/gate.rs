@@ -1,12 +1,11 @@
 //! `photofinish gate`: `check` between two commits of a framework.
 
-use clap::Parser;
 use measure::native::failure;
 use plan::{Failure, Result};
 use setup::versions::Repository;
 
 use super::check::check;
-use crate::cli::{Cli, Command, GateArgs, first_line};
+use crate::cli::{Command, GateArgs, first_line, spelling};
 
 /// A pull request that costs as much is one that people want to know of, and default comparisons find it.
 const THRESHOLD: &str = "3%";
@@ -24,7 +23,7 @@ pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
     let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
     let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
     let words = words.into_iter().chain(base).chain(threshold.into_iter().flatten());
-    let parsed = Cli::try_parse_from(words.chain(args.check.iter().cloned()));
+    let parsed = spelling::parse(words.chain(args.check.iter().cloned()));
     match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
         Some(Command::Check(args)) => check(&args),
         _ => Err(Failure::usage("gate takes flags of `photofinish check`")),

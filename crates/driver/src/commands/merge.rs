@@ -1,4 +1,4 @@
-//! `photofinish merge`: puts together the results of a plan's shards, as one run would have given them, each machine
+//! `photofinish shard merge`: puts together the results of a plan's shards, as one run would have given them, each machine
 //! apart.
 
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
     let text = rendered(&merged, args.format);
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory).map_err(|e| {
-            Failure::usage(format!("cannot make {}: {e}; choose another --out", directory.display()))
+            Failure::usage(format!("cannot make {}: {e}; choose another --output", directory.display()))
         })?;
         let formats =
             [("report.json", Format::Json), ("report.md", Format::Markdown), ("report.csv", Format::Csv)];

@@ -7,15 +7,19 @@ mod check;
 mod compare;
 mod completions;
 mod diff;
+mod doctor;
 mod dry_run;
 mod footprint;
 mod gate;
 mod history;
+mod list;
 mod measured;
 mod merge;
+mod open;
 mod outputs;
 mod packed;
 mod plan;
+mod prepare;
 mod report;
 mod run;
 mod shards;
@@ -27,12 +31,14 @@ mod worker_check;
 
 use ::plan::Result;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{CacheCommand, Cli, Command, ShardCommand};
 use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
-    if cli.dry_run {
+    // What is removed from the cache is listed by the command itself.
+    let lists_itself = matches!(&cli.command, Some(Command::Cache(args)) if matches!(args.command, Some(CacheCommand::Prune(_))));
+    if cli.dry_run && !lists_itself {
         return dry_run::dry_run(cli);
     }
     match &cli.command {
@@ -44,16 +50,20 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Footprint(args)) => footprint::footprint(args),
         Some(Command::Parity(args)) => work::parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
-        Some(Command::Plan(args)) => plan::plan(args),
-        Some(Command::Run(args)) => run::run(args),
-        Some(Command::Merge(args)) => merge::merge(args),
+        Some(Command::Open(args)) => open::open(args),
+        Some(Command::Shard(ShardCommand::Plan(args))) => plan::plan(args),
+        Some(Command::Shard(ShardCommand::Run(args))) => run::run(args),
+        Some(Command::Shard(ShardCommand::Merge(args))) => merge::merge(args),
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Gate(args)) => gate::gate(args),
         Some(Command::Bisect(args)) => bisect::bisect(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
-        Some(Command::Bundles(args)) => bundles::bundles(args),
-        Some(Command::Completions { shell }) => completions::completions(*shell),
+        Some(Command::List(args)) => list::list(args),
+        Some(Command::Doctor(args)) => doctor::doctor(args),
+        Some(Command::Prepare(args)) => prepare::prepare(args),
+        Some(Command::Cache(args)) => bundles::cache(args, cli.dry_run),
+        Some(Command::Completions { shell, places }) => completions::completions(*shell, places),
         Some(Command::Man) => completions::man(),
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Setup(args)) => measure::native::set_up(&args.places.find()?, &args.asked).map(|()| 0),

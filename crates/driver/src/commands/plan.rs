@@ -1,15 +1,14 @@
-//! `photofinish plan`: one study on many machines. The plan's cells are cut into shards, which any scheduler can run
+//! `photofinish shard plan`: one study on many machines. The plan's cells are cut into shards, which any scheduler can run
 //! (`run`); `merge` puts their results together. A cell with all its frameworks is never divided, because its verdicts
 //! need rounds on one machine.
 
-use clap::Parser;
 use measure::resolve::drawn_seed;
 use measure::saved::pretty;
 use plan::ab::engines_of;
 use plan::{Failure, Result, StudyRequest};
 
 use super::shards::{Job, PlanFile, SCHEMA, save};
-use crate::cli::{Cli, Command, Places, PlanArgs, first_line};
+use crate::cli::{Command, Places, PlanArgs, first_line, spelling};
 use crate::output::print;
 
 pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
@@ -17,7 +16,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     save(&args.out, &(pretty(&plan) + "\n"))?;
     let last = plan.shards.len() - 1;
     print(&format!(
-        "{}\nrun each of 0 to {last}: photofinish run --plan {} --shard I\n",
+        "{}\nrun each of 0 to {last}: photofinish shard run --plan {} --shard I\n",
         described(&plan, args),
         args.out.display(),
     ))?;
@@ -81,7 +80,7 @@ fn divide(cells: usize, shards: usize) -> Vec<Vec<usize>> {
 fn parse(arguments: &[String]) -> Result<(StudyRequest, Places)> {
     let words = ["photofinish".to_owned()].into_iter().chain(arguments.iter().cloned());
     let typed = arguments.join(" ");
-    let cli = Cli::try_parse_from(words)
+    let cli = spelling::parse(words)
         .map_err(|error| Failure::usage(format!("`{typed}` cannot be planned: {}", first_line(&error))))?;
     match cli.command {
         Some(Command::Sweep(args)) if args.resume.is_none() => Ok((args.study(), args.compare.here.places)),

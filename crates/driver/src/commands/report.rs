@@ -17,24 +17,20 @@ use crate::output::print;
 const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
-    if let Some(ReportCommand::Collection { directories, out }) = &args.command {
-        let files = render::page::collection(&measure::collection::read(directories)?);
-        std::fs::create_dir_all(out)
-            .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
-        return written(out, Outputs { files, missing: None });
-    }
-    let results = || match &args.results_dir {
-        Some(directory) => Ok(directory.clone()),
-        None => args.places.find().map(|places| places.results()),
-    };
-    // An existing directory of that name takes precedence.
-    let directory = match args.what.to_str() {
-        Some("latest") if !args.what.is_dir() => latest(&results()?)?,
-        Some("history") if !args.what.is_dir() => {
-            let directory = results()?;
+    let directory = match (&args.command, &args.directory) {
+        (Some(ReportCommand::Collection { directories, out }), _) => {
+            let files = render::page::collection(&measure::collection::read(directories)?);
+            std::fs::create_dir_all(out)
+                .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
+            return written(out, Outputs { files, missing: None });
+        }
+        (Some(ReportCommand::History(from)), _) => {
+            let directory = from.directory()?;
             return written(&directory, Outputs { files: of_history(&directory)?, missing: None });
         }
-        _ => args.what.clone(),
+        (None, Some(directory)) => directory.clone(),
+        (Some(ReportCommand::Latest(from)), _) => latest(&from.directory()?)?,
+        (None, None) => latest(&args.from.directory()?)?,
     };
     if args.archive {
         print(&format!("{}\n", super::packed::pack(&directory)?.display()))?;
@@ -59,7 +55,7 @@ fn written(directory: &Path, outputs: Outputs) -> Result<u8> {
 }
 
 /// The newest results directory. Names begin with the time of the run, so it is the last by name.
-fn latest(results: &Path) -> Result<PathBuf> {
+pub(super) fn latest(results: &Path) -> Result<PathBuf> {
     let none = |reason: String| Failure::usage(format!("no results in {}: {reason}", results.display()));
     let entries = std::fs::read_dir(results).map_err(|e| none(e.to_string()))?;
     let directories = entries.flatten().map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! `photofinish run`: runs a plan, or one shard of it.
+//! `photofinish shard run`: runs a plan, or one shard of it.
 
 use measure::{Places, interrupt};
 use plan::{Failure, Result, Settings, StudyPlan};

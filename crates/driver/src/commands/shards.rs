@@ -68,11 +68,11 @@ impl Shard {
     }
 }
 
-/// Reads a plan that `photofinish plan` wrote.
+/// Reads a plan that `photofinish shard plan` wrote.
 pub(super) fn read(path: &Path) -> Result<PlanFile> {
     let unreadable = |reason: &dyn std::fmt::Display| {
         Failure::usage(format!(
-            "{} is not a plan: {reason}; make one with `photofinish plan`",
+            "{} is not a plan: {reason}; make one with `photofinish shard plan`",
             path.display()
         ))
     };

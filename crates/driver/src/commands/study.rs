@@ -41,7 +41,7 @@ impl Options {
             resume,
             can_resume: true,
             results_dir: args.results_dir.clone(),
-            format: args.format,
+            format: args.format(),
             quiet: args.here.quiet,
             places: args.here.places.clone(),
             export: args.export.clone(),

@@ -179,7 +179,7 @@ fn a_noisy_machine_is_not_measurable() {
     let installation = Installation::new().engine("one", &[("load_ms", "900")]);
     installation.run("--frameworks one --rounds 6 --cold-load off");
     let burner = crate::trust::Burner::new();
-    let line = "check --baseline latest --patience 0 --allow-different machine";
+    let line = "check --baseline latest --quiet-timeout 0 --allow-different machine";
     let ran = Ran::output_of(&mut installation.guarded(line));
     drop(burner);
     let told = ran.exits(3).stdout;

@@ -11,7 +11,7 @@ fn every_command_of_a_claim_is_a_study_that_can_be_planned() {
     let claims = claims::claim::read_all(&root).unwrap();
     for claim in &claims {
         for run in &claim.runs {
-            let mut plan = photofinish("plan --shards 1 --out");
+            let mut plan = photofinish("shard plan --shards 1 --output");
             plan.arg(scratch.path().join("plan.json")).arg("--").args(run.words().unwrap());
             let ran = Ran::output_of(plan.arg("--configs").arg(root.join("configs")));
             assert_eq!(ran.code, Some(0), "claim {}, {}: {}", claim.number, run.command, ran.stderr);

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge what was measured: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
-/// A plan says which model it is for, what is merged needs no installation, and bundles are of all models.
-const OF_NO_MODEL: [&str; 3] = ["run", "merge", "bundles"];
+/// A plan says which model it is for, what is merged needs no installation, and the cache is of all models.
+const OF_NO_MODEL: [&str; 3] = ["run", "merge", "cache"];
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
@@ -210,7 +210,8 @@ pub(crate) fn photofinish(line: &str) -> Command {
 }
 
 fn command_of(line: &str) -> &str {
-    line.split_whitespace().next().filter(|first| !first.starts_with('-')).unwrap_or("compare")
+    let mut words = line.split_whitespace().filter(|word| *word != "shard");
+    words.next().filter(|first| !first.starts_with('-')).unwrap_or("compare")
 }
 
 pub(crate) fn read(path: &Path) -> Value {

@@ -73,11 +73,11 @@ fn a_mistake_is_one_sentence() {
         ("compare --suite none --dry-run", &["unknown suite \"none\""]),
         ("compare --model no/such.gguf --dry-run", &["no/such.gguf"]),
         ("compare --batch 1,2 --dry-run", &["--batch takes one value"]),
-        ("sweep forward --frameworks quick --reference absent --dry-run", &["--reference"]),
+        ("sweep forward --frameworks quick --parity-reference absent --dry-run", &["--parity-reference"]),
         ("ab jit --frameworks quick --dry-run", &["neither a JIT"]),
         ("generate --framework none --tokens 1 --dry-run", &["none"]),
-        ("run --plan absent.json --dry-run", &["absent.json"]),
-        ("bundles prune --unused-for x --dry-run", &["invalid value"]),
+        ("shard run --plan absent.json --dry-run", &["absent.json"]),
+        ("cache prune --unused-for x --dry-run", &["invalid value"]),
     ]);
 }
 
@@ -85,10 +85,12 @@ fn a_mistake_is_one_sentence() {
 fn what_measures_nothing_does_nothing() {
     let installation = installation();
     let out = installation.path("plan.json");
-    installation.run(&format!("plan --shards 1 --out {} --dry-run -- sweep memory", out.display())).exits(0);
+    installation
+        .run(&format!("shard plan --shards 1 --output {} --dry-run -- sweep memory", out.display()))
+        .exits(0);
     assert!(!out.exists());
     let cached = installation.path("cache/photofinish/bundles/x");
     std::fs::create_dir_all(&cached).unwrap();
-    installation.run("bundles prune --unused-for 0 --yes --dry-run").exits(0);
+    installation.run("cache prune --unused-for 0 --dry-run").exits(0);
     assert!(cached.exists());
 }

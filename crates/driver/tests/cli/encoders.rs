@@ -173,7 +173,8 @@ fn a_framework_that_attends_to_padding_is_struck() {
     let installation = Installation::encoder()
         .timed("right", &[("prefill_token_ms", "0.1"), ("padded", "true")])
         .timed("maskless", &[("prefill_token_ms", "0.05"), ("padded", "true"), ("unmasked", "true")]);
-    let report = installation.json(1, "--frameworks right,maskless --reference right --rounds 6 --seed 7");
+    let report =
+        installation.json(1, "--frameworks right,maskless --parity-reference right --rounds 6 --seed 7");
     let reasons = row(&report, "maskless")["reasons"].to_string();
     assert!(reasons.contains("R11") && reasons.contains("of a vector"), "{reasons}");
     assert_eq!(row(&report, "right")["reasons"], json!([]));

@@ -186,7 +186,7 @@ fn several_gpus_share_the_weights_of_each_contender() {
         ("cuda:0,cuda:1", "not divided over devices (2 were asked for)"),
         ("cuda:0,cuda:2", "2 GPUs, counted from 0, and no cuda:2"),
         ("cuda:1,cuda:1", "the same GPU twice"),
-        ("cuda:0 --shards 2", "--device cuda:0 names 1"),
+        ("cuda:0 --tensor-parallel 2", "--device cuda:0 names 1"),
         ("cuda:0,cpu", "auto, cpu or cuda[:N]"),
     ] {
         let ran = machine.run(&format!("--frameworks a --rounds 2 --device {device}"));
@@ -203,7 +203,7 @@ fn two_comparisons_at_a_time_do_not_share_a_machine_s_gpus() {
     let other = std::fs::File::create(cache.join("gpu.lock")).unwrap();
     other.lock().unwrap();
     machine.compare("a", "--rounds 1").refused(&["another comparison", "GPU"]);
-    machine.compare("a", "--rounds 1 --fair-comparison=false").exits(0);
+    machine.compare("a", "--rounds 1 --allow-unfair").exits(0);
     other.unlock().unwrap();
     machine.compare("a", "--rounds 1").exits(0);
 }

@@ -266,7 +266,7 @@ fn commands_for_models_of_texts_refuse_an_onnx_file() {
         "embed --framework one --text a".to_owned(),
         "rerank --framework one --tokens 1".to_owned(),
         "classify --framework one --tokens 1".to_owned(),
-        format!("score --framework one --tokens-file {ids} --out {out}"),
+        format!("score --framework one --tokens-file {ids} --output {out}"),
         format!("trace --framework one --output {out}"),
         "parity --frameworks one".to_owned(),
         "worker-check one".to_owned(),

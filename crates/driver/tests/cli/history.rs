@@ -49,7 +49,7 @@ fn every_run_leaves_records_that_the_schema_defines_whatever_became_of_it() {
     assert_eq!(array(&good["metrics"]["throughput"]["values"]).len(), 6);
     assert_eq!(array(&good["verdicts"]).len(), 7, "every tested metric against the one that was not struck");
 
-    installation.run("sweep forward --frameworks good --batch 1,2 --seq 4 --rounds 1");
+    installation.run("sweep forward --frameworks good --batch 1,2 --prompt-tokens 4 --rounds 1");
     let all = installation.records();
     all.iter().for_each(schema::validate_record);
     let cells = &all[5..];
@@ -66,7 +66,7 @@ fn who_has_nothing_to_switch_off_is_not_the_base_of_itself() {
         .timed("claims-off", &[("optimised", "false")])
         .timed("plain-base", &[]);
     for more in ["", "--no-jit"] {
-        let line = "--frameworks plain,claims-off,plain-base --rounds 1 --fair-comparison=false";
+        let line = "--frameworks plain,claims-off,plain-base --rounds 1 --allow-unfair";
         installation.run(&format!("{line} {more}"));
     }
     let optimised: Vec<bool> =

@@ -92,8 +92,8 @@ fn pipes_devices_and_directories_are_no_files() {
     let no_file = &["not a regular file"][..];
     for path in [pipe.as_str(), "/dev/zero", "/tmp"] {
         installation.refuses(&[
-            (&format!("run --plan {path}"), no_file),
-            (&format!("--frameworks one --prompts {path}"), no_file),
+            (&format!("shard run --plan {path}"), no_file),
+            (&format!("--frameworks one --prompt-file {path}"), no_file),
         ]);
     }
     installation.run(&format!("report {}", at("run"))).refused(&[]);
@@ -118,8 +118,8 @@ fn more_prompts_than_can_be_measured_are_refused() {
     let file = installation.path("prompts.txt");
     std::fs::write(&file, "a prompt\n".repeat(100_000)).unwrap();
     installation.refuses(&[
-        (&format!("--frameworks one --prompts {}", file.display()), &["100000 prompts", "at most 1000"]),
-        ("--frameworks one --prompts /dev/zero", &["/dev/zero", "not a regular file"]),
+        (&format!("--frameworks one --prompt-file {}", file.display()), &["100000 prompts", "at most 1000"]),
+        ("--frameworks one --prompt-file /dev/zero", &["/dev/zero", "not a regular file"]),
     ]);
 }
 

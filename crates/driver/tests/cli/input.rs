@@ -19,7 +19,7 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("--model huge", &["\"huge\"", "tiny", ".gguf"]),
         ("--model synthetic:huge", &["\"huge\"", "llama-160m", "gpt2-124m", "llama-70b"]),
         ("--suite other", &["\"other\"", "default"]),
-        ("--frameworks one --reference two", &["--reference"]),
+        ("--frameworks one --parity-reference two", &["--parity-reference"]),
         ("--model no/such.gguf", &["no/such.gguf"]),
         ("--rounds 0", &["--rounds"]),
         ("--new-tokens 0", &["--new-tokens"]),
@@ -29,13 +29,13 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("--precision f8", &["f32, bf16, f16, int8, int4, nf4"]),
         ("--quantize int8,int3", &["int3", "nf4"]),
         ("--quantize int8 --precision f32", &["--quantize", "--precision"]),
-        ("--frameworks one --kv-precision int8", &["auto, f32, bf16, f16"]),
+        ("--frameworks one --kv-type int8", &["auto, f32, bf16, f16"]),
         ("--frameworks one --precision int4", &["no int4 weights", "f32, bf16, f16, int8"]),
         ("--device tpu", &["no column computes there"]),
         ("--device disc", &["cuda[:N]"]),
         ("--precision mixed", &["no single precision"]),
         ("--frameworks one --new-tokens 61", &["context of 64 tokens"]),
-        ("--frameworks one --prompts nowhere.txt", &["nowhere.txt"]),
+        ("--frameworks one --prompt-file nowhere.txt", &["nowhere.txt"]),
         // In f32 282 GB: more than the machines have that run these tests. One that has more is told so.
         ("--frameworks one --model synthetic:llama-70b", &["does not fit into memory", "282.21 GB at f32"]),
         ("generate --framework one --tokens 16", &["vocabulary"]),
@@ -57,7 +57,7 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("[[prompts]]\ntoken = [1]\n", "prompts.toml, line 2: unknown field `token`"),
     ] {
         std::fs::write(&file, text).unwrap();
-        installation.refuses(&[(&format!("--frameworks one --prompts {}", file.display()), &[expected])]);
+        installation.refuses(&[(&format!("--frameworks one --prompt-file {}", file.display()), &[expected])]);
     }
 }
 
@@ -93,7 +93,7 @@ fn generate_continues() {
 fn score_writes_the_file_whole_or_not_at_all() {
     let installation = installation();
     let (ids, out) = (installation.path("ids.json"), installation.path("out.safetensors"));
-    let line = format!("score --framework one --tokens-file {} --out {}", ids.display(), out.display());
+    let line = format!("score --framework one --tokens-file {} --output {}", ids.display(), out.display());
     for (text, more, said) in [
         ("[[1, 2], [3]]", "", "sequence 1 has 1 tokens"),
         ("[]", "", "no tokens"),

@@ -10,7 +10,7 @@ fn a_cache_in_16_bits_is_asked_of_all_and_told() {
         let heading = report["summary"]["heading"].to_string();
         (report, heading.contains("KV cache in f16"))
     };
-    let (report, is_told) = heading("--kv-precision f16");
+    let (report, is_told) = heading("--kv-type f16");
     assert_eq!((&report["plan"]["contenders"][0]["kv_precision"], is_told), (&"f16".into(), true));
     for label in ["one", "two"] {
         assert_eq!(row(&report, label)["state"], "measured");

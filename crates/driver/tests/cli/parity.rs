@@ -69,7 +69,7 @@ fn without_hidden_states_logits_are_compared_and_what_cannot_run_is_a_row_with_i
 fn a_reference_that_is_not_among_the_frameworks_is_a_row_behind_them_and_held_against_none_but_itself() {
     let off = [LAYERS, ("perturb", "2"), ("perturb_from", "1")];
     let installation = Installation::new().engine("one", &[LAYERS]).engine("off", &off);
-    let rows = rows(&installation, "one --reference off", 1);
+    let rows = rows(&installation, "one --parity-reference off", 1);
     let states: Vec<_> = rows.iter().map(|row| (&row["framework"], &row["state"])).collect();
     assert_eq!(states, [(&"one".into(), &"diverges".into()), (&"off".into(), &"agrees".into())], "{rows:?}");
 }
@@ -111,6 +111,6 @@ fn a_prompt_can_be_given_as_ids_and_mistakes_are_refused() {
         ("parity --frameworks one --tokens 1,99", &["token id 99"]),
         ("parity --frameworks one --tokens 1 --prompt x", &["--prompt"]),
         ("parity --frameworks one --format csv", &["table, json or markdown"]),
-        ("parity --frameworks one --reference two", &["unknown framework \"two\""]),
+        ("parity --frameworks one --parity-reference two", &["unknown framework \"two\""]),
     ]);
 }

@@ -140,7 +140,7 @@ fn a_broken_rule_is_only_labelled_when_that_is_asked_for() {
         .timed("good", &[])
         .timed("precision", &[("claimed_precision", "bf16")])
         .configured("threads", &[], "[env]\nOMP_NUM_THREADS = \"4\"\n");
-    let line = "--frameworks good,precision,threads --rounds 1 --threads 2 --fair-comparison=false";
+    let line = "--frameworks good,precision,threads --rounds 1 --threads 2 --allow-unfair";
     let report = installation.json(0, line);
     for (name, rule) in [("precision", "R2: "), ("threads", "R5: its configuration sets OMP_NUM_THREADS=4")] {
         let (state, reason) = outcome(&report, name);
@@ -203,7 +203,8 @@ fn a_worker_killed_from_outside_is_a_failed_row() {
     // It hangs when it is measured: another one gives the reference.
     let hangs = [("fault", "hang"), ("fault_at", "12")];
     let installation = Installation::new().timed("slow", &hangs).timed("good", &[]);
-    let mut command = installation.driver("--frameworks good,slow --reference good --rounds 2 --format json");
+    let mut command =
+        installation.driver("--frameworks good,slow --parity-reference good --rounds 2 --format json");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id().to_string();
     let mut idle = std::collections::HashMap::new();
@@ -287,7 +288,7 @@ pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
 #[test]
 fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_lengths_a_case_for_each() {
     let installation = Installation::new().timed("a", &[]);
-    let line = "--frameworks a --shards 1,2 --prompt x --prompt-lengths 4,6 --rounds 1";
+    let line = "--frameworks a --tensor-parallel 1,2 --prompt x --prompt-lengths 4,6 --rounds 1";
     let report = installation.json(0, line);
     assert_eq!(outcome(&report, "a").0, "measured");
     let (state, reason) = outcome(&report, "a on 2 devices");

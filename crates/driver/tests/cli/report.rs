@@ -213,7 +213,7 @@ fn results_of_many_machines_are_one_page_and_one_table(installation: &Installati
         Ran::output_of(command.current_dir(installation.directory.path()))
     };
     let (all, out) = (all.to_str().unwrap(), installation.path("new/page"));
-    collection(&format!("{all} --out {}", out.display())).exits(0);
+    collection(&format!("{all} --output {}", out.display())).exits(0);
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
     for told in ["Processor A", "Processor &lt;b&gt;", "2 runs on 2 machines", "its schema is 99", "-1e308 s"]
     {
@@ -301,6 +301,6 @@ fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
     let text = show("--format markdown").stdout;
     assert!(text.contains("quick, slow:\n\n~~~text\n\""), "{text}");
     show("--format json").refused(&["--format table or markdown"]);
-    let sweep = "sweep forward --frameworks quick --batch 1 --seq 4 --show-text";
+    let sweep = "sweep forward --frameworks quick --batch 1 --prompt-tokens 4 --show-text";
     installation.refuses(&[(sweep, &["not for a study"])]);
 }

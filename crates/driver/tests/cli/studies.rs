@@ -11,7 +11,8 @@ fn cells(document: &Value) -> &[Value] {
 #[test]
 fn a_sweep_measures_every_combination_on_every_framework_and_tells_the_parity_of_each() {
     let installation = Installation::new().timed("one", &[]).timed("wrong", &[("perturb", "6")]);
-    let sweep = "sweep forward --frameworks one,wrong --batch 1,2 --seq 4,80 --rounds 1 --format csv";
+    let sweep =
+        "sweep forward --frameworks one,wrong --batch 1,2 --prompt-tokens 4,80 --rounds 1 --format csv";
     // The wrong one is struck.
     let csv = installation.run(sweep).exits(1).stdout;
     let header = "model,batch,prompt,new_tokens,contender,state,parity,metric,median,min,max,rounds";

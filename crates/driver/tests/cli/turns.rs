@@ -183,7 +183,7 @@ fn no_stopped_process_outlives_a_driver_that_is_ended_in_whatever_way() {
 #[cfg(target_os = "linux")]
 fn no_worker_is_left(slow: &[(&str, &str)], signal: &str) {
     let installation = Installation::new().engine("slow", slow).engine("other", &[]);
-    let mut command = installation.driver("--frameworks slow,other --rounds 50 --reference other");
+    let mut command = installation.driver("--frameworks slow,other --rounds 50 --parity-reference other");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = child.id().to_string();
     let mut workers = BTreeSet::new();

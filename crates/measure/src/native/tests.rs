@@ -74,7 +74,7 @@ fn the_remedy_is_one_that_works_without_a_checkout() {
     std::fs::write(places.binary("engine-x"), "").unwrap();
     assert!(places.remedy(&engine).contains("photofinish setup --only libtorch,onnxruntime"));
     places.checkout = Some(directory.path().to_owned());
-    assert!(places.remedy(&engine).contains("cargo xtask doctor"));
+    assert!(places.remedy(&engine).contains("photofinish doctor"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(super) fn resolve(
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),
-        ("--shards", request.shards.iter().any(|&shards| shards > 1)),
+        ("--tensor-parallel", request.shards.iter().any(|&shards| shards > 1)),
     ];
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));

@@ -218,7 +218,7 @@ fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_st
     assert_eq!(labels, ["a", "a on 2 devices", "b", "b on 2 devices"]);
     let mut ab = request;
     ab.study.arms = vec![Arm::default(), Arm::default()];
-    assert!(refused(&ab).0.starts_with("--shards takes one number here"), "{:?}", refused(&ab));
+    assert!(refused(&ab).0.starts_with("--tensor-parallel takes one number here"), "{:?}", refused(&ab));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_draft_refuses_what_cannot_be_one_comparison() {
     let elsewhere = Request { reference: Some("c".into()), ..Request::default() };
     assert_eq!(
         refused(&elsewhere),
-        ("--reference \"c\" is not among the frameworks compared: a, b".to_owned(), 2)
+        ("--parity-reference \"c\" is not among the frameworks compared: a, b".to_owned(), 2)
     );
     let nothing = Request { new_tokens: vec![0], ..Request::default() };
     assert_eq!(

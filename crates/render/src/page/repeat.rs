@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_path_leaves_its_name() {
-        let (line, local) = told("photofinish --model ~/models/tiny/ --prompts=../p.txt", None);
-        assert_eq!(line, "cargo xtask compare --model tiny --prompts=p.txt");
+        let (line, local) = told("photofinish --model ~/models/tiny/ --prompt-file=../p.txt", None);
+        assert_eq!(line, "cargo xtask compare --model tiny --prompt-file=p.txt");
         assert_eq!(local, ["tiny", "p.txt"]);
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct DenoiseArgs {
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
     /// Masks to fill in
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: u32,
     #[command(flatten)]
     flags: DenoiseFlags,

@@ -22,7 +22,8 @@ pub(crate) struct GenerateArgs {
     /// Token ids to continue, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Tokens to generate
+    #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: u32,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -38,10 +39,10 @@ pub(crate) struct GenerateArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct TokenFlags {
     /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    #[arg(long, visible_alias = "depth", value_name = "N", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
     context: Vec<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     new_tokens: Vec<u32>,
     /// Compute all prompts as one batch, whatever their lengths: with --prompt-lengths 16,64,256 or a file of prompts.
     /// Shorter ones are padded on the side that each framework chooses
@@ -106,7 +107,7 @@ pub(crate) struct CacheFlags {
     #[arg(long, value_enum, help_heading = EXPERT, hide_short_help = true)]
     kv_cache: Option<OnOff>,
     /// Data type of the KV cache; auto is 16 bits if the weights have 16 bits, else f32 [default: auto]
-    #[arg(long, value_parser = kv_precision(), help_heading = EXPERT, hide_short_help = true)]
+    #[arg(long = "kv-type", value_parser = kv_precision(), help_heading = EXPERT, hide_short_help = true)]
     kv_precision: Option<KvPrecision>,
 }
 

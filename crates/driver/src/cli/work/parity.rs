@@ -16,13 +16,13 @@ pub(crate) struct ParityArgs {
     #[command(flatten)]
     pub(crate) here: HereArgs,
     /// Framework whose f32 results are the reference, one of --frameworks or another [default: the first that runs]
-    #[arg(long, value_name = "FRAMEWORK")]
+    #[arg(long = "parity-reference", value_name = "FRAMEWORK")]
     pub(crate) reference: Option<String>,
     /// A prompt; may be given several times [default: those of the default suite]
     #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
     pub(crate) prompt: Vec<String>,
     /// Prompts from a file: one a line, or TOML as in configs/suites
-    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    #[arg(long = "prompt-file", value_name = "FILE", conflicts_with = "tokens")]
     pub(crate) prompts: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) chat: ChatFlag,
@@ -30,7 +30,7 @@ pub(crate) struct ParityArgs {
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
     /// Continue on a noisy machine; every disturbance is printed
     #[arg(long)]

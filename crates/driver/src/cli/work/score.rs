@@ -14,7 +14,7 @@ pub(crate) struct ScoreArgs {
     #[arg(long, value_name = "IDS.json")]
     pub(crate) tokens_file: PathBuf,
     /// File to write `logits` to, f32 [batch, positions, vocabulary]
-    #[arg(long, value_name = "FILE.safetensors")]
+    #[arg(short, long = "output", value_name = "FILE.safetensors")]
     pub(crate) out: PathBuf,
     /// Also write `hidden.0` (embeddings) … `hidden.L`
     #[arg(long)]

@@ -11,16 +11,16 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
     /// Tokens of the prompt, or of each text that is encoded
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) prompt_tokens: u32,
     /// Tokens that are added, greedily [default: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) new_tokens: Option<u32>,
     /// Texts that are encoded together [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: Option<u32>,
     /// File to write [default: trace-NAME.json]
-    #[arg(long, value_name = "FILE.json")]
+    #[arg(short, long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
 }
 

@@ -1,11 +1,10 @@
 //! Measures again what a baseline measured: its recorded request, with the typed flags applied to it.
 
-use clap::Parser;
 use history::Record;
 use plan::{Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 
 use super::interleaved;
-use crate::cli::{CheckArgs, Cli, Command, RequestArgs, first_line};
+use crate::cli::{CheckArgs, Command, RequestArgs, first_line, spelling};
 
 /// Whether a flag was typed that decides what is measured.
 pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {
@@ -63,7 +62,7 @@ pub(super) fn again(records: &[Record]) -> Result<Request> {
 
 /// The request behind the command of an older record, which did not keep the request itself.
 fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
-    let parsed = Cli::try_parse_from(command).map_err(|error| first_line(&error))?;
+    let parsed = spelling::parse(command.iter().cloned()).map_err(|error| first_line(&error))?;
     match &parsed.command {
         None => Ok(parsed.compare.request.request()),
         Some(Command::Compare(args)) => Ok(args.request.request()),

@@ -187,13 +187,13 @@ pub(crate) struct Part {
     pub(crate) cells: Vec<Cell>,
 }
 
-/// Reads a directory that `photofinish run` made.
+/// Reads a directory that `photofinish shard run` made.
 pub(crate) fn read_part(directory: &Path) -> Result<Part> {
     let asked = read_asked(directory, "is not of a shard")?;
     let shard = asked.shard.ok_or_else(|| {
         let path = directory.join(ASKED);
         Failure::usage(format!(
-            "{} is not of a shard: it is a study of its own; give directories of `photofinish run`",
+            "{} is not of a shard: it is a study of its own; give directories of `photofinish shard run`",
             path.display()
         ))
     })?;

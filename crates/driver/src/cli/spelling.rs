@@ -1,0 +1,165 @@
+//! Earlier spellings of commands and flags, and words that people try: they work, and a hint names the present spelling.
+
+use clap::Parser;
+
+use super::Cli;
+
+/// Commands. What follows them stays.
+const COMMANDS: [(&str, &[&str]); 9] = [
+    ("bundles", &["cache"]),
+    ("plan", &["shard", "plan"]),
+    ("run", &["shard", "run"]),
+    ("merge", &["shard", "merge"]),
+    ("models", &["list", "models"]),
+    ("frameworks", &["list", "frameworks"]),
+    ("engines", &["list", "frameworks"]),
+    ("suites", &["list", "suites"]),
+    ("bench", &["compare"]),
+];
+
+/// Flags that take the same value as before, or none.
+const FLAGS: [(&str, &str); 8] = [
+    ("--bundle", "--archive"),
+    ("--kv-precision", "--kv-type"),
+    ("--out", "--output"),
+    ("--patience", "--quiet-timeout"),
+    ("--prompts", "--prompt-file"),
+    ("--reference", "--parity-reference"),
+    ("--seq", "--prompt-tokens"),
+    // Of `shard plan` it is the number of jobs: see `is_of_jobs`.
+    ("--shards", "--tensor-parallel"),
+];
+
+/// Flags that had another form, with their values: those before become those after.
+const FORMS: [(&str, &[&str]); 4] = [
+    ("--fair-comparison=false", &["--allow-unfair"]),
+    ("--fair-comparison=true", &[]),
+    ("--fair-comparison", &[]),
+    ("--no-half", &["--precision", "f32"]),
+];
+
+/// Reads words as typed, the program's name first, with a hint for each earlier spelling.
+pub(crate) fn read(words: impl IntoIterator<Item = String>) -> (clap::error::Result<Cli>, Vec<String>) {
+    let (words, hints) = present(words.into_iter().collect());
+    (Cli::try_parse_from(words), hints)
+}
+
+/// The same without hints: for words that were recorded, or that this program writes.
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> clap::error::Result<Cli> {
+    read(words).0
+}
+
+/// The words in their present spelling, with hints. Those after `--` are another command's.
+fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let (own, others) = words.split_at(end);
+    let mut hints = Vec::new();
+    let mut hint = |earlier: &str, present: &[&str]| {
+        hints.push(match present {
+            [] => format!("hint: leave out {earlier}, which is the default"),
+            present => format!("hint: write {} in place of {earlier}", present.join(" ")),
+        });
+    };
+    let mut spelt = Vec::new();
+    let at = own.iter().skip(1).position(|word| !word.starts_with('-')).map(|at| at + 1);
+    let command = at.map(|at| own[at].as_str());
+    let is_of_jobs = command == Some("plan")
+        || (command == Some("shard") && at.and_then(|at| own.get(at + 1)).is_some_and(|word| word == "plan"));
+    for (place, word) in own.iter().enumerate() {
+        if Some(place) == at
+            && let Some((earlier, present)) = COMMANDS.iter().find(|(earlier, _)| earlier == word)
+        {
+            hint(earlier, present);
+            spelt.extend(present.iter().map(|word| (*word).to_owned()));
+            continue;
+        }
+        if let Some((earlier, present)) = FORMS.iter().find(|(earlier, _)| earlier == word) {
+            hint(earlier, present);
+            spelt.extend(present.iter().map(|word| (*word).to_owned()));
+            continue;
+        }
+        let (name, value) =
+            word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+        match FLAGS.iter().find(|(earlier, _)| *earlier == name && !(is_of_jobs && name == "--shards")) {
+            Some((earlier, present)) => {
+                hint(earlier, &[present]);
+                spelt.push(value.map_or((*present).to_owned(), |value| format!("{present}={value}")));
+            }
+            None => spelt.push(word.clone()),
+        }
+    }
+    // Removing was asked for by --yes, and is now what the command does.
+    if command == Some("bundles") && spelt.iter().any(|word| word == "prune") {
+        match spelt.iter().position(|word| word == "--yes") {
+            Some(yes) => drop(spelt.remove(yes)),
+            None => spelt.push("--dry-run".to_owned()),
+        }
+    }
+    spelt.extend(others.iter().cloned());
+    (spelt, hints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelt(line: &str) -> (String, usize) {
+        let (words, hints) = present(line.split(' ').map(str::to_owned).collect());
+        (words.join(" "), hints.len())
+    }
+
+    #[test]
+    fn earlier_spellings_become_present_ones_with_a_hint_each() {
+        let cases = [
+            ("p report . --bundle", "p report . --archive", 1),
+            (
+                "p compare --reference=tch --seq 4,8",
+                "p compare --parity-reference=tch --prompt-tokens 4,8",
+                2,
+            ),
+            ("p --fair-comparison=false --no-half", "p --allow-unfair --precision f32", 2),
+            ("p --fair-comparison --quick", "p --quick", 1),
+            ("p -v models", "p -v list models", 1),
+            ("p compare --prompt bundles", "p compare --prompt bundles", 0),
+        ];
+        for (earlier, present, hints) in cases {
+            assert_eq!(spelt(earlier), (present.to_owned(), hints), "{earlier}");
+        }
+    }
+
+    #[test]
+    fn jobs_and_devices_are_told_apart() {
+        assert_eq!(
+            spelt("p plan --shards 2 -- ab jit --shards 2").0,
+            "p shard plan --shards 2 -- ab jit --shards 2"
+        );
+        assert_eq!(spelt("p shard plan --shards 2"), ("p shard plan --shards 2".to_owned(), 0));
+        assert_eq!(spelt("p ab jit --shards 2").0, "p ab jit --tensor-parallel 2");
+    }
+
+    #[test]
+    fn what_removed_nothing_removes_nothing_now() {
+        assert_eq!(spelt("p bundles prune --unused-for 3").0, "p cache prune --unused-for 3 --dry-run");
+        assert_eq!(spelt("p bundles prune --yes").0, "p cache prune");
+    }
+
+    #[test]
+    fn every_present_spelling_can_be_typed() {
+        let command = <Cli as clap::CommandFactory>::command();
+        for (_, present) in COMMANDS {
+            let first = command.find_subcommand(present[0]).unwrap_or_else(|| panic!("{present:?}"));
+            assert!(
+                present.get(1).is_none_or(|second| first.find_subcommand(second).is_some()
+                    || first.get_positionals().next().is_some()),
+                "{present:?}"
+            );
+        }
+        let of_all = command.get_subcommands().flat_map(|command| {
+            command.get_arguments().chain(command.get_subcommands().flat_map(clap::Command::get_arguments))
+        });
+        let flags: Vec<String> = of_all.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
+        for (_, present) in FLAGS {
+            assert!(flags.iter().any(|flag| flag == present), "{present}");
+        }
+    }
+}
