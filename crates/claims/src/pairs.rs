@@ -48,7 +48,7 @@ pub(crate) fn quotient(large: Found, small: Found) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use judge::study::CellVerdict;
+    use judge::report::verdicts::Comparison;
 
     use super::*;
     use crate::testing::{cell, row};
@@ -56,14 +56,15 @@ mod tests {
     fn pair(verdict: Verdict, interval: Option<(f64, f64)>) -> Cell {
         let mut cell = cell(&[]);
         cell.rows = vec![row("fast"), row("slow")];
-        cell.verdicts.push(CellVerdict {
+        cell.verdicts.push(Comparison {
             metric: Metric::Throughput,
             a: "fast".into(),
             b: "slow".into(),
             verdict,
-            sentence: String::new(),
+            reason: None,
             advantage: Some(4.0),
             interval,
+            statistics: None,
         });
         cell
     }

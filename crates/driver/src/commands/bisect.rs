@@ -13,6 +13,7 @@ use judge::report::verdicts::{Comparison, Verdict};
 use measure::native::{self, failure};
 use measure::{Places, interrupt, provision};
 use plan::{Arm, Engines, Failure, Result, RoundsAsked};
+use render::comparison::verdict;
 use setup::versions::{Commit, Repository};
 use statistics::MIN_ROUNDS;
 
@@ -118,7 +119,7 @@ impl Bisection<'_> {
         for length in LENGTHS {
             let report = self.measured(None, length)?;
             if let Some(found) = worse(&report, self.metric, BAD, GOOD) {
-                self.figure = Some(found.sentence.clone());
+                self.figure = Some(verdict(&report, found));
                 return Ok(true);
             }
         }
@@ -137,7 +138,7 @@ impl Bisection<'_> {
                 [(label.as_str(), GOOD), (BAD, &label)].map(|(a, b)| worse(&report, self.metric, a, b));
             match (slow, fast) {
                 (Some(slow), fast) if fast.is_none_or(|fast| slow.advantage >= fast.advantage) => {
-                    self.figure = Some(slow.sentence.clone());
+                    self.figure = Some(verdict(&report, slow));
                     return Ok(Outcome::Bad);
                 }
                 (_, Some(_)) => return Ok(Outcome::Good),

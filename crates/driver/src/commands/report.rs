@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use facts::Evidence;
 use judge::records::HISTORY;
-use judge::report::{changes, layer_parity};
+use judge::report::layer_parity;
 use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
 use plan::{Failure, Result};
@@ -127,7 +127,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     };
     let mut text = match &recorded {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
-        Some(recorded) => match changes(recorded, &report).as_slice() {
+        Some(recorded) => match render::comparison::changes(recorded, &report).as_slice() {
             [] => "no verdict changed\n".to_owned(),
             changes => changes.iter().map(|change| format!("{change}\n")).collect(),
         },

@@ -163,7 +163,8 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
     if !is_a && found.b != framework {
         return None;
     }
-    let (against, verdict) = if is_a { (&found.b, found.verdict) } else { (&found.a, found.verdict_of_b) };
+    let (against, verdict) =
+        if is_a { (&found.b, found.verdict) } else { (&found.a, found.verdict.turned()) };
     let turn = |advantage: f64| if is_a { advantage } else { 1.0 / advantage };
     Some(Verdict {
         metric: found.metric.name().to_owned(),
@@ -174,7 +175,7 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
             .interval
             .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
             .filter(|(low, high)| low.is_finite() && high.is_finite()),
-        sentence: found.sentence.as_str().into(),
+        sentence: Default::default(),
         other: Default::default(),
     })
 }

@@ -1,17 +1,28 @@
 //! What a run that is judged again is judged otherwise.
 
-use super::Report;
+use super::{Report, Row, State};
 use crate::report::verdicts::{Comparison, Verdict};
 
-/// The decisions that differ between two reports of one run, one sentence each.
-pub fn changes(before: &Report, now: &Report) -> Vec<String> {
+/// One decision that differs between two reports of one run.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// The state of a row.
+    State { was: State, now: &'a Row },
+    /// A pair that was not compared before.
+    New(&'a Comparison),
+    /// Another verdict.
+    Verdict { was: &'a Comparison, now: &'a Comparison },
+    /// A pair that is no longer compared.
+    Gone(&'a Comparison),
+}
+
+/// The decisions that differ between two reports of one run.
+pub fn changes<'a>(before: &'a Report, now: &'a Report) -> Vec<Change<'a>> {
     let mut changes = Vec::new();
     for row in &now.rows {
         let earlier = before.rows.iter().find(|earlier| earlier.framework == row.framework);
         if let Some(earlier) = earlier.filter(|earlier| earlier.state != row.state) {
-            let (was, is) = (earlier.state.name(), row.state.name());
-            let why = row.reasons.first().map_or(String::new(), |reason| format!(": {reason}"));
-            changes.push(format!("{} was {was} and is {is}{why}", row.framework));
+            changes.push(Change::State { was: earlier.state, now: row });
         }
     }
     let same = |a: &Comparison, b: &Comparison| {
@@ -22,25 +33,14 @@ pub fn changes(before: &Report, now: &Report) -> Vec<String> {
         let is_other = |earlier: &&Comparison| {
             earlier.verdict != found.verdict || (found.verdict == Verdict::Faster && earlier.a != found.a)
         };
-        let title = found.metric.title();
         match earlier {
-            None => changes.push(format!("{title}: new: {}", found.sentence)),
-            Some(earlier) if is_other(&earlier) => changes.push(format!(
-                "{title}: {} and {} were {}: {}; now {}: {}",
-                found.a,
-                found.b,
-                earlier.verdict.words(),
-                earlier.sentence,
-                found.verdict.words(),
-                found.sentence
-            )),
+            None => changes.push(Change::New(found)),
+            Some(was) if is_other(&was) => changes.push(Change::Verdict { was, now: found }),
             Some(_) => {}
         }
     }
-    for earlier in &before.comparisons {
-        if !now.comparisons.iter().any(|found| same(earlier, found)) {
-            changes.push(format!("{}: no longer compared: {}", earlier.metric.title(), earlier.sentence));
-        }
-    }
+    let gone =
+        before.comparisons.iter().filter(|earlier| !now.comparisons.iter().any(|it| same(earlier, it)));
+    changes.extend(gone.map(Change::Gone));
     changes
 }

@@ -39,7 +39,7 @@ use plan::Plan;
 use verdicts::Comparison;
 use work::sanity::{self, Flag};
 
-pub use changes::changes;
+pub use changes::{Change, changes};
 pub use figure::Figure;
 pub use hybrid::Hybrid;
 pub use input::{Facts, Prepared};
@@ -59,8 +59,12 @@ pub fn check_schema(value: &Value) -> Result<(), String> {
 /// Reads `report.json` of a comparison back. The error is one sentence.
 pub fn read(value: Value) -> Result<Report, String> {
     check_schema(&value)?;
-    let report: Report = reading::typed(value, "the report of a comparison")?;
+    let mut report: Report = reading::typed(value, "the report of a comparison")?;
     report.check()?;
+    let noise = report.noise();
+    report.comparisons.iter_mut().for_each(|found| found.explain(noise.as_deref(), &report.sanity));
+    let of_hybrids = report.hybrids.iter_mut().filter_map(|hybrid| hybrid.verdict.as_mut());
+    of_hybrids.for_each(|found| found.explain(noise.as_deref(), &[]));
     Ok(report)
 }
 

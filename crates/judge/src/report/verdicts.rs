@@ -1,4 +1,4 @@
-//! Turns figures into the words that people read. The statistics are in the crate of that name.
+//! Turns figures into verdicts. The statistics are in the crate of that name.
 
 mod comparison;
 
@@ -7,10 +7,10 @@ use statistics::{Decision, Series, Settings};
 
 use crate::metrics::{self, Metric};
 use crate::report::work::sanity::Flag;
-use comparison::{comparison, inverted};
+use comparison::inverted;
 use facts::evidence::Evidence;
 
-pub use comparison::{Comparison, Verdict};
+pub use comparison::{Comparison, Unmeasurable, Verdict};
 
 /// The figures of the compared contenders: `[label]`, and for each metric `[contender][round]`.
 struct Table {
@@ -64,9 +64,9 @@ impl Table {
                 let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
                 match decision {
                     Some(decision) if decision.ratio < 1.0 => {
-                        comparison(metric, b, a, Some(inverted(decision.clone())), plan, unmeasurable)
+                        Comparison::new(metric, b, a, Some(inverted(decision.clone())), unmeasurable)
                     }
-                    decision => comparison(metric, a, b, decision.clone(), plan, unmeasurable),
+                    decision => Comparison::new(metric, a, b, decision.clone(), unmeasurable),
                 }
             })
         };
@@ -140,12 +140,7 @@ pub fn compare(
 
 /// Takes the verdict from every comparison whose figures depend on an impossible result.
 pub fn without_impossible(mut comparisons: Vec<Comparison>, flags: &[Flag]) -> Vec<Comparison> {
-    for one in &mut comparisons {
-        let concerns = |flag: &&Flag| [&one.a, &one.b].contains(&&flag.framework) && flag.spoils(one.metric);
-        if let Some(flag) = flags.iter().find(concerns) {
-            one.take_verdict(&format!("{}: {}", flag.framework, flag.finding));
-        }
-    }
+    comparisons.iter_mut().for_each(|one| one.doubt(flags));
     comparisons
 }
 
@@ -167,6 +162,7 @@ mod tests {
     use protocol::{Event, Loaded, Marks, Sample};
 
     use super::*;
+    use crate::report::work::sanity::Kind;
     use facts::evidence::End;
     use facts::{Run, testing};
     use plan::Rounds;
@@ -206,23 +202,17 @@ mod tests {
     #[test]
     fn the_better_is_named_first_whichever_way_better_is() {
         let throughput = judge(Metric::Throughput, &scaled(1.9), &STEADY);
-        assert!(
-            throughput
-                .sentence
-                .starts_with("b decodes 1.90x faster than a (95 % interval 1.90–1.91x, 6 rounds)"),
-            "{}",
-            throughput.sentence
-        );
-        assert_eq!((throughput.verdict, throughput.verdict_of_b), (Verdict::Faster, Verdict::Slower));
+        assert_eq!((throughput.a.as_str(), throughput.b.as_str()), ("b", "a"));
+        assert_eq!((throughput.verdict, throughput.verdict.turned()), (Verdict::Faster, Verdict::Slower));
+        assert!((throughput.advantage.unwrap() - 1.9).abs() < 0.01, "{throughput:?}");
         let load = judge(Metric::Load, &STEADY, &scaled(2.0));
-        assert!(load.sentence.starts_with("a loads 2.00x faster than b"), "{}", load.sentence);
+        assert!(load.a == "a" && (load.advantage.unwrap() - 2.0).abs() < 0.01, "{load:?}");
     }
 
     #[test]
     fn five_rounds_are_never_enough() {
         let few = judge(Metric::Load, &STEADY[..5], &scaled(3.0)[..5]);
-        assert_eq!(few.verdict, Verdict::Inconclusive);
-        assert!(few.sentence.contains("5 rounds of the 6") && !few.sentence.contains("faster"), "{few:?}");
+        assert_eq!((few.verdict, few.statistics.unwrap().rounds), (Verdict::Inconclusive, 5));
     }
 
     #[test]
@@ -230,7 +220,7 @@ mod tests {
         assert_eq!(judge(Metric::Latency, &STEADY, &scaled(1.004)).verdict, Verdict::Equivalent);
         let noisy = judge(Metric::Latency, &STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0]);
         assert_eq!(noisy.verdict, Verdict::Inconclusive);
-        assert!(noisy.sentence.contains("could only have shown differences above"), "{}", noisy.sentence);
+        assert!(noisy.statistics.unwrap().detectable.is_some());
     }
 
     #[test]
@@ -239,14 +229,14 @@ mod tests {
         let wide = Plan { margin: 0.10, ..b };
         let all = compare(&wide, &a, vec!["a".into(), "b".into()], None);
         let latency = all.iter().find(|comparison| comparison.metric == Metric::Latency).unwrap();
-        assert!(latency.sentence.contains("equivalent") && latency.sentence.contains("within 10 %"));
+        assert_eq!(latency.verdict, Verdict::Equivalent);
     }
 
     #[test]
     fn what_nobody_measured_is_not_measurable() {
         let result = judge(Metric::PeakMemory, &STEADY, &STEADY);
         assert_eq!(result.verdict, Verdict::NotMeasurable);
-        assert!(result.sentence.contains("figures are missing"), "{}", result.sentence);
+        assert_eq!(result.reason, Some(Unmeasurable::FiguresMissing));
     }
 
     #[test]
@@ -255,10 +245,24 @@ mod tests {
         let all =
             compare(&plan, &evidence(&STEADY, &scaled(3.0)), vec!["a".into(), "b".into()], Some("noise"));
         assert_eq!(all.len(), Metric::tested(plan.work.kind()).len());
-        let of_speed = all.into_iter().filter(|comparison| comparison.metric.depends_on_speed());
-        assert!(
-            of_speed.map(|comparison| comparison.verdict).all(|verdict| verdict == Verdict::NotMeasurable)
-        );
+        let noise = Some(Unmeasurable::Noise("noise".into()));
+        for found in all.into_iter().filter(|found| found.metric.depends_on_speed()) {
+            assert_eq!((found.verdict, &found.reason), (Verdict::NotMeasurable, &noise), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn an_older_report_that_gives_reasons_in_words_alone_has_them_again() {
+        let flag = Flag { framework: "b".into(), kind: Kind::BelowWeights, finding: "too little".into() };
+        let explained = |metric: Metric| {
+            let mut found = judge(Metric::PeakMemory, &STEADY, &STEADY);
+            (found.metric, found.reason) = (metric, None);
+            found.explain(Some("noise"), std::slice::from_ref(&flag));
+            found.reason.unwrap()
+        };
+        let impossible = Unmeasurable::Impossible { framework: "b".into(), finding: "too little".into() };
+        assert_eq!(explained(Metric::PeakMemory), impossible);
+        assert_eq!(explained(Metric::Load), Unmeasurable::Noise("noise".into()));
     }
 
     #[test]

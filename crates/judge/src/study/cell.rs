@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::metrics::Metric;
 use crate::report::crossed::Crossed;
 use crate::report::fairness::COMPARED;
-use crate::report::verdicts::{Comparison, Verdict};
+use crate::report::verdicts::Comparison;
 use crate::report::work::generate::steady::Steadiness;
 use crate::report::work::memory::Parts;
 use crate::report::{Report, Row, State};
@@ -35,7 +35,7 @@ pub struct Cell {
     pub weights_bytes: Option<f64>,
     pub rows: Vec<CellRow>,
     /// The verdict on every pair and metric.
-    pub verdicts: Vec<CellVerdict>,
+    pub verdicts: Vec<Comparison>,
     /// What crossed switches are worth, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
@@ -56,6 +56,9 @@ pub struct Origin {
     /// Whether tracked files differed from the commit.
     pub git_modified: Option<bool>,
     pub seed: Option<u64>,
+    /// Within which figures are equivalent, as a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
     /// The contenders' libraries with their versions, each once.
     pub libraries: Foreigns,
 }
@@ -90,21 +93,6 @@ pub struct Figure {
     pub max: f64,
 }
 
-/// The verdict on one metric of two contenders.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CellVerdict {
-    pub metric: Metric,
-    /// The better of the two by its estimate.
-    pub a: String,
-    pub b: String,
-    pub verdict: Verdict,
-    pub sentence: String,
-    /// How many times better a is, with its 95 % interval.
-    pub advantage: Option<f64>,
-    #[serde(deserialize_with = "facts::reading::interval")]
-    pub interval: Option<(f64, f64)>,
-}
-
 impl Cell {
     /// The cell of a finished comparison.
     pub fn new(settings: Settings, report: &Report) -> Cell {
@@ -116,7 +104,7 @@ impl Cell {
             rounds: report.rounds,
             weights_bytes: weights.reduce(f64::max),
             rows: report.rows.iter().map(CellRow::new).collect(),
-            verdicts: report.comparisons.iter().map(CellVerdict::new).collect(),
+            verdicts: report.comparisons.clone(),
             crossed: report.crossed.clone(),
             warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
             results: Some(report.results.clone()),
@@ -171,6 +159,7 @@ impl Origin {
             git_commit: report.environment.git_commit.clone(),
             git_modified: report.environment.git_modified,
             seed: Some(report.plan.seed),
+            margin: Some(report.plan.margin),
             libraries: libraries.into(),
         }
     }
@@ -219,19 +208,5 @@ impl CellRow {
     /// The figure of a metric that every output shows, in its unit.
     pub fn typical(&self, metric: Metric) -> Option<f64> {
         self.metrics.get(&metric)?.typical
-    }
-}
-
-impl CellVerdict {
-    fn new(comparison: &Comparison) -> CellVerdict {
-        CellVerdict {
-            metric: comparison.metric,
-            a: comparison.a.clone(),
-            b: comparison.b.clone(),
-            verdict: comparison.verdict,
-            sentence: comparison.sentence.clone(),
-            advantage: comparison.advantage,
-            interval: comparison.interval,
-        }
     }
 }

@@ -10,6 +10,6 @@ pub mod scaling;
 mod work;
 
 pub use ab::{Outcome, Side};
-pub use cell::{Cell, CellRow, CellVerdict, Origin};
+pub use cell::{Cell, CellRow, Origin};
 pub use report::{StudyReport, read};
 pub use work::{Crossing, crossings};

@@ -41,7 +41,6 @@ fn facts(run: &str) -> Facts {
 fn wordless(mut report: Report) -> Value {
     report.warnings.clear();
     report.rows.iter_mut().flat_map(|row| &mut row.reasons).for_each(String::clear);
-    report.comparisons.iter_mut().for_each(|comparison| comparison.sentence.clear());
     for rule in &mut report.rules {
         rule.sentence.clear();
         rule.unverified = rule.unverified.take().map(|_| String::new());

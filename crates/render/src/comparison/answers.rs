@@ -17,7 +17,6 @@ fn told(verdicts: &[(&str, &str, Verdict, f64)], change: impl FnOnce(&mut Report
         a: a.into(),
         b: b.into(),
         verdict,
-        verdict_of_b: if verdict == Verdict::Faster { Verdict::Slower } else { verdict },
         advantage: Some(advantage),
         interval: Some((advantage / 1.03, advantage * 1.03)),
         ..like.clone()

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod answers;
+mod changes;
 mod figures;
 pub mod precisions;
 #[cfg(test)]
@@ -10,12 +11,14 @@ mod texts;
 
 use foreign::markdown as plain;
 use judge::metrics::Metric;
+use judge::report::verdicts::Comparison;
 use judge::report::{Figure, Kind, Report, Row, State, number};
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
-use crate::words::{self, Summary, Told, summary};
+use crate::words::{self, Json, Summary, summary, verdicts};
 
+pub use changes::changes;
 pub use figures::csv;
 pub use texts::texts;
 
@@ -46,13 +49,26 @@ pub fn table(report: &Report, screen: &Screen) -> String {
 }
 
 /// The comparison with its words, as files have it.
-pub(crate) fn told(report: &Report) -> Told<'_, Report> {
-    Told::new(report, summary(report))
+pub(crate) fn told(report: &Report) -> Json {
+    let margin = Some(report.plan.margin);
+    let mut json = Json::new(report);
+    json.each("comparisons", &report.comparisons, |json, found| verdicts::tell(json, found, margin));
+    json.each("hybrids", &report.hybrids, |json, hybrid| {
+        let tell = |found| json.field("verdict", |json| verdicts::tell(json, found, margin));
+        hybrid.verdict.as_ref().map(tell);
+    });
+    json.set("summary", Json::new(&summary(report)));
+    json
 }
 
 /// The comparison as JSON, indented.
 pub fn json(report: &Report) -> String {
-    told(report).json()
+    told(report).pretty()
+}
+
+/// The verdict on one metric of a pair, in one sentence.
+pub fn verdict(report: &Report, found: &Comparison) -> String {
+    verdicts::sentence(found, Some(report.plan.margin))
 }
 
 /// The answer, and what would settle it.

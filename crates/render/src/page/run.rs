@@ -57,7 +57,8 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
 
 /// Why rows have no part in verdicts, and the verdict on every metric of every pair.
 fn sentences(report: &Report) -> Vec<String> {
-    let comparisons: Vec<String> = report.comparisons.iter().map(|found| found.sentence.clone()).collect();
+    let comparisons: Vec<String> =
+        report.comparisons.iter().map(|found| comparison::verdict(report, found)).collect();
     let verdicts = words::summary(report).verdicts.into_iter().map(|line| line.text);
     let others = verdicts.filter(|line| !comparisons.contains(line)).collect::<Vec<_>>().into_iter();
     others.chain(comparisons.iter().cloned()).collect()

@@ -63,7 +63,7 @@ fn evil() -> Report {
     report.rows[0].framework = evil();
     report.rows[2].reasons = vec![evil()];
     report.warnings = vec![evil()];
-    report.comparisons[0].sentence = evil();
+    report.comparisons[0].b = evil();
     let breach = Breach { framework: evil(), finding: evil(), remedy: evil() };
     report.rules = vec![RuleState { sentence: evil(), broken_by: vec![breach], ..rule("R1") }];
     report

@@ -121,7 +121,7 @@ impl<'a> Pictures<'a> {
                 Verdict::Equivalent => Some(INK),
                 _ => None,
             },
-            note: found.verdict.words().into(),
+            note: words::verdicts::word(found.verdict).into(),
         }
     }
 

@@ -11,6 +11,7 @@ use super::grids::places;
 use super::words::crossed::{amount, times};
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
+use crate::words::verdicts::word;
 use crate::words::{DASH, or_dash};
 
 /// The figures of a combination.
@@ -49,7 +50,7 @@ fn figures_of(part: &Contribution) -> [table::Cell; 4] {
         table::Cell::from(or_dash(effect.as_ref(), amount)).short(short)
     };
     let verdict = part.share.as_ref().and_then(|share| share.verdict);
-    let verdict = or_dash(verdict, |verdict| verdict.words().to_owned());
+    let verdict = or_dash(verdict, |verdict| word(verdict).to_owned());
     [cell(&part.alone), cell(&part.left_out), cell(&part.share), verdict.into()]
 }
 

@@ -11,6 +11,7 @@ use plan::{Axis, Settings, StudyView};
 
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
+use crate::words::verdicts::word;
 use crate::words::{self, DASH, or_dash};
 
 pub(super) fn places(axes: &[Axis], settings: &Settings) -> Vec<table::Cell> {
@@ -96,7 +97,7 @@ fn outcome_cells(outcome: &Outcome, figure: impl Fn(&Side) -> Option<f64>) -> [S
         speed(&outcome.b),
         or_dash(outcome.speedup, |times| format!("{times:.2}x")),
         or_dash(outcome.interval, |(low, high)| format!("{low:.2}–{high:.2}")),
-        or_dash(outcome.verdict, |verdict| verdict.words().to_owned()),
+        or_dash(outcome.verdict, |verdict| word(verdict).to_owned()),
         memory(outcome.memory_change),
         or_dash(tokens, |(same, all)| format!("{same} of {all}")),
         if a == b { a.clone() } else { format!("{a} / {b}") },

@@ -15,7 +15,7 @@ use plan::StudyView;
 use crate::comparison::answer as answer_of;
 use crate::screen::{Screen, Tone};
 use crate::table::Table;
-use crate::words::{Line, Summary, Told, wrapped};
+use crate::words::{Json, Line, Summary, verdicts, wrapped};
 
 pub use figures::csv;
 pub(crate) use published::{TITLE as PUBLISHED, table as published};
@@ -41,13 +41,19 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
 }
 
 /// The study with its words, as files have it.
-pub fn told(report: &StudyReport) -> Told<'_, StudyReport> {
-    Told::new(report, summary(report))
+pub fn told(report: &StudyReport) -> Json {
+    let mut json = Json::new(report);
+    json.each("cells", &report.cells, |json, cell| {
+        let tell = |json: &mut Json, found: &_| verdicts::tell(json, found, cell.origin.margin);
+        json.each("verdicts", &cell.verdicts, tell);
+    });
+    json.set("summary", Json::new(&summary(report)));
+    json
 }
 
 /// The study as JSON, indented.
 pub fn json(report: &StudyReport) -> String {
-    told(report).json()
+    told(report).pretty()
 }
 
 /// The study as Markdown, for pull requests.

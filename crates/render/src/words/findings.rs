@@ -31,7 +31,7 @@ pub(crate) fn summary(report: &Report) -> Summary {
     details.extend(effort::details(report).into_iter().map(Line::plain));
     details.extend(shipped(report).map(Line::plain));
     details.extend(libraries(report).map(Line::tabled));
-    let hybrids = report.hybrids.iter().flat_map(hybrid::sentences);
+    let hybrids = report.hybrids.iter().flat_map(|it| hybrid::sentences(it, report.plan.margin));
     Summary {
         answer: answer::answer(report),
         next: answer::next(report),

@@ -4,7 +4,8 @@ mod answer;
 mod effort;
 mod findings;
 mod gpu;
-mod verdicts;
+mod json;
+pub(crate) mod verdicts;
 mod work;
 
 use history::Record;
@@ -14,6 +15,7 @@ use serde::{Serialize, Serializer};
 use crate::screen::Tone;
 
 pub(crate) use findings::summary;
+pub(crate) use json::Json;
 
 /// A report in words: what stands above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -66,25 +68,6 @@ impl Line {
 impl Serialize for Line {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.text.serialize(serializer)
-    }
-}
-
-/// A report with its words, as files have it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Told<'a, R> {
-    #[serde(flatten)]
-    report: &'a R,
-    summary: Summary,
-}
-
-impl<'a, R: Serialize> Told<'a, R> {
-    pub(crate) fn new(report: &'a R, summary: Summary) -> Told<'a, R> {
-        Told { report, summary }
-    }
-
-    /// As JSON, indented.
-    pub(crate) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
     }
 }
 

@@ -8,12 +8,13 @@ use charts::number;
 use history::{Machine, Record};
 use judge::records::collection::Entry;
 use judge::report::State;
-use judge::report::verdicts::Verdict;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::{Metric, records};
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
 use super::html;
+use crate::comparison;
 use crate::history::flat;
 use crate::history::list::state;
 use crate::words::{self, DASH};
@@ -161,11 +162,8 @@ fn verdicts(named: Named<'_>) -> Markup {
     let is_clear = |verdict: Verdict| matches!(verdict, Verdict::Faster | Verdict::Equivalent);
     let (clear, open): (Vec<_>, Vec<_>) =
         report.comparisons.iter().partition(|comparison| is_clear(comparison.verdict));
-    let sentences = |of: Vec<&judge::report::verdicts::Comparison>| {
-        html::list(
-            of.into_iter().map(|comparison| comparison.sentence.clone()).filter(|text| !text.is_empty()),
-        )
-    };
+    let sentences =
+        |of: Vec<&Comparison>| html::list(of.into_iter().map(|found| comparison::verdict(report, found)));
     let (open_count, noise) = (open.len(), report.noise());
     html! {
         @if !report.comparisons.is_empty() || noise.is_some() {
@@ -221,8 +219,10 @@ pub(super) fn csv(entries: &[Entry]) -> String {
             Ok(run) => lines.extend(run.records.iter().map(|record| {
                 // Local paths are not published.
                 let own = flat::line(record).into_iter().filter(|(name, _)| name != "results");
-                let verdicts: Vec<&str> =
-                    record.verdicts.iter().map(|verdict| verdict.sentence.as_str()).collect();
+                let concerns = |it: &&Comparison| [&it.a, &it.b].contains(&&record.framework);
+                let of_record = run.report.comparisons.iter().filter(concerns);
+                let verdicts: Vec<String> =
+                    of_record.map(|found| comparison::verdict(&run.report, found)).collect();
                 let verdicts = ("verdicts".to_owned(), json!(verdicts.join("; ")));
                 start(record.reasons.join("; ")).into_iter().chain(own).chain([verdicts]).collect()
             })),

@@ -15,6 +15,7 @@ use plan::sweep::SweepKind;
 use plan::{Axis, StudyView};
 
 use crate::screen::Tone;
+use crate::words::verdicts::sentence;
 use crate::words::{Line, Summary};
 
 /// The summary in words. The study's own statements about cells are not split any further.
@@ -138,10 +139,9 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
             if verdict.verdict == Verdict::Inconclusive {
                 let pair = format!("{} and {}", verdict.a, verdict.b);
                 open.push(if name.is_empty() { pair } else { format!("{name} ({pair})") });
-            } else if name.is_empty() {
-                clear.push(verdict.sentence.clone());
             } else {
-                clear.push(format!("{name}: {}", verdict.sentence));
+                let place = if name.is_empty() { String::new() } else { format!("{name}: ") };
+                clear.push(place + &sentence(verdict, cell.origin.margin));
             }
         }
     }
