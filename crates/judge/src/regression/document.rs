@@ -1,17 +1,16 @@
-//! The outcome as one value. The table, Markdown, CSV, annotations and JUnit are made from it.
+//! The outcome as one value. The table, Markdown, CSV, JSON, annotations and JUnit are made from it.
 
 use history::{Machine, Record};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
 use super::pairing::Alone;
-use crate::metrics;
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
 
 /// Two runs or two builds, compared with each other.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Document {
     pub schema: u32,
     pub kind: Kind,
@@ -31,7 +30,7 @@ pub struct Document {
 }
 
 /// The kind of comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Two runs, compared by a threshold.
@@ -45,7 +44,7 @@ pub enum Kind {
 }
 
 /// One of the two runs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Side {
     /// Name of the source, as the user gave it.
     pub source: String,
@@ -58,7 +57,7 @@ pub struct Side {
 }
 
 /// A framework that failed or computed something else, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Broken {
     pub framework: String,
     pub reason: String,
@@ -80,20 +79,6 @@ impl Side {
             libraries,
             machine: first.machine.clone(),
         }
-    }
-
-    /// The commit, shortened, with a mark for local changes.
-    pub fn commit(&self) -> String {
-        let commit = self.git_commit.as_deref().unwrap_or_default();
-        let modified = if self.git_modified == Some(true) { " and changes" } else { "" };
-        format!("{}{modified}", commit.get(..9).unwrap_or(commit))
-    }
-
-    /// The run in words: "20260101T000000Z-host, commit 0123abc, on host (A Processor)".
-    pub fn sentence(&self) -> String {
-        let commit = self.git_commit.as_ref().map(|_| format!(", commit {}", self.commit()));
-        let Machine { host, cpu, .. } = &self.machine;
-        format!("{}{}, on {host} ({cpu})", self.run, commit.unwrap_or_default())
     }
 }
 
@@ -131,33 +116,5 @@ impl Document {
     /// Findings with this verdict.
     pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.verdict == verdict)
-    }
-
-    /// The outcome in one line.
-    pub fn conclusion(&self) -> String {
-        let named = |verdict: Verdict| {
-            let told = self.with(verdict).filter(|finding| finding.follows.is_none());
-            told.map(|finding| format!("{} of {}", metrics::words(&finding.metric), finding.framework))
-                .collect::<Vec<_>>()
-        };
-        match self.exit_code {
-            1 => {
-                let names: Vec<&str> = self.failures.iter().map(|broken| broken.framework.as_str()).collect();
-                format!("failed: {}", names.join(", "))
-            }
-            4 => format!("regression: {}", named(Verdict::Regression).join(", ")),
-            3 => match &self.unmeasurable {
-                Some(reason) => format!("not measurable: {reason}"),
-                None => format!("not measurable: {}", named(Verdict::NotMeasurable).join(", ")),
-            },
-            _ if self.kind == Kind::Diff => {
-                let count = self.findings.len();
-                format!("{count} figures compared")
-            }
-            _ => match named(Verdict::Inconclusive).as_slice() {
-                [] => "no regression".to_owned(),
-                unclear => format!("no regression shown; inconclusive: {}", unclear.join(", ")),
-            },
-        }
     }
 }

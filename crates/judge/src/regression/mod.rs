@@ -12,6 +12,6 @@ pub mod thresholds;
 pub mod verdicts;
 
 pub use document::{Broken, Document, Kind, Side};
-pub use finding::{Finding, Verdict, interval_words, percent};
+pub use finding::{Finding, Reason, Verdict};
 pub use pairing::{Alone, Pair, Pairing};
 pub use verdicts::{Bar, Subject};

@@ -1,7 +1,7 @@
 //! Pairs the records of two runs that measured the same thing.
 
 use history::{Case, Record};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::records::case;
 
@@ -13,7 +13,7 @@ pub struct Pair<'a> {
 }
 
 /// A case that only one run has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alone {
     /// The run that has it: `baseline` or `current`.
     pub side: String,

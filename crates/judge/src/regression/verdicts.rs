@@ -3,7 +3,7 @@
 use history::{Figure, Record};
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
-pub use super::finding::{Finding, Verdict, interval_words, percent};
+pub use super::finding::{Finding, Reason, Verdict};
 use super::machine::Speed;
 use super::pairing::Pair;
 use super::thresholds::{ALL, Thresholds};
@@ -144,12 +144,12 @@ fn conclude(subjects: &[Subject<'_>], evidence: Vec<Option<Evidence>>, bar: &Bar
 
 fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> Finding {
     let threshold = bar.thresholds.share(&subject.metric);
-    let (verdict, why) = match &evidence {
-        None => (Verdict::NotMeasurable, missing(subject)),
+    let (verdict, reason) = match &evidence {
+        None => (Verdict::NotMeasurable, Some(missing(subject))),
         Some(evidence) => judge(evidence, threshold, subject, bar),
     };
     let raw = |worse: f64| if subject.higher_is_better() { 1.0 / worse } else { worse };
-    let mut finding = Finding {
+    Finding {
         framework: subject.pair.current.framework.clone(),
         case: case::in_full(&subject.pair.current.case),
         metric: subject.metric.clone(),
@@ -176,21 +176,16 @@ fn finding(subject: &Subject<'_>, evidence: Option<Evidence>, bar: &Bar<'_>) -> 
             .filter(|_| verdict == Verdict::Inconclusive)
             .and_then(|evidence| evidence.rounds_needed),
         follows: None,
-        sentence: String::new(),
-        reason: None,
-    };
-    finding.sentence = finding.told(why.as_deref(), bar.gates);
-    finding.reason = why;
-    finding
+        reason,
+    }
 }
 
-fn missing(subject: &Subject<'_>) -> Option<String> {
-    let side = match (subject.baseline, subject.current) {
-        (None, _) => "the baseline has no figures of it",
-        (_, None) => "the current run has no figures of it",
-        _ => "there are too few figures, or some that are not positive",
-    };
-    Some(side.to_owned())
+fn missing(subject: &Subject<'_>) -> Reason {
+    match (subject.baseline, subject.current) {
+        (None, _) => Reason::NotInBaseline,
+        (_, None) => Reason::NotInCurrent,
+        _ => Reason::Figures,
+    }
 }
 
 /// The verdict, or the reason why there is none.
@@ -199,12 +194,11 @@ fn judge(
     threshold: f64,
     subject: &Subject<'_>,
     bar: &Bar<'_>,
-) -> (Verdict, Option<String>) {
-    let rounds = evidence.rounds.0.min(evidence.rounds.1);
-    if rounds < MIN_ROUNDS {
-        let which = if evidence.rounds.0 < MIN_ROUNDS { "the baseline" } else { "the current run" };
-        let why = format!("{which} has {rounds} rounds of the {MIN_ROUNDS} that a verdict takes");
-        return (Verdict::NotMeasurable, Some(why));
+) -> (Verdict, Option<Reason>) {
+    if evidence.rounds.0.min(evidence.rounds.1) < MIN_ROUNDS {
+        let of_baseline = evidence.rounds.0 < MIN_ROUNDS;
+        let reason = if of_baseline { Reason::RoundsOfBaseline } else { Reason::RoundsOfCurrent };
+        return (Verdict::NotMeasurable, Some(reason));
     }
     let found = classify(evidence, 1.0, threshold, bar.gates);
     // Bytes do not depend on the speed of reading them.
@@ -218,9 +212,8 @@ fn judge(
     if others.iter().all(|other| is_stopped(*other) == is_stopped(found)) {
         return (found, None);
     }
-    let change =
-        if is_stopped(found) { "slower, which may account for it" } else { "faster, which may hide one" };
-    (Verdict::NotMeasurable, Some(format!("the machine itself was {change}")))
+    let reason = if is_stopped(found) { Reason::SlowerMachine } else { Reason::FasterMachine };
+    (Verdict::NotMeasurable, Some(reason))
 }
 
 /// The verdict as if the current run were `factor` times as bad.

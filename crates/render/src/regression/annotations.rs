@@ -28,7 +28,7 @@ pub fn github(document: &Document) -> String {
             Verdict::Better => ("notice", format!("Better: {name}")),
             _ => continue,
         };
-        text += &annotation(level, &title, &finding.sentence);
+        text += &annotation(level, &title, &super::sentence(finding, document.kind));
     }
     for difference in &document.differences {
         text += &annotation("warning", "Runs differ", difference);

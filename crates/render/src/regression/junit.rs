@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use judge::regression::{Document, Finding, Verdict};
+use judge::regression::{Document, Finding, Kind, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::has_several_cases;
+use super::{has_several_cases, sentence};
 
 /// A suite for each framework, a case for each of its metrics. A metric that is not measurable is skipped, with the
 /// reason.
@@ -22,7 +22,7 @@ pub fn junit(document: &Document, now: OffsetDateTime) -> String {
     }
     let several = has_several_cases(document);
     for finding in &document.findings {
-        suites.entry(&finding.framework).or_default().push(case(finding, several));
+        suites.entry(&finding.framework).or_default().push(case(finding, document.kind, several));
     }
     let now = now.format(&Rfc3339).unwrap_or_default();
     let mut report = Report::new("photofinish");
@@ -54,8 +54,9 @@ fn skipped(message: &str) -> TestCaseStatus {
     status
 }
 
-fn case(finding: &Finding, several: bool) -> TestCase {
-    let Finding { metric, framework, sentence, .. } = finding;
+fn case(finding: &Finding, kind: Kind, several: bool) -> TestCase {
+    let Finding { metric, framework, .. } = finding;
+    let sentence = &sentence(finding, kind);
     let name = if several { format!("{metric} ({})", finding.case) } else { metric.clone() };
     match finding.verdict {
         Verdict::Regression => {

@@ -2,23 +2,26 @@
 
 mod annotations;
 mod junit;
+mod sentences;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use judge::metrics;
-use judge::regression::{Document, Finding, Kind, Verdict, interval_words, percent};
+use judge::regression::{Document, Finding, Kind, Verdict};
 use judge::report::number;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Column, Table};
-use crate::words::{self, Line, or_dash};
+use crate::words::{self, Json, Line, or_dash};
+use sentences::{commit, interval, percent, reason, remark, sentence, side, word};
 
 pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
+pub use sentences::{conclusion, other_setting, undecidable};
 
 /// The document as text for a terminal: the answer, the figures, and what they do not say.
 pub fn table(document: &Document, screen: &Screen) -> String {
-    let mut text = screen.paragraph(Tone::Strong, &document.conclusion()) + "\n";
+    let mut text = screen.paragraph(Tone::Strong, &conclusion(document)) + "\n";
     text += &heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect::<String>();
     if !document.findings.is_empty() {
         text += &format!("\n{}\n", grid(document).terminal(screen));
@@ -29,9 +32,21 @@ pub fn table(document: &Document, screen: &Screen) -> String {
     text
 }
 
+/// The document as JSON, each finding also in words.
+pub fn json(document: &Document) -> String {
+    let mut json = Json::new(document);
+    json.each("findings", &document.findings, |json, finding| {
+        json.set("sentence", sentence(finding, document.kind).into());
+        if finding.reason.is_some() {
+            json.set("reason", reason(finding).into());
+        }
+    });
+    json.pretty()
+}
+
 /// The document as Markdown, for pull requests.
 pub fn markdown(document: &Document) -> String {
-    let mut text = format!("**{}**\n\n", foreign::markdown(&document.conclusion()));
+    let mut text = format!("**{}**\n\n", foreign::markdown(&conclusion(document)));
     for line in heading(document) {
         text += &format!("- {}\n", foreign::markdown(&line));
     }
@@ -52,11 +67,11 @@ fn heading(document: &Document) -> Vec<String> {
     let (baseline, current) = (&document.baseline, &document.current);
     let mut lines = match document.kind {
         Kind::Interleaved => vec![
-            format!("current: {}", current.sentence()),
+            format!("current: {}", side(current)),
             format!(
                 "baseline: the workers{}, in the same rounds",
                 match &baseline.git_commit {
-                    Some(_) => format!(" of commit {}", baseline.commit()),
+                    Some(_) => format!(" of commit {}", commit(baseline)),
                     None => format!(" in {}", baseline.source),
                 }
             ),
@@ -66,9 +81,9 @@ fn heading(document: &Document) -> Vec<String> {
             format!("baseline: {}, in the same rounds", baseline.source),
         ],
         Kind::Check => {
-            vec![format!("current: {}", current.sentence()), format!("baseline: {}", baseline.sentence())]
+            vec![format!("current: {}", side(current)), format!("baseline: {}", side(baseline))]
         }
-        Kind::Diff => vec![format!("A: {}", baseline.sentence()), format!("B: {}", current.sentence())],
+        Kind::Diff => vec![format!("A: {}", side(baseline)), format!("B: {}", side(current))],
     };
     if baseline.libraries != current.libraries {
         lines.push(format!(
@@ -105,18 +120,15 @@ fn grid(document: &Document) -> Table {
 /// The cells of a row, without that of the framework.
 fn cells(finding: &Finding) -> [String; 7] {
     let figure = |value: Option<f64>| or_dash(value, |value| format!("{} {}", number(value), finding.unit));
-    // The title of the column already says what the interval is.
-    let bare = |words: String| words.strip_prefix("95 % interval ").map(str::to_owned);
-    let interval = finding.interval.map(interval_words).and_then(bare);
     let (a, b) = finding.rounds;
     [
         metrics::words(&finding.metric),
         figure(finding.baseline),
         figure(finding.current),
         or_dash(finding.ratio, |ratio| percent(ratio - 1.0)),
-        or_dash(interval, |interval| interval),
+        or_dash(finding.interval.and_then(interval), |interval| interval),
         if a == b { a.to_string() } else { format!("{a} / {b}") },
-        finding.verdict.word().to_owned(),
+        word(finding.verdict).to_owned(),
     ]
 }
 
@@ -135,7 +147,7 @@ fn lines(document: &Document) -> Vec<Line> {
     plain.extend(
         document
             .with(Verdict::Inconclusive)
-            .filter_map(|finding| Some(format!("{}: {}", finding.framework, finding.remark()?))),
+            .filter_map(|finding| Some(format!("{}: {}", finding.framework, remark(finding)?))),
     );
     let warning = |warning: &String| Line::new(Tone::Warning, format!("warning: {warning}"));
     let alone = document
@@ -165,21 +177,20 @@ fn regression(document: &Document, finding: &Finding) -> Option<String> {
         [] => String::new(),
         names => format!("; {} says the same", names.join(" and ")),
     };
-    Some(format!("{}: {}{followers}", finding.framework, finding.remark()?))
+    Some(format!("{}: {}{followers}", finding.framework, remark(finding)?))
 }
 
 /// Findings without a verdict, together by framework and reason.
 fn unmeasured(document: &Document) -> Vec<String> {
-    let mut found: Vec<((&str, &str), Vec<String>)> = Vec::new();
+    let mut found: Vec<((&str, String), Vec<String>)> = Vec::new();
     for finding in document.with(Verdict::NotMeasurable) {
-        let reason = finding.reason.as_deref().unwrap_or("there are no figures");
-        let (key, name) = ((finding.framework.as_str(), reason), metrics::words(&finding.metric));
+        let (key, name) = ((finding.framework.as_str(), reason(finding)), metrics::words(&finding.metric));
         match found.iter_mut().find(|(other, _)| *other == key) {
             Some((_, names)) => names.push(name),
             None => found.push((key, vec![name])),
         }
     }
-    let told = |((framework, reason), names): ((&str, &str), Vec<String>)| {
+    let told = |((framework, reason), names): ((&str, String), Vec<String>)| {
         format!("{framework}: {} cannot be judged: {reason}", names.join(", "))
     };
     found.into_iter().map(told).collect()
@@ -224,7 +235,7 @@ pub fn csv(document: &Document) -> String {
             words::exact(finding.p),
             words::exact(finding.p_adjusted),
             finding.threshold.to_string(),
-            finding.verdict.word().to_lowercase().replace(' ', "_"),
+            word(finding.verdict).to_lowercase().replace(' ', "_"),
         ]);
     }
     table.csv()

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use judge::regression::machine::Speed;
 use judge::regression::testing::record;
 use judge::regression::thresholds::Thresholds;
-use judge::regression::{Bar, Broken, Side, Subject, pairing, verdicts};
+use judge::regression::{Bar, Broken, Reason, Side, Subject, pairing, verdicts};
 use time::OffsetDateTime;
 
 use super::*;
@@ -119,7 +119,7 @@ fn a_reason_that_several_metrics_share_is_told_once() {
     for finding in &mut document.findings {
         finding.verdict = Verdict::NotMeasurable;
         finding.follows = None;
-        finding.reason = Some("the machine itself was slower, which may account for it".into());
+        finding.reason = Some(Reason::SlowerMachine);
     }
     let text = table(&document.concluded(), &WIDE);
     assert_eq!(text.matches("the machine itself was slower").count(), 1, "{text}");
@@ -142,4 +142,19 @@ fn a_spreadsheet_has_a_line_for_each_finding() {
     framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
     one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
     "#);
+}
+
+#[test]
+fn json_has_each_finding_in_words_too() {
+    let mut document = slower();
+    (document.findings[0].verdict, document.findings[0].reason) =
+        (Verdict::NotMeasurable, Some(Reason::NotInCurrent));
+    let json: serde_json::Value = serde_json::from_str(&json(&document)).unwrap();
+    let [load, latency, _] = json["findings"].as_array().unwrap().as_slice() else { panic!("{json}") };
+    assert_eq!(
+        [&load["reason_code"], &latency["reason"]],
+        [&"not_in_current".into(), &serde_json::Value::Null]
+    );
+    assert_eq!(load["reason"], "the current run has no figures of it");
+    assert!(latency["sentence"].as_str().unwrap().starts_with("one: latency regressed: +8.0 %"), "{latency}");
 }

@@ -54,7 +54,7 @@ impl Base {
 pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
     if let Some(reason) = ahead::too_few_rounds(&asked) {
-        return Err(Failure::usage(reason));
+        return Err(Failure::usage(render::regression::undecidable(&reason, "")));
     }
     let engines = engines_of(&asked, places)?;
     let base = match base {

@@ -14,9 +14,9 @@ use judge::records::{self, HISTORY, takes_part};
 use judge::regression::machine::{self, Speed};
 use judge::regression::verdicts::{self, Bar};
 use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, ahead, pairing};
-use measure::saved::pretty;
 use measure::{Places, environment, interrupt};
 use plan::{Engines, Failure, Request, Result, RoundsAsked};
+use render::regression;
 use time::OffsetDateTime;
 
 use super::measured::{self, Destination, results_dir};
@@ -29,7 +29,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     let outcome = checked(args);
     if let (Output::Github, Err(failure @ (Failure::Usage(_) | Failure::Failed(_)))) = (args.output, &outcome)
     {
-        print(&render::regression::refusal(&failure.to_string()))?;
+        print(&regression::refusal(&failure.to_string()))?;
     }
     outcome
 }
@@ -139,9 +139,8 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
 
 /// Refuses what no measurement could decide, before minutes are spent on one.
 fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Result<()> {
-    let reason = ahead::unfit(&baseline.source, &baseline.records).or_else(|| ahead::too_few_rounds(asked));
-    if let Some(reason) = reason {
-        return Err(Failure::usage(reason));
+    if let Some(reason) = ahead::unfit(&baseline.records).or_else(|| ahead::too_few_rounds(asked)) {
+        return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
     }
     let others = ahead::other_case(&baseline.records[0], asked);
     if others.is_empty() || args.allows(Different::Settings) {
@@ -150,7 +149,7 @@ fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Resu
     Err(Failure::usage(format!(
         "that is another case than the baseline's: {}; leave the flag out, or compare all the same with \
          --allow-different settings",
-        others.join("; ")
+        others.iter().map(regression::other_setting).collect::<Vec<_>>().join("; ")
     )))
 }
 
@@ -301,10 +300,9 @@ pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
 
 /// Prints the outcome, saves it beside the new measurement if there is one, and returns the exit code.
 pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
-    use render::regression;
     let text = match output {
         Output::Table => regression::table(document, &screen()),
-        Output::Json => pretty(document) + "\n",
+        Output::Json => regression::json(document) + "\n",
         Output::Markdown => regression::markdown(document),
         Output::Csv => regression::csv(document),
         Output::Github => regression::github(document),
@@ -312,7 +310,7 @@ pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) 
     };
     if let Some(results) = results {
         for (name, text) in
-            [("check.json", pretty(document) + "\n"), ("check.md", regression::markdown(document))]
+            [("check.json", regression::json(document) + "\n"), ("check.md", regression::markdown(document))]
         {
             if let Err(error) = std::fs::write(results.join(name), text) {
                 foreign::say!("warning: cannot save {}: {error}", results.join(name).display());
@@ -331,7 +329,7 @@ fn summarise(document: &Document) -> Result<()> {
     let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else {
         return Ok(());
     };
-    let text = render::regression::job_summary(document);
+    let text = regression::job_summary(document);
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         Failure::failed(format!("cannot add to the job's summary {}: {error}", path.to_string_lossy()))

@@ -5,6 +5,7 @@ use history::Record;
 
 use judge::regression::testing::{record, set};
 use judge::regression::verdicts::Verdict;
+use render::regression::conclusion;
 
 use super::source::Run;
 use super::*;
@@ -42,7 +43,7 @@ fn eight_percent_are_a_regression_told_once() {
         (verdict(&document, "throughput"), verdict(&document, "latency")),
         (Verdict::Regression, Verdict::Regression)
     );
-    assert_eq!(document.conclusion(), "regression: throughput of one");
+    assert_eq!(conclusion(&document), "regression: throughput of one");
     assert_eq!(verdict(&document, "load"), Verdict::Equivalent);
 }
 
@@ -66,11 +67,11 @@ fn what_is_large_but_uncertain_passes_and_says_how_many_rounds_it_takes() {
     let document = check(vec![record("one", 100.0)], vec![noisy], &["--metrics", "throughput"]);
     assert_eq!((verdict(&document, "throughput"), document.exit_code), (Verdict::Inconclusive, 0));
     assert!(
-        document.findings[0].sentence.contains("rounds in each run would tell"),
+        regression::json(&document).contains("rounds in each run would tell"),
         "{:?}",
         document.findings[0]
     );
-    assert!(document.conclusion().contains("inconclusive: throughput of one"), "{}", document.conclusion());
+    assert!(conclusion(&document).contains("inconclusive: throughput of one"), "{}", conclusion(&document));
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn too_few_rounds_are_not_measurable() {
     }
     let document = check(vec![record("one", 100.0)], vec![few], &[]);
     assert_eq!(document.exit_code, 3);
-    assert!(document.findings[0].sentence.contains("the current run has 5 rounds of the 6"));
+    assert!(regression::json(&document).contains("the current run has 5 rounds of the 6"));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn a_framework_that_broke_comes_before_one_that_slowed_down() {
     (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
     let baseline = vec![record("one", 100.0), record("two", 100.0)];
     let document = check(baseline, vec![record("one", 50.0), broken], &[]);
-    assert_eq!((document.exit_code, document.conclusion().as_str()), (1, "failed: two"));
+    assert_eq!((document.exit_code, conclusion(&document).as_str()), (1, "failed: two"));
 }
 
 #[test]
