@@ -246,7 +246,7 @@ mod tests {
     fn a_contender_that_was_struck_gives_its_reason() {
         let mut struck = measured(10.0, 8.0, 12.0);
         struck.rows[0].state = State::Struck;
-        struck.rows[0].reasons = vec!["R5: too many threads".into()];
+        struck.rows[0].reasons = vec!["R5: too many threads".to_owned().into()];
         let reason = figure(&struck, "x", Metric::Throughput).unwrap_err();
         assert_eq!(reason, "x is struck: R5: too many threads");
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use facts::Evidence;
 use judge::Report;
 use judge::records::collection::Entry;
+use judge::report::Warning;
 use plan::{Failure, Result};
 
 use crate::saved::{self, REPORT, SAMPLES};
@@ -99,7 +100,7 @@ pub fn judged(directory: &Path) -> Result<(Report, Evidence)> {
     let (mut facts, missing) = saved::facts(directory)?;
     facts.evidence = facts.evidence.rejudged(&facts.plan);
     let mut report = Report::new(&facts);
-    report.warnings.extend(missing.into_iter().map(|what| format!("missing here: {what}")));
+    report.warnings.extend(missing.into_iter().map(Warning::Missing));
     Ok((report, facts.evidence))
 }
 

@@ -129,7 +129,7 @@ fn lines(report: &ParityReport) -> Vec<Line> {
     if let Some(reason) = &report.no_text {
         plain.push(format!("no perplexity: {reason}"));
     }
-    let warning = |warning: &String| Line::new(Tone::Warning, format!("warning: {warning}"));
+    let warning = |warning: &String| Line::warning(warning);
     plain.into_iter().map(Line::plain).chain(report.warnings.iter().map(warning)).collect()
 }
 

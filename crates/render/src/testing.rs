@@ -21,7 +21,7 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
         framework: framework.into(),
         kind: Kind::Tuned,
         state,
-        reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
+        reasons: reasons.iter().map(|reason| (*reason).to_owned().into()).collect(),
         precision: Requested { requested: Precision::F32, observed: Some("f32".into()), stored: None },
         rounds: if medians[0].is_some() { 6 } else { 0 },
         metrics: Metric::TABLE
@@ -133,7 +133,7 @@ pub(crate) fn report() -> Report {
         sanity: Vec::new(),
         hybrids: Vec::new(),
         machine: Machine::default(),
-        warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".into()],
+        warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".to_owned().into()],
         interrupted: false,
         results: "results/x".into(),
     }

@@ -175,10 +175,10 @@ fn strike(report: &mut Report) {
     let row = &mut report.rows[1];
     let name = row.framework.clone();
     row.state = State::Struck;
-    row.reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; set its threads".into()];
+    row.reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; set its threads".to_owned().into()];
     report.comparisons.retain(|found| found.a != name && found.b != name);
     report.warnings =
-        (1..6).map(|index| format!("{name}: warning number {index}, of a usual length")).collect();
+        (1..6).map(|index| format!("{name}: warning number {index}, of a usual length").into()).collect();
 }
 
 fn open(report: &mut Report) {
@@ -218,7 +218,7 @@ fn sweep() -> String {
     });
     let mut cells = Vec::from(cells);
     cells[1].rows[1].state = State::Struck;
-    cells[1].rows[1].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2".into()];
+    cells[1].rows[1].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2".to_owned().into()];
     cells.push(Cell::refused(at(Axis::Batch, 64), "it does not fit into memory".into()));
     page(render::page::study(
         &testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells),

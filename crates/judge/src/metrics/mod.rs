@@ -3,7 +3,6 @@
 //! Each metric says how the figure of a process comes from its requests ([`Source`]). Every process has one figure of
 //! each metric, and every output shows the geometric mean of these over the rounds.
 
-mod amount;
 mod figures;
 mod kinds;
 mod possible;
@@ -24,9 +23,8 @@ use protocol::Sample;
 pub use crate::metric::Metric;
 use crate::work::Selection;
 pub use crate::work::Size;
-pub use amount::{TELLING, detectable};
 use table::ENTRIES;
-use told::{Amount, Told};
+pub use told::{Amount, Told};
 use work::Request;
 
 /// The definition of one metric.
@@ -191,6 +189,16 @@ impl Metric {
     /// Whether more of it is better.
     pub fn higher_is_better(self) -> bool {
         self.entry().higher_is_better
+    }
+
+    /// Its words for differences, if it has words of its own.
+    pub fn told(self) -> Option<&'static Told> {
+        self.entry().told.as_ref()
+    }
+
+    /// The form in which the size of a difference is given.
+    pub fn amount_form(self) -> Amount {
+        self.entry().amount
     }
 
     /// The metric of which this is another form, and whose verdict it shares: one is a constant divided by the other, or

@@ -51,7 +51,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         binding: hello.map(|hello| hello.binding.clone()),
         optimised: plan.contender(&row.framework).map(|contender| is_optimised(contender, row)),
         state: row.state.name().to_owned(),
-        reasons: row.reasons.iter().map(Into::into).collect(),
+        reasons: row.reasons.iter().map(|reason| reason.to_string().into()).collect(),
         rounds: row.rounds,
         interrupted: report.interrupted,
         noise: report.noise().map(Into::into),

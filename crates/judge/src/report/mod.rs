@@ -43,7 +43,8 @@ pub use changes::{Change, changes};
 pub use figure::Figure;
 pub use hybrid::Hybrid;
 pub use input::{Facts, Prepared};
-pub use row::{Energy, Kind, Loads, Requested, Row, State, titled};
+pub use row::{Energy, Kind, Loads, Reason, Requested, Row, State};
+pub use warnings::Warning;
 
 use prompts::PromptFigures;
 use tokenisation::FromText;
@@ -109,7 +110,7 @@ pub struct Report {
     #[serde(default)]
     pub hybrids: Vec<Hybrid>,
     pub machine: Machine,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     pub interrupted: bool,
     /// Directory that holds every sample.
     pub results: String,

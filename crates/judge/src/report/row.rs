@@ -1,5 +1,7 @@
 //! One contender of a report: what it was, what was measured of it, and in what state.
 
+use std::fmt;
+
 use bundle::Precision;
 use protocol::{GpuWork, Hello, InEffect};
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,7 @@ pub struct Row {
     pub kind: Kind,
     pub state: State,
     /// The reasons for its state, if that is not simply "measured".
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Reason>,
     pub precision: Requested,
     /// Number of complete rounds.
     pub rounds: usize,
@@ -102,6 +104,41 @@ pub enum State {
     Failed,
     /// The user interrupted, or the machine was too noisy, before its first process was done.
     NotRun,
+}
+
+/// Why a row is in its state. JSON has it as one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Reason {
+    /// It broke the rule of this id: the finding, and what to do about it.
+    Rule { id: String, breach: String },
+    /// As a worker or the driver recorded it.
+    Other(String),
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Reason {
+        let is_rule = |id: &str| id.strip_prefix('R').is_some_and(|number| number.parse::<u8>().is_ok());
+        match text.split_once(": ").filter(|(id, _)| is_rule(id)) {
+            Some((id, breach)) => Reason::Rule { id: id.to_owned(), breach: breach.to_owned() },
+            None => Reason::Other(text),
+        }
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        reason.to_string()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Rule { id, breach } => write!(f, "{id}: {breach}"),
+            Reason::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 /// The precision that was asked for, the one that was observed, and that of the model's source.
@@ -227,11 +264,6 @@ impl Row {
         }
     }
 
-    /// Its name for people: "candle", or "candle ✗ R5" if it was struck.
-    pub fn title(&self) -> String {
-        titled(&self.framework, self.state, &self.reasons)
-    }
-
     /// For people: whether it computed what the reference computed.
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
@@ -241,15 +273,6 @@ impl Row {
             (_, Some(agreement)) if agreement.max_abs() == 0.0 => "ok, Δ = 0".into(),
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
         }
-    }
-}
-
-/// The name of a row for people: "candle", or "candle ✗ R5" where the first of the reasons is that rule R5 struck it.
-pub fn titled(framework: &str, state: State, reasons: &[String]) -> String {
-    let rule = reasons.first().and_then(|reason| Some(reason.split_once(':')?.0));
-    match (state, rule) {
-        (State::Struck, rule) => format!("{framework} ✗ {}", rule.unwrap_or_default()).trim_end().to_owned(),
-        _ => framework.to_owned(),
     }
 }
 
@@ -293,22 +316,25 @@ fn state(
     evidence: &Evidence,
     rules: &[RuleState],
     nothing: bool,
-) -> (State, Vec<String>) {
+) -> (State, Vec<Reason>) {
     let breaches = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
     let breaches = breaches.filter(|(_, breach)| breach.framework == contender.label);
-    let broken: Vec<String> =
-        breaches.map(|(id, breach)| format!("{id}: {}; {}", breach.finding, breach.remedy)).collect();
+    let broken = breaches.map(|(id, breach)| Reason::Rule {
+        id: id.clone(),
+        breach: format!("{}; {}", breach.finding, breach.remedy),
+    });
+    let broken: Vec<Reason> = broken.collect();
     match evidence.absent.get(&contender.label) {
         Some(failure) if failure.kind == FailureKind::Unsupported => {
-            (State::Unsupported, vec![failure.sentence()])
+            (State::Unsupported, vec![failure.sentence().into()])
         }
         Some(failure) if failure.kind == FailureKind::Killed => {
             let suspicion = others_left(evidence, &contender.label);
             let reason = failure.sentence();
-            (State::Failed, [Some(reason), suspicion].into_iter().flatten().collect())
+            (State::Failed, [Some(reason), suspicion].into_iter().flatten().map(Reason::from).collect())
         }
-        Some(failure) => (State::Failed, vec![failure.sentence()]),
-        None if nothing => (State::NotRun, vec!["no round was completed".into()]),
+        Some(failure) => (State::Failed, vec![failure.sentence().into()]),
+        None if nothing => (State::NotRun, vec!["no round was completed".to_owned().into()]),
         None if broken.is_empty() => (State::Measured, broken),
         None if plan.fair_comparison => (State::Struck, broken),
         None => (State::Labelled, broken),
@@ -404,6 +430,20 @@ mod tests {
     use facts::testing;
 
     #[test]
+    fn a_reason_is_the_text_that_older_reports_have() {
+        let rule = Reason::Rule { id: "R5".into(), breach: "too busy; set its threads".into() };
+        for (text, reason) in [
+            ("R5: too busy; set its threads", rule),
+            ("Rust: it panicked", Reason::Other("Rust: it panicked".into())),
+            ("no bf16 kernels", Reason::Other("no bf16 kernels".into())),
+        ] {
+            let json = serde_json::json!(text);
+            assert_eq!(serde_json::from_value::<Reason>(json.clone()).unwrap(), reason);
+            assert_eq!(serde_json::to_value(reason).unwrap(), json);
+        }
+    }
+
+    #[test]
     fn where_a_signal_ended_a_process_the_row_names_who_left_processes_behind() {
         let plan = testing::plan(&["a", "b"]);
         let reason = |kind, left_behind: &[&str]| {
@@ -412,7 +452,8 @@ mod tests {
             let run = Run { left_behind, ..testing::run("b", 0, Vec::new()) };
             let mut evidence = Evidence { runs: vec![run], ..Evidence::default() };
             evidence.absent.insert("a".into(), failure);
-            state(&plan.contenders[0], &plan, &evidence, &[], false).1
+            let (_, reasons) = state(&plan.contenders[0], &plan, &evidence, &[], false);
+            reasons.iter().map(Reason::to_string).collect::<Vec<_>>()
         };
         let named = reason(FailureKind::Killed, &["7 (sh)"]);
         assert!(named.len() == 2 && named[1].starts_with("processes of b were still running"), "{named:?}");

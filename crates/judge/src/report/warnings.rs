@@ -1,169 +1,187 @@
-//! What a reader should know before trusting the figures, the gravest first, each with what to do about it.
+//! What a reader should know before trusting the figures, the gravest first.
+
+use foreign::Foreign;
+use serde::{Deserialize, Serialize};
 
 use super::{Facts, Row};
 use crate::metrics::Metric;
 use crate::report::dependence::Dependence;
-use crate::report::fairness::{Breach, MACHINE, RuleState};
+use crate::report::fairness::{MACHINE, RuleState};
 use facts::evidence::{End, Evidence};
 use facts::run::Run;
 use plan::{Contender, Plan};
 
 /// Coefficient of variation above which figures of one contender are too different for their mean to say much.
 const VARIES: f64 = 0.10;
+/// Share of a rate below which a contender does not keep up with it, in percent. Of the requests of a turn, those that came
+/// last are under way when the others are done.
+const KEEPS_UP: f64 = 90.0;
+
+/// One warning. Crate `render` writes them in words, and so are they in files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warning {
+    /// The user interrupted the run.
+    Interrupted,
+    /// The run was ended before it could save its report.
+    Killed,
+    /// Why there is no reference for parity.
+    NoReference(String),
+    /// Noise that was accepted.
+    AcceptedNoise { rule: String, finding: String },
+    /// The machine was noisy so often, and what could be measured again was; so many starts stayed disturbed.
+    Disturbed { times: usize, starts: usize, last: String },
+    /// The ratio of a and b depends on the state of the machine, which these others show: as in [`Dependence`].
+    Depends { metric: Metric, a: String, b: String, others: Vec<Foreign>, ratios: [f64; 2] },
+    /// Throughput differs by more than the limit from process to process: the coefficient of variation of each contender.
+    Varies { limit: f64, contenders: Vec<(String, f64)> },
+    /// Most processes never settled or slowed down: how many of how many, of each contender.
+    Unsteady(Vec<(String, usize, usize)>),
+    /// Warm-up hit its limit in so many processes.
+    Unsettled { contender: String, unsettled: usize, rounds: usize },
+    /// More requests a second come than are answered; `kept` is in percent of the rate.
+    Overloaded { contender: String, rate: f64, answered: f64, kept: f64 },
+    /// Why the quality of a contender's text is unknown.
+    QualityUnknown { contender: String, reason: String },
+    /// Why the tokenizer was not timed in every round.
+    TokenizerNotTimed(String),
+    /// A departure from a rule that gives no advantage.
+    Noted { rule: String, contender: String, finding: String, is_compared: bool },
+    /// Why a rule could not be verified.
+    Unverified { rule: String, reason: String },
+    /// Why the machine was not probed.
+    NoProbe(String),
+    /// A file that the results directory lacks, and what follows from that.
+    Missing(String),
+    /// As a report that was read has it.
+    #[serde(untagged)]
+    Told(String),
+}
+
+impl Warning {
+    /// Whether it says no more than what a study compares.
+    pub(crate) fn is_of_study(&self) -> bool {
+        matches!(self, Warning::Noted { is_compared: true, .. })
+    }
+}
+
+impl From<String> for Warning {
+    fn from(text: String) -> Warning {
+        Warning::Told(text)
+    }
+}
 
 pub(super) fn warnings(
     facts: &Facts,
     rows: &[Row],
     rules: &[RuleState],
     dependences: &[Dependence],
-) -> Vec<String> {
+) -> Vec<Warning> {
     let Facts { plan, evidence, .. } = facts;
-    let mut warnings = ending(&evidence.end);
-    if let Some(reason) = &evidence.no_reference {
-        warnings.push(format!("no reference for parity: {reason}; name another with --reference"));
-    }
+    let mut warnings: Vec<Warning> = match evidence.end {
+        End::Interrupted => vec![Warning::Interrupted],
+        End::Killed => vec![Warning::Killed],
+        _ => Vec::new(),
+    };
+    warnings.extend(evidence.no_reference.clone().map(Warning::NoReference));
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
-    warnings.extend(dependences.iter().map(Dependence::sentence));
+    warnings.extend(dependences.iter().map(depends));
     warnings.extend(varies(rows));
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
     warnings.extend(overloaded(plan, rows));
     for (label, score) in &evidence.texts {
-        warnings
-            .extend(score.as_ref().err().map(|reason| format!("{label}: its quality is unknown: {reason}")));
+        let unknown = score.as_ref().err();
+        warnings.extend(
+            unknown
+                .map(|reason| Warning::QualityUnknown { contender: label.clone(), reason: reason.clone() }),
+        );
     }
     let untimed = evidence.tokenised.iter().find_map(|round| round.as_ref().err());
-    warnings.extend(untimed.map(|reason| format!("the tokenizer was not timed in every round: {reason}")));
-    let note = |rule: &RuleState| {
-        let id = rule.id.clone();
-        let of = move |breach: &Breach| format!("{}: {} ({id})", breach.framework, breach.finding);
-        rule.notes.iter().map(of).collect::<Vec<_>>()
-    };
-    warnings.extend(rules.iter().flat_map(note));
-    let unverified = rules.iter().filter_map(|rule| Some((&rule.id, rule.unverified.as_ref()?)));
-    warnings.extend(unverified.map(|(id, reason)| format!("{id} could not be verified: {reason}")));
-    warnings.extend(evidence.no_probe.clone());
+    warnings.extend(untimed.cloned().map(Warning::TokenizerNotTimed));
+    for rule in rules {
+        warnings.extend(rule.notes.iter().map(|breach| Warning::Noted {
+            rule: rule.id.clone(),
+            contender: breach.framework.clone(),
+            finding: breach.finding.clone(),
+            is_compared: breach.is_compared,
+        }));
+    }
+    let unverified = rules.iter().filter_map(|rule| Some((rule.id.clone(), rule.unverified.clone()?)));
+    warnings.extend(unverified.map(|(rule, reason)| Warning::Unverified { rule, reason }));
+    warnings.extend(evidence.no_probe.clone().map(Warning::NoProbe));
     warnings
 }
 
-/// Share of a rate below which a contender does not keep up with it, in percent. Of the requests of a turn, those that came
-/// last are under way when the others are done.
-const KEEPS_UP: f64 = 90.0;
+fn depends(found: &Dependence) -> Warning {
+    let Dependence { metric, a, b, others, ratios, .. } = found.clone();
+    Warning::Depends { metric, a, b, others, ratios }
+}
 
 /// Contenders that more was asked of than they can do.
-fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<String> {
+fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<Warning> {
     let Some(arrivals) = plan.work.load().and_then(|load| load.arrivals) else { return Vec::new() };
-    let told = |row: &Row| {
+    let found = |row: &Row| {
         let kept = row.typical(Metric::KeptUp).filter(|&kept| kept < KEEPS_UP)?;
-        let done = row.typical(Metric::RequestThroughput)?;
-        let (name, rate) = (&row.framework, arrivals.rate);
-        Some(format!(
-            "{name} is overloaded: of {rate} requests a second it answers {done:.1} ({kept:.0} % of the rate), so that latency \
-             grows as long as they come"
-        ))
+        let answered = row.typical(Metric::RequestThroughput)?;
+        Some(Warning::Overloaded { contender: row.framework.clone(), rate: arrivals.rate, answered, kept })
     };
-    rows.iter().filter_map(told).collect()
+    rows.iter().filter_map(found).collect()
 }
 
-fn ending(end: &End) -> Vec<String> {
-    let told = match end {
-        End::Interrupted => {
-            "interrupted: the figures are those of the rounds that were done; run it again for a verdict"
-        }
-        End::Killed => {
-            "the run was ended before it could save its report: the figures are those of the processes that were saved; run it again for a verdict"
-        }
-        _ => return Vec::new(),
-    };
-    vec![told.to_owned()]
-}
-
-/// Noise that was accepted, and by which flag.
-fn accepted_noise(plan: &Plan, rules: &[RuleState]) -> Vec<String> {
+fn accepted_noise(plan: &Plan, rules: &[RuleState]) -> Vec<Warning> {
     let broken = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
     let accepted = broken.filter(|(_, breach)| breach.framework == MACHINE && plan.accept_noise);
-    let told = accepted.map(|(id, breach)| {
-        format!("{id}: {}; on a quiet machine, leave out --accept-noise or --quick", breach.finding)
-    });
-    told.collect()
+    let of_rule = |(id, breach): (&String, &super::fairness::Breach)| Warning::AcceptedNoise {
+        rule: id.clone(),
+        finding: breach.finding.clone(),
+    };
+    accepted.map(of_rule).collect()
 }
 
 /// Disturbances of which the figures that stand are free.
-fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<String> {
-    let last = evidence.complaints.last()?;
+fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<Warning> {
+    let last = evidence.complaints.last()?.clone();
     if plan.accept_noise || matches!(evidence.end, End::Noisy { .. }) {
         return None;
     }
-    let times = match evidence.complaints.len() {
-        1 => "once".to_owned(),
-        count => format!("{count} times"),
-    };
     let quiet = |run: &&Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-    let starts = match evidence.runs.iter().filter(|run| !quiet(run)).count() {
-        0 => String::new(),
-        1 => "; 1 start stayed disturbed, and its load and cold start are not compared".to_owned(),
-        count => {
-            format!("; {count} starts stayed disturbed, and their load and cold start are not compared")
-        }
-    };
-    Some(format!(
-        "the machine was noisy {times}; what could be measured again was{starts}; {last}; a quieter machine gives \
-         narrower intervals"
-    ))
+    let starts = evidence.runs.iter().filter(|run| !quiet(run)).count();
+    Some(Warning::Disturbed { times: evidence.complaints.len(), starts, last })
 }
 
 /// Contenders whose throughput differs much from process to process.
-fn varies(rows: &[Row]) -> Option<String> {
+fn varies(rows: &[Row]) -> Option<Warning> {
     let share = |row: &Row| {
         let share = row.figure(Metric::Throughput)?.coefficient_of_variation?;
-        (share > VARIES && row.state.takes_part())
-            .then(|| format!("{} {:.0} %", row.framework, 100.0 * share))
+        (share > VARIES && row.state.takes_part()).then(|| (row.framework.clone(), share))
     };
-    let known: Vec<String> = rows.iter().filter_map(share).collect();
-    (!known.is_empty()).then(|| {
-        format!(
-            "throughput varies by more than {:.0} % from process to process: {}; trust the interval and not the figure, \
-             and measure on a quieter machine",
-            100.0 * VARIES,
-            known.join(", ")
-        )
-    })
+    let contenders: Vec<(String, f64)> = rows.iter().filter_map(share).collect();
+    (!contenders.is_empty()).then_some(Warning::Varies { limit: VARIES, contenders })
 }
 
 /// Contenders whose warm-up ended before they had settled.
-fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<String> {
+fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<Warning> {
     // Where its length was fixed, settling was not what ended it.
     if plan.warmup.min_iterations == plan.warmup.max_iterations {
         return Vec::new();
     }
-    let warning = |contender: &Contender| {
+    let found = |contender: &Contender| {
         let runs = evidence.runs.iter().filter(|run| run.framework == contender.label);
         let unsettled = runs.filter(|run| run.warmup().is_some_and(|warmup| !warmup.settled)).count();
-        (unsettled > 0).then(|| {
-            format!(
-                "{}: warm-up hit its limit before it had settled in {unsettled} of {} processes; make it longer with --warmup",
-                contender.label, evidence.rounds
-            )
-        })
+        let (contender, rounds) = (contender.label.clone(), evidence.rounds);
+        (unsettled > 0).then_some(Warning::Unsettled { contender, unsettled, rounds })
     };
-    plan.contenders.iter().filter_map(warning).collect()
+    plan.contenders.iter().filter_map(found).collect()
 }
 
 /// Contenders most of whose processes never settled: their latency is that of a speed that was still changing.
-fn unsteady(rows: &[Row]) -> Option<String> {
+fn unsteady(rows: &[Row]) -> Option<Warning> {
     let of_row = |row: &Row| {
         let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;
-        (2 * unsteady > row.rounds)
-            .then(|| format!("{} ({unsteady} of {} processes)", row.framework, row.rounds))
+        (2 * unsteady > row.rounds).then(|| (row.framework.clone(), unsteady, row.rounds))
     };
-    let known: Vec<String> = rows.iter().filter_map(of_row).collect();
-    (!known.is_empty()).then(|| {
-        format!(
-            "still changing: {}; their {} is of processes that slowed down or never settled; measure longer with \
-             --new-tokens",
-            known.join(", "),
-            Metric::Latency.plain_title()
-        )
-    })
+    let known: Vec<(String, usize, usize)> = rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then_some(Warning::Unsteady(known))
 }

@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
 use crate::report::crossed::Crossed;
-use crate::report::fairness::COMPARED;
 use crate::report::verdicts::Comparison;
 use crate::report::work::generate::steady::Steadiness;
 use crate::report::work::memory::Parts;
-use crate::report::{Report, Row, State};
+use crate::report::{Reason, Report, Row, State, Warning};
 use facts::agreement::Agreement;
 use facts::text::QualityScore;
 use plan::{Axis, Setting, Settings};
@@ -39,7 +38,7 @@ pub struct Cell {
     /// What crossed switches are worth, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// Directory of the comparison.
     pub results: Option<String>,
     /// What it was measured with. Empty in results that did not keep it yet.
@@ -68,7 +67,7 @@ pub struct Origin {
 pub struct CellRow {
     pub framework: String,
     pub state: State,
-    pub reasons: Vec<String>,
+    pub reasons: Vec<Reason>,
     /// The row's state in short, as in the table of a comparison.
     pub parity: String,
     pub precision: String,
@@ -106,7 +105,7 @@ impl Cell {
             rows: report.rows.iter().map(CellRow::new).collect(),
             verdicts: report.comparisons.clone(),
             crossed: report.crossed.clone(),
-            warnings: report.warnings.iter().filter(|text| !is_of_study(text)).cloned().collect(),
+            warnings: report.warnings.iter().filter(|warning| !warning.is_of_study()).cloned().collect(),
             results: Some(report.results.clone()),
             origin: Origin::new(report),
         }
@@ -176,11 +175,6 @@ pub fn name(settings: &Settings, axes: &[Axis]) -> String {
         })
     };
     axes.iter().filter_map(place).collect::<Vec<_>>().join(", ")
-}
-
-/// Departures that are the study's subject are not warnings in its table.
-fn is_of_study(warning: &str) -> bool {
-    warning.contains(COMPARED)
 }
 
 impl CellRow {

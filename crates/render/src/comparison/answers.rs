@@ -132,7 +132,7 @@ fn nothing_is_certain() {
 fn one_was_struck() {
     let struck = |report: &mut Report| {
         report.rows[2].state = State::Struck;
-        report.rows[2].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; remedy".into()];
+        report.rows[2].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2; remedy".to_owned().into()];
     };
     assert_snapshot!(told(&[("candle", "tch", Verdict::Faster, 1.08)], struck), @"candle decodes fastest: it decodes 8 % faster than tch (5–11 %). ort ✗ R5 was excluded from the verdicts.");
 }

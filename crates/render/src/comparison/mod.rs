@@ -16,6 +16,7 @@ use judge::report::{Figure, Kind, Report, Row, State, number};
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
+use crate::words::warnings::warnings;
 use crate::words::{self, Json, Summary, summary, verdicts};
 
 pub use changes::changes;
@@ -37,7 +38,7 @@ pub fn table(report: &Report, screen: &Screen) -> String {
     }
     text += &verdicts(&summary, screen);
     let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
-    for warning in report.warnings.iter().take(shown) {
+    for warning in warnings(report).iter().take(shown) {
         text += &screen.lines(Tone::Warning, &format!("warning: {warning}"));
     }
     if screen.verbose {
@@ -57,6 +58,7 @@ pub(crate) fn told(report: &Report) -> Json {
         let tell = |found| json.field("verdict", |json| verdicts::tell(json, found, margin));
         hybrid.verdict.as_ref().map(tell);
     });
+    json.set("warnings", Json::new(&warnings(report)));
     json.set("summary", Json::new(&summary(report)));
     json
 }
@@ -123,7 +125,8 @@ pub fn markdown(report: &Report) -> String {
     for line in summary.verdicts.iter().map(|line| &line.text).chain(&summary.open) {
         text += &format!("- {}\n", plain(line));
     }
-    for warning in report.warnings.iter().take(WARNINGS) {
+    let warnings = warnings(report);
+    for warning in warnings.iter().take(WARNINGS) {
         text += &format!("- warning: {}\n", plain(warning));
     }
     // GitHub renders Markdown inside, after a blank line.
@@ -134,7 +137,7 @@ pub fn markdown(report: &Report) -> String {
     for line in &summary.details {
         text += &format!("- {}\n", plain(&line.text));
     }
-    for warning in report.warnings.iter().skip(WARNINGS) {
+    for warning in warnings.iter().skip(WARNINGS) {
         text += &format!("- warning: {}\n", plain(warning));
     }
     text += "\n</details>\n";
@@ -204,7 +207,7 @@ pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
 
 /// A table with a column for each framework, still without rows.
 fn by_row(report: &Report) -> Table {
-    let labels = report.rows.iter().map(|row| Column::right(row.title()));
+    let labels = report.rows.iter().map(|row| Column::right(words::title(row)));
     Table::new([Column::left("")].into_iter().chain(labels))
 }
 

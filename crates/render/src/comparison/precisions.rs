@@ -4,10 +4,10 @@ use facts::agreement::Agreement;
 use judge::metrics::Metric;
 use judge::report::{Report, Row, SCHEMA};
 
-use super::{figure, figures};
+use super::{figure, figures, told};
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
-use crate::words::DASH;
+use crate::words::{DASH, Json, title};
 
 const METRICS: [Metric; 4] =
     [Metric::Load, Metric::PrefillThroughput, Metric::Throughput, Metric::PeakMemory];
@@ -24,8 +24,8 @@ pub fn markdown(reports: &[Report]) -> String {
 }
 
 pub fn json(reports: &[Report]) -> String {
-    let all = serde_json::json!({ "schema": SCHEMA, "reports": reports });
-    serde_json::to_string_pretty(&all).expect("reports have string keys and no failing serialiser")
+    let all = Json::List(reports.iter().map(told).collect());
+    Json::Fields(vec![("schema".to_owned(), Json::new(&SCHEMA)), ("reports".to_owned(), all)]).pretty()
 }
 
 /// The figures of all comparisons under one header. Each line names its precision.
@@ -40,7 +40,7 @@ fn grid(reports: &[Report]) -> Table {
     let mut table = Table::new(start.into_iter().chain(figures).chain(ends));
     for row in reports.iter().flat_map(|report| &report.rows) {
         let (top1, kl) = loss(row);
-        let start = [row.precision_words(), row.title()];
+        let start = [row.precision_words(), title(row)];
         let figures = METRICS.map(|metric| figure(row, metric));
         table.add(start.into_iter().chain(figures).chain([row.parity_words(), top1, kl]));
     }

@@ -245,3 +245,15 @@ fn exit_codes_follow_the_rows() {
     report.rows.retain(|row| row.state == State::Unsupported);
     assert_eq!(report.exit_code(), 1, "nothing was measured");
 }
+
+#[test]
+fn every_json_has_the_verdicts_and_warnings_in_words() {
+    let sentence = "ort decodes 1.9x faster than candle (95 % interval 1.8–2.0x)";
+    let alone: serde_json::Value = serde_json::from_str(&json(&report())).unwrap();
+    let several: serde_json::Value = serde_json::from_str(&precisions::json(&[report()])).unwrap();
+    for report in [&alone, &several["reports"][0]] {
+        let found = &report["comparisons"][0];
+        assert_eq!([&found["sentence"], &found["verdict_of_b"]], [sentence, "slower"]);
+        assert_eq!(report["warnings"][0], "odd: it kept 1.0 of 2 threads busy (R5)");
+    }
+}

@@ -89,7 +89,13 @@ pub(super) fn versions(report: &Report) -> Markup {
         let kernels = row.in_effect.as_ref().map(|in_effect| in_effect.kernels.join("; "));
         let [library, binding] = [&hello.library, &hello.binding].map(ToString::to_string);
         let or_dash = |text: String| if text.is_empty() { DASH.to_owned() } else { text };
-        table.add([row.title(), library, binding, or_dash(built), or_dash(kernels.unwrap_or_default())]);
+        table.add([
+            words::title(row),
+            library,
+            binding,
+            or_dash(built),
+            or_dash(kernels.unwrap_or_default()),
+        ]);
     }
     html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers told them")) } }
 }

@@ -104,7 +104,7 @@ fn result(report: &Report) -> Markup {
     let struck = facts::struck(&report.rows);
     let shown = |mut table: Table| {
         for (column, row) in table.columns.iter_mut().skip(1).zip(&report.rows) {
-            column.title = row.title().into();
+            column.title = words::title(row).into();
         }
         table::of_contenders(&table.captioned(caption), &struck)
     };
@@ -124,7 +124,7 @@ fn warnings(report: &Report) -> Vec<String> {
     }
     lines
         .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
-    lines.extend(report.warnings.iter().cloned());
+    lines.extend(words::warnings::warnings(report));
     lines
 }
 
@@ -154,7 +154,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
         let median = figure.as_ref().and_then(|figure| figure.typical);
         let interval = figure.as_ref().and_then(words::interval);
         let start = [
-            row.title(),
+            words::title(row),
             median.map_or_else(|| absent(row.state).to_owned(), number),
             or_dash(interval, |interval| words::range(Some(interval))),
         ];
@@ -178,7 +178,12 @@ fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> 
         let figure = Drawing::single(Panel::Lines(pictures.by_state(found)));
         Chart {
             id: format!("state-{place}"),
-            title: format!("{} ÷ {} by the speed of {}", found.a, found.b, found.others()),
+            title: format!(
+                "{} ÷ {} by the speed of {}",
+                found.a,
+                found.b,
+                words::dependence::others(&found.others)
+            ),
             description: "A mark for each round: the speed of the other contenders and the ratio of the pair, both on \
                           logarithmic axes; and the fitted line",
             height: Chart::height(&figure),
@@ -207,7 +212,7 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         if row.state == State::Struck {
             struck.push(table.rows.len());
         }
-        let stacked = crate::pictures::stacked(row.title(), parts);
+        let stacked = crate::pictures::stacked(words::title(row), parts);
         let values = stacked.values.iter().chain([&stacked.total]).map(|&value| number(value));
         let times = parts.times_needed.map_or_else(|| words::DASH.to_owned(), |times| format!("{times:.2}x"));
         table.add([stacked.label].into_iter().chain(values).chain([times]));
@@ -248,9 +253,9 @@ fn on_gpu(report: &Report) -> Markup {
     for (row, told) in &known {
         let ends = [Some(told.peak), told.mean, Some(told.weights_file)];
         let bytes = told.summands().map(|(_, bytes)| bytes).into_iter().chain(ends);
-        parts.add([row.title().to_owned()].into_iter().chain(bytes.map(mb)));
+        parts.add([words::title(row)].into_iter().chain(bytes.map(mb)));
         let readings = told.phases.iter().flat_map(|phase| [phase.held, phase.in_use, phase.peak]);
-        by_phase.add([row.title().to_owned()].into_iter().chain(readings.map(mb)));
+        by_phase.add([words::title(row)].into_iter().chain(readings.map(mb)));
     }
     let parts = parts.captioned("Memory of the GPU by part (MB); the first four add up to the peak");
     let by_phase = by_phase.captioned("Memory of the GPU after each phase (MB)");

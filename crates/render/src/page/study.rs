@@ -78,7 +78,7 @@ fn repetition(report: &StudyReport) -> Markup {
 fn split(summary: &Summary) -> (Vec<String>, Vec<String>) {
     let (warnings, findings): (Vec<&Line>, Vec<&Line>) =
         study::findings(summary).partition(|line| line.qualifies);
-    let plain = |line: &&Line| line.text.strip_prefix("warning: ").unwrap_or(&line.text).to_owned();
+    let plain = |line: &&Line| line.unlabelled().to_owned();
     (warnings.iter().map(plain).collect(), findings.iter().map(|line| line.text.clone()).collect())
 }
 

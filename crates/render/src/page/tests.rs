@@ -61,10 +61,10 @@ fn evil() -> Report {
         types: Vec::new(),
     }];
     report.rows[0].framework = evil();
-    report.rows[2].reasons = vec![evil()];
-    report.warnings = vec![evil()];
+    report.rows[2].reasons = vec![evil().into()];
+    report.warnings = vec![evil().into()];
     report.comparisons[0].b = evil();
-    let breach = Breach { framework: evil(), finding: evil(), remedy: evil() };
+    let breach = Breach { framework: evil(), finding: evil(), remedy: evil(), is_compared: false };
     report.rules = vec![RuleState { sentence: evil(), broken_by: vec![breach], ..rule("R1") }];
     report
 }
@@ -212,7 +212,7 @@ fn what_crossed_switches_give_is_drawn_and_answered() {
 fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
     let mut report = report();
     report.rows[0].state = State::Struck;
-    report.rows[0].reasons = vec!["R5: it kept 3.1 CPUs busy; set its threads".into()];
+    report.rows[0].reasons = vec!["R5: it kept 3.1 CPUs busy; set its threads".to_owned().into()];
     report.comparisons.clear();
     let page = html(&report);
     assert_eq!(left_open(&page), [""; 0]);
@@ -282,7 +282,8 @@ fn a_picture_that_is_pasted_alone_has_the_answer_the_versions_and_the_date() {
 #[test]
 fn the_rules_that_hold_are_counted_in_one_line() {
     let open = RuleState { unverified: Some("no GPU figures".into()), ..rule("R6") };
-    let breach = Breach { framework: "x".into(), finding: "f".into(), remedy: "r".into() };
+    let breach =
+        Breach { framework: "x".into(), finding: "f".into(), remedy: "r".into(), is_compared: false };
     let broken = RuleState { broken_by: vec![breach], ..rule("R5") };
     let page = html(&Report { rules: vec![rule("R1"), broken, open], ..report() });
     assert!(page.contains("<summary>1 of 3 rules hold; broken: R5; not verified: R6</summary>"), "{page}");

@@ -66,7 +66,7 @@ impl<'a> Pictures<'a> {
             let figure = row.metrics.iter().find(|figure| figure.metric == metric);
             let figure = figure.filter(|_| row.state != State::Struck);
             DotsRow {
-                label: row.title(),
+                label: words::title(row),
                 colour: self.colour(row),
                 median: figure.and_then(|figure| figure.typical),
                 interval: figure.and_then(words::interval),
@@ -96,7 +96,7 @@ impl<'a> Pictures<'a> {
         compared.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
         let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
         let struck = struck.map(|row| Pair {
-            label: row.title(),
+            label: words::title(row),
             note: "struck: no verdict".into(),
             ..Pair::default()
         });
@@ -173,7 +173,12 @@ impl<'a> Pictures<'a> {
             title: format!("{} ÷ {}", found.a, found.b),
             hint: format!("in {}, by round", metric.words()),
             x: LineAxis {
-                label: format!("{} of {} ({})", metric.words(), found.others(), metric.unit()),
+                label: format!(
+                    "{} of {} ({})",
+                    metric.words(),
+                    words::dependence::others(&found.others),
+                    metric.unit()
+                ),
                 log: true,
                 ..LineAxis::default()
             },
@@ -189,7 +194,7 @@ impl<'a> Pictures<'a> {
     /// The parts of the peak of everyone who is not struck.
     pub(crate) fn memory(&self) -> Option<Stack> {
         let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
-        let row = |row: &Row| Some(super::stacked(row.title(), row.memory.as_ref()?));
+        let row = |row: &Row| Some(super::stacked(words::title(row), row.memory.as_ref()?));
         super::stack(rows.filter_map(row).collect())
     }
 }

@@ -90,7 +90,7 @@ fn frameworks(report: &StudyReport) -> Vec<String> {
 /// The row of a cell that was struck, if there is one: then nothing in the cell is compared.
 fn struck(cell: &Cell) -> Option<String> {
     let row = cell.rows.iter().find(|row| row.state == State::Struck)?;
-    Some(judge::report::titled(&row.framework, row.state, &row.reasons))
+    Some(crate::words::titled(&row.framework, row.state, &row.reasons))
 }
 
 /// Every speed-up on a logarithmic axis around "no change".
@@ -139,7 +139,7 @@ fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) 
             DotsRow {
                 label: own.map_or_else(
                     || side.contender.clone(),
-                    |row| judge::report::titled(&row.framework, row.state, &row.reasons),
+                    |row| crate::words::titled(&row.framework, row.state, &row.reasons),
                 ),
                 colour,
                 median: value(side).filter(|_| !is_struck),

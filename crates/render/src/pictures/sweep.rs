@@ -174,7 +174,7 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
     let dots = |row: &CellRow| {
         let figure = row.metrics.get(&metric).filter(|_| row.state != State::Struck);
         DotsRow {
-            label: judge::report::titled(&row.framework, row.state, &row.reasons),
+            label: crate::words::titled(&row.framework, row.state, &row.reasons),
             colour: colours.get(&row.framework).copied().unwrap_or(GREY),
             median: row.typical(metric).filter(|_| row.state != State::Struck),
             interval: None,

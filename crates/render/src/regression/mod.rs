@@ -149,7 +149,7 @@ fn lines(document: &Document) -> Vec<Line> {
             .with(Verdict::Inconclusive)
             .filter_map(|finding| Some(format!("{}: {}", finding.framework, remark(finding)?))),
     );
-    let warning = |warning: &String| Line::new(Tone::Warning, format!("warning: {warning}"));
+    let warning = |warning: &String| Line::warning(warning);
     let alone = document
         .alone
         .iter()

@@ -2,7 +2,7 @@
 
 use judge::metrics::Metric;
 use judge::report::crossed::{Contribution, Effect};
-use judge::report::{State, number, titled};
+use judge::report::{State, number};
 use judge::study::report::axes;
 use judge::study::{Cell, StudyReport};
 use plan::{Axis, StudyView};
@@ -11,6 +11,7 @@ use super::grids::places;
 use super::words::crossed::{amount, times};
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
+use crate::words::titled;
 use crate::words::verdicts::word;
 use crate::words::{DASH, or_dash};
 

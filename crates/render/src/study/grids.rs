@@ -1,7 +1,7 @@
 //! The tables of a study.
 
 use judge::metrics::Metric;
-use judge::report::{State, number, titled};
+use judge::report::{State, number};
 use judge::study::cell::{Cell, CellRow};
 use judge::study::columns::{self, Column as Shown};
 use judge::study::report::axes;
@@ -11,6 +11,7 @@ use plan::{Axis, Settings, StudyView};
 
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
+use crate::words::titled;
 use crate::words::verdicts::word;
 use crate::words::{self, DASH, or_dash};
 

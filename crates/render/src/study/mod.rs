@@ -15,6 +15,7 @@ use plan::StudyView;
 use crate::comparison::answer as answer_of;
 use crate::screen::{Screen, Tone};
 use crate::table::Table;
+use crate::words::warnings::sentence as warning;
 use crate::words::{Json, Line, Summary, verdicts, wrapped};
 
 pub use figures::csv;
@@ -46,6 +47,7 @@ pub fn told(report: &StudyReport) -> Json {
     json.each("cells", &report.cells, |json, cell| {
         let tell = |json: &mut Json, found: &_| verdicts::tell(json, found, cell.origin.margin);
         json.each("verdicts", &cell.verdicts, tell);
+        json.set("warnings", Json::new(&cell.warnings.iter().map(warning).collect::<Vec<_>>()));
     });
     json.set("summary", Json::new(&summary(report)));
     json

@@ -1,13 +1,13 @@
 //! The figures that a suite's source published, and those of this machine below each.
 
 use judge::metrics::Metric;
-use judge::report::{State, number, titled};
+use judge::report::{State, number};
 use judge::study::{Cell, CellRow, StudyReport};
 use plan::Axis;
 
 use crate::screen::Tone;
 use crate::table::{self, Column, Table};
-use crate::words::{DASH, or_dash};
+use crate::words::{DASH, or_dash, titled};
 
 /// Title of the table.
 pub(crate) const TITLE: &str = "Published figures, and ours";

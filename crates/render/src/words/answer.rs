@@ -3,12 +3,14 @@
 mod versions;
 
 use judge::Metric;
-use judge::metrics;
 use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State, number};
 use plan::{Plan, Rounds};
 use statistics::MIN_ROUNDS;
+
+use super::amount::{self, Differences};
+use super::{dependence, title};
 
 /// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
 const LONGEST_MIN: f64 = 60.0;
@@ -61,7 +63,7 @@ fn by_state(report: &Report) -> Option<String> {
     let mut decided: Vec<&Dependence> = report.dependences.iter().filter(is_decided).collect();
     let spread = |it: &Dependence| (it.ratios[1] / it.ratios[0]).ln().abs();
     decided.sort_by(|one, other| spread(other).total_cmp(&spread(one)));
-    let clauses: Vec<String> = decided.into_iter().take(MOST).map(Dependence::clause).collect();
+    let clauses: Vec<String> = decided.into_iter().take(MOST).map(dependence::clause).collect();
     let range = |clauses: String| format!("Depending on the state of the machine, {clauses}.");
     (!clauses.is_empty()).then(|| range(clauses.join("; ")))
 }
@@ -251,8 +253,8 @@ impl<'a> Standing<'a> {
         }
         let least = open.iter().filter_map(|found| found.statistics.as_ref()?.detectable).reduce(f64::max);
         let shown = match least {
-            Some(least) if least < metrics::TELLING => {
-                format!(" (this run could show differences above {})", metrics::detectable(least))
+            Some(least) if least < amount::TELLING => {
+                format!(" (this run could show differences above {})", amount::detectable(least))
             }
             _ => String::new(),
         };
@@ -330,7 +332,7 @@ fn nothing(report: &Report) -> String {
 fn left_out(report: &Report) -> Option<String> {
     let of = |state: State| -> Vec<&Row> { report.rows.iter().filter(|row| row.state == state).collect() };
     let told = |state: State, words: &str| {
-        let names: Vec<String> = of(state).into_iter().map(Row::title).collect();
+        let names: Vec<String> = of(state).into_iter().map(title).collect();
         let were = if names.len() == 1 { "was" } else { "were" };
         (!names.is_empty()).then(|| format!("{} {}", listed(&names), words.replace("were", were)))
     };

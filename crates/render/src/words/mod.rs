@@ -1,15 +1,18 @@
 //! A report in words, and small pieces of text that several outputs share.
 
+pub(crate) mod amount;
 mod answer;
+pub(crate) mod dependence;
 mod effort;
 mod findings;
 mod gpu;
 mod json;
 pub(crate) mod verdicts;
+pub(crate) mod warnings;
 mod work;
 
 use history::Record;
-use judge::report::Figure;
+use judge::report::{Figure, Reason, Row, State};
 use serde::{Serialize, Serializer};
 
 use crate::screen::Tone;
@@ -43,11 +46,13 @@ pub(crate) struct Line {
     pub(crate) qualifies: bool,
     /// Whether the page has a table with the same.
     pub(crate) is_tabled: bool,
+    /// Length of the label before the sentence, which a page leaves out among others of the kind.
+    label: usize,
 }
 
 impl Line {
     pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Line {
-        Line { tone, text: text.into(), qualifies: false, is_tabled: false }
+        Line { tone, text: text.into(), qualifies: false, is_tabled: false, label: 0 }
     }
 
     pub(crate) fn plain(text: impl Into<String>) -> Line {
@@ -57,6 +62,17 @@ impl Line {
     /// One that says how far the figures can be trusted.
     pub(crate) fn qualifying(tone: Tone, text: impl Into<String>) -> Line {
         Line { qualifies: true, ..Line::new(tone, text) }
+    }
+
+    /// One that says how far the figures can be trusted, labelled as a warning.
+    pub(crate) fn warning(text: &str) -> Line {
+        const LABEL: &str = "warning: ";
+        Line { label: LABEL.len(), ..Line::qualifying(Tone::Warning, format!("{LABEL}{text}")) }
+    }
+
+    /// The sentence without its label.
+    pub(crate) fn unlabelled(&self) -> &str {
+        &self.text[self.label..]
     }
 
     fn tabled(text: String) -> Line {
@@ -74,6 +90,20 @@ impl Serialize for Line {
 /// The answer of a report, with what would settle it if it is open.
 pub(crate) fn answer(summary: &Summary) -> Vec<String> {
     summary.answer.iter().chain(&summary.next).cloned().collect()
+}
+
+/// The name of a row: "candle", or "candle ✗ R5" where rule R5 is the first reason why it was struck.
+pub(crate) fn title(row: &Row) -> String {
+    titled(&row.framework, row.state, &row.reasons)
+}
+
+/// The same of a row of a study.
+pub(crate) fn titled(framework: &str, state: State, reasons: &[Reason]) -> String {
+    match (state, reasons.first()) {
+        (State::Struck, Some(Reason::Rule { id, .. })) => format!("{framework} ✗ {id}"),
+        (State::Struck, _) => format!("{framework} ✗"),
+        _ => framework.to_owned(),
+    }
 }
 
 /// The text in place of a missing figure.

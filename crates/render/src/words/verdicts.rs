@@ -1,11 +1,11 @@
 //! The verdicts in words: clear ones first, and the inconclusive ones in one line.
 
 use judge::Metric;
-use judge::metrics;
 use judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
-use judge::report::{Report, State};
+use judge::report::{Reason, Report, State};
 use statistics::MIN_ROUNDS;
 
+use super::amount::{self, Differences};
 use super::{Json, Line};
 use crate::screen::Tone;
 
@@ -37,11 +37,11 @@ pub(crate) fn sentence(found: &Comparison, margin: Option<f64>) -> String {
                 _ if rounds < MIN_ROUNDS => {
                     return format!("{told}: {rounds} rounds of the {MIN_ROUNDS} that a verdict takes");
                 }
-                Some(ratio) if ratio < metrics::TELLING => {
-                    let least = metrics::detectable(ratio);
+                Some(ratio) if ratio < amount::TELLING => {
+                    let least = amount::detectable(ratio);
                     format!("; this run could only have shown differences above {least}")
                 }
-                Some(_) if high / low >= metrics::TELLING => {
+                Some(_) if high / low >= amount::TELLING => {
                     return format!("{told}: too few processes to tell ({rounds} rounds)");
                 }
                 _ => String::new(),
@@ -155,7 +155,7 @@ fn reasons(report: &Report) -> Vec<Line> {
             State::Struck | State::Failed => Tone::Struck,
             _ => Tone::Plain,
         };
-        let line = |reason: &String| Line::new(tone, format!("{} {word}: {reason}", row.framework));
+        let line = |reason: &Reason| Line::new(tone, format!("{} {word}: {reason}", row.framework));
         lines.extend(row.reasons.iter().map(line));
     }
     lines

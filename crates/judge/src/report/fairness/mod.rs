@@ -123,13 +123,13 @@ pub struct Breach {
     pub framework: String,
     pub finding: String,
     pub remedy: String,
+    /// Whether it is what the study compares.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_compared: bool,
 }
 
 /// Stands in the place of a framework for departures that concern all of them.
 pub const MACHINE: &str = "machine";
-
-/// Remedy of a departure that is the subject of a study.
-pub const COMPARED: &str = "that is what is compared";
 
 /// Rules that a reference may break, because its own way is what is compared: its build, its KV cache, its compilation.
 /// An engine is struck for such a departure; for a reference it is noted.
@@ -147,6 +147,7 @@ pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
         framework: framework.to_owned(),
         finding,
         remedy: rule.remedy.to_owned(),
+        is_compared: false,
     };
     let state = |rule: &Rule| {
         let broken_by = match rule.check {
@@ -158,7 +159,11 @@ pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
                 check(judged).map(|finding| breach(MACHINE, finding, rule)).into_iter().collect()
             }
         };
-        let notes = labels.iter().filter_map(|label| Some(breach(label, note(rule, judged, label)?, rule)));
+        let noted = |label: &&str| {
+            let (finding, is_compared) = note(rule, judged, label)?;
+            Some(Breach { is_compared, ..breach(label, finding, rule) })
+        };
+        let notes = labels.iter().filter_map(noted);
         RuleState {
             id: rule.id.to_owned(),
             sentence: rule.sentence.to_owned(),
@@ -181,29 +186,31 @@ fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
     judged.plan.varied.iter().any(|id| id == rule.id)
 }
 
-fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
+/// What is noted of a contender, and whether that is what the study compares.
+fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)> {
     if let OfEach(check) = rule.check
         && goes_its_own_way(rule, judged, label)
     {
         if rule.id == "R10"
             && let Some(other) = checks::other_build(judged, label)
         {
-            return Some(other);
+            return Some((other, false));
         }
         let departure = check(judged, label)?;
         if is_compared(rule, judged) {
-            return Some(format!("{departure} ({COMPARED})"));
+            return Some((format!("{departure} (that is what is compared)"), true));
         }
-        return Some(match (rule.id, judged.runs_of(label).find_map(Run::hello)) {
+        let own = match (rule.id, judged.runs_of(label).find_map(Run::hello)) {
             ("R10", Some(hello)) => {
                 let rustc = hello.build.rustc.as_deref().unwrap_or("of an unknown compiler");
                 format!("its build is its own, {rustc} (a reference)")
             }
             _ if judged.is_hybrid(label) => format!("{departure} (a hybrid: its parts' way)"),
             _ => format!("{departure} (a reference: its own way)"),
-        });
+        };
+        return Some((own, false));
     }
-    match rule.id {
+    let finding = match rule.id {
         "R1" => derived::note(judged, label),
         "R5" => checks::fewer_threads(judged, label),
         "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
@@ -211,7 +218,8 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<String> {
         "R16" => checks::fewer_pages(judged, label),
         "R18" => readings::note(judged, label),
         _ => None,
-    }
+    };
+    Some((finding?, false))
 }
 
 fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<String> {

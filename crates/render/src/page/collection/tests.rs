@@ -8,7 +8,8 @@ const EVIL: &str = "</script><script>alert(1)</script>\"'<b>";
 fn entries() -> Vec<Entry> {
     let mut elsewhere = report();
     elsewhere.environment.cpu = "Z Processor".into();
-    (elsewhere.rows[0].state, elsewhere.rows[0].reasons) = (State::Struck, vec!["R5: too busy".into()]);
+    (elsewhere.rows[0].state, elsewhere.rows[0].reasons) =
+        (State::Struck, vec!["R5: too busy".to_owned().into()]);
     let future = serde_json::json!({"schema": 99});
     vec![
         Entry::new("z/run".into(), elsewhere),
@@ -58,7 +59,7 @@ fn what_comes_from_outside_stays_text_and_the_page_has_one_script_that_fetches_n
     evil.environment.host = EVIL.into();
     evil.model.name = EVIL.into();
     evil.rows[0].framework = EVIL.into();
-    evil.rows[2].reasons = vec![EVIL.into()];
+    evil.rows[2].reasons = vec![EVIL.to_owned().into()];
     evil.comparisons[0].b = EVIL.to_owned();
     let page = html(&[Entry::new(EVIL.into(), evil), Entry::unreadable(EVIL.into(), EVIL.into())]);
     assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (1, 1), "{page}");

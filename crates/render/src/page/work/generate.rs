@@ -13,7 +13,7 @@ use crate::page::html::{self, Chart};
 use crate::pictures::run::Pictures;
 use crate::pictures::work::generate::{Curves, Pick};
 use crate::table::{Column, Table};
-use crate::words::or_dash;
+use crate::words::{self, or_dash};
 
 /// The times of iterations, and the slowest gaps.
 pub(in super::super) fn over_time(
@@ -78,7 +78,7 @@ fn by_iteration(report: &Report, metric: Metric) -> Table {
             };
             or_dash(value, number)
         });
-        table.add([row.title()].into_iter().chain(values));
+        table.add([words::title(row)].into_iter().chain(values));
     }
     table.captioned(format!("{} by iteration, median over processes", metric.short_title()))
 }

@@ -7,6 +7,7 @@ use judge::report::Row;
 use judge::report::work::generate::curve::{IterationTimes, ProcessCurve};
 
 use crate::pictures::run::{ITERATION, Pictures};
+use crate::words;
 
 /// The curves of every process, by framework.
 pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
@@ -29,7 +30,7 @@ impl Pictures<'_> {
         let strand = |row: &Row| {
             let own = curves.get(&row.framework)?;
             let lines: Vec<_> = own.iter().map(line).filter(|line| !line.is_empty()).collect();
-            Some(Strand { label: row.title(), colour: self.colour(row), lines })
+            Some(Strand { label: words::title(row), colour: self.colour(row), lines })
         };
         let series = self.report.rows.iter().filter_map(strand).filter(|strand| !strand.lines.is_empty());
         // Iterations that were warm-up in every process of every framework.
@@ -50,7 +51,7 @@ impl Pictures<'_> {
     pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Survival {
         let sample = |row: &Row| {
             let values = gaps.get(&row.framework).filter(|values| !values.is_empty())?.clone();
-            Some(Sample { label: row.title(), colour: self.colour(row), values })
+            Some(Sample { label: words::title(row), colour: self.colour(row), values })
         };
         Survival {
             title: "Gaps between tokens".into(),

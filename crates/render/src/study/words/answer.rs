@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use judge::Metric;
-use judge::metrics;
 use judge::report::verdicts::Verdict;
 use judge::study::{Cell, Outcome};
 use plan::sweep::SweepKind;
@@ -11,6 +10,7 @@ use plan::{Axis, StudyView};
 use statistics::MIN_ROUNDS;
 
 use super::crossed;
+use crate::words::amount::{self, Differences};
 
 /// The metric that a sweep is about.
 pub(super) fn deciding(kind: SweepKind) -> Metric {
@@ -139,7 +139,7 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
             ratios.iter().copied().fold(f64::INFINITY, f64::min),
             ratios.iter().copied().fold(0.0, f64::max),
         );
-        let [least, most] = [least, most].map(metrics::detectable);
+        let [least, most] = [least, most].map(amount::detectable);
         if least == most { format!("by {least}") } else { format!("by {least} to {most}") }
     };
     let (faster, slower, same) = (of(Verdict::Faster), of(Verdict::Slower), of(Verdict::Equivalent));

@@ -16,7 +16,7 @@ use plan::{Axis, StudyView};
 
 use crate::screen::Tone;
 use crate::words::verdicts::sentence;
-use crate::words::{Line, Summary};
+use crate::words::{Line, Summary, warnings};
 
 /// The summary in words. The study's own statements about cells are not split any further.
 pub(crate) fn summary(document: &StudyReport) -> Summary {
@@ -83,10 +83,10 @@ fn findings(document: &StudyReport) -> Vec<Line> {
         StudyView::Crossed => crossed::details(&document.cells),
     };
     lines.extend(of_view.into_iter().map(Line::plain));
-    let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
     for cell in &document.cells {
-        for warning in &cell.warnings {
-            match warnings.iter_mut().find(|(text, _)| text == warning) {
+        for warning in cell.warnings.iter().map(warnings::sentence) {
+            match warnings.iter_mut().find(|(text, _)| *text == warning) {
                 Some((_, cells)) => cells.push(name(cell)),
                 None => warnings.push((warning, vec![name(cell)])),
             }
@@ -98,7 +98,7 @@ fn findings(document: &StudyReport) -> Vec<Line> {
             1 => format!("{}: ", cells[0]),
             count => format!("{count} cells, {} the first: ", cells[0]),
         };
-        lines.push(Line::qualifying(Tone::Warning, format!("warning: {place}{warning}")));
+        lines.push(Line::warning(&format!("{place}{warning}")));
     }
     lines.extend(noisy(document, &axes).map(|text| Line::qualifying(Tone::Plain, text)));
     lines

@@ -6,6 +6,7 @@ use judge::report::{Report, Row};
 use statistics::MIN_ROUNDS;
 
 use super::{MOST, Standing, capital, listed, rounds};
+use crate::words::amount::Differences;
 
 /// The verdicts between versions of one column, where there are other columns as well.
 pub(super) fn beside_others(report: &Report, compared: usize) -> Option<String> {
