@@ -1,12 +1,14 @@
 //! The table of `photofinish parity` for the terminal and in Markdown, with the lines below it.
 
-use judge::parity::layers;
+mod sentences;
+
 use judge::report::layer_parity::{ParityReport, ParityRow, ParityState};
 use plan::Work;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
-use crate::words::{self, Line};
+use crate::words::{self, Json, Line};
+use sentences::{continuation, not_repeated, reasons, warnings};
 
 /// The report as text for a terminal.
 pub fn table(report: &ParityReport, screen: &Screen) -> String {
@@ -16,6 +18,14 @@ pub fn table(report: &ParityReport, screen: &Screen) -> String {
         text += &screen.lines(line.tone, &line.text);
     }
     text + "\n" + &screen.lines(Tone::Plain, &format!("Every figure: {}", report.results))
+}
+
+/// The report as indented JSON, its reasons and warnings in words.
+pub fn json(report: &ParityReport) -> String {
+    let mut json = Json::new(report);
+    json.each("rows", &report.rows, |json, row| json.set("reasons", Json::new(&reasons(row))));
+    json.set("warnings", Json::new(&warnings(report)));
+    json.pretty()
 }
 
 /// The report as Markdown, for pull requests.
@@ -129,14 +139,14 @@ fn lines(report: &ParityReport) -> Vec<Line> {
     if let Some(reason) = &report.no_text {
         plain.push(format!("no perplexity: {reason}"));
     }
-    let warning = |warning: &String| Line::warning(warning);
-    plain.into_iter().map(Line::plain).chain(report.warnings.iter().map(warning)).collect()
+    let warnings = warnings(report);
+    plain.into_iter().map(Line::plain).chain(warnings.iter().map(|text| Line::warning(text))).collect()
 }
 
 fn lines_of_row(row: &ParityRow) -> Vec<String> {
     let name = &row.framework;
     if matches!(row.state, ParityState::Unsupported | ParityState::Failed | ParityState::NotRun) {
-        let reasons = row.reasons.join("; ");
+        let reasons = reasons(row).join("; ");
         return vec![format!("{name}: {}: {reasons}", state(row.state)).trim_end_matches(": ").into()];
     }
     let mut lines = Vec::new();
@@ -144,11 +154,11 @@ fn lines_of_row(row: &ParityRow) -> Vec<String> {
         lines.push(format!("{name}: runs in {} (asked: {})", observed.precision, row.precision.name()));
     }
     if !row.layers.is_empty() {
-        lines.push(format!("{name}: {}", layers::sentence(&row.layers, row.relative_rmse_limit)));
+        lines.push(format!("{name}: {}", sentences::layers(&row.layers, row.relative_rmse_limit)));
     }
     lines.extend(row.no_layers.iter().map(|reason| format!("{name}: no hidden states: {reason}")));
-    lines.extend(row.continuation.iter().map(|found| format!("{name}: {}", found.sentence())));
-    lines.extend(row.not_repeated.iter().map(|found| format!("{name}: {}", found.sentence())));
+    lines.extend(row.continuation.iter().map(|found| format!("{name}: {}", continuation(found))));
+    lines.extend(row.not_repeated.iter().map(|found| format!("{name}: {}", not_repeated(found))));
     lines.extend(row.no_text.iter().map(|reason| format!("{name}: no perplexity: {reason}")));
     lines
 }
@@ -159,6 +169,7 @@ mod tests {
     use insta::assert_snapshot;
     use judge::parity::continuation::Continuation;
     use judge::parity::layers::LayerDifference;
+    use judge::report::layer_parity::{ParityReason, ParityWarning};
     use judge::report::work::generate::variation::Variation;
 
     use super::*;
@@ -215,7 +226,10 @@ mod tests {
             ..row("right", ParityState::Agrees)
         };
         let wrong = ParityRow { layers: vec![layer("logits", 0.41)], ..row("wrong", ParityState::Diverges) };
-        let gone = ParityRow { reasons: vec!["no GPU".into()], ..row("gone", ParityState::Unsupported) };
+        let gone = ParityRow {
+            reasons: vec![ParityReason::Other("no GPU".into())],
+            ..row("gone", ParityState::Unsupported)
+        };
         ParityReport {
             schema: 1,
             environment: environment(),
@@ -228,7 +242,7 @@ mod tests {
             no_text: Some("the model has no tokenizer".into()),
             rows: vec![right, wrong, gone],
             probes: Vec::new(),
-            warnings: vec!["the machine was noisy".into()],
+            warnings: vec![ParityWarning::Told("the machine was noisy".into())],
             interrupted: false,
             results: "results/x".into(),
         }
@@ -266,6 +280,16 @@ mod tests {
 
         Every figure: results/x
         ");
+    }
+
+    #[test]
+    fn json_has_reasons_and_warnings_in_words() {
+        let mut report = report();
+        report.rows[1].reasons = vec![ParityReason::Layers, ParityReason::Vectors("too far".into())];
+        let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
+        let reasons = &json["rows"][1]["reasons"];
+        assert!(reasons[0].as_str().unwrap().starts_with("logits is the first to diverge"), "{reasons}");
+        assert_eq!([&reasons[1], &json["warnings"][0]], ["too far", "the machine was noisy"]);
     }
 
     #[test]

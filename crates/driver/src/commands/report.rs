@@ -99,8 +99,10 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
         let report = layer_parity::read(value)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
         let markdown = render::layer_parity::markdown(&report);
-        let files =
-            vec![(PARITY.into(), report.json().into_bytes()), ("parity.md".into(), markdown.into_bytes())];
+        let files = vec![
+            (PARITY.into(), render::layer_parity::json(&report).into_bytes()),
+            ("parity.md".into(), markdown.into_bytes()),
+        ];
         return Ok(Outputs { files, missing: None });
     }
     if let Some(report) = study::unfinished(directory)? {

@@ -1,4 +1,5 @@
-//! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it.
+//! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it, JSON with
+//! its reasons and warnings in words.
 //! `docs/results.md` describes the JSON.
 
 use bundle::Precision;
@@ -46,7 +47,7 @@ pub struct ParityReport {
     pub rows: Vec<ParityRow>,
     /// The machine's own speed, beside every timed process.
     pub probes: Vec<Probe>,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<ParityWarning>,
     pub interrupted: bool,
     pub results: String,
 }
@@ -65,6 +66,38 @@ pub enum ParityState {
     NotRun,
 }
 
+/// Why a row is in its state. Crate `render` writes it in words, from the findings of the row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParityReason {
+    /// A layer is beyond the limit.
+    Layers,
+    /// More tokens than the tolerance allows are not the reference's.
+    Continuation,
+    /// Vectors or outputs are not the reference's, as this says.
+    Vectors(String),
+    /// Two processes generated different tokens.
+    NotRepeated,
+    /// As a worker or the driver recorded it, or as a report that was read has it.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// What a reader should know before trusting the figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParityWarning {
+    /// The speed of this framework varied by more than the limit.
+    Varies(String),
+    /// The machine stayed too noisy.
+    StayedNoisy(String),
+    /// The guard noticed this.
+    Noise(String),
+    /// As a report that was read has it.
+    #[serde(untagged)]
+    Told(String),
+}
+
 /// The findings about one framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
@@ -72,7 +105,7 @@ pub struct ParityRow {
     pub precision: Precision,
     pub state: ParityState,
     /// The reasons why it does not agree.
-    pub reasons: Vec<String>,
+    pub reasons: Vec<ParityReason>,
     /// The observed settings, after a load.
     pub in_effect: Option<InEffect>,
     /// Largest relative RMSE of a layer, and by how many logits the reference's preference is a tie.
@@ -104,13 +137,6 @@ pub struct NotRepeated {
     pub token: usize,
 }
 
-impl NotRepeated {
-    pub fn sentence(&self) -> String {
-        let NotRepeated { prompt, token } = self;
-        format!("two processes generated different tokens: {prompt} from token {token}")
-    }
-}
-
 impl ParityReport {
     /// Judges `findings` with the timed processes of `facts`.
     pub fn new(facts: &Facts, findings: Findings) -> ParityReport {
@@ -122,13 +148,12 @@ impl ParityReport {
             ParityRow::new(contender, found, variation)
         };
         let rows: Vec<ParityRow> = plan.contenders.iter().zip(findings.contenders).map(row).collect();
-        let warning = |row: &ParityRow| {
-            let warning = row.variation.as_ref()?.warning()?;
-            Some(format!("{}: {warning}", row.framework))
-        };
+        let is_wide = |row: &&ParityRow| row.variation.as_ref().is_some_and(Variation::is_wide);
+        let varying = rows.iter().filter(is_wide);
+        let warnings = varying.map(|row| ParityWarning::Varies(row.framework.clone()));
         ParityReport {
             schema: SCHEMA,
-            warnings: rows.iter().filter_map(warning).chain(noise(evidence)).collect(),
+            warnings: warnings.chain(noise(evidence)).collect(),
             environment: environment.clone(),
             plan: plan.clone(),
             model: model.clone(),
@@ -144,11 +169,6 @@ impl ParityReport {
         }
     }
 
-    /// The report as indented JSON.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report has string keys and no failing serialiser")
-    }
-
     /// 1 when a framework failed or diverges, or there is nothing to tell.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &ParityRow| matches!(row.state, ParityState::Failed | ParityState::Diverges);
@@ -158,13 +178,10 @@ impl ParityReport {
 }
 
 /// What the guard noticed during the timed processes, which say how much speeds vary.
-fn noise(evidence: &Evidence) -> Vec<String> {
+fn noise(evidence: &Evidence) -> Vec<ParityWarning> {
     match &evidence.end {
-        End::Noisy { reason } => vec![format!(
-            "the machine stayed noisy ({reason}): how much speeds vary is told from the rounds before; wait until it is \
-             quiet, or --accept-noise"
-        )],
-        _ => evidence.complaints.iter().map(|reason| format!("noise: {reason}")).collect(),
+        End::Noisy { reason } => vec![ParityWarning::StayedNoisy(reason.clone())],
+        _ => evidence.complaints.iter().cloned().map(ParityWarning::Noise).collect(),
     }
 }
 
@@ -175,21 +192,22 @@ impl ParityRow {
         let first_beyond = found.layers.iter().find(|layer| layer.beyond).map(|layer| layer.layer.clone());
         let mut reasons = Vec::new();
         if first_beyond.is_some() {
-            reasons.push(layers::sentence(&found.layers, limit));
+            reasons.push(ParityReason::Layers);
         }
-        if let Some(continuation) = found.continuation.as_ref().filter(|c| c.diverges(tolerance.top1)) {
-            reasons.push(continuation.sentence());
+        if found.continuation.as_ref().is_some_and(|found| found.diverges(tolerance.top1)) {
+            reasons.push(ParityReason::Continuation);
         }
-        reasons.extend(found.vectors.and_then(|vectors| vectors.objection(&tolerance)));
+        let objection = found.vectors.and_then(|vectors| vectors.objection(&tolerance));
+        reasons.extend(objection.map(ParityReason::Vectors));
         let mut not_repeated = None;
         // Other bits are no disagreement: threads may add up in another order.
         if let Some(Repeated::Differs { prompt, token }) = &found.repeated {
             not_repeated = Some(NotRepeated { prompt: prompt.clone(), token: *token });
         }
-        reasons.extend(not_repeated.as_ref().map(NotRepeated::sentence));
+        reasons.extend(not_repeated.as_ref().map(|_| ParityReason::NotRepeated));
         let state = match &found.failure {
             Some(failure) => {
-                reasons = vec![failure.sentence()];
+                reasons = vec![ParityReason::Other(failure.sentence())];
                 match failure.kind {
                     FailureKind::Unsupported => ParityState::Unsupported,
                     FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory => {

@@ -44,7 +44,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
         |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
     let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
     print(&match args.format {
-        Format::Json => report.json() + "\n",
+        Format::Json => document::json(&report) + "\n",
         Format::Markdown => document::markdown(&report),
         Format::Table | Format::Csv => document::table(&report, &screen()),
     })?;
@@ -68,7 +68,7 @@ fn measured(
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&facts(evidence, directory), found);
-    results.write("parity.json", report.json());
+    results.write("parity.json", document::json(&report));
     results.write("parity.md", document::markdown(&report));
     Ok((report, results.finish()))
 }
