@@ -46,7 +46,8 @@ struct EncoderTensors {
 }
 
 impl ModelConfig {
-    /// The properties, the names of the tensors and the frequencies of the rotation, as `docs/protocol.md` has them.
+    /// The properties, the names of the tensors and the frequencies of the rotation, as `docs/reference/protocol.md`
+    /// has them.
     pub fn described(&self) -> Value {
         let rotations = self.rotations().into_iter();
         let mut frequencies = rotations.map(|rotary| rotary::inverse_frequencies(rotary, self.rotary_dim()));

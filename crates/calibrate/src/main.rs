@@ -21,7 +21,7 @@ struct Cli {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// The page
-    #[arg(long, value_name = "FILE", default_value = "docs/calibration.md")]
+    #[arg(long, value_name = "FILE", default_value = "docs/evidence/calibration.md")]
     output: PathBuf,
     /// Record the comparisons in these results directories in place of those of the repository, and stop: another build
     /// plays them

@@ -121,7 +121,8 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
          automatic rounds end by the driver's rule, after {DEFAULT_MAX_ROUNDS} at the latest. Each metric's \
          hypotheses have a share of the error rate together: {}. Latency has throughput's verdict. The first token is \
          {} of a request, and throughput, first token and total time come of the same requests. \"Rounds taken\" and \"seconds taken\" are means, with the 10, 50 and \
-         90 % quantiles in parentheses. The methods are described in `docs/methodology.md` and `crates/statistics`.\n",
+         90 % quantiles in parentheses. The methods are described in `docs/explanation/methodology.md` and \
+         `crates/statistics`.\n",
         env!("CARGO_PKG_VERSION"),
         judged - failed,
         metrics.join(", "),

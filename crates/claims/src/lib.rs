@@ -1,6 +1,6 @@
 //! Published claims put to the test. A claim is a file of `configs/claims`: who says what, which studies put it to the
 //! test here, and which of their figures are compared with which published ones. `cargo xtask claims` runs the studies,
-//! keeps what they wrote in `results/published/claims`, and makes `docs/claims.md` from that.
+//! keeps what they wrote in `results/published/claims`, and makes `docs/evidence/claims.md` from that.
 //!
 //! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
 

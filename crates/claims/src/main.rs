@@ -8,7 +8,7 @@ use claims::running::Runner;
 use clap::Parser;
 use tooling::BadInput;
 
-/// Put published claims to the test: run their studies, keep the results, make docs/claims.md from them
+/// Put published claims to the test: run their studies, keep the results, make docs/evidence/claims.md from them
 ///
 /// Each claim is a file of configs/claims. What its studies write is kept in results/published/claims, small.
 #[derive(Parser)]

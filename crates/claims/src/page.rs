@@ -11,10 +11,10 @@ use crate::unit::Unit;
 use crate::verdict::Verdict;
 
 /// The page, from the root of the checkout, and the block that is made.
-pub const PAGE: &str = "docs/claims.md";
+pub const PAGE: &str = "docs/evidence/claims.md";
 pub const BLOCK: &str = "claims";
 /// The way from the page to the root.
-const UP: &str = "../";
+const UP: &str = "../../";
 
 /// What stands between the markers.
 pub fn render(all: &[Judged<'_>]) -> String {

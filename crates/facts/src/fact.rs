@@ -91,7 +91,7 @@ impl Fact {
     }
 }
 
-/// What must be shipped to run a contender without its model (`docs/footprint.md`).
+/// What must be shipped to run a contender without its model (`docs/how-to/footprint.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shipped {
     pub bytes: u64,

@@ -168,7 +168,7 @@ pub struct Waited {
 }
 
 /// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle.
-/// The program that derived it recorded this; docs/references.md says more.
+/// The program that derived it recorded this; docs/reference/frameworks.md says more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.

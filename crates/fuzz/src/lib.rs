@@ -2,7 +2,8 @@
 //!
 //! A target may accept its input or refuse it with a sentence. Whatever else happens is a finding: a panic, a hang,
 //! memory beyond a bound, a refusal without a word, something accepted that is not read back as it was.
-//! `docs/fuzzing.md` says how they are run. The functions are the ones that the program calls, with bytes in place of a path where they can.
+//! `docs/evidence/fuzzing.md` says how they are run. The functions are the ones that the program calls, with bytes in
+//! place of a path where they can.
 
 mod files;
 mod judged;

@@ -1,4 +1,5 @@
-//! One framework in one case. `docs/results.md` describes it for people, `docs/history.schema.json` for programs.
+//! One framework in one case. `docs/reference/files.md` describes it for people, `docs/history.schema.json` for
+//! programs.
 //!
 //! What says which record this is must be there; all else may be missing, so that a record of another version is
 //! read as far as it can be.
@@ -62,7 +63,7 @@ pub struct Record {
     /// Whether the machine was too noisy for verdicts, and how.
     pub noise: Option<ForeignText>,
     pub parity: Option<Parity>,
-    /// By name (`throughput`): `docs/measures.md` defines them. What was not available is not here.
+    /// By name (`throughput`): `docs/reference/measures.md` defines them. What was not available is not here.
     #[serde(default)]
     pub metrics: BTreeMap<String, Figure>,
     /// Bytes by part, where the system says: `framework`, `parameters`, `kv_cache`, `activations`,

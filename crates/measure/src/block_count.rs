@@ -20,7 +20,7 @@ const BLOCKS: (usize, usize) = (2, 32);
 /// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the degrees of freedom
 /// that each is worth, for two blocks or two rounds may resemble each other by luck. Found on two-core virtual machines:
 /// 31 tokens of each contender in slices differed by 2.3 to 4.8 %; a pair of processes differed by 2.3 to 3.7 %
-/// (`docs/methodology.md`).
+/// (`docs/explanation/methodology.md`).
 const PRIOR: Prior = Prior { components: Components { within: 0.035, between: 0.03 }, worth: (4, 4) };
 
 impl Session<'_> {

@@ -150,7 +150,7 @@ impl Places {
         if !engine.native.is_empty() && self.binary(&engine.worker).is_file() {
             return format!("`photofinish setup --only {}` brings what it needs", engine.native.join(","));
         }
-        "docs/installing.md says what to do".into()
+        "docs/how-to/install.md says what to do".into()
     }
 }
 

@@ -8,7 +8,8 @@ pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
     }
     let ours = protocol::VERSION;
     Err(format!(
-        "it speaks protocol {theirs}, this driver {ours} (docs/protocol.md): build both from the same checkout"
+        "it speaks protocol {theirs}, this driver {ours} (docs/reference/protocol.md): \
+         build both from the same checkout"
     ))
 }
 

@@ -121,7 +121,7 @@ impl Schedule {
 }
 
 /// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
-/// `docs/measures.md`.
+/// `docs/reference/measures.md`.
 const LEAD_IN: usize = 2;
 
 /// A comparison, ready to be measured.

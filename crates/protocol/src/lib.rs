@@ -1,7 +1,7 @@
 //! What crosses the pipe between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
 //! [`Event`]s out, as JSON, a line each.
 //!
-//! `docs/protocol.md` is the page for people; this is the same in types. Field names are the wire
+//! `docs/reference/protocol.md` is the page for people; this is the same in types. Field names are the wire
 //! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0.
 //! The worker reports facts and the driver judges, so nothing here is a verdict.
 
@@ -59,7 +59,7 @@ mod tests {
     /// The page for people must not drift from the types: its transcript is read back whole.
     #[test]
     fn the_transcript_of_the_page_is_this_protocol() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/protocol.md");
         let page = std::fs::read_to_string(page).unwrap();
         let run = page.split("## A whole run").nth(1).unwrap();
         let blocks: Vec<&str> = run.split("```").skip(1).step_by(2).collect();

@@ -44,10 +44,11 @@ pub struct Asked {
     #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
     pub only: Vec<Piece>,
     /// cuda: what engines need on a GPU, instead: NVIDIA's libraries, libtorch and ONNX Runtime with CUDA, and nvcc if the
-    /// system has none; with --references, those for a GPU (docs/gpu.md)
+    /// system has none; with --references, those for a GPU (docs/how-to/gpu.md)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "only")]
     pub device: Target,
-    /// Set up references instead, all or those named: the frameworks' own implementations (docs/references.md)
+    /// Set up references instead, all or those named: the frameworks' own implementations
+    /// (docs/reference/frameworks.md)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
     pub references: Option<Vec<Reference>>,
 }

@@ -1,4 +1,5 @@
-//! The frameworks' own implementations, for those who want to hold the engines against them (docs/references.md).
+//! The frameworks' own implementations, for those who want to hold the engines against them
+//! (docs/reference/frameworks.md).
 //!
 //! A reference in Python is installed into a virtual environment in the cache directory. What was installed is kept in
 //! a receipt, a copy of its requirements: another pin counts as not set up. Beside it a file says which environment

@@ -17,7 +17,7 @@ use crate::unpaired::{mann_whitney, welch};
 /// Rounds that end when the figures please leave an interval that misses more often than it says: at 5 %
 /// throughout, in 7 % of simulated comparisons at a ratio of 1.01 or 1.02. The repeated interval of Jennison
 /// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level is between and
-/// is chosen by calibration (`docs/calibration.md`): all in all it misses in 3 to 6 %.
+/// is chosen by calibration (`docs/evidence/calibration.md`): all in all it misses in 3 to 6 %.
 const INTERVAL_LEVELS: (f64, f64) = (0.05, 0.03);
 /// Power that the guard asks for.
 const POWER: f64 = 0.8;
@@ -229,7 +229,7 @@ pub(crate) fn from_log(x: f64) -> f64 {
 /// its 95 % interval, as a whole, is narrower than the margin, or it cannot be compared at all.
 ///
 /// To stop where *half* the interval is narrower than the margin would stop too early: a difference of
-/// 3 % would be found half as often (`docs/calibration.md` says how often it is).
+/// 3 % would be found half as often (`docs/evidence/calibration.md` says how often it is).
 pub fn settled(deciding: &[Option<Decision>], margin: f64) -> bool {
     deciding.iter().flatten().all(|decision| {
         let (low, high) = decision.interval;

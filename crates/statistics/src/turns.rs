@@ -6,8 +6,8 @@ use crate::mean::mean;
 /// Share of whole requests that is left out at either end: of 8 blocks the middle two count, of 4 the middle two.
 pub const TRIMMED_REQUESTS: f64 = 0.375;
 /// Share of slices that is left out at either end. There are ten or more of each request, so that few suffice to leave out
-/// what was disturbed. More would leave out what a contender itself does now and then: `docs/calibration.md` has widths of
-/// intervals and shifts of ratios, from recorded comparisons.
+/// what was disturbed. More would leave out what a contender itself does now and then: `docs/evidence/calibration.md`
+/// has widths of intervals and shifts of ratios, from recorded comparisons.
 pub const TRIMMED_SLICES: f64 = 0.125;
 
 /// Logarithms of the contenders' figures in a round, from those of their turns: `[block][contender]`.
@@ -17,7 +17,7 @@ pub const TRIMMED_SLICES: f64 = 0.125;
 /// Tukey 1962, *The Future of Data Analysis*): what made a single turn slow is left out. Its figure is the mean
 /// level plus its effect, so that the difference of two contenders is that of their effects. Machines whose bandwidth
 /// drops to half for tenths of a second disturb single turns often, and a plain mean is as unsteady as the worst of
-/// them (`docs/calibration.md`).
+/// them (`docs/evidence/calibration.md`).
 ///
 /// A figure outside of those of the contender's own turns is moved to the nearest of them: where half of its turns are
 /// disturbed, levels and effects need not add up to a figure that it can have.

@@ -1,7 +1,8 @@
 //! `cargo xtask build`: the driver, `prepare` and the workers, in one invocation of cargo while their libraries download.
 //!
 //! One invocation gives what several would: every crate that programs share declares the same features for all of them
-//! (crates `features` and `features-large`; invariant 10 of docs/architecture.md, which `features.rs` tests).
+//! (crates `features` and `features-large`; invariant 10 of docs/explanation/architecture.md, which `features.rs`
+//! tests).
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;

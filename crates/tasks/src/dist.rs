@@ -1,5 +1,5 @@
 //! `cargo xtask dist`: an installation as a tar.gz that can be unpacked anywhere, and its checksum
-//! (docs/installing.md).
+//! (docs/how-to/install.md).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

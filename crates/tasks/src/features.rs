@@ -1,5 +1,6 @@
-//! One set of features for every crate, whatever is built with it (invariant 10 of docs/architecture.md): a worker that
-//! is built together with others is the same program as one that is built alone, and nothing is compiled twice.
+//! One set of features for every crate, whatever is built with it (invariant 10 of docs/explanation/architecture.md): a
+//! worker that is built together with others is the same program as one that is built alone, and nothing is compiled
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! `cargo xtask install`: the program, and beside it all that it needs to work without this checkout
-//! (docs/installing.md). Where each part is is said by `setup::Layout`, by which the program finds it.
+//! (docs/how-to/install.md). Where each part is is said by `setup::Layout`, by which the program finds it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -58,14 +58,14 @@ enum Task {
         /// The program that downloads models named `hf:owner/name`, too
         #[arg(long, conflicts_with = "device")]
         hub: bool,
-        /// cuda: the engines' workers for a GPU, apart from the others (docs/gpu.md)
+        /// cuda: the engines' workers for a GPU, apart from the others (docs/how-to/gpu.md)
         #[arg(long, value_name = "DEVICE", default_value = "cpu")]
         device: Target,
         /// Plain lines on long work instead of progress bars, and nothing else
         #[arg(long)]
         quiet: bool,
     },
-    /// Build what compares and install it, so that `photofinish` works without this checkout (docs/installing.md)
+    /// Build what compares and install it, so that `photofinish` works without this checkout (docs/how-to/install.md)
     Install(install::Args),
     /// Build what compares for other machines and pack it: a tar.gz and its checksum in target/dist
     Dist {
@@ -83,17 +83,18 @@ enum Task {
     },
     /// Build another commit and measure it against this checkout, interleaved: the gate of CI
     ///
-    /// Exit code: that of `photofinish check` (docs/regressions.md).
+    /// Exit code: that of `photofinish check` (docs/how-to/gate-ci.md).
     Gate(gate::Args),
-    /// Measure a plan of comparisons on a borrowed GPU within some minutes, or pack it for such a machine (docs/gpu.md)
+    /// Measure a plan of comparisons on a borrowed GPU within some minutes, or pack it for such a machine
+    /// (docs/how-to/gpu.md)
     GpuRun(gpu_run::Args),
-    /// Hold the statistics against simulated comparisons and write docs/calibration.md
+    /// Hold the statistics against simulated comparisons and write docs/evidence/calibration.md
     #[command(disable_help_flag = true)]
     Calibrate {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Put published claims to the test and write docs/claims.md from what was measured
+    /// Put published claims to the test and write docs/evidence/claims.md from what was measured
     #[command(disable_help_flag = true)]
     Claims {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -101,7 +102,8 @@ enum Task {
     },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test(test::Args),
-    /// Feed readers of foreign files with changed ones, until one of them does what it must not (docs/fuzzing.md)
+    /// Feed readers of foreign files with changed ones, until one of them does what it must not
+    /// (docs/evidence/fuzzing.md)
     Fuzz(fuzz::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
     Doctor {

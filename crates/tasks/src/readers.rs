@@ -1,4 +1,4 @@
-//! What docs/results.md says others can read is read: its one-liners run as they stand there, in a virtual
+//! What docs/reference/files.md says others can read is read: its one-liners run as they stand there, in a virtual
 //! environment with pinned versions of what they name, and print what it says they print. In the same environment the
 //! Kubernetes example is compared with the schema that Kubernetes publishes.
 
@@ -10,7 +10,7 @@ use tooling::process::{command, output_of};
 
 use crate::workspace::Workspace;
 
-const PAGE: &str = "docs/results.md";
+const PAGE: &str = "docs/reference/files.md";
 /// What they read there.
 const HISTORY: &str = "docs/examples/history.jsonl";
 const KUBERNETES: &str = "examples/shards/kubernetes.yaml";

@@ -1,4 +1,4 @@
-//! `cargo xtask setup --references`: what of crate `setup`'s references is built here (docs/references.md).
+//! `cargo xtask setup --references`: what of crate `setup`'s references is built here (docs/reference/frameworks.md).
 
 use anyhow::Result;
 use configs::Engine;

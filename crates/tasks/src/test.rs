@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The tests of these packages alone
     #[arg(long = "package", short = 'p', value_name = "NAME")]
     packages: Vec<String>,
-    /// cuda-build: in place of all that, what can be proved of the workers for a GPU without one (docs/gpu.md)
+    /// cuda-build: in place of all that, what can be proved of the workers for a GPU without one (docs/how-to/gpu.md)
     #[arg(long, value_name = "DEVICE", conflicts_with_all = ["quick", "all", "packages"])]
     device: Option<Device>,
 }

@@ -1,6 +1,7 @@
-//! The rules of docs/architecture.md that a machine can check, and rules on pages and code.
+//! The rules of docs/explanation/architecture.md that a machine can check, and rules on pages and code.
 
 mod arrows;
+mod book;
 mod cycles;
 mod files;
 mod graph;
@@ -50,6 +51,7 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(sizes.check());
     let tree = links::Tree::new(&tooling::files(root)?);
     findings.extend(links::check(&texts, &tree));
+    findings.extend(book::check(&texts));
     findings.extend(paths::check(&texts, &tree));
     for finding in &findings {
         println!("tidy: {finding}");

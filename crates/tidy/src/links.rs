@@ -65,7 +65,7 @@ pub(crate) fn check(texts: &[(String, String)], tree: &Tree) -> Vec<Finding> {
 }
 
 /// Relative targets of links and pictures, with the numbers of their lines.
-fn targets(text: &str) -> Vec<(usize, String)> {
+pub(crate) fn targets(text: &str) -> Vec<(usize, String)> {
     let (_, prose) = pages::split(text);
     let mut targets = Vec::new();
     for (index, line) in prose.lines().enumerate() {
@@ -82,7 +82,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
 }
 
 /// A relative path from the root; `None` if it leads out of the repository.
-fn resolved(page: &str, path: &str) -> Option<String> {
+pub(crate) fn resolved(page: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     for part in path.trim_end_matches('/').split('/') {

@@ -182,7 +182,7 @@ pub(crate) fn fields(event: &str) -> Option<&'static [Field]> {
     EVENTS.iter().find(|(name, _)| *name == event).map(|(_, fields)| *fields)
 }
 
-/// The part of `docs/protocol.md` that says which fields may be `null`: a row for each event that has any.
+/// The part of `docs/reference/protocol.md` that says which fields may be `null`: a row for each event that has any.
 pub fn nullable_markdown() -> String {
     let mut text = String::from("| `event` | may be `null`, or left out |\n|---|---|\n");
     for (event, fields) in EVENTS {
@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn the_page_says_what_may_be_null() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md");
-        let page = std::fs::read_to_string(page).expect("docs/protocol.md is part of the checkout");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/protocol.md");
+        let page = std::fs::read_to_string(page).expect("docs/reference/protocol.md is part of the checkout");
         assert!(page.contains(&nullable_markdown()), "it should have:\n{}", nullable_markdown());
     }
 }

@@ -1,5 +1,5 @@
-//! Holds a worker, in whatever language, against `docs/protocol.md`: it is started as the driver starts it, phase by
-//! phase, and every line, field and file that it answers with is checked.
+//! Holds a worker, in whatever language, against `docs/reference/protocol.md`: it is started as the driver starts it,
+//! phase by phase, and every line, field and file that it answers with is checked.
 //!
 //! What it computes is not judged here. `photofinish compare` does that (rule R11).
 

@@ -1,5 +1,5 @@
 //! Whole workers, checked against the protocol: the mock in Rust, the references' worker in Python, and the one of
-//! `docs/adding-an-engine.md`, whole and broken in many ways.
+//! `docs/how-to/add-an-engine.md`, whole and broken in many ways.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use bundle::{Bundle, Precision};
 use measure::worker::Worker;
 use worker_check::{Held, Outcome, Phase, Subject, check};
 
-const PAGE: &str = "docs/adding-an-engine.md";
+const PAGE: &str = "docs/how-to/add-an-engine.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

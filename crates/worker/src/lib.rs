@@ -78,7 +78,7 @@ pub fn main_through<E: InferenceEngine>(
             Err(error) => fail(&error.to_string()),
         },
         [] if std::io::stdin().is_terminal() => fail(
-            "a worker is started by the driver: give one Job as JSON on stdin (docs/protocol.md), or --hello",
+            "a worker is started by the driver: give one Job as JSON on stdin (docs/reference/protocol.md), or --hello",
         ),
         [] => {
             let mut input = std::io::stdin().lock();

@@ -1,5 +1,5 @@
 //! [`InferenceEngine`] on burn: a decoder written on the operations of its CPU backend flex, since burn has none of
-//! its own to drive. See this crate's README for its decisions, and docs/references.md.
+//! its own to drive. See this crate's README for its decisions, and docs/reference/frameworks.md.
 
 mod layer;
 mod linear;

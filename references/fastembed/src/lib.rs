@@ -1,5 +1,5 @@
 //! [`InferenceEngine`] on fastembed (<https://github.com/Anush008/fastembed-rs>), driven as people drive a model of
-//! their own with it: an ONNX graph and a tokenizer. See docs/references.md and this crate's README.
+//! their own with it: an ONNX graph and a tokenizer. See docs/reference/frameworks.md and this crate's README.
 
 mod encoder;
 mod tokenizer;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::Error;
 
-/// What a derived file was made from: `FILE.json` beside it, as docs/references.md describes.
+/// What a derived file was made from: `FILE.json` beside it, as docs/reference/frameworks.md describes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The bundle's file, by name.

@@ -1,4 +1,4 @@
-"""A worker in Python: docs/protocol.md for frameworks that are driven from there.
+"""A worker in Python: docs/reference/protocol.md for frameworks that are driven from there.
 
 Each module is the counterpart of one of the crate `worker`, rule for rule: the phases, the timed loop, the warm-up
 and the readings mean the same for a reference as for an engine. Nothing but the standard library is needed here;

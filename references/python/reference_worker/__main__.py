@@ -24,7 +24,8 @@ def main(arguments):
             output.write(serve.line(serve.hello(load().runtime(), load().FRAMEWORK)))
             output.flush()
         elif sys.stdin.isatty():
-            return fail("a worker is started by the driver: give one Job as JSON on stdin (docs/protocol.md), or --hello")
+            page = "docs/reference/protocol.md"
+            return fail(f"a worker is started by the driver: give one Job as JSON on stdin ({page}), or --hello")
         else:
             serve.serve(load, sys.stdin.buffer, START_NS, output)
     except serve.WorkerError as error:

@@ -33,7 +33,7 @@ def bad_input(reason):
 
 
 class Bundle:
-    """`model` is the job's description of the model (docs/protocol.md)."""
+    """`model` is the job's description of the model (docs/reference/protocol.md)."""
 
     def __init__(self, directory, model=None):
         self.directory, self.model = Path(directory), model

@@ -1,4 +1,4 @@
-"""A decoder in plain jax, from a job's description of the model (docs/protocol.md): what one step computes.
+"""A decoder in plain jax, from a job's description of the model (docs/reference/protocol.md): what one step computes.
 
 How steps are compiled and which devices they run on is the adapter's affair. The heads, the columns of the MLP and
 the vocabulary may be divided over devices: a step then runs once on each, on its own part of the weights, and adds up
@@ -38,7 +38,7 @@ def undivided(model, shards):
 
 
 def form(model):
-    """How the model computes what a plain layer has not (docs/protocol.md)."""
+    """How the model computes what a plain layer has not (docs/reference/protocol.md)."""
     return model.get("form") or {}
 
 

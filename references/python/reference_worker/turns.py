@@ -38,7 +38,7 @@ def take(workload, lead_in, stream, send):
         "memory": phase.end(workload.adapter), "cpu_ns": spent.cpu_ns, "wall_ns": spent.wall_ns,
         "thread_cpu_ns": spent.threads.busiest_first(), "run_queue_ns": spent.threads.run_queue_ns,
         "threads": threads.count(), "cpus": threads.cpus(),
-        # Not read here: see docs/references.md.
+        # Not read here: see docs/reference/frameworks.md.
         "energy": None, "kv_cache_bytes": None,
     }
     return usage, turn

@@ -38,7 +38,7 @@ CONTEXT = {"vocabulary": 0, "context": 0, "mask_token": None, "encoder": None, "
 
 
 def drawn(dtype, elements, low, high, seed):
-    """The values as bytes, one after another by the formula of docs/protocol.md."""
+    """The values as bytes, one after another by the formula of docs/reference/protocol.md."""
     data = b""
     for place in range(1, elements + 1):
         bits = (seed + place * 0x9E3779B97F4A7C15) & MASK

@@ -1,5 +1,5 @@
 //! [`InferenceEngine`] on rten (<https://github.com/robertknight/rten>), driven as its own `rten-generate` drives a
-//! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
+//! decoder, and as people drive an exported encoder. See docs/reference/frameworks.md and this crate's README.
 
 mod encoder;
 mod graph;

@@ -1,5 +1,5 @@
 //! [`InferenceEngine`] on tract (<https://github.com/sonos/tract>), driven as its own example `causal_llm` drives a
-//! decoder, and as people drive an exported encoder. See docs/references.md and this crate's README.
+//! decoder, and as people drive an exported encoder. See docs/reference/frameworks.md and this crate's README.
 
 mod encoder;
 mod graph;

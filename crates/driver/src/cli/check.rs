@@ -72,7 +72,7 @@ pub(crate) enum Output {
 }
 
 const EXIT_CODES: &str = "Exit code: 0 no regression; 1 a framework failed or computed something else; 2 bad usage, or runs \
-    that cannot be compared; 3 not measurable; 4 a regression (docs/regressions.md)";
+    that cannot be compared; 3 not measurable; 4 a regression (docs/how-to/gate-ci.md)";
 
 impl CheckArgs {
     pub(crate) fn thresholds(&self) -> Thresholds {

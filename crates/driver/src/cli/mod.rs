@@ -254,7 +254,7 @@ pub(crate) struct AbArgs {
     /// kv-cache, jit, half, fused or attention: on against off, on every framework. padding: an encoder's batches
     /// unpadded against padded to the longest text. optimised: all of the first four in every combination, so that each
     /// one's part of the whole can be told. mistakes: what common mistakes cost, such as a debug build
-    /// (docs/mistakes.md). Or two names from configs/engines
+    /// (docs/how-to/mistakes.md). Or two names from configs/engines
     #[arg(value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
     /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]

@@ -1,4 +1,5 @@
-//! Values that people expect and that are not supported, each with the reason: docs/not-supported.md has the same.
+//! Values that people expect and that are not supported, each with the reason: docs/reference/not-supported.md has the
+//! same.
 
 /// Kinds of devices.
 const DEVICES: [(&[&str], &str); 1] = [(

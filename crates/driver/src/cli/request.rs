@@ -23,7 +23,8 @@ const EVIDENCE: &str = "How much evidence";
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
     /// Names from configs/engines, or sets of them: engines, references, all; -NAME leaves one out; NAME@1.24.4,
-    /// NAME@PATH and NAME@git:URL#REVISION are another version of its framework (docs/versions.md) [default: engines]
+    /// NAME@PATH and NAME@git:URL#REVISION are another version of its framework (docs/how-to/versions.md) [default:
+    /// engines]
     #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',', help_heading = COMPARE)]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]

@@ -33,7 +33,7 @@ pub(crate) struct WorkerCheckArgs {
 }
 
 const EXIT_CODES: &str =
-    "Exit code: 0 every phase holds; 1 one does not; 2 bad usage (docs/adding-an-engine.md)";
+    "Exit code: 0 every phase holds; 1 one does not; 2 bad usage (docs/how-to/add-an-engine.md)";
 
 impl WorkerCheckArgs {
     /// The settings that a worker of configs/engines is started with.

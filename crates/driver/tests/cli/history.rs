@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::common::{Installation, Ran, array, photofinish, read};
 use crate::schema;
 
-/// Two runs of the mock, some days and a speed-up apart; `docs/results.md` shows what it gives.
+/// Two runs of the mock, some days and a speed-up apart; `docs/reference/files.md` shows what it gives.
 fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples")
 }

@@ -1,4 +1,4 @@
-//! Metrics: their names, and their computation from samples. `docs/measures.md` defines them for people.
+//! Metrics: their names, and their computation from samples. `docs/reference/measures.md` defines them for people.
 //!
 //! Each metric says how the figure of a process comes from its requests ([`Source`]). Every process has one figure of
 //! each metric, and every output shows the geometric mean of these over the rounds.

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_page_of_measures_states_these_limits() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/measures.md");
         let page = std::fs::read_to_string(page).unwrap();
         for precision in Precision::ALL {
             let line = format!(
@@ -203,7 +203,7 @@ mod tests {
                     limit => format!("{limit}"),
                 }
             );
-            assert!(page.contains(&line), "docs/measures.md lacks: {line}");
+            assert!(page.contains(&line), "docs/reference/measures.md lacks: {line}");
         }
     }
 }

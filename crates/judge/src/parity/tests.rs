@@ -141,7 +141,7 @@ fn shapes_that_differ_are_not_compared() {
 
 #[test]
 fn the_page_of_measures_states_these_tolerances() {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measures.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/measures.md");
     let page = std::fs::read_to_string(page).unwrap();
     for precision in Precision::ALL {
         let Tolerance { max_abs_share, mean_kl, top1, tie } = Tolerance::for_precision(precision);
@@ -150,7 +150,7 @@ fn the_page_of_measures_states_these_tolerances() {
         let tie: f64 = tie.to_string().parse().unwrap();
         let (kl, tie) = (number(mean_kl), number(tie));
         let row = format!("| {precision} | {share} | {kl} | {:.0} % | {tie} |", top1 * 100.0);
-        assert!(page.contains(&row), "docs/measures.md has no row {row}");
+        assert!(page.contains(&row), "docs/reference/measures.md has no row {row}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it, JSON with
 //! its reasons and warnings in words.
-//! `docs/results.md` describes the JSON.
+//! `docs/reference/files.md` describes the JSON.
 
 use bundle::Precision;
 use protocol::InEffect;

@@ -1,5 +1,5 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
-//! is computed while rendering. `docs/results.md` describes the JSON.
+//! is computed while rendering. `docs/reference/files.md` describes the JSON.
 
 mod changes;
 pub mod components;

@@ -68,11 +68,11 @@ fn the_schema_of_the_history_defines_the_metrics_of_the_table() {
 
 #[test]
 fn the_page_of_measures_defines_every_metric() {
-    let measures = text(&docs("measures.md"));
+    let measures = text(&docs("reference/measures.md"));
     for metric in Metric::ALL {
         let name = format!("| `{}` |", metric.name());
         let row = measures.lines().find(|line| line.contains(&name));
-        let row = row.unwrap_or_else(|| panic!("docs/measures.md does not define {name}"));
+        let row = row.unwrap_or_else(|| panic!("docs/reference/measures.md does not define {name}"));
         assert!(row.contains(metric.title()), "{row}");
         assert!(metric.title().ends_with(&format!("({})", metric.unit())), "{}", metric.title());
         assert!(!metric.definition().is_empty(), "{name}");

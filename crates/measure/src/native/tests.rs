@@ -69,7 +69,7 @@ fn the_remedy_is_one_that_works_without_a_checkout() {
     let directory = tempfile::tempdir().unwrap();
     let mut places = installation(directory.path(), None);
     let engine = engine(&["libtorch", "onnxruntime"]);
-    assert_eq!(places.remedy(&engine), "docs/installing.md says what to do");
+    assert_eq!(places.remedy(&engine), "docs/how-to/install.md says what to do");
     std::fs::create_dir_all(&places.workers).unwrap();
     std::fs::write(places.binary("engine-x"), "").unwrap();
     assert!(places.remedy(&engine).contains("photofinish setup --only libtorch,onnxruntime"));

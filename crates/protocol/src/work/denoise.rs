@@ -43,7 +43,8 @@ pub struct Steps {
     pub passes_ns: Vec<u64>,
 }
 
-/// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/protocol.md` states it.
+/// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/reference/protocol.md`
+/// states it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Denoise {
     /// Passes over all positions, 1 or more.

@@ -46,7 +46,7 @@ pub struct Feed {
 #[serde(rename_all = "snake_case")]
 pub enum Values {
     /// Each from `low` to below `high`, whole numbers where the type has no others; all are `low` where the two are equal.
-    /// `docs/protocol.md` says how they are drawn, so that workers in all languages draw the same.
+    /// `docs/reference/protocol.md` says how they are drawn, so that workers in all languages draw the same.
     Drawn { low: f64, high: f64 },
     /// A file of the numbers alone, little-endian, row-major.
     File(PathBuf),

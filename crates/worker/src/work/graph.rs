@@ -210,8 +210,8 @@ fn of_place(seed: u64, place: usize) -> u64 {
     seed.wrapping_add((place as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
 }
 
-/// Values from `low` to below `high`: as `docs/protocol.md` has them, in every worker the same. The generator is SplitMix64
-/// (Steele, Lea and Flood 2014), which gives any place of its sequence at once.
+/// Values from `low` to below `high`: as `docs/reference/protocol.md` has them, in every worker the same. The generator
+/// is SplitMix64 (Steele, Lea and Flood 2014), which gives any place of its sequence at once.
 fn drawn(dtype: Dtype, elements: usize, (low, high): (f64, f64), seed: u64) -> Vec<u8> {
     let mut data = Vec::with_capacity(elements * dtype.bytes());
     for place in 1..=elements as u64 {

@@ -60,7 +60,7 @@ class Adapter(Base):
         self._device = settings["device"]
         numbers = gpus.numbers(self._device)
         if numbers and not api.llama_supports_gpu_offload():
-            raise unsupported("this llama.cpp was built for the CPU alone (docs/references.md)")
+            raise unsupported("this llama.cpp was built for the CPU alone (docs/reference/frameworks.md)")
         parameters.n_gpu_layers = ALL_LAYERS if numbers else 0
         if numbers:
             parameters.split_mode, parameters.main_gpu = api.LLAMA_SPLIT_MODE_NONE, numbers[0]

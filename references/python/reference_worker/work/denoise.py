@@ -1,5 +1,5 @@
 """Generation by masked diffusion, as in the crate `worker`: every step is a pass over all positions and unmasks some of
-them. docs/protocol.md has the steps; they are Dream's (Ye and others 2025).
+them. docs/reference/protocol.md has the steps; they are Dream's (Ye and others 2025).
 
 Here is the loop, in the standard library alone. What a position would become is `choice.py`'s, which needs numpy.
 """

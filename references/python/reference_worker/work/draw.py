@@ -1,5 +1,5 @@
-"""Drawing tokens as the crate `worker` draws them (docs/protocol.md), so that equal logits give equal tokens whatever the
-worker: with numpy in double precision, whose exponential and sums may have another last digit."""
+"""Drawing tokens as the crate `worker` draws them (docs/reference/protocol.md), so that equal logits give equal
+tokens whatever the worker: with numpy in double precision, whose exponential and sums may have another last digit."""
 
 import numpy
 

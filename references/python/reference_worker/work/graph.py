@@ -99,8 +99,8 @@ def of_place(seed, place):
 
 
 def drawn(dtype, elements, between, seed):
-    """Values from `low` to below `high` of `between`: as docs/protocol.md has them, in every worker the same. The
-    generator is SplitMix64 (Steele, Lea and Flood 2014), which gives any place of its sequence at once."""
+    """Values from `low` to below `high` of `between`: as docs/reference/protocol.md has them, in every worker the same.
+    The generator is SplitMix64 (Steele, Lea and Flood 2014), which gives any place of its sequence at once."""
     import numpy
 
     # Whole numbers of an array wrap.

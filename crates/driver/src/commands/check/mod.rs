@@ -1,4 +1,4 @@
-//! `photofinish check`: is a run significantly worse than another, by more than the threshold? `docs/regressions.md`
+//! `photofinish check`: is a run significantly worse than another, by more than the threshold? `docs/how-to/gate-ci.md`
 //! describes its use and its method.
 
 mod again;

@@ -1,4 +1,4 @@
-//! The rules themselves: id, sentence and check, once. `docs/fairness.md` is printed from here.
+//! The rules themselves: id, sentence and check, once. `docs/reference/fairness.md` is printed from here.
 
 use super::checks::*;
 use super::work::cache;
@@ -153,7 +153,7 @@ pub(super) const RULES: [Rule; 18] = [
     },
 ];
 
-/// The text of `docs/fairness.md`.
+/// The text of `docs/reference/fairness.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn the_page_for_people_is_printed_from_the_rules() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fairness.md");
-        let written = std::fs::read_to_string(page).expect("docs/fairness.md is part of the checkout");
-        assert_eq!(written, markdown(), "print it anew: photofinish rules > docs/fairness.md");
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/fairness.md");
+        let written = std::fs::read_to_string(page).expect("docs/reference/fairness.md is part of the checkout");
+        assert_eq!(written, markdown(), "print it anew: photofinish rules > docs/reference/fairness.md");
     }
 
     #[test]

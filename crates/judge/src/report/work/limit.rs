@@ -1,5 +1,5 @@
 //! The machine's limit: the least time for the work at the speeds that the probe measured beside each process, and the
-//! share of the limit that an engine reaches. `docs/measures.md` has the formulas.
+//! share of the limit that an engine reaches. `docs/reference/measures.md` has the formulas.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use crate::{Failure, Request, Result};
 
 /// Fewest new tokens that the test after a short warm-up takes.
 const TESTED_TOKENS: u32 = 21;
-/// Published model shapes with seeded weights: see docs/models.md.
+/// Published model shapes with seeded weights: see docs/how-to/your-model.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
 
 /// Fills in the axes of a study of texts that are continued.

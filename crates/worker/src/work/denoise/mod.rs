@@ -1,7 +1,7 @@
 //! Generation by masked diffusion: every step is a pass over all positions and unmasks some of them.
 //!
-//! The method is that of Dream (Ye and others 2025), and the same for every engine: `docs/protocol.md` has its steps.
-//! Random numbers come from ChaCha8, seeded; each case has a stream of its own. A step takes one
+//! The method is that of Dream (Ye and others 2025), and the same for every engine: `docs/reference/protocol.md` has
+//! its steps. Random numbers come from ChaCha8, seeded; each case has a stream of its own. A step takes one
 //! for each masked position where tokens are drawn, then one for each where positions are, sequence by sequence, so that
 //! equal logits give equal tokens.
 

@@ -1,5 +1,5 @@
 //! The times of a process's iterations from the first: the cost of the first, the iteration from which times are
-//! steady, and the result that a warm-up that is too short would give. `docs/measures.md` defines each.
+//! steady, and the result that a warm-up that is too short would give. `docs/reference/measures.md` defines each.
 
 use std::collections::BTreeMap;
 

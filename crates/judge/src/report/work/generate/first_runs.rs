@@ -1,5 +1,5 @@
 //! What the first work of a process costs above the same work later: caches that fill, weights that are packed, and,
-//! where a framework compiles, compiling. `docs/measures.md` defines each figure.
+//! where a framework compiles, compiling. `docs/reference/measures.md` defines each figure.
 
 use plan::Plan;
 use protocol::{ColdStart, Iteration, WarmupDone};
