@@ -9,8 +9,7 @@ const RULE: &str = "the book has every page of docs once";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 pub(crate) fn check(texts: &[(String, String)]) -> Vec<Finding> {
-    let finding =
-        |place: &str, found, remedy| Finding { rule: RULE, place: place.to_owned(), found, remedy };
+    let finding = |place: &str, found, remedy| Finding { rule: RULE, place: place.to_owned(), found, remedy };
     let Some((_, summary)) = texts.iter().find(|(name, _)| name == SUMMARY) else {
         return vec![finding(SUMMARY, format!("{SUMMARY} is missing"), "list the pages of docs in it")];
     };
@@ -26,9 +25,11 @@ pub(crate) fn check(texts: &[(String, String)]) -> Vec<Finding> {
             }
         }
     }
-    findings.extend(listed.into_iter().filter(|(_, count)| *count != 1).map(|(page, count)| {
-        finding(page, format!("{SUMMARY} lists {page} {count} times"), "list it once")
-    }));
+    findings.extend(
+        listed.into_iter().filter(|(_, count)| *count != 1).map(|(page, count)| {
+            finding(page, format!("{SUMMARY} lists {page} {count} times"), "list it once")
+        }),
+    );
     findings
 }
 

@@ -1,5 +1,5 @@
 //! Whole workers, checked against the protocol: the mock in Rust, the references' worker in Python, and the one of
-//! `docs/how-to/add-an-engine.md`, whole and broken in many ways.
+//! `examples`, whole and broken in many ways.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use bundle::{Bundle, Precision};
 use measure::worker::Worker;
 use worker_check::{Held, Outcome, Phase, Subject, check};
 
-const PAGE: &str = "docs/how-to/add-an-engine.md";
+const EXAMPLE: &str = "examples/worker.py";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -110,12 +110,9 @@ fn what_is_no_program_is_said() {
     assert_eq!((held.broken, held.not_tried), (1, 9));
 }
 
-/// The worker of the page.
-fn of_page() -> String {
-    let page = std::fs::read_to_string(root().join(PAGE)).unwrap();
-    let between = page.split_once("<!-- worker: begin -->").unwrap().1;
-    let between = between.split_once("<!-- worker: end -->").unwrap().0;
-    between.trim().strip_prefix("```python\n").unwrap().strip_suffix("```").unwrap().to_owned()
+/// The text of the example.
+fn example() -> String {
+    std::fs::read_to_string(root().join(EXAMPLE)).unwrap()
 }
 
 /// Directory of a python with numpy and safetensors: the one that `cargo xtask test` sets up, or the user's.
@@ -150,11 +147,11 @@ fn the_worker_in_python_keeps_the_rules_that_need_numpy() {
     }
 }
 
-/// Checks the page's worker with these pieces of its text replaced, and returns what is said.
+/// Checks the example with these pieces of its text replaced, and returns what is said.
 fn patched(patches: &[(&str, &str)], timeout: Duration) -> (Held, Vec<Phase>) {
-    let mut text = of_page();
+    let mut text = example();
     for (old, new) in patches {
-        assert_eq!(text.matches(old).count(), 1, "the page's worker should have {old:?} once");
+        assert_eq!(text.matches(old).count(), 1, "the example should have {old:?} once");
         text = text.replace(old, new);
     }
     let directory = tempfile::tempdir().unwrap();
@@ -165,14 +162,14 @@ fn patched(patches: &[(&str, &str)], timeout: Duration) -> (Held, Vec<Phase>) {
 }
 
 #[test]
-fn the_worker_of_the_page_holds() {
+fn the_example_holds() {
     let (held, phases) = patched(&[], Duration::from_secs(60));
     assert!(held.all(), "{}", text(&phases));
     assert!(phases[..4].iter().all(|phase| matches!(phase.outcome, Outcome::Holds(_))), "{}", text(&phases));
-    assert!(of_page().lines().count() < 100, "the page shows a short worker");
+    assert!(example().lines().count() < 100, "the example is short");
 }
 
-/// What the page's worker sends, before and after it is broken.
+/// What the example sends, before and after it is broken.
 const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
 const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
 const COLD: &str = "    send(\"cold_start\", marks_ns=cold[\"marks_ns\"], memory=memory())\n";
@@ -187,7 +184,7 @@ const FAILED: &str =
     "    send(\"failed\", kind=kind, reason=f\"{type(error).__name__}: {error}\")\n    sys.exit(1)\n";
 const MEASURED: &str = "    cases, count, wall_ns = ";
 
-/// A test for each way of breaking the page's worker: its name, the time limit in seconds, what is replaced in the
+/// A test for each way of breaking the example: its name, the time limit in seconds, what is replaced in the
 /// worker's text, and what one line must say.
 macro_rules! broken {
     ($($name:ident($seconds:literal) $patches:expr => $said:expr;)*) => { $(

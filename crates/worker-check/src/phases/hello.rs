@@ -42,6 +42,8 @@ fn rules(hello: &Hello) -> Vec<Problem> {
 /// A version of the protocol that this driver does not speak.
 pub(super) fn version(theirs: u32) -> Option<Problem> {
     let ours = protocol::VERSION;
-    let text = format!("{theirs}, but this driver speaks {ours}; follow docs/reference/protocol.md, and send {ours}");
+    let text = format!(
+        "{theirs}, but this driver speaks {ours}; follow docs/reference/protocol.md, and send {ours}"
+    );
     (theirs != ours).then(|| Problem::at("protocol", text))
 }

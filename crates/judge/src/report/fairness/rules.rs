@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn the_page_for_people_is_printed_from_the_rules() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/fairness.md");
-        let written = std::fs::read_to_string(page).expect("docs/reference/fairness.md is part of the checkout");
+        let written =
+            std::fs::read_to_string(page).expect("docs/reference/fairness.md is part of the checkout");
         assert_eq!(written, markdown(), "print it anew: photofinish rules > docs/reference/fairness.md");
     }
 

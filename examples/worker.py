@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""A whole worker. Its model is the bundle's first and last matrix alone: put your framework into `logits`."""
+import hashlib, json, os, sys
+from time import monotonic_ns as now
+
+BEGAN = now()
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # stdout belongs to the protocol: what anything else prints goes to stderr
+HELLO = {"protocol": 8, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
+         "build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}}
+IN_EFFECT = {"precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "growing",
+             "device": "cpu", "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", 1)), "jit": "none",
+             "weight_storage": "one copy in memory", "kernels": ["numpy matmul"]}
+
+
+def send(event, **fields):
+    print(json.dumps({"event": event, **fields}), file=out, flush=True)
+
+
+def memory():
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return {"peak_bytes": 1024 * int(status["VmHWM"].split()[0]), "method": "VmHWM of the process so far"}
+
+
+def logits(tokens):
+    """f32 [batch, n, vocabulary] for token ids [batch][n]."""
+    embedding = weights["model.embed_tokens.weight"]
+    return embedding[tokens] @ weights.get("lm_head.weight", embedding).T
+
+
+def request(number, case, count):
+    """One request, timed: the prompt, then one token of the trace after the other."""
+    marks, tokens, feed, begun = [], [], case["prompts"], now()
+    for step in range(count):
+        tokens.append(logits(feed)[:, -1].argmax(-1))
+        marks.append(now() - begun)
+        feed = [[row[step]] for row in case["trace"]]
+    return {"case": number, "marks_ns": marks, "output": {"tokens": np.transpose(tokens).tolist()}}
+
+
+def work(job):
+    global weights
+    task, settings = job["task"], job["settings"]
+    asked = (job["protocol"], settings["precision"], settings["device"])
+    of = task.get("work", {"kind": "generate", "kv_cache": "on"})
+    can = task["kind"] in ("load", "measure") and (of["kind"], of.get("kv_cache")) == ("generate", "on")
+    if asked != (8, "f32", "cpu") or not can:
+        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 8")
+    send("hello", **HELLO)
+    send("started", runtime_ns=now() - BEGAN, memory=memory())
+    file, start = f"{job['bundle']}/f32.safetensors", now()
+    weights = load_file(file)
+    send("loaded", load_ns=now() - start, memory=memory(), in_effect=IN_EFFECT, weights_file=file,
+         weights_bytes=os.path.getsize(file))
+    if task["kind"] == "load":
+        return
+    cases, count, wall_ns = of["cases"], of["new_tokens"], 0
+    cold = request(0, cases[0], count)
+    send("cold_start", marks_ns=cold["marks_ns"], memory=memory())
+    warm = [[request(*each, count) for each in enumerate(cases)] for _ in range(task["warmup"]["max_iterations"])]
+    iterations = [{"index": index, "cases": samples} for index, samples in enumerate(warm)]
+    send("warmup", iterations=iterations, settled=False, memory=memory())
+    while (turn := json.loads(sys.stdin.readline()))["turn"] == "request":
+        number, case = turn["case"], cases[turn["case"]]
+        request(number, case, max(1, task["lead_in"]))
+        sample = request(number, {**case, **turn.get("input", {})}, count)
+        wall_ns += sample["marks_ns"][-1]
+        send("sample", **sample)
+    sha256 = hashlib.sha256(open(file, "rb").read()).hexdigest() if turn["hash"] else None
+    send("usage", memory=memory(), wall_ns=wall_ns, weights_sha256=sha256)
+    if parity := turn["parity"]:
+        rows = [np.hstack([case[part] for part in ("context", "prompts", "trace") if case[part]]) for case in cases]
+        kept = -1 - count if parity["prompt_last_only"] else 0
+        save_file({f"case.{n}": logits(ids)[:, kept:].copy() for n, ids in enumerate(rows)}, parity["file"])
+        send("parity", file=parity["file"])
+
+
+try:
+    if sys.argv[1:] == ["--hello"]:
+        send("hello", **HELLO)
+    else:
+        work(json.loads(sys.stdin.readline()))
+        send("done")
+except Exception as error:
+    kind = "unsupported" if isinstance(error, NotImplementedError) else "failed"
+    send("failed", kind=kind, reason=f"{type(error).__name__}: {error}")
+    sys.exit(1)
