@@ -150,8 +150,8 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         None => "of one length in a batch".to_owned(),
     };
     note("lengths of prompts", mixed(a), mixed(b));
-    let fair = |record: &Record| record.settings.fair_comparison.to_string();
-    note("--fair-comparison", fair(a), fair(b));
+    let fair = |record: &Record| (!record.settings.fair_comparison).to_string();
+    note("--allow-unfair", fair(a), fair(b));
     found
 }
 

@@ -98,7 +98,7 @@ pub enum State {
     Measured,
     /// Measured, but a fairness rule is broken: no part in any verdict.
     Struck,
-    /// A rule is broken and only labelled (`--fair-comparison=false`).
+    /// A rule is broken and only labelled (`--allow-unfair`).
     Labelled,
     Unsupported,
     Failed,

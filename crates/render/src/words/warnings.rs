@@ -22,7 +22,7 @@ pub(crate) fn sentence(warning: &Warning) -> String {
                 .into()
         }
         Warning::NoReference(reason) => {
-            format!("no reference for parity: {reason}; name another with --reference")
+            format!("no reference for parity: {reason}; name another with --parity-reference")
         }
         Warning::AcceptedNoise { rule, finding } => {
             format!("{rule}: {finding}; on a quiet machine, leave out --accept-noise or --quick")

@@ -120,7 +120,7 @@ pub(super) const RULES: [Rule; 18] = [
         id: "R14",
         sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
         how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is compared with what was asked of all. A reference's mode is its own, and a hybrid's that of its parts: noted.",
-        remedy: "compare variants with --fair-comparison=false",
+        remedy: "compare variants with --allow-unfair",
         check: OfEach(same_optimisation),
     },
     Rule {
@@ -140,8 +140,8 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R17",
         sentence: "Same precision of the KV cache, requested = observed",
-        how: "`--kv-precision` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
-        remedy: "ask for a precision that all of them have with --kv-precision, or leave the framework out",
+        how: "`--kv-type` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
+        remedy: "ask for a precision that all of them have with --kv-type, or leave the framework out",
         check: OfEach(cache::same_precision),
     },
     Rule {
@@ -158,8 +158,8 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\
          Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
-         With `--fair-comparison` (the default) a broken rule strikes the row. It is printed with the rule, the finding \
-         and\nthe remedy, and takes no part in any verdict. With `--fair-comparison=false` the breach is only labelled. \
+         A broken rule strikes the row. It is printed with the rule, the finding \
+         and\nthe remedy, and takes no part in any verdict. With `--allow-unfair` the breach is only labelled. \
          On a machine\nthat is not quiet (R12) no row is struck, and there are no verdicts.\n\n\
          A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured beside the \
          engines\nfor comparison. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
