@@ -73,13 +73,11 @@ fn read(file: &Path) -> Result<String> {
     Ok(text.map_err(|error| BadInput(format!("cannot read {}: {error}", file.display())))?)
 }
 
-/// The line that repeats the comparison in any checkout: the driver's own path is that of a machine.
+/// The line that repeats the run with an installed program: the driver's own path is that of a machine.
 fn command_line(driver: &[String]) -> String {
     let mut args = driver.iter().skip(1).peekable();
-    // A comparison sets up and builds what it needs; a study is the driver's own command.
-    let is_study = args.peek().is_some_and(|arg| *arg != "compare" && !arg.starts_with('-'));
-    args.next_if(|arg| *arg == "compare");
-    let mut line = if is_study { "photofinish" } else { "cargo xtask compare" }.to_owned();
+    let is_bare = args.peek().is_none_or(|arg| arg.starts_with('-'));
+    let mut line = if is_bare { "photofinish compare" } else { "photofinish" }.to_owned();
     while let Some(arg) = args.next() {
         // Where things are on that machine is of no use on another.
         match PLACES.iter().find(|place| arg.starts_with(*place)) {
@@ -123,18 +121,18 @@ mod tests {
     #[test]
     fn the_command_is_shown_without_the_path_of_the_driver() {
         let shown = |args: &[&str]| command_line(&args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>());
-        assert_eq!(shown(&["x/driver"]), "cargo xtask compare");
+        assert_eq!(shown(&["x/driver"]), "photofinish compare");
         assert_eq!(
             shown(&["x/driver", "compare", "--prompt", "it's new"]),
-            r#"cargo xtask compare --prompt "it's new""#
+            r#"photofinish compare --prompt "it's new""#
         );
         let elsewhere = ["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"];
-        assert_eq!(shown(&elsewhere), "cargo xtask compare --quick");
+        assert_eq!(shown(&elsewhere), "photofinish compare --quick");
         let study = ["driver", "sweep", "generate", "--workers", "/a", "--context", "48,2048"];
         assert_eq!(shown(&study), "photofinish sweep generate --context 48,2048");
         assert_eq!(
             shown(&["driver", "--frameworks=candle,tch"]),
-            "cargo xtask compare --frameworks=candle,tch"
+            "photofinish compare --frameworks=candle,tch"
         );
     }
 
