@@ -318,6 +318,17 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
 }
 
 #[test]
+fn r1_knows_a_file_by_its_hash_where_an_archive_does_not_keep_its_name() {
+    let renamed = |_: usize, loaded: &mut Loaded, _: &mut Usage| loaded.weights_file = "(path)".into();
+    assert_eq!(breakers(&r1_of_one_hash(renamed)), [""; 0]);
+    let of_another = r1_of_one_hash(|number, loaded, usage| {
+        renamed(number, loaded, usage);
+        usage.weights_sha256 = (number == 0).then(|| "c".into());
+    });
+    assert!(of_another.broken_by[0].finding.contains("no file of the bundle has"), "{of_another:?}");
+}
+
+#[test]
 fn r1_takes_a_hash_for_all_processes_that_loaded_the_very_same_file() {
     assert_eq!(breakers(&r1_of_one_hash(|_, _, _| {})), [""; 0]);
     let other = FileIdentity { device: 1, inode: 9, bytes: 3, modified_ns: 4 };
