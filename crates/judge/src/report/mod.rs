@@ -13,6 +13,7 @@ pub mod huge_pages;
 pub mod hybrid;
 mod input;
 pub mod layer_parity;
+mod pair;
 pub mod prompts;
 mod row;
 pub mod threads;

@@ -11,6 +11,11 @@ const STYLE: &str = include_str!("page.css");
 
 /// A complete document.
 pub(super) fn document(title: &str, body: &Markup) -> String {
+    document_with(title, &Markup::default(), body)
+}
+
+/// A complete document with more in its head.
+pub(super) fn document_with(title: &str, head: &Markup, body: &Markup) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -20,6 +25,7 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
                 title { (title) }
+                (head)
                 style { (PreEscaped(style())) }
             }
             body { main { (body) } }

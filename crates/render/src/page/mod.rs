@@ -6,6 +6,7 @@ mod history;
 mod html;
 mod repeat;
 mod run;
+pub mod site;
 mod study;
 mod table;
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
 }
 
 /// Why rows have no part in verdicts, and the verdict on every metric of every pair.
-fn sentences(report: &Report) -> Vec<String> {
+pub(super) fn sentences(report: &Report) -> Vec<String> {
     let comparisons: Vec<String> =
         report.comparisons.iter().map(|found| comparison::verdict(report, found)).collect();
     let verdicts = words::summary(report).verdicts.into_iter().map(|line| line.text);
@@ -98,7 +98,7 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
 }
 
 /// The table of the comparison.
-fn result(report: &Report) -> Markup {
+pub(super) fn result(report: &Report) -> Markup {
     let caption = "Geometric mean over rounds; below it its 95 % interval, where there are rounds enough \
                    for one";
     let struck = facts::struck(&report.rows);
@@ -116,7 +116,7 @@ fn result(report: &Report) -> Markup {
 }
 
 /// Frameworks without figures or outside the ranking, and warnings that qualify the rest.
-fn warnings(report: &Report) -> Vec<String> {
+pub(super) fn warnings(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for row in report.rows.iter().filter(|row| row.state != State::Measured) {
         let words = row.state.words();

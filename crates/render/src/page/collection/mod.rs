@@ -21,7 +21,7 @@ use crate::words::{self, DASH};
 use groups::{Case, MachineGroup, Named, machines};
 
 const TITLE: &str = "Collection of results";
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 /// Hides what is not asked for. The form is shown by it, so that a page without scripts has no idle controls.
 const SCRIPT: &str = include_str!("filter.js");
 
