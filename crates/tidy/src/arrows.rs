@@ -6,12 +6,14 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("calibrate", &["engine-mock", "facts", "judge", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
+    ("collection", &["bundle", "facts", "foreign", "judge", "measure", "plan"]),
     ("configs", &["bundle", "foreign"]),
     (
         "driver",
         &[
             "bundle",
             "charts",
+            "collection",
             "configs",
             "facts",
             "foreign",

@@ -4,6 +4,7 @@ mod ab;
 mod bisect;
 mod bundles;
 mod check;
+mod collection;
 mod compare;
 mod completions;
 mod diff;
@@ -17,13 +18,13 @@ mod measured;
 mod merge;
 mod open;
 mod outputs;
-mod packed;
 mod plan;
 mod prepare;
 mod report;
 mod run;
 mod shards;
 mod single;
+mod site;
 mod study;
 mod sweep;
 mod work;
@@ -50,6 +51,8 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Footprint(args)) => footprint::footprint(args),
         Some(Command::Parity(args)) => work::parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
+        Some(Command::Collection(args)) => collection::collection(args),
+        Some(Command::Site(args)) => site::site(args),
         Some(Command::Open(args)) => open::open(args),
         Some(Command::Shard(ShardCommand::Plan(args))) => plan::plan(args),
         Some(Command::Shard(ShardCommand::Run(args))) => run::run(args),

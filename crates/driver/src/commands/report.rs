@@ -33,7 +33,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         (None, None) => latest(&args.from.directory()?)?,
     };
     if args.archive {
-        print(&format!("{}\n", super::packed::pack(&directory)?.display()))?;
+        print(&format!("{}\n", collection::pack(&directory)?.display()))?;
         return Ok(0);
     }
     if args.rejudge {

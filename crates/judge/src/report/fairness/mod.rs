@@ -21,7 +21,7 @@ use plan::{Contender, Plan};
 use rules::Check::{OfEach, OfMachine};
 use rules::{RULES, Rule};
 
-pub use rules::markdown;
+pub use rules::{ids, markdown};
 
 /// The material that the rules judge.
 pub struct Judged<'a> {

@@ -153,6 +153,11 @@ pub(super) const RULES: [Rule; 18] = [
     },
 ];
 
+/// The ids of today's rules, in their order.
+pub fn ids() -> Vec<&'static str> {
+    RULES.iter().map(|rule| rule.id).collect()
+}
+
 /// The text of `docs/reference/fairness.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
