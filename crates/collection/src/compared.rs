@@ -2,6 +2,7 @@
 
 use foreign::shortened;
 use judge::Report;
+use judge::report::verdicts::Verdict;
 use serde_json::Value;
 
 use crate::fields::inner;
@@ -35,11 +36,28 @@ const QUOTED: usize = 60;
 pub(crate) fn first_difference(submitted: &Value, judged: &Report) -> Option<String> {
     // By way of text, as the submitted one came: a value of 32 bits has fewer digits there.
     let judged = serde_json::to_string(judged).expect("a report has string keys and no failing serialiser");
-    let judged: Value = serde_json::from_str(&judged).expect("what was just written is JSON");
+    let mut judged: Value = serde_json::from_str(&judged).expect("what was just written is JSON");
+    with_both_sides(&mut judged);
     // Figures first: everything else follows from them.
     let of_rows = submitted.get(ROWS).zip(judged.get(ROWS));
     let of_rows = of_rows.and_then(|(submitted, judged)| difference(submitted, judged, ROWS));
     of_rows.or_else(|| difference(submitted, &judged, ""))
+}
+
+/// Adds the verdict for `b` to every comparison, as files have it.
+fn with_both_sides(judged: &mut Value) {
+    let mut add = |found: &mut Value| {
+        let verdict =
+            found.get("verdict").cloned().and_then(|name| serde_json::from_value::<Verdict>(name).ok());
+        if let (Some(verdict), Some(found)) = (verdict, found.as_object_mut()) {
+            let turned = serde_json::to_value(verdict.turned()).expect("a verdict is a word");
+            found.insert("verdict_of_b".to_owned(), turned);
+        }
+    };
+    let pairs = judged.get_mut("comparisons").and_then(Value::as_array_mut);
+    pairs.into_iter().flatten().for_each(&mut add);
+    let hybrids = judged.get_mut("hybrids").and_then(Value::as_array_mut);
+    hybrids.into_iter().flatten().filter_map(|hybrid| hybrid.get_mut("verdict")).for_each(&mut add);
 }
 
 fn difference(submitted: &Value, judged: &Value, place: &str) -> Option<String> {

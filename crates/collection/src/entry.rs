@@ -5,7 +5,7 @@ use std::path::Path;
 use facts::Evidence;
 use judge::Report;
 use judge::records::collection::Published;
-use judge::report::{self, changes};
+use judge::report;
 use measure::saved::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use serde_json::Value;
 
@@ -117,13 +117,13 @@ impl Submission<'_> {
             Err(why) => return Err(unreadable(SAMPLES, why.to_string())),
         };
         let difference = match &judged {
-            Ok(judged) => first_difference(&submitted, judged).map(|what| (what, changes(&recorded, judged))),
-            Err(why) => Some((why.clone(), vec![format!("this version cannot read the samples: {why}")])),
+            Ok(judged) => first_difference(&submitted, judged),
+            Err(why) => Some(why.clone()),
         };
         let mut problems = Vec::new();
         let (report, retired) = match (difference, judged) {
-            (Some((_, changed)), _) if is_retired => (recorded, Some(changed)),
-            (Some((what, _)), _) => {
+            (Some(_), judged) if is_retired => (recorded, Some(judged.map(Box::new))),
+            (Some(what), _) => {
                 let rules = other_rules(&recorded).unwrap_or_default();
                 problems.push(self.problem(REPORT, format!("{what}{rules}"), REJUDGE));
                 (recorded, None)

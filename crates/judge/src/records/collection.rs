@@ -61,8 +61,8 @@ pub struct Published {
     pub report: Report,
     pub evidence: Evidence,
     pub tier: Tier,
-    /// What today's rules judge otherwise, a sentence each; `None` where they judge it as they did.
-    pub retired: Option<Vec<String>>,
+    /// What today's rules make of its samples, or why they cannot be read today; `None` where it is judged as it was.
+    pub retired: Option<Result<Box<Report>, String>>,
 }
 
 /// How far a published result has been repeated.

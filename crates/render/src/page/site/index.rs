@@ -5,6 +5,7 @@ use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
 use super::{DATA, Page, Result, data, kinds, machine, memory, processor, system, versions};
+use crate::comparison;
 use crate::page::collection::STYLE as FILTERS;
 use crate::page::html as pieces;
 use crate::words;
@@ -146,6 +147,7 @@ fn answer(result: &Result<'_>) -> String {
     let report = &result.report;
     let metric = Metric::deciding(report.plan.work.kind());
     let found = report.comparisons.iter().find(|found| found.metric == metric);
-    let sentence = found.map(|found| found.sentence.clone()).filter(|sentence| !sentence.is_empty());
-    sentence.unwrap_or_else(|| "no verdict: the page says why".to_owned())
+    found
+        .map(|found| comparison::verdict(report, found))
+        .unwrap_or_else(|| "no verdict: the page says why".to_owned())
 }

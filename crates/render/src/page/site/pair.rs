@@ -1,11 +1,13 @@
 //! The page of a pair: the answer, the picture, the table; then where it comes from and how to repeat it.
 
+use judge::Report;
 use judge::records::case;
 use judge::records::collection::Tier;
 use judge::records::records;
 use maud::{Markup, html};
 
 use super::{Page, RUNS, Result, data, machine};
+use crate::comparison;
 use crate::page::html as pieces;
 use crate::page::repeat::{self, Source};
 use crate::page::{Files, facts, run};
@@ -94,7 +96,7 @@ fn section(result: &Result<'_>, with_answer: bool) -> Markup {
     html! {
         section id=(name) {
             h2 { (title) }
-            @if let Some(changed) = &published.retired { (retired(changed)) }
+            @if let Some(judged) = &published.retired { (retired(&published.report, judged)) }
             @if with_answer {
                 @if environment.available_cores > 0 { p class="muted" { (machine(report)) } }
                 @for answer in answers(result) { p class="answer" { (answer) } }
@@ -121,10 +123,15 @@ fn section(result: &Result<'_>, with_answer: bool) -> Markup {
     }
 }
 
-fn retired(changed: &[String]) -> Markup {
+/// What today's rules judge otherwise.
+fn retired(report: &Report, judged: &std::result::Result<Box<Report>, String>) -> Markup {
+    let changed = match judged {
+        Ok(judged) => comparison::changes(report, judged),
+        Err(why) => vec![format!("this version cannot read the samples: {why}")],
+    };
     html! {
         p class="retired" { strong { "Judged by rules that were replaced since." } " Figures and verdicts are those of that time." }
-        (pieces::details("What today's rules judge otherwise", &pieces::list(changed)))
+        (pieces::details("What today's rules judge otherwise", &pieces::list(&changed)))
     }
 }
 

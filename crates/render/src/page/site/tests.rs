@@ -2,6 +2,7 @@
 
 use facts::Evidence;
 use judge::records::collection::Tier;
+use judge::report::State;
 
 use super::*;
 use crate::testing::report;
@@ -65,7 +66,9 @@ fn the_list_has_filters_and_no_ranking_and_works_without_its_script() {
 #[test]
 fn a_result_under_retired_rules_stays_and_says_so() {
     let mut entry = published("old", |_| ());
-    entry.retired = Some(vec!["candle was measured and is struck".into()]);
+    let mut judged = entry.report.clone();
+    judged.rows[0].state = State::Struck;
+    entry.retired = Some(Ok(Box::new(judged)));
     let files = files(&[entry], None).unwrap();
     let page = text(&files, &format!("{ADDRESS}/index.html"));
     assert!(
@@ -81,11 +84,11 @@ fn what_comes_from_outside_stays_text_and_leads_nowhere_else() {
         report.environment.cpu = EVIL.into();
         report.environment.os = Some("../../..".into());
         report.model.name = "../../x".into();
-        report.warnings = vec![EVIL.into()];
+        report.warnings = vec![EVIL.to_owned().into()];
         for row in &mut report.rows[..2] {
             row.framework = format!("{}{EVIL}", row.framework);
         }
-        report.comparisons[0].sentence = EVIL.into();
+        report.comparisons[0].a = EVIL.into();
     };
     let files = files(&[published("evil", evil)], None).unwrap();
     for (path, contents) in &files {
