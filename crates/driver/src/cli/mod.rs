@@ -131,6 +131,12 @@ pub(crate) enum Command {
     /// Print the fairness rules as a page
     #[command(hide = true)]
     Rules,
+    /// Print a reference page: every command and flag, or the fields of files
+    #[command(hide = true)]
+    Reference {
+        #[arg(value_enum, default_value_t = ReferencePage::Commands)]
+        page: ReferencePage,
+    },
     /// Answer questions about a model's tokenizer and chat template, for this program itself
     #[command(name = measure::apart::COMMAND, hide = true)]
     TextProcess {
@@ -158,6 +164,12 @@ pub(crate) struct Places {
     /// Directory of the worker binaries [default: that of the checkout or installation]
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) workers: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReferencePage {
+    Commands,
+    Fields,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
