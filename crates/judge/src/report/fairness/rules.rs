@@ -28,7 +28,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
-        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; the record beside it names both sha256, and is compared with manifest and observation.",
+        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; a record next to it names both sha256, and is compared with the manifest and the observed hash.",
         remedy: "delete the bundle from the cache directory and run again",
         check: OfEach(same_weights),
     },
@@ -56,7 +56,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R5",
         sentence: "Same thread budget, verified from observed threads and CPU time",
-        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the CPUs allowed and what the framework says are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Less is a note, and so are pools that crowd one another within the budget of CPU time: neither is anybody's advantage.",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Fewer threads are noted, and so are pools that compete within the budget of CPU time: neither is an advantage.",
         remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
         check: OfEach(same_threads),
     },
@@ -70,7 +70,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R7",
         sentence: "A process of its own, in a scrubbed environment",
-        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also the directory of libtorch; the memory policy (GLIBC_TUNABLES, R16); and CUDA_DEVICE_ORDER, so that the driver and the workers number GPUs alike. From the user's environment pass PATH, TMPDIR, SYSTEMROOT, CUDA_VISIBLE_DEVICES and PHOTOFINISH_NVML, and the value of a variable that configs/engines names. With `--kernel-cache fresh` each process gets an empty kernel cache; a cache that stays empty is noted. `PHOTOFINISH_WORKER` marks it and what it starts: what outlives it by more than a moment is killed and noted.",
+        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also the directory of libtorch; the memory policy (GLIBC_TUNABLES, R16); and CUDA_DEVICE_ORDER, so that the driver and the workers number GPUs alike. From the user's environment it takes PATH, TMPDIR, SYSTEMROOT, CUDA_VISIBLE_DEVICES and PHOTOFINISH_NVML, and the value of a variable that configs/engines names. With `--kernel-cache fresh` each process gets an empty kernel cache; a cache that stays empty is noted. `PHOTOFINISH_WORKER` marks it and its children: those that outlive it are killed and noted.",
         remedy: "report a bug of photofinish",
         check: OfEach(own_process),
     },
@@ -91,21 +91,21 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R10",
         sentence: "Same build: one release profile, target CPU, recorded",
-        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. Of a worker that rustc did not build, release alone is asked; what built it is noted. A reference's build is its own: noted.",
+        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. A worker that rustc did not build must only be a release build; its toolchain is noted. A reference's build is its own: noted.",
         remedy: "build all workers with `cargo xtask build`",
         check: OfEach(same_build),
     },
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which a token out of two is replaced by a less likely one, drawn by the seed and others in each round. The most likely token behind each, which only a pass of the model shows and no worker receives, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it learns that it is asked for them only then. Requests of encoders are given other texts of the same lengths in each round, and every vector of theirs is compared with the reference's.",
+        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which every other token is replaced by a less likely one, drawn by the seed, and anew in each round. The most likely token behind each, which no worker receives and only a pass of the model shows, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then. Requests of encoders are given other texts of the same lengths in each round, and every vector is compared with the reference's.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },
     Rule {
         id: "R12",
         sentence: "Quiet machine, before and between turns",
-        how: "During each start of a process and each block of turns, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; a fixed piece of arithmetic is timed after the turns. A block above a limit is done again, up to twice, a start once. If most blocks of a round stay disturbed, no speed is measurable (exit code 3). `--accept-noise` goes on and says so.",
+        how: "During each start of a process and each block of turns, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; a fixed piece of arithmetic is timed after the turns. A block above a limit is done again, up to twice, a start once. If most blocks of a round stay disturbed, no speed is measurable (exit code 3). `--accept-noise` continues and lists the disturbances.",
         remedy: "stop what else is running and compare again, or --accept-noise",
         check: OfMachine(quiet_machine),
     },
@@ -119,7 +119,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R14",
         sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
-        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, observed; that is compared with what was asked of all. A reference's mode is its own, and a hybrid's that of its parts: noted.",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, as observed; that is compared with the request. A reference's mode is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with --allow-unfair",
         check: OfEach(same_optimisation),
     },
@@ -140,14 +140,14 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R17",
         sentence: "Same precision of the KV cache, requested = observed",
-        how: "`--kv-type` says in what keys and values are kept, for all. Unless it is given they have 16 bits where the weights have, and 32 otherwise. Engines report the element type of the cache they hold; one that cannot keep what is asked is *unsupported*. A reference's cache is its own: noted.",
-        remedy: "ask for a precision that all of them have with --kv-type, or leave the framework out",
+        how: "`--kv-type` sets the type of keys and values for all: by default 16 bits if the weights have 16 bits, and f32 otherwise. Engines report the element type of their cache; one that does not support the requested type is *unsupported*. A reference's cache is its own: noted.",
+        remedy: "ask for a type that all of them have with --kv-type, or leave the framework out",
         check: OfEach(cache::same_precision),
     },
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver keeps by its own clock when each event of a start came and how long it waited for each slice of a request, and reads CPU time and the peak of memory before a process finishes. The sum of a worker's requests may not be longer. In the median slice they may be shorter by 5 % and 2 ms, a whole request by 5 %, 5 ms and twice what is untimed before it (where others disturbed the machine, in the request that was least late, and by another 20 ms); fewer than four requests of a process are judged together with those of the other rounds, of which one in eight, and one in any case, may be late; load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s; the CPU time of its requests must reach 80 %, but for 50 ms, of that in its turns, of which all its threads may have used what is untimed; its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
+        how: "The driver measures with its own clock when each event of a start came and how long each slice of a request took, and reads CPU time and peak memory before a process finishes. A worker's requests may not be longer in sum. They may be shorter by 5 % and 2 ms in the median slice, and a whole request by 5 %, 5 ms and twice the untimed part before it (where others disturbed the machine: in the least late request, and by another 20 ms). If a process has fewer than four requests, they are judged with those of the other rounds, of which one in eight, and one in any case, may be late. Load and first request may be shorter by 20 % and 0.1 s, and longer by 0.1 s. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), a program that changes between rounds, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(readings::agree),
     },
@@ -163,15 +163,15 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\
          Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
-         A broken rule strikes the row. It is printed with the rule, the finding \
-         and\nthe remedy, and takes no part in any verdict. With `--allow-unfair` the breach is only labelled. \
-         On a machine\nthat is not quiet (R12) no row is struck, and there are no verdicts.\n\n\
-         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured beside the \
-         engines\nfor comparison. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
+         A broken rule strikes the row: it is printed with the rule, the finding and the remedy, and has no verdicts. \
+         With\n`--allow-unfair` the breach is only labelled. On a machine that is not quiet (R12) no row is struck, and there \
+         are no\nverdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured together \
+         with the\nengines. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
          are noted\nin the findings and strike no row. All other rules hold for it, too.\n\n\
          A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
          are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
-         What the system does not tell cannot be verified: the report says so, rule by rule.\n\n\
+         A rule whose readings the system does not give is *unverified*, and the report says so.\n\n\
          | rule | what holds | how it is achieved and checked |\n|---|---|---|\n",
     );
     for rule in &RULES {
