@@ -1,4 +1,4 @@
-//! A published claim as data: `configs/claims/NN-name.toml`. `configs/README.md` describes the fields.
+//! A published claim as data: `configs/claims/NN-name.toml`. `crates/claims/README.md` describes the fields.
 
 use std::path::Path;
 

@@ -16,7 +16,7 @@ pub const BLOCK: &str = "claims";
 /// The way from the page to the root.
 const UP: &str = "../../";
 
-/// What stands between the markers.
+/// The text between the markers.
 pub fn render(all: &[Judged<'_>]) -> String {
     let sections: Vec<String> = all.iter().map(section).collect();
     format!("{}\n{}\n{}", published::rules(), overview(all), sections.join("\n"))
@@ -70,16 +70,16 @@ fn section(judged: &Judged<'_>) -> String {
     let mut parts = vec![
         format!("## {}. {}", claim.number, claim.title),
         answer(judged),
-        format!("- **Who says it.** {}: {}", plain(&claim.source), plain(&claim.says)),
+        format!("- **Source.** {}: {}", plain(&claim.source), plain(&claim.says)),
     ];
     let last = parts.len() - 1;
-    for (title, text) in [("Under which conditions", &claim.conditions), ("Here", &claim.here)] {
+    for (title, text) in [("Conditions", &claim.conditions), ("Here", &claim.here)] {
         parts[last] += &format!("\n- **{title}.** {}", plain(text));
     }
     parts[last] += &machine(judged);
     parts.push(table(&judged.figures));
-    parts.push(format!("**What explains it.** {}", plain(&claim.explains)));
-    parts.extend(claim.open.as_ref().map(|open| format!("**What stays open.** {}", plain(open))));
+    parts.push(format!("**Explanation.** {}", plain(&claim.explains)));
+    parts.extend(claim.open.as_ref().map(|open| format!("**Remains open.** {}", plain(open))));
     parts.push(commands(judged));
     parts.push(
         judged.runs.iter().map(|(run, kept)| told(judged, run, kept.as_ref())).collect::<Vec<_>>().join("\n"),
@@ -104,12 +104,12 @@ fn answer(judged: &Judged<'_>) -> String {
         Verdict::Holds => "**Holds here.**".to_owned(),
         Verdict::DoesNot => format!(
             "**Does not hold here.**{}{}{}",
-            list("Not", &does_not),
-            list("What does", &holds),
+            list("Does not hold", &does_not),
+            list("Holds", &holds),
             list("Not measurable", &open)
         ),
         Verdict::NotMeasurable(reason) => {
-            format!("**Not measurable here**: {}.{}", sentence(&plain(reason)), list("What holds", &holds))
+            format!("**Not measurable here**: {}.{}", sentence(&plain(reason)), list("Holds", &holds))
         }
         Verdict::ToRun(due) => {
             let again = format!("`cargo xtask claims --only {}`", judged.claim.number);
@@ -141,7 +141,7 @@ fn machine(judged: &Judged<'_>) -> String {
         "\n- **Machine.** {}, {} cores, {memory:.0} GB, {}.{libraries} Run on {day}.",
         machine.cpu,
         machine.available_cores,
-        machine.os.as_deref().unwrap_or("an operating system that does not tell its name"),
+        machine.os.as_deref().unwrap_or("an unnamed operating system"),
     )
 }
 
@@ -271,7 +271,7 @@ mod tests {
         for expected in [
             "| 0 | [A \\| B](#0-a--b) | *not run yet* | not run yet |",
             "## 0. A | B\n\n**No verdict: not run yet**: `cargo xtask claims --only 0`.",
-            "- **Who says it.** *G*: 2 times\n- **Under which conditions.** c\n- **Here.** h\n",
+            "- **Source.** *G*: 2 times\n- **Conditions.** c\n- **Here.** h\n",
             "| a \\| b | 2x | about (factor 1.2) | – (not run yet) | *not run yet* |",
             "```sh\nphotofinish ab a b\n```\n\n- both: not run yet",
         ] {
