@@ -1,4 +1,4 @@
-//! The ways in which the program can fail. Each kind has an exit code (`docs/reference/files.md`).
+//! The ways in which the program can fail. Each kind has an exit code (`docs/reference/cli.md`).
 
 /// An error: one sentence for people, and the kind that decides the exit code.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -15,7 +15,7 @@ const PACKED: f64 = 1.4;
 /// A framework's own libraries and buffers, in bytes.
 const FRAMEWORK: f64 = 250e6;
 /// The same of a reference: it may convert its weights once more, and bring Python with it. Measured peaks, one process
-/// each on a model of 0.54 GB, are in `docs/reference/frameworks.md`.
+/// each on a model of 0.54 GB, are in `docs/evidence/notes.md`.
 const COPIED: f64 = 2.0;
 const WITH_PYTHON: f64 = 500e6;
 /// How far a peak may be above the arithmetic of measured memory.

@@ -56,20 +56,21 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::Scored(Scored { file: "x".into() }));
     }
 
-    /// The page for people must not drift from the types: its transcript is read back whole.
+    /// The example for people must not drift from the types: it is read back whole.
     #[test]
-    fn the_transcript_of_the_page_is_this_protocol() {
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/protocol.md");
-        let page = std::fs::read_to_string(page).unwrap();
-        let run = page.split("## A whole run").nth(1).unwrap();
-        let blocks: Vec<&str> = run.split("```").skip(1).step_by(2).collect();
-        let mut asked = blocks[0].strip_prefix("json\n").unwrap().lines();
+    fn the_example_of_a_run_is_this_protocol() {
+        let read = |name: &str| {
+            let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+            std::fs::read_to_string(examples.join(name)).unwrap()
+        };
+        let asked = read("job.jsonl");
+        let mut asked = asked.lines();
         let job: Job = serde_json::from_str(asked.next().unwrap()).unwrap();
         assert_eq!(job.protocol, VERSION);
         let turns: Vec<Turn> = asked.map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(turns.as_slice(), [Turn::Request { case: 0, .. }, Turn::Finish(_)]), "{turns:?}");
-        let lines = blocks[1].lines().filter(|line| line.starts_with('{'));
-        let events: Vec<Event> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        let answered = read("events.jsonl");
+        let events: Vec<Event> = answered.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));
         assert_eq!(events.last(), Some(&Event::Done));
         assert_eq!(events.len(), 9, "one of each event of a measuring run");

@@ -163,11 +163,9 @@ fn first_lines(file: &str, count: usize) -> Result<Vec<u8>> {
     Ok(text.lines().take(count).flat_map(|line| [line, "\n"].concat().into_bytes()).collect())
 }
 
-/// The job and the turns that docs/reference/protocol.md shows.
+/// The job and the turns that docs/reference/protocol.md names as an example.
 fn job() -> Result<Vec<u8>> {
-    let text = fs::read_to_string(repository().join("docs/reference/protocol.md"))?;
-    let is_asked = |line: &&str| ["{\"protocol\"", "{\"turn\""].iter().any(|start| line.starts_with(start));
-    Ok(text.lines().filter(is_asked).flat_map(|line| [line, "\n"].concat().into_bytes()).collect())
+    read(&repository().join("docs/examples/job.jsonl"))
 }
 
 fn configs() -> Result<Seeds> {
