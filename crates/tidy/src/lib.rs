@@ -5,6 +5,7 @@ mod book;
 mod cycles;
 mod files;
 mod graph;
+mod idioms;
 mod links;
 mod modules;
 mod names;
@@ -52,6 +53,7 @@ pub fn run(root: &Path) -> Result<()> {
     let tree = links::Tree::new(&tooling::files(root)?);
     findings.extend(links::check(&texts, &tree));
     findings.extend(book::check(&texts));
+    findings.extend(idioms::check(&texts));
     findings.extend(paths::check(&texts, &tree));
     for finding in &findings {
         println!("tidy: {finding}");
