@@ -112,7 +112,7 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
         .collect();
     let mut page = format!(
         "# Calibration\n\n\
-         What the statistics say of simulated comparisons whose truth is known. This page is written by\n\n\
+         The verdicts of the statistics on simulated comparisons with known truth. This page is written by\n\n\
          ```\ncargo xtask calibrate --comparisons {comparisons} --seed {seed}\n```\n\n\
          (version {}, {comparisons} simulated comparisons of each setting). {} of {judged} figures keep to their \
          limits. A figure passes by its own value; the Monte Carlo interval (Wilson 1927) says what the true \

@@ -54,7 +54,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
         states(HARSH),
     );
     let mut table = Table::new(
-        "Bandwidth that changes: differences that are not there",
+        "Bandwidth that changes: false differences",
         text,
         &[
             "between processes",
@@ -86,7 +86,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
 
 pub(super) fn intervals(options: &Options) -> Table {
     let mut table = Table::new(
-        "Bandwidth that changes: intervals that hold the truth",
+        "Bandwidth that changes: coverage of intervals",
         "Two contenders; the 95 % interval of the ratio of their throughputs. The bias is the mean error of the ratio.",
         &["between processes", "schedule", "true ratio", "rounds taken", "seconds taken", "bias", "held"],
     );
@@ -112,7 +112,7 @@ pub(super) fn intervals(options: &Options) -> Table {
 
 pub(super) fn power(options: &Options) -> Table {
     let mut table = Table::new(
-        "Bandwidth that changes: differences that are there",
+        "Bandwidth that changes: real differences that are found",
         "Two contenders, of which one takes longer for a request. It is found if it is decided as *different* in \
          throughput, and slower. Where the bandwidth changes between the two requests of a block, one takes up to \
          twice as long as the other, whoever is faster: within the time there is, that hides small differences under \

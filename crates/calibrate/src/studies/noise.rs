@@ -40,7 +40,7 @@ pub fn scenario(contenders: usize, ratio: f64, noise: Noise, rounds: Rounds) -> 
 
 pub(super) fn false_positives(options: &Options) -> Table {
     let mut table = Table::new(
-        "Differences that are not there",
+        "False differences",
         "Contenders that do not differ; a comparison counts if any hypothesis of its table is decided as \
          *different*.",
         &["noise", "rounds", "contenders", "family", "rounds taken", "any different"],
@@ -73,7 +73,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
 
 pub(super) fn power(options: &Options) -> Table {
     let mut table = Table::new(
-        "Differences that are there",
+        "Real differences that are found",
         "One contender takes longer to decode, at 2 % noise between processes. It is found if it is \
          decided as *different* in throughput, and slower, from every other contender.",
         &["slower by", "rounds", "contenders", "family", "rounds taken", "found"],
@@ -96,7 +96,7 @@ pub(super) fn power(options: &Options) -> Table {
 
 pub(super) fn intervals(options: &Options) -> Table {
     let mut table = Table::new(
-        "Intervals that hold the truth",
+        "Coverage of intervals",
         "Two contenders; the 95 % interval of the ratio of their throughputs. The bias is the mean \
          error of the ratio.",
         &["noise", "rounds", "true ratio", "rounds taken", "bias", "held"],

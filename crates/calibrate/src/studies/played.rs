@@ -34,7 +34,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
         states(PLAYED)
     );
     let mut table = Table::new(
-        "Weather as measured: differences that are not there",
+        "Weather as measured: false differences",
         text,
         &[
             "between processes",
@@ -67,7 +67,7 @@ pub(super) fn intervals(options: &Options) -> Table {
                 bandwidth than the first, the true ratio is that of this weather: the mean of as many comparisons without \
                 differences between processes. The bias is the mean error of the ratio.";
     let mut table = Table::new(
-        "Weather as measured: intervals that hold the truth",
+        "Weather as measured: coverage of intervals",
         text,
         &[
             "between processes",
@@ -101,7 +101,7 @@ pub(super) fn intervals(options: &Options) -> Table {
 
 pub(super) fn at_state(options: &Options) -> Table {
     let mut table = Table::new(
-        "Weather as measured: intervals at the state of a run",
+        "Weather as measured: coverage at the state of a run",
         "Three contenders; the ratio of the first and the last, with and without the second's speed as the state of a round. \
          The truth is the ratio that each comparison would have had in its own weather without noise. *Held over all \
          weather*: how often the interval held the mean of that ratio over all comparisons, which it does not promise \
@@ -152,7 +152,7 @@ fn truth(options: &Options, last_depends: f64) -> f64 {
 
 pub(super) fn power(options: &Options) -> Table {
     let mut table = Table::new(
-        "Weather as measured: differences that are there",
+        "Weather as measured: real differences that are found",
         "Two contenders, of which one takes longer for a request. It is found if it is decided as *different* in \
          throughput, and slower.",
         &["between processes", "schedule", "slower by", "rounds taken", "seconds taken", "found"],

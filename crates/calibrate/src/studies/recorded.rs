@@ -81,7 +81,7 @@ fn ratios(estimator: Estimator) -> BTreeMap<(String, String), f64> {
 
 pub(super) fn false_positives(options: &Options) -> Table {
     let mut table = Table::new(
-        "Recorded comparisons: differences that are not there",
+        "Recorded comparisons: false differences",
         "The second half, with the figures as they are used, and nothing made longer. A comparison counts if any hypothesis \
          of its table is decided as *different*.",
         &["figures of", "rounds", "half-width", "any different"],
@@ -97,7 +97,7 @@ pub(super) fn false_positives(options: &Options) -> Table {
 
 pub(super) fn power(options: &Options) -> Table {
     let mut table = Table::new(
-        "Recorded comparisons: differences that are there",
+        "Recorded comparisons: real differences that are found",
         "The second half, with the times of one made longer.",
         &["slower by", "rounds", "half-width", "found"],
     );
