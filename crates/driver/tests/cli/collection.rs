@@ -2,18 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::common::{Installation, Ran, photofinish, read};
+use crate::report::{change, copied};
 
 fn typed(line: &str) -> Ran {
     Ran::output_of(&mut photofinish(line))
-}
-
-fn change(path: &Path, change: impl Fn(&mut Value)) {
-    let mut value = read(path);
-    change(&mut value);
-    std::fs::write(path, value.to_string()).unwrap();
 }
 
 /// The archive of a comparison, as if the checkout had no changes.
@@ -49,7 +44,7 @@ fn a_run_becomes_a_page_and_a_forged_one_does_not() {
     let page = std::fs::read_to_string(site.join(address).join("index.html")).unwrap();
     let preview = page.split("og:image\" content=\"https://example.org/").nth(1).unwrap();
     assert!(site.join(preview.split('"').next().unwrap()).is_file(), "{page}");
-    let linked = page.split("href=\"").filter_map(|link| link.split(['"', '#']).next());
+    let linked = page.split("href=\"").skip(1).filter_map(|link| link.split(['"', '#']).next());
     for link in linked.filter(|link| !link.is_empty() && !link.contains(':')) {
         assert!(site.join(address).join(link).exists(), "{link}");
     }
@@ -66,12 +61,18 @@ fn a_run_becomes_a_page_and_a_forged_one_does_not() {
     assert_eq!(std::fs::read(site.join("index.html")).unwrap(), before, "the earlier site stays");
 }
 
+/// One of them: pictures take their time. Crate `collection` checks them all.
 #[test]
-fn the_published_results_become_a_site_in_a_new_or_empty_place_alone() {
+fn a_published_result_becomes_a_site_in_a_new_or_empty_place_alone() {
     let directory = tempfile::tempdir().unwrap();
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/collection");
+    let entries = std::fs::read_dir(published).unwrap().map(|entry| entry.unwrap().path());
+    let size = |entry: &PathBuf| std::fs::metadata(entry.join("samples.jsonl")).unwrap().len();
+    let entry = entries.filter(|path| path.is_dir()).min_by_key(size).unwrap();
+    let all = directory.path().join("all");
+    copied(&entry, all.join(entry.file_name().unwrap()));
     let make = |out: &str| {
-        typed(&format!("site {} --collection {}", directory.path().join(out).display(), published.display()))
+        typed(&format!("site {} --collection {}", directory.path().join(out).display(), all.display()))
     };
     make("site").exits(0);
     let page = std::fs::read_to_string(directory.path().join("site/index.html")).unwrap();
@@ -79,6 +80,6 @@ fn the_published_results_become_a_site_in_a_new_or_empty_place_alone() {
         page.contains("Which inference framework is faster") && page.contains("<tr data-fields="),
         "{page}"
     );
-    make("").refused(&["holds something else than a site"]);
+    make("all").refused(&["holds something else than a site"]);
     typed("collection check /nowhere").refused(&["cannot read the collection /nowhere"]);
 }

@@ -21,7 +21,7 @@ fn write(path: &Path, value: &Value) {
     std::fs::write(path, serde_json::to_string(value).unwrap()).unwrap();
 }
 
-fn change(path: &Path, change: impl Fn(&mut Value)) {
+pub(crate) fn change(path: &Path, change: impl Fn(&mut Value)) {
     let mut value = read(path);
     change(&mut value);
     write(path, &value);
@@ -36,7 +36,7 @@ fn forge(directory: &Path, change: impl Fn(&mut Value)) {
 }
 
 /// Copies the files of a results directory.
-fn copied(from: &Path, to: PathBuf) -> PathBuf {
+pub(crate) fn copied(from: &Path, to: PathBuf) -> PathBuf {
     std::fs::create_dir_all(&to).unwrap();
     let files = std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path());
     for path in files.filter(|path| path.is_file()) {
