@@ -34,7 +34,7 @@ impl FileIdentity {
 
 /// The sha256 of a file, in lower-case hexadecimal.
 pub fn sha256_of(path: &Path) -> std::io::Result<String> {
-    let mut file = foreign::file::open(path)?;
+    let mut file = untrusted::file::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];
     loop {

@@ -17,7 +17,6 @@
 //!
 //! This crate reads. Writing a bundle is the work of `prepare`.
 
-pub mod beside;
 mod config;
 mod described;
 mod error;
@@ -27,6 +26,7 @@ mod pooling;
 mod precision;
 pub mod quantised;
 pub mod rotary;
+pub mod sibling_paths;
 mod tensor;
 mod weights;
 
@@ -103,7 +103,8 @@ impl Bundle {
             return Ok(None);
         }
         let path = self.directory.join(POOLING);
-        let text = foreign::file::read_text(&path, foreign::file::CONFIG).map_err(BundleError::io(&path))?;
+        let text =
+            untrusted::file::read_text(&path, untrusted::file::CONFIG).map_err(BundleError::io(&path))?;
         let pooled = serde_json::from_str(&text);
         pooled.map(Some).map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))
     }

@@ -47,7 +47,8 @@ pub struct FileRecord {
 impl Manifest {
     pub fn read(directory: &Path) -> Result<Manifest, BundleError> {
         let path = directory.join(MANIFEST);
-        let text = foreign::file::read_text(&path, foreign::file::CONFIG).map_err(BundleError::io(&path))?;
+        let text =
+            untrusted::file::read_text(&path, untrusted::file::CONFIG).map_err(BundleError::io(&path))?;
         Manifest::parse(directory, &text)
     }
 

@@ -35,7 +35,7 @@ struct Entry {
 impl Weights {
     /// Maps `path` and checks that it holds each of `expected` ([`crate::ModelConfig::stored`]).
     pub fn map(path: &Path, precision: Precision, expected: &[StoredTensor]) -> Result<Weights, BundleError> {
-        let file = foreign::file::open(path).map_err(BundleError::io(path))?;
+        let file = untrusted::file::open(path).map_err(BundleError::io(path))?;
         // SAFETY: bundles are immutable by contract; a file truncated by someone else while mapped
         // would fault, as it would under any framework that maps weights.
         #[allow(unsafe_code)]

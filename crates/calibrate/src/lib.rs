@@ -3,6 +3,7 @@
 //! The noise is `engine-mock`'s, alone or with memory bandwidth that changes; the loop is the driver's, and
 //! the code under test is `statistics` itself.
 
+pub mod bandwidth_drift;
 pub mod comparison;
 pub mod figures;
 pub mod machine;
@@ -14,4 +15,3 @@ pub mod steady;
 pub mod studies;
 pub mod study;
 pub mod turns;
-pub mod weather;

@@ -3,11 +3,11 @@
 use engine_mock::Noise;
 use statistics::{SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
 
+use crate::bandwidth_drift::Climate;
 use crate::figures::Figures;
 use crate::processes::{Order, Processes};
 use crate::recorded::{Estimator, Half, Replay};
 use crate::turns::{Schedule, Turns};
-use crate::weather::Climate;
 
 /// Where the noise comes from.
 #[derive(Debug, Clone, Copy, PartialEq)]

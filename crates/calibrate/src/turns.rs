@@ -10,9 +10,9 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use crate::bandwidth_drift::{Climate, Weather};
 use crate::figures::{Figures, METRICS, PROMPT, memory};
 use crate::study::seed_of;
-use crate::weather::{Climate, Weather};
 
 /// Seconds at full bandwidth that a process takes before its first request: start and warm-up (less the cold start's request,
 /// which is part of it), load, cold start. These and the next are as long as on the machine whose weather is played.

@@ -62,7 +62,7 @@ fn write(directory: &Path, archive: &Path, names: &[String]) -> std::io::Result<
         if !path.is_file() {
             continue;
         }
-        let text = cleaned(&foreign::file::read_text(&path, foreign::file::RESULTS)?, names);
+        let text = cleaned(&untrusted::file::read_text(&path, untrusted::file::RESULTS)?, names);
         sums += &format!("{}  {name}\n", bundle::hexadecimal(&Sha256::digest(&text)));
         add(name, &text)?;
     }
@@ -84,7 +84,7 @@ pub(crate) fn unpack(archive: &Path, directory: &Path) -> Result<()> {
         ))
     };
     let unreadable = |error: Error| refused(format!("it cannot be read: {error}"));
-    let file = foreign::file::open(archive).map_err(unreadable)?;
+    let file = untrusted::file::open(archive).map_err(unreadable)?;
     // Headers and padding come on top of the files.
     let mut tar = tar::Archive::new(GzDecoder::new(file).take(files::MOST + 1_000_000));
     for member in tar.entries().map_err(unreadable)? {
@@ -94,7 +94,7 @@ pub(crate) fn unpack(archive: &Path, directory: &Path) -> Result<()> {
         let Some(most) = files::most(name).filter(|_| member.header().entry_type().is_file()) else {
             return Err(refused(format!(
                 "it holds {:?}, which no archive of a run has",
-                foreign::line(&path)
+                untrusted::line(&path)
             )));
         };
         let size = member.size();

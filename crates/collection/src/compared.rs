@@ -1,9 +1,9 @@
 //! A report beside the one that today's rules make from the same samples.
 
-use foreign::shortened;
 use judge::Report;
 use judge::report::verdicts::Verdict;
 use serde_json::Value;
+use untrusted::shortened;
 
 use crate::fields::inner;
 

@@ -59,7 +59,7 @@ pub(crate) fn read(
 /// What is wrong with the texts of a file: JSON that is none, a text that is too long, a path or a name.
 fn texts(directory: &Path, entry: &str, file: &str) -> Vec<Problem> {
     let problem = |what: String, remedy: &str| Problem::new(entry, file, what, remedy);
-    let text = match foreign::file::read_text(&directory.join(file), files::MOST) {
+    let text = match untrusted::file::read_text(&directory.join(file), files::MOST) {
         Ok(text) => text,
         Err(error) => return vec![problem(format!("it cannot be read: {error}"), REPACK)],
     };

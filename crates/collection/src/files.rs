@@ -93,7 +93,7 @@ pub(crate) fn size(bytes: u64, most: u64) -> String {
 /// What is wrong with the hashes of the files in `directory`.
 pub(crate) fn check_sums(directory: &Path, entry: &str) -> Vec<Problem> {
     let problem = |file: &str, what: &str| Problem::new(entry, file, what, REPACK);
-    let text = match foreign::file::read_text(&directory.join(SUMS), most(SUMS).unwrap_or_default()) {
+    let text = match untrusted::file::read_text(&directory.join(SUMS), most(SUMS).unwrap_or_default()) {
         Ok(text) => text,
         Err(error) => return vec![problem(SUMS, &format!("it cannot be read: {error}"))],
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use foreign::Foreign;
+use untrusted::Foreign;
 
 /// One thing that is wrong: where, what, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

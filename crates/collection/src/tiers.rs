@@ -27,7 +27,7 @@ pub(crate) struct Tiers {
 /// The file of this collection; an empty one where there is none.
 pub(crate) fn read(directory: &Path) -> Result<Tiers, Problem> {
     let refused = |what: String| Problem::new(TIERS, "", what, "correct the file");
-    match foreign::file::read_text(&directory.join(TIERS), foreign::file::CONFIG) {
+    match untrusted::file::read_text(&directory.join(TIERS), untrusted::file::CONFIG) {
         Ok(text) => toml::from_str(&text).map_err(|error| refused(error.message().to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Tiers::default()),
         Err(error) => Err(refused(format!("it cannot be read: {error}"))),

@@ -356,8 +356,8 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text =
-        foreign::file::read_text(path, foreign::file::CONFIG).map_err(|error| unreadable(path, &error))?;
+    let text = untrusted::file::read_text(path, untrusted::file::CONFIG)
+        .map_err(|error| unreadable(path, &error))?;
     parse(path, &text)
 }
 
@@ -425,7 +425,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
         let suite = suite(&Layers::single(&root), "pytorch-tinygrad").unwrap();
         let claim =
-            foreign::file::read_text(&root.join("claims/04-tinygrad.toml"), foreign::file::CONFIG).unwrap();
+            untrusted::file::read_text(&root.join("claims/04-tinygrad.toml"), untrusted::file::CONFIG)
+                .unwrap();
         let says = claim.split("says = ").nth(1).and_then(|rest| rest.split("conditions").next()).unwrap();
         let says: Vec<f64> = says
             .split(|c: char| !c.is_ascii_digit() && c != '.')

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let (cli, hints) = spelling::read(words);
     let cli = cli.unwrap_or_else(|error| error.exit());
     for hint in hints {
-        foreign::say!("{}", foreign::line(&hint));
+        untrusted::say!("{}", untrusted::line(&hint));
     }
     output::set_screen(&cli.screen);
     let outcome = output::into_file(cli.output(), || commands::run(&cli));
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !matches!(failure, Failure::Spoken(_)) {
-                foreign::say!("error: {}", foreign::line(&failure.to_string()));
+                untrusted::say!("error: {}", untrusted::line(&failure.to_string()));
             }
             ExitCode::from(failure.exit_code())
         }

@@ -60,7 +60,7 @@ pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) 
     if !text.is_empty() {
         staged.write_all(text.as_bytes()).map_err(|error| cannot(&error))?;
         staged.persist(file).map_err(|error| cannot(&error))?;
-        foreign::say!("written to {}", file.display());
+        untrusted::say!("written to {}", file.display());
     }
     done
 }

@@ -33,11 +33,11 @@ impl Layer {
         let names = config.layer(index);
         let place = |norms| Place::read(reader, config, norms);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
-            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::read(reader, config, &names)?,
         })
     }

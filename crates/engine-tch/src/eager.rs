@@ -30,7 +30,7 @@ impl Layer {
         let hidden = config.hidden_size;
         let gate_up = vec![config.intermediate_size; if config.gated_mlp { 2 } else { 1 }];
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
                 qkv: part(&names.qkv, &[q_rows, kv_rows, kv_rows])?,
                 q_norm: head_norm(&names.q_norm)?,
@@ -41,7 +41,7 @@ impl Layer {
                 manner: Manner::from_config(config, index),
                 epsilon: config.norm_epsilon,
             },
-            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp {
                 gate_up: part(&names.gate_up, &gate_up)?,
                 down: part(&names.down, &[hidden])?.remove(0),

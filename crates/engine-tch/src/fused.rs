@@ -31,14 +31,14 @@ impl Layer {
         let names = config.layer(index);
         let place = |norms| Place::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
                 qkv: Qkv::read(reader, config, index, layout)?,
                 output: Linear::fused(reader, &names.output, layout)?,
                 manner: Manner::from_config(config, index),
                 kinds,
             },
-            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::read(reader, config, index, layout)?,
         })
     }

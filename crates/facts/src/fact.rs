@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use foreign::Foreign;
 use protocol::{Event, FileIdentity, Probed};
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 use crate::agreement::{Agreement, TokenAgreement};
 use crate::noise::Noise;

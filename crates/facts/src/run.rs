@@ -1,10 +1,10 @@
 //! The output of one process: the unit of evidence, kept whole.
 
-use foreign::{Foreign, ForeignText};
 use protocol::{
     ColdStart, Event, FileIdentity, Hello, Iteration, Loaded, Memory, Sample, Started, Usage, WarmupDone,
 };
 use serde::{Deserialize, Serialize};
+use untrusted::{Foreign, ForeignText};
 
 use crate::agreement::{Agreement, TokenAgreement, VectorAgreement};
 use crate::noise::Noise;

@@ -5,8 +5,8 @@ mod work;
 use std::collections::BTreeMap;
 
 use bundle::{ModelConfig, Precision};
-use foreign::Foreigns;
 use protocol::{Build, CacheInEffect, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
+use untrusted::Foreigns;
 
 use crate::evidence::Probe;
 use crate::run::{Ending, Outcome, Place, Purpose, Run, Turn};

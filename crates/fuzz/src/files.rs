@@ -12,7 +12,7 @@ use plan::prompts::Text;
 use prepare::{PrepareError, Progress, Request, Source, prepare};
 use tempfile::TempDir;
 
-use crate::same::written_and_read;
+use crate::roundtrip::written_and_read;
 use crate::{Outcome, sentence, text};
 
 /// Texts that a tokenizer is tried with.

@@ -12,7 +12,7 @@ use render::screen::Screen;
 use render::{Format, comparison};
 use serde_json::Value;
 
-use crate::same::written_and_read;
+use crate::roundtrip::written_and_read;
 use crate::{Outcome, text};
 
 /// The comparison that journals are of.

@@ -10,7 +10,7 @@ mod judged;
 pub mod memory;
 pub mod models;
 pub mod mutate;
-mod same;
+mod roundtrip;
 mod settings;
 mod talk;
 
@@ -80,7 +80,7 @@ impl Target {
         assert!(peak <= bound, "an input of {} bytes took {peak} bytes of memory", input.len());
         if let Err(sentence) = &outcome {
             // As it is printed.
-            check(&foreign::line(sentence));
+            check(&untrusted::line(sentence));
         }
         outcome
     }

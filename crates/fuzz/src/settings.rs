@@ -9,7 +9,7 @@ use plan::{Plan, Request};
 use serde_json::Value;
 
 use crate::judged::plan_of_scene;
-use crate::same::written_and_read;
+use crate::roundtrip::written_and_read;
 use crate::{Outcome, sentence, text};
 
 /// A TOML file of `configs/engines`, `models` or `suites`.
@@ -80,12 +80,12 @@ pub(crate) fn arrays(input: &[u8]) -> Outcome {
 /// Any text of others, at its two doors.
 pub(crate) fn foreign_text(input: &[u8]) -> Outcome {
     let text = text(input)?;
-    let entered = foreign::Foreign::<{ foreign::SENTENCE }>::new(text);
-    assert!(entered.chars().count() <= foreign::SENTENCE && !entered.contains(char::is_control));
-    assert_eq!(foreign::Foreign::<{ foreign::SENTENCE }>::new(&entered), entered, "once in is in");
-    assert!(!foreign::line(text).contains(char::is_control));
-    assert!(!foreign::cell(text).contains('\n') && !foreign::markdown(text).contains('\n'));
-    let cell = foreign::spreadsheet(&entered);
+    let entered = untrusted::Foreign::<{ untrusted::SENTENCE }>::new(text);
+    assert!(entered.chars().count() <= untrusted::SENTENCE && !entered.contains(char::is_control));
+    assert_eq!(untrusted::Foreign::<{ untrusted::SENTENCE }>::new(&entered), entered, "once in is in");
+    assert!(!untrusted::line(text).contains(char::is_control));
+    assert!(!untrusted::cell(text).contains('\n') && !untrusted::markdown(text).contains('\n'));
+    let cell = untrusted::spreadsheet(&entered);
     let is_number = cell.trim_end_matches(['%', ' ']).parse::<f64>().is_ok();
     assert!(is_number || !cell.starts_with(['=', '+', '-', '@']), "a formula: {cell:?}");
     Ok(())

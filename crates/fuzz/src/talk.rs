@@ -7,7 +7,7 @@ use protocol::{Event, Job};
 use serde_json::Error;
 
 use crate::judged::{judge, labels};
-use crate::same::written_and_read;
+use crate::roundtrip::written_and_read;
 use crate::{Outcome, text};
 
 /// A worker's lines, and what the driver makes of them: each greeting begins a process of the next contender.

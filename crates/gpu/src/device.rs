@@ -6,7 +6,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use crate::Reading;
-use crate::held_back::HeldBack;
+use crate::throttling::HeldBack;
 use crate::unavailable::{Reason, Unavailable};
 
 /// One GPU.

@@ -2,8 +2,8 @@
 //! does, and who computes there. Each reading is a plain value, or [`Unavailable`] with the reason as a sentence.
 
 mod device;
-mod held_back;
 mod index;
+mod throttling;
 mod unavailable;
 
 use std::ffi::OsString;
@@ -12,8 +12,8 @@ use std::path::Path;
 use nvml_wrapper::Nvml;
 
 pub use device::{Clocks, Gpu, Memory, Process};
-pub use held_back::HeldBack;
 pub use index::{ORDER, VISIBLE, index};
+pub use throttling::HeldBack;
 pub use unavailable::{Reason, Unavailable};
 
 /// A reading, or why there is none.

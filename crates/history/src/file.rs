@@ -76,7 +76,7 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     }
     if end == 0 {
         // A new file outlives a crash of the machine only once its directory is on the disk, too.
-        foreign::file::sync_directory(path.parent().unwrap_or(path)).map_err(failed)?;
+        untrusted::file::sync_directory(path.parent().unwrap_or(path)).map_err(failed)?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
 /// The file is there and cannot be read.
 pub fn read(path: &Path) -> Result<History, Error> {
     let failed = |cause| Error { verb: "read", path: path.to_path_buf(), cause };
-    let file = match foreign::file::open(path) {
+    let file = match untrusted::file::open(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(History::default()),
         Err(cause) => return Err(failed(cause)),
@@ -99,7 +99,7 @@ pub fn read(path: &Path) -> Result<History, Error> {
         file.lock_shared().map_err(failed)?;
     }
     let mut bytes = Vec::new();
-    file.take(foreign::file::RESULTS).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(untrusted::file::RESULTS).read_to_end(&mut bytes).map_err(failed)?;
     Ok(History::parse(&bytes))
 }
 
@@ -114,7 +114,7 @@ impl History {
             match serde_json::from_slice(line) {
                 Ok(record) => history.records.push(record),
                 Err(error) => {
-                    let reason = foreign::shortened(&reason(line, &error), foreign::SENTENCE);
+                    let reason = untrusted::shortened(&reason(line, &error), untrusted::SENTENCE);
                     history.skipped.push(Skipped { line: index + 1, reason });
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::apart::Apart;
+use crate::exclusions::Apart;
 use crate::record::Record;
 
 /// What records are asked for. The default asks for all.

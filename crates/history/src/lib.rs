@@ -4,12 +4,12 @@
 //! the figure of each process. It says enough to be tested against another run without that run's directory.
 //! Records are JSON lines of a file that several processes append to ([`append`], [`read`]).
 
-mod apart;
+mod exclusions;
 mod file;
 mod filter;
 mod record;
 
-pub use apart::{Apart, counted};
+pub use exclusions::{Apart, counted};
 pub use file::{Error, History, Skipped, append, read};
 pub use filter::{Filter, Found};
 pub use record::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};

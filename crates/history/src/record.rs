@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use foreign::{Foreign, ForeignText};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use untrusted::{Foreign, ForeignText};
 
 /// Version of a record. Fields may be added within it.
 pub const SCHEMA: u32 = 2;

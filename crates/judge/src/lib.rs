@@ -3,13 +3,13 @@
 //! The input is [`report::Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a file, reads a clock
 //! or starts a process: `measure` has noted everything that a rule needs.
 
-pub mod enough;
 mod metric;
 pub mod metrics;
 pub mod parity;
 pub mod records;
 pub mod regression;
 pub mod report;
+pub mod stopping;
 pub mod study;
 pub mod work;
 

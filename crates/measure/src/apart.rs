@@ -14,7 +14,7 @@ use plan::{Failure, Result};
 
 use crate::clock::now;
 use crate::process::{Heard, Process, Reaped};
-use crate::protest::describe;
+use crate::worker_errors::describe;
 
 /// The hidden command that answers questions about a bundle.
 pub const COMMAND: &str = "text-process";

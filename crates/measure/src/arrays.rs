@@ -41,7 +41,7 @@ const CODES: [(&str, Dtype); 12] = [
 pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Given>> {
     let read = |(input, path): (&str, &PathBuf)| {
         let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
-        let bytes = foreign::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
+        let bytes = untrusted::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
         let is_archive = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
         let (dtype, shape, numbers) = array(&bytes, is_archive, input).map_err(refused)?;
         let numbers = kept(&numbers, &places.cache.join("inputs"))?;

@@ -12,8 +12,8 @@ use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
 use crate::member::Member;
+use crate::round_spec::{Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Round, RoundWork};
 
 /// Fewest and most blocks of a round.
 const BLOCKS: (usize, usize) = (2, 32);
@@ -94,7 +94,7 @@ impl Session<'_> {
         let blocks = statistics::blocks(&costs, &found, fewest(cases)..=most, cases);
         let (Costs { process_s, block_s }, Components { within, between }) = (costs, found);
         let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most };
-        self.recorder.tell(Fact::Blocks(chosen));
+        self.recorder.record(Fact::Blocks(chosen));
         blocks
     }
 }

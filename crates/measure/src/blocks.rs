@@ -10,9 +10,9 @@ use facts::run::Turn;
 use crate::clock::now;
 use crate::interrupt;
 use crate::member::Member;
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 use crate::slices::Sliced;
-use crate::work::{Interrupted, Round, RoundWork};
 
 /// Number of times that a block is repeated.
 const MAX_REPEATS: usize = 2;
@@ -35,7 +35,7 @@ impl Session<'_> {
             let complaints = noise.complaints();
             let reason = format!("block {}: {}", next + 1, complaints.join(", "));
             let count = dealt.len();
-            let is_again = !complaints.is_empty() && self.objects(round, &reason, repeat < MAX_REPEATS);
+            let is_again = !complaints.is_empty() && self.should_repeat(round, &reason, repeat < MAX_REPEATS);
             if !complaints.is_empty() && !is_again {
                 disturbed += count;
             }
@@ -47,7 +47,7 @@ impl Session<'_> {
                     timed_ns += sample.marks_ns.end();
                 }
             }
-            dealt.into_iter().for_each(|block| self.recorder.tell(Fact::Block(block)));
+            dealt.into_iter().for_each(|block| self.recorder.record(Fact::Block(block)));
             self.end_failed(members);
             if is_again {
                 repeat += 1;
@@ -62,7 +62,7 @@ impl Session<'_> {
             let last = self.recorder.evidence.complaints.last().cloned().unwrap_or_default();
             self.too_noisy = Some(format!("{most} stayed disturbed; {last}"));
         }
-        self.recorder.spend(Stage::Turns, begun);
+        self.recorder.add_time(Stage::Turns, begun);
         self.recorder.shift(Stage::Turns, Stage::Requests, timed_ns as f64 / 1e9);
         Ok(())
     }

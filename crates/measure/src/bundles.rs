@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use bundle::{MANIFEST, Manifest, Precision, beside};
+use bundle::{MANIFEST, Manifest, Precision, sibling_paths};
 use plan::{Failure, Result};
 
 use crate::places::Places;
@@ -73,7 +73,7 @@ pub fn list(bundles: &Path) -> Result<Vec<CachedBundle>> {
 impl CachedBundle {
     /// `None` for what is not `prepare`'s.
     fn read(directory: &Path) -> Option<CachedBundle> {
-        let contents = if beside::staged(directory).is_some() {
+        let contents = if sibling_paths::staged(directory).is_some() {
             Contents::Unfinished
         } else if directory.join(MANIFEST).is_file() {
             Manifest::read(directory).map_or_else(|e| Contents::Unreadable(e.to_string()), Contents::Bundle)
@@ -84,10 +84,11 @@ impl CachedBundle {
         for file in fs::read_dir(directory).ok()? {
             bytes += file.ok()?.metadata().map_or(0, |metadata| metadata.len());
         }
-        let bundle = beside::staged(directory).unwrap_or_else(|| directory.to_path_buf());
-        let times = [directory.join(MANIFEST), beside::used(&bundle)];
+        let bundle = sibling_paths::staged(directory).unwrap_or_else(|| directory.to_path_buf());
+        let times = [directory.join(MANIFEST), sibling_paths::used(&bundle)];
         let last_used = times.iter().filter_map(|path| time(path)).max().or_else(|| time(directory))?;
-        let in_use = [beside::lock(&bundle), beside::used(&bundle)].iter().any(|path| is_locked(path));
+        let in_use =
+            [sibling_paths::lock(&bundle), sibling_paths::used(&bundle)].iter().any(|path| is_locked(path));
         Some(CachedBundle { directory: directory.to_path_buf(), contents, bytes, last_used, in_use })
     }
 
@@ -130,7 +131,7 @@ impl CachedBundle {
 
     /// Removes it, unless someone has begun to use or to write it: then it stays, and `false` is returned.
     pub fn remove(&self) -> Result<bool> {
-        let removed = match beside::staged(&self.directory) {
+        let removed = match sibling_paths::staged(&self.directory) {
             Some(bundle) => remove_litter(&bundle),
             None => remove_bundle(&self.directory),
         };
@@ -139,16 +140,16 @@ impl CachedBundle {
 }
 
 fn remove_litter(bundle: &Path) -> io::Result<bool> {
-    let Some(_writing) = exclusive(&beside::lock(bundle))? else { return Ok(false) };
-    fs::remove_dir_all(beside::staging(bundle)).map(|()| true)
+    let Some(_writing) = exclusive(&sibling_paths::lock(bundle))? else { return Ok(false) };
+    fs::remove_dir_all(sibling_paths::staging(bundle)).map(|()| true)
 }
 
 fn remove_bundle(bundle: &Path) -> io::Result<bool> {
     // The file of this lock stays: another process may wait for it already.
-    let Some(_writing) = exclusive(&beside::lock(bundle))? else { return Ok(false) };
-    let used = beside::used(bundle);
+    let Some(_writing) = exclusive(&sibling_paths::lock(bundle))? else { return Ok(false) };
+    let used = sibling_paths::used(bundle);
     let Some(_using) = exclusive(&used)? else { return Ok(false) };
-    let staging = beside::staging(bundle);
+    let staging = sibling_paths::staging(bundle);
     if staging.exists() {
         fs::remove_dir_all(&staging)?;
     }
@@ -179,7 +180,7 @@ pub(crate) fn hold(places: &Places, bundle: &Path) {
     if is_cached() != Some(true) {
         return;
     }
-    let used = beside::used(bundle);
+    let used = sibling_paths::used(bundle);
     let mut held = HELD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let marked = || {
         let file = File::options().create(true).truncate(false).write(true).open(&used)?;
@@ -199,7 +200,7 @@ fn time(path: &Path) -> Option<SystemTime> {
 
 /// Whether another process, or another part of this one, holds a lock on `path`.
 fn is_locked(path: &Path) -> bool {
-    foreign::file::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    untrusted::file::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// The lock on `path`, exclusive; `None` if someone has it.

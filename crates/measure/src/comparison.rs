@@ -12,12 +12,12 @@ use crate::{interrupt, machine};
 impl Session<'_> {
     /// Measures a comparison. Whatever happens, the evidence gathered so far is returned.
     pub fn compare(mut self) -> Result<(Evidence, Results)> {
-        self.recorder.tell(Fact::Quota { cpus: machine::quota() });
+        self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.begin()?;
         // Computing the reference takes from the time budget.
         let begun = now();
         let references = self.reference();
-        self.recorder.spend(Stage::Reference, begun);
+        self.recorder.add_time(Stage::Reference, begun);
         let traces = self.crew.plan.work.stand_ins();
         let mut end = self.rounds(RunWork { references, traces, parity: true, begun });
         if !matches!(end, End::Interrupted | End::Noisy { .. }) {
@@ -27,8 +27,8 @@ impl Session<'_> {
                 end = End::Interrupted;
             }
         }
-        self.recorder.tell_time();
-        self.recorder.tell(Fact::End { end });
+        self.recorder.record_time();
+        self.recorder.record(Fact::End { end });
         Ok(self.finish())
     }
 }

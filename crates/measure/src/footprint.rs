@@ -140,7 +140,7 @@ fn looked_at(
 fn in_python(worker: &Worker, packages: &str, base: Footprint) -> std::result::Result<Footprint, String> {
     let directory = worker.environment.get(REFERENCES).map(PathBuf::from).unwrap_or_default();
     let receipt = directory.join(format!("{packages}.python"));
-    let interpreter = foreign::file::read_text(&receipt, foreign::file::CONFIG)
+    let interpreter = untrusted::file::read_text(&receipt, untrusted::file::CONFIG)
         .map_err(|error| format!("{}: {error}", receipt.display()))?;
     // `venv/bin/python`, relative to that directory.
     let environment = directory.join(interpreter.trim());

@@ -6,8 +6,8 @@ use facts::evidence::Stage;
 use crate::clock::now;
 use crate::interrupt;
 use crate::member::Member;
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
 
 impl Session<'_> {
     /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish. The
@@ -37,7 +37,7 @@ impl Session<'_> {
             }
             Ok(())
         });
-        self.recorder.spend(Stage::Starts, begun);
+        self.recorder.add_time(Stage::Starts, begun);
         let dealt = started.and_then(|()| {
             let round = self.choose_blocks(round, &members, begun, work);
             self.blocks(round, &mut members, work)?;
@@ -55,7 +55,7 @@ impl Session<'_> {
                 _ => self.end_member(member),
             }
         }
-        self.recorder.spend(Stage::Finishing, begun);
+        self.recorder.add_time(Stage::Finishing, begun);
         if interrupt::requested() {
             anchor.into_iter().for_each(|member| self.end_member(member));
             return Err(Interrupted);

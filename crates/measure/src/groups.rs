@@ -2,8 +2,8 @@
 
 use plan::{Plan, Schedule};
 
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
 
 impl Session<'_> {
     /// One group after another. The anchor of the grouped schedule lives from the first to the last.

@@ -115,7 +115,7 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
                     Err(_) if interrupt::requested() => return Err(Failure::Interrupted),
                     // Its row says so later, whatever the size.
                     Err(reason) if batch == FIRST[0] => {
-                        foreign::say!("--batch max leaves {} out: {reason}", contender.label);
+                        untrusted::say!("--batch max leaves {} out: {reason}", contender.label);
                     }
                     // One that was left out is so at every size.
                     Err(_) if !self.points.contains_key(&(contender.label.clone(), precision)) => {}

@@ -16,8 +16,8 @@ use crate::{interrupt, machine};
 use facts::agreement::VectorAgreement;
 use facts::evidence::{End, Evidence, Fact};
 use facts::run::{FailureKind, RunFailure};
+use judge::parity::contender::{ContenderParity, Findings, Repeated};
 use judge::parity::continuation::{self, Continuation};
-use judge::parity::found::{Findings, Found, Repeated};
 use judge::parity::layers::{self, LayerDifference, LayerSums};
 use judge::parity::logits::Logits;
 use judge::parity::{Reference, Tolerance};
@@ -50,8 +50,8 @@ impl Session<'_> {
         mut self,
         prose: Option<std::result::Result<Vec<u32>, String>>,
     ) -> Result<(Findings, Evidence, Results)> {
-        self.recorder.tell(Fact::Quota { cpus: machine::quota() });
-        self.greet()?;
+        self.recorder.record(Fact::Quota { cpus: machine::quota() });
+        self.handshake()?;
         let mut findings = Findings::default();
         let states = self.parity_reference(&mut findings);
         let text = prose.and_then(|prose| self.crew.text_for_all(prose, &mut findings));
@@ -67,7 +67,7 @@ impl Session<'_> {
             None => End::default(),
         };
         let end = if interrupt::requested() { End::Interrupted } else { end };
-        self.recorder.tell(Fact::End { end });
+        self.recorder.record(Fact::End { end });
         for (found, contender) in findings.contenders.iter_mut().zip(&self.crew.plan.contenders) {
             let late = || self.recorder.evidence.absent.get(&contender.label).cloned();
             found.failure = found.failure.take().or_else(late);
@@ -83,8 +83,8 @@ impl Session<'_> {
         states: Option<&States>,
         text: Option<&(Vec<u32>, Option<TextReference>)>,
         findings: &Findings,
-    ) -> Found {
-        let mut found = Found::default();
+    ) -> ContenderParity {
+        let mut found = ContenderParity::default();
         let label = self.crew.plan.contenders[index].label.clone();
         if let Some(failure) = self.recorder.evidence.absent.get(&label) {
             found.failure = Some(failure.clone());
@@ -97,7 +97,7 @@ impl Session<'_> {
                 if failure.kind != FailureKind::Interrupted {
                     self.crew.progress.say(&format!("{label}: {}", failure.sentence()));
                 }
-                self.recorder.tell(Fact::Absent { framework: label, failure: failure.clone() });
+                self.recorder.record(Fact::Absent { framework: label, failure: failure.clone() });
                 found.failure = Some(failure);
             }
         }
@@ -136,7 +136,7 @@ impl Session<'_> {
             return Some(states);
         }
         let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
-        self.recorder.tell(Fact::NoReference { reason });
+        self.recorder.record(Fact::NoReference { reason });
         None
     }
 }
@@ -161,7 +161,7 @@ impl Crew<'_> {
         index: usize,
         reference: Option<(&Reference, &States)>,
         text: Option<&(Vec<u32>, Option<TextReference>)>,
-        found: &mut Found,
+        found: &mut ContenderParity,
     ) -> Tried<()> {
         let contender = &self.plan.contenders[index];
         let names: Vec<&str> =
@@ -193,7 +193,12 @@ impl Crew<'_> {
     }
 
     /// The vectors of two processes, beside each other and beside the reference's.
-    fn hold_vectors(&self, index: usize, reference: Option<&Reference>, found: &mut Found) -> Tried<()> {
+    fn hold_vectors(
+        &self,
+        index: usize,
+        reference: Option<&Reference>,
+        found: &mut ContenderParity,
+    ) -> Tried<()> {
         let [first, second] = [self.encoded(index)?, self.encoded(index)?];
         let bits = |cases: &[Vec<Vec<f32>>]| -> Vec<u32> {
             cases.iter().flatten().flatten().map(|number| number.to_bits()).collect()

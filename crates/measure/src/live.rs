@@ -11,7 +11,7 @@ use crate::event;
 use crate::interrupt;
 use crate::machine::{Confinement, Watched, cpu_time, nice, peak_bytes};
 use crate::process::{Heard, Process, Reaped};
-use crate::protest::{came_from_outside, check_version, describe, last_line, nonsense};
+use crate::worker_errors::{came_from_outside, check_version, describe, last_line, nonsense};
 
 /// A worker at work.
 pub(crate) struct Live {

@@ -63,7 +63,7 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
             if interrupt::requested() {
                 return Err(Failure::Interrupted);
             }
-            foreign::say!("warning: {error:#}; the run goes on without {piece}");
+            untrusted::say!("warning: {error:#}; the run goes on without {piece}");
         }
     }
     Ok(())

@@ -38,10 +38,10 @@ impl Session<'_> {
         let sweep = self.prober.latest.map_or(SWEEP, |latest| SWEEP.min(latest.elapsed() / SHARE));
         if let Some(probed) = self.probed(bytes, sweep) {
             let drift = self.guard.drift(probed.compute_ns);
-            self.recorder.tell(Fact::Probe(Probe { after: processes, ..Probe::new(&probed, drift) }));
+            self.recorder.record(Fact::Probe(Probe { after: processes, ..Probe::new(&probed, drift) }));
         }
         self.prober.latest = Some(now());
-        self.recorder.spend(Stage::Probes, begun);
+        self.recorder.add_time(Stage::Probes, begun);
     }
 
     /// Asks the first worker that can probe. A worker in another language may be unable to.
@@ -63,7 +63,7 @@ impl Session<'_> {
             });
             if probed.is_some() {
                 if self.recorder.evidence.no_probe.is_some() {
-                    self.recorder.tell(Fact::NoProbe { reason: None });
+                    self.recorder.record(Fact::NoProbe { reason: None });
                 }
                 return probed;
             }
@@ -75,7 +75,7 @@ impl Session<'_> {
                 |failure| failure.sentence(),
             );
             let reason = format!("{}'s worker cannot probe the machine: {reason}", contender.label);
-            self.recorder.tell(Fact::NoProbe { reason: Some(reason) });
+            self.recorder.record(Fact::NoProbe { reason: Some(reason) });
             self.prober.worker += 1;
         }
         None

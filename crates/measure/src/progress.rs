@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::now;
-use crate::work::Round;
+use crate::round_spec::Round;
 
 pub struct Progress {
     bar: ProgressBar,
@@ -83,9 +83,9 @@ impl Progress {
 
     /// Prints a line that stays, even without a bar. Errors are not progress, so they are printed even with `--quiet`.
     pub fn say(&self, text: &str) {
-        let text = &*foreign::line(text);
+        let text = &*untrusted::line(text);
         let text = &self.width.map_or_else(|| text.to_owned(), |width| textwrap::fill(text, width.get()));
-        if self.bar.is_hidden() { foreign::say!("{text}") } else { self.bar.println(text) }
+        if self.bar.is_hidden() { untrusted::say!("{text}") } else { self.bar.println(text) }
     }
 
     pub fn done(&self) {
@@ -105,7 +105,7 @@ impl Lines {
             while ended.recv_timeout(LONGEST_SILENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let seconds = bar.elapsed().as_secs();
                 let text = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                foreign::say!("{}:{:02} {text}", seconds / 60, seconds % 60);
+                untrusted::say!("{}:{:02} {text}", seconds / 60, seconds % 60);
             }
         });
         Lines { message, _running: running }

@@ -7,7 +7,7 @@ use plan::{Failure, Result, prompts};
 
 /// The prompts of a file: TOML as in `configs/suites`, a prompt a line, or a JSON value a line.
 pub(crate) fn read_file(path: &Path) -> Result<Suite> {
-    let text = foreign::file::read_text(path, foreign::file::INPUT)
+    let text = untrusted::file::read_text(path, untrusted::file::INPUT)
         .map_err(|e| Failure::usage(format!("cannot read prompts from {}: {e}", path.display())))?;
     prompts_in(path, &text)
 }

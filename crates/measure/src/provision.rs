@@ -26,7 +26,7 @@ const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     for engine in engines {
         if let Some(file) = places.configs.hiding("engines", engine.base()).filter(|_| !quiet) {
-            foreign::say!("note: {} is as {} has it", engine.name, file.display());
+            untrusted::say!("note: {} is as {} has it", engine.name, file.display());
         }
     }
     native::versions(places, engines, quiet)?;
@@ -89,7 +89,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
     if wanted.reference {
         match objection(&[Precision::F32]) {
             None => precisions.push(Precision::F32),
-            Some(objection) => foreign::say!("nothing will be compared with f32: {objection}"),
+            Some(objection) => untrusted::say!("nothing will be compared with f32: {objection}"),
         }
     }
     precisions.sort();

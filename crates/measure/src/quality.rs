@@ -123,7 +123,7 @@ impl Session<'_> {
             Ok(ns[ns.len() / 2])
         };
         let ns = cases.iter().map(timed).collect::<Result<Vec<u64>>>().map_err(|failure| failure.to_string());
-        self.recorder.tell(Fact::Tokenised { ns });
+        self.recorder.record(Fact::Tokenised { ns });
     }
 
     /// Judges the quality of every contender that ran, if the plan has anything to judge it by.
@@ -147,7 +147,7 @@ impl Session<'_> {
             if interrupt::requested() {
                 return;
             }
-            self.recorder.tell(Fact::Text { framework: contender.label.clone(), score });
+            self.recorder.record(Fact::Text { framework: contender.label.clone(), score });
         }
     }
 }

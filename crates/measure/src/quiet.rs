@@ -5,23 +5,23 @@ use std::time::Duration;
 use facts::evidence::Fact;
 use facts::noise::Noise;
 
+use crate::round_spec::Round;
 use crate::session::Session;
-use crate::work::Round;
 
 impl Session<'_> {
     /// Notes what the guard complains of. Returns whether it is repeated: not where noise is accepted or known to last,
-    /// and only as long as it `may_be`.
-    pub(crate) fn objects(&mut self, round: Round, reason: &str, may_be: bool) -> bool {
+    /// and only as long as it `can_retry`.
+    pub(crate) fn should_repeat(&mut self, round: Round, reason: &str, can_retry: bool) -> bool {
         let reason = format!("round {}, {reason}", round.number + 1);
-        self.recorder.tell(Fact::Complaint { reason: reason.clone() });
+        self.recorder.record(Fact::Complaint { reason: reason.clone() });
         if self.crew.plan.accept_noise || self.too_noisy.is_some() {
             return false;
         }
-        self.stays_disturbed |= !may_be;
+        self.stays_disturbed |= !can_retry;
         self.crew
             .progress
-            .say(&format!("{reason}; {}", if may_be { "it is done again" } else { "it stays so" }));
-        may_be
+            .say(&format!("{reason}; {}", if can_retry { "it is done again" } else { "it stays so" }));
+        can_retry
     }
 
     /// Waits until the machine is quiet, as long as the plan allows. Returns the last look.

@@ -26,7 +26,7 @@ impl Recorder {
     }
 
     /// Writes a fact to the journal and adds it to the evidence.
-    pub(crate) fn tell(&mut self, fact: Fact) {
+    pub(crate) fn record(&mut self, fact: Fact) {
         match fact {
             // These decide what stands. The others are written as well, and need not wait for the disk between two
             // processes.
@@ -39,7 +39,7 @@ impl Recorder {
     }
 
     /// Notes that the time since `begun` was spent on this.
-    pub(crate) fn spend(&mut self, stage: Stage, begun: Instant) {
+    pub(crate) fn add_time(&mut self, stage: Stage, begun: Instant) {
         *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
     }
 
@@ -49,8 +49,8 @@ impl Recorder {
         *self.time.entry(to).or_default() += seconds;
     }
 
-    pub(crate) fn tell_time(&mut self) {
-        self.tell(Fact::Time { stages: self.time.clone() });
+    pub(crate) fn record_time(&mut self) {
+        self.record(Fact::Time { stages: self.time.clone() });
     }
 
     pub(crate) fn is_absent(&self, contender: &Contender) -> bool {

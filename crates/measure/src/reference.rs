@@ -52,7 +52,7 @@ impl Session<'_> {
             }
         }
         let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
-        self.recorder.tell(Fact::NoReference { reason });
+        self.recorder.record(Fact::NoReference { reason });
         None
     }
 }

@@ -172,7 +172,7 @@ fn say_once(line: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !said.contains(&line) {
-        foreign::say!("{line}");
+        untrusted::say!("{line}");
         said.insert(line);
     }
 }

@@ -153,7 +153,7 @@ impl Results {
         }
         let mut log = File::create(directory.path().join(self.log))?;
         // Without the lines that were saved, those that were not are still worth keeping.
-        if let Ok(saved) = foreign::file::open(&self.directory.join(self.log)) {
+        if let Ok(saved) = untrusted::file::open(&self.directory.join(self.log)) {
             std::io::copy(&mut saved.take(self.complete), &mut log)?;
         }
         log.write_all(self.pending.concat().as_bytes())?;
@@ -183,7 +183,7 @@ impl Results {
     fn failed(&mut self, path: &Path, error: &std::io::Error) {
         let text = format!("cannot save to {}: {error}", path.display());
         if self.failure.is_none() {
-            foreign::say!("warning: {text}; measuring goes on");
+            untrusted::say!("warning: {text}; measuring goes on");
         }
         self.failure = Some(text);
     }
@@ -192,7 +192,7 @@ impl Results {
 /// The complete lines of a journal. A line that was cut off in mid-write, which may be in the middle of a character, is
 /// left out.
 pub fn complete_lines(path: &Path) -> std::io::Result<String> {
-    let mut bytes = foreign::file::read(path, foreign::file::RESULTS)?;
+    let mut bytes = untrusted::file::read(path, untrusted::file::RESULTS)?;
     bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }

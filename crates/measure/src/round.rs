@@ -9,8 +9,8 @@ use protocol::{Job, Task};
 use crate::clock::now;
 use crate::groups;
 use crate::interrupt;
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
 
 /// Number of times that a round that is watched as a whole is repeated.
 const MAX_REPEATS: usize = 2;
@@ -31,18 +31,18 @@ impl Session<'_> {
             self.groups(round, &groups, work)?;
             let noise = whole.end(&self.guard);
             let reason = noise.complaints().join(", ");
-            self.recorder.tell(Fact::Watched { noise });
+            self.recorder.record(Fact::Watched { noise });
             if !self.unwatched || reason.is_empty() {
                 break;
             }
             // Where something stayed disturbed already, another attempt at all would fare no better.
-            if !self.objects(round, &reason, repeat < MAX_REPEATS && !self.stays_disturbed) {
+            if !self.should_repeat(round, &reason, repeat < MAX_REPEATS && !self.stays_disturbed) {
                 if !self.crew.plan.accept_noise {
                     self.too_noisy = self.recorder.evidence.complaints.last().cloned();
                 }
                 break;
             }
-            self.recorder.tell(Fact::PutAside { round: round.number, framework: None });
+            self.recorder.record(Fact::PutAside { round: round.number, framework: None });
             self.await_quiet();
         }
         self.tokenise();
@@ -67,12 +67,12 @@ impl Session<'_> {
             let outcome = self.crew.run_job(index, &job);
             let place = Place { round: round.number, attempt: 0, position };
             let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
-            self.recorder.tell(Fact::Run(Box::new(run)));
+            self.recorder.record(Fact::Run(Box::new(run)));
             if interrupt::requested() {
                 return Err(Interrupted);
             }
         }
-        self.recorder.spend(Stage::ColdLoads, begun);
+        self.recorder.add_time(Stage::ColdLoads, begun);
         Ok(())
     }
 }

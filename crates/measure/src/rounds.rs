@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use facts::evidence::{End, Fact, Stage};
-use judge::enough;
+use judge::stopping;
 use plan::Rounds;
 use statistics::BalancedOrder;
 
 use crate::clock::now;
 use crate::fed::{References, RunWork};
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
 
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
@@ -44,7 +44,7 @@ impl Session<'_> {
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return End::Interrupted;
             }
-            self.recorder.tell(Fact::RoundDone);
+            self.recorder.record(Fact::RoundDone);
             if let Some(reason) = self.too_noisy.take() {
                 return End::Noisy { reason };
             }
@@ -52,8 +52,8 @@ impl Session<'_> {
             let judging = now();
             self.choose_again(all.begun);
             let end = self.enough(all.begun.elapsed() + self.next_round().unwrap_or(longest));
-            self.recorder.spend(Stage::Judging, judging);
-            self.recorder.tell_time();
+            self.recorder.add_time(Stage::Judging, judging);
+            self.recorder.record_time();
             if let Some(end) = end {
                 return end;
             }
@@ -84,9 +84,9 @@ impl Session<'_> {
             Ok(()) => None,
         };
         if let Some(reason) = reason.filter(|_| self.recorder.evidence.own_traces.is_none()) {
-            self.recorder.tell(Fact::OwnTraces { reason });
+            self.recorder.record(Fact::OwnTraces { reason });
         }
-        self.recorder.spend(Stage::Reference, begun);
+        self.recorder.add_time(Stage::Reference, begun);
     }
 
     /// What a round takes by the costs of those so far, where these choose the number of its blocks: the first round had more
@@ -102,7 +102,7 @@ impl Session<'_> {
         if self.recorder.evidence.rounds < statistics::MIN_ROUNDS {
             return None;
         }
-        if enough::are_clear(self.crew.plan, &self.recorder.evidence) {
+        if stopping::are_clear(self.crew.plan, &self.recorder.evidence) {
             return Some(End::Clear);
         }
         (next.as_secs_f64() > budget_s).then_some(End::Budget)
@@ -123,8 +123,9 @@ impl Session<'_> {
                 Some((by_budget.max(fewest).min(most), "at most "))
             }
         };
-        self.crew
-            .progress
-            .round_done(enough::leading(self.crew.plan, &self.recorder.evidence), left.filter(|_| done >= 2));
+        self.crew.progress.round_done(
+            stopping::leading(self.crew.plan, &self.recorder.evidence),
+            left.filter(|_| done >= 2),
+        );
     }
 }

@@ -103,7 +103,7 @@ fn journal(path: &Path) -> Result<Vec<Fact>> {
 
 /// Reads a JSON file; `None` if it does not exist.
 pub fn json(path: &Path) -> Result<Option<Value>> {
-    let text = match foreign::file::read_text(path, foreign::file::RESULTS) {
+    let text = match untrusted::file::read_text(path, untrusted::file::RESULTS) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),

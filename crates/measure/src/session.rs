@@ -75,12 +75,12 @@ impl<'a> Session<'a> {
             stays_disturbed: false,
             too_noisy: None,
         };
-        session.tell_hashes();
+        session.record_hashes();
         Ok(session)
     }
 
     /// Tells the weights files whose hashes are known: the bundle was verified when it was opened.
-    fn tell_hashes(&mut self) {
+    fn record_hashes(&mut self) {
         for precision in self.crew.bundle.precisions() {
             let record = self.crew.bundle.manifest().files.get(&precision.file_name());
             let path = self.crew.bundle.weights_path(precision).ok();
@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
             if let (Some(record), Some(identity)) = (record, identity)
                 && self.crew.plan.contenders.iter().any(|contender| contender.precision == precision)
             {
-                self.recorder.tell(Fact::Hashed { identity, sha256: record.sha256.clone() });
+                self.recorder.record(Fact::Hashed { identity, sha256: record.sha256.clone() });
             }
         }
     }
@@ -102,18 +102,18 @@ impl<'a> Session<'a> {
     /// Asks every worker what it is, and waits for a quiet machine where noise counts.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let begun = now();
-        self.greet()?;
+        self.handshake()?;
         if !self.crew.plan.accept_noise {
             let noise = self.await_quiet();
-            self.recorder.tell(Fact::Before { noise });
+            self.recorder.record(Fact::Before { noise });
         }
-        self.recorder.spend(Stage::Before, begun);
+        self.recorder.add_time(Stage::Before, begun);
         Ok(())
     }
 
     /// Asks every worker what it is. A worker that cannot answer is a row with its reason. A library that the user
     /// named and that cannot be used is a usage error.
-    pub(crate) fn greet(&mut self) -> Result<()> {
+    pub(crate) fn handshake(&mut self) -> Result<()> {
         for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
             let reason = match self.crew.workers[index].hello() {
                 Ok(hello) => match wrong_framework(contender, &hello) {
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
                         let framework = contender.label.clone();
                         let shipped = footprint::shipped(&self.crew.workers[index], &hello);
                         if let Some(shipped) = shipped {
-                            self.recorder.tell(Fact::Shipped { framework, shipped });
+                            self.recorder.record(Fact::Shipped { framework, shipped });
                         }
                         continue;
                     }
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
                 repeat: None,
             };
             self.crew.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
-            self.recorder.tell(Fact::Absent { framework: contender.label.clone(), failure });
+            self.recorder.record(Fact::Absent { framework: contender.label.clone(), failure });
         }
         Ok(())
     }

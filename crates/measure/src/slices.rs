@@ -8,8 +8,8 @@ use protocol::{Event, Sample};
 
 use crate::live::Live;
 use crate::member::Member;
+use crate::round_spec::RoundWork;
 use crate::session::Session;
-use crate::work::RoundWork;
 
 /// Fewest timed tokens of a slice: with fewer, most steps would be those just after a pause.
 const FEWEST: usize = 2;
@@ -28,7 +28,7 @@ impl Session<'_> {
                 Ok(tokens) => Slices::Tokens { tokens, lead_in: LEAD_IN },
                 Err(reason) => Slices::Whole { reason },
             };
-            self.recorder.tell(Fact::Slices { slices });
+            self.recorder.record(Fact::Slices { slices });
         }
         match self.recorder.evidence.slices {
             Some(Slices::Tokens { tokens, .. }) if members.len() > 1 => Some(tokens),

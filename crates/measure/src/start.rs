@@ -8,8 +8,8 @@ use protocol::Event;
 use crate::interrupt;
 use crate::live::Live;
 use crate::member::Member;
+use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Interrupted, Round, RoundWork};
 
 /// Number of times that a start is repeated.
 const START_REPEATS: usize = 1;
@@ -54,7 +54,7 @@ impl Session<'_> {
                     live.events().to_vec(),
                 )
             };
-            self.recorder.tell(Fact::Warm(Box::new(run(&live))));
+            self.recorder.record(Fact::Warm(Box::new(run(&live))));
             let said = live.events().len();
             let member = Member { index, live, job, process, said, is_over: !is_warm };
             if !is_warm {
@@ -63,13 +63,14 @@ impl Session<'_> {
             }
             let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
             // What is compared of a start that stays disturbed is left out; its requests are another matter.
-            let is_disturbed = !complaints.is_empty() && self.objects(round, &reason, repeat < START_REPEATS);
+            let is_disturbed =
+                !complaints.is_empty() && self.should_repeat(round, &reason, repeat < START_REPEATS);
             if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {
                 return Ok(Some(member));
             }
             let framework = Some(contender.label.clone());
             self.discard(member);
-            self.recorder.tell(Fact::PutAside { round: round.number, framework });
+            self.recorder.record(Fact::PutAside { round: round.number, framework });
             self.await_quiet();
         }
         unreachable!("repeats end")

@@ -31,7 +31,7 @@ pub struct TextReference {
 /// Token ids of the bundled text. `Err` if the model has no tokenizer.
 pub fn bundled(places: &Places, bundle: &Bundle) -> Result<Vec<u32>, String> {
     let path = places.configs.base().join("texts/prose.txt");
-    let prose = foreign::file::read_text(&path, foreign::file::INPUT)
+    let prose = untrusted::file::read_text(&path, untrusted::file::INPUT)
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let prose = prose.split_whitespace().collect::<Vec<_>>().join(" ");
     if bundle.tokenizer().is_none() {

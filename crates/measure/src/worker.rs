@@ -14,7 +14,7 @@ use crate::command::is_secret;
 use crate::live::Live;
 use crate::machine::Watched;
 use crate::process::{Heard, Process, Reaped};
-use crate::protest::{check_version, describe, last_line, nonsense};
+use crate::worker_errors::{check_version, describe, last_line, nonsense};
 
 /// Longest wait for the answer to `--hello`.
 const HELLO: Duration = Duration::from_secs(60);

@@ -152,7 +152,7 @@ pub fn line(name: &str, text: &str, tokens: &[u32]) -> String {
 fn read(path: &Path) -> Result<Stored> {
     let cannot = |reason: String| Failure::usage(format!("cannot read {}: {reason}", path.display()));
     let bytes =
-        foreign::file::read(path, foreign::file::CONFIG).map_err(|error| cannot(error.to_string()))?;
+        untrusted::file::read(path, untrusted::file::CONFIG).map_err(|error| cannot(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))
 }
 

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 pub use crate::asked::Whole;
 use crate::asked::{Asked, Question, Written};
+use crate::catch_panic::survived;
 use crate::chat::Chat;
-use crate::survived::survived;
 use crate::{Failure, Result};
 
 /// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
@@ -106,7 +106,7 @@ impl Text {
         let Some(path) = bundle.tokenizer() else {
             return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
         };
-        let bytes = foreign::file::read(&path, foreign::file::INPUT)
+        let bytes = untrusted::file::read(&path, untrusted::file::INPUT)
             .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
         Text::parse(&path, &bytes)
     }
@@ -224,7 +224,7 @@ fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Resu
 
 fn bytes(text: &str, vocabulary: usize) -> Vec<u32> {
     static SAID: Once = Once::new();
-    SAID.call_once(|| foreign::say!("the model has no tokenizer: text is taken byte by byte"));
+    SAID.call_once(|| untrusted::say!("the model has no tokenizer: text is taken byte by byte"));
     text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect()
 }
 

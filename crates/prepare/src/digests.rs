@@ -79,7 +79,7 @@ struct Entry {
 impl Remembered {
     fn read(bundles: &Path) -> Remembered {
         let path = bundles.join(REMEMBERED);
-        let digests = foreign::file::read(&path, foreign::file::CONFIG)
+        let digests = untrusted::file::read(&path, untrusted::file::CONFIG)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Remembered { path, digests: digests.unwrap_or_default(), has_changed: false }

@@ -113,7 +113,7 @@ impl<'a> Cached<'a> {
 
     /// The snapshot that the cache knows as the newest.
     fn main(&self) -> Option<PathBuf> {
-        let commit = foreign::file::read_text(&self.reference(), foreign::file::CONFIG).ok()?;
+        let commit = untrusted::file::read_text(&self.reference(), untrusted::file::CONFIG).ok()?;
         self.snapshot(commit.trim()).ok()
     }
 
@@ -128,7 +128,7 @@ impl<'a> Cached<'a> {
         if is_commit(commit) {
             return Ok(self.directory.join("snapshots").join(commit));
         }
-        let commit = foreign::shortened(commit, 80);
+        let commit = untrusted::shortened(commit, 80);
         Err(self.error(format!("the hub names {commit:?} as its commit, which is not 40 hexadecimal digits")))
     }
 

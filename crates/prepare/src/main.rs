@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         },
         Err(e) => {
             // It may quote what a model's files hold.
-            foreign::say!("error: {}", foreign::line(&e.to_string()));
+            untrusted::say!("error: {}", untrusted::line(&e.to_string()));
             ExitCode::from(if e.is_bad_input() { 2 } else { 1 })
         }
     }

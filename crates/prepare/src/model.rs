@@ -104,7 +104,7 @@ impl SourceFile {
     }
 
     pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {
-        let file = foreign::file::open(path).map_err(|error| match error.kind() {
+        let file = untrusted::file::open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidInput => {
                 PrepareError::NotAModel { path: path.to_path_buf(), reason: error.to_string() }
             }

@@ -42,7 +42,7 @@ impl Reporter {
     /// One line on stderr.
     pub(crate) fn note(&self, text: &str) {
         if self.progress == Progress::Bar {
-            self.bar.suspend(|| foreign::say!("{text}"));
+            self.bar.suspend(|| untrusted::say!("{text}"));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, beside};
+use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, sibling_paths};
 use sha2::{Digest, Sha256};
 
 use crate::chat::TOKENIZER_CONFIG;
@@ -40,13 +40,13 @@ pub(crate) fn store(
     }
 
     fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
-    let _lock = lock(&beside::lock(&directory), reporter)?;
+    let _lock = lock(&sibling_paths::lock(&directory), reporter)?;
     // The holder of the lock until now may have done the work.
     let State { is_bundle, intact, missing } = State::read(&directory, model, &request.precisions);
     if missing.is_empty() {
         return Ok(directory);
     }
-    let staging = Staging::create(beside::staging(&directory))?;
+    let staging = Staging::create(sibling_paths::staging(&directory))?;
     room::check(&model.config, &weights_in(&missing), &request.bundles)?;
     let mut files = write_files(model, &missing, &staging.0, reporter)?;
     files.extend(intact);
@@ -231,7 +231,7 @@ fn publish(
 
 /// Renames are durable once the directory is.
 fn sync_directory(directory: &Path) -> Result<(), PrepareError> {
-    foreign::file::sync_directory(directory).map_err(PrepareError::writing(directory))
+    untrusted::file::sync_directory(directory).map_err(PrepareError::writing(directory))
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {

@@ -1,7 +1,7 @@
 //! What the worker answers.
 
-use foreign::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
+use untrusted::{Foreign, ForeignPath, Foreigns};
 
 use crate::{CacheInEffect, CacheUsage, Hybrid, Iteration, Marks, Memory, Output, Sample, Traced};
 

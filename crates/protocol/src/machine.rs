@@ -1,7 +1,7 @@
 //! What the machine and its GPU did.
 
-use foreign::{Foreign, Foreigns};
 use serde::{Deserialize, Serialize};
+use untrusted::{Foreign, Foreigns};
 
 /// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
 /// one's begin to the last one's end. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,

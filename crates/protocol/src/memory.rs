@@ -1,7 +1,7 @@
 //! A process's memory, phase by phase.
 
-use foreign::Foreign;
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 /// A phase's readings. Each is `null` where the system does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! Whatever a worker writes into whichever field, it is bounded and harmless once it is read.
 
-use foreign::PATH;
 use protocol::*;
 use serde_json::Value;
+use untrusted::PATH;
 
 /// One of each event with text, in which no text is missing: the compiler asks for every field.
 fn events() -> Vec<Event> {

@@ -30,9 +30,9 @@ pub fn json(report: &ParityReport) -> String {
 
 /// The report as Markdown, for pull requests.
 pub fn markdown(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", foreign::markdown(&heading(report)), grid(report).markdown());
+    let mut text = format!("{}\n\n{}\n\n", untrusted::markdown(&heading(report)), grid(report).markdown());
     for line in lines(report) {
-        text += &format!("- {}\n", foreign::markdown(&line.text));
+        text += &format!("- {}\n", untrusted::markdown(&line.text));
     }
     text
 }

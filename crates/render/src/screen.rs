@@ -51,14 +51,14 @@ impl Screen {
     /// The text in lines that fit, each ended. All lines but the first are indented.
     pub(crate) fn lines(&self, tone: Tone, text: &str) -> String {
         let options = textwrap::Options::new(self.width).subsequent_indent("  ").break_words(false);
-        let text = foreign::line(text);
+        let text = untrusted::line(text);
         let lines = textwrap::wrap(&text, options);
         lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
     }
 
     /// A paragraph: lines that fit, none indented.
     pub(crate) fn paragraph(&self, tone: Tone, text: &str) -> String {
-        let text = foreign::line(text);
+        let text = untrusted::line(text);
         let lines = textwrap::wrap(&text, textwrap::Options::new(self.width).break_words(false));
         lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
     }

@@ -113,7 +113,7 @@ impl Table {
     /// The table as text with lines around the cells, no wider than the screen: with short titles if it must be, and
     /// if that is not enough, with a block for each row. Small text has a line of its own.
     pub fn terminal(&self, screen: &Screen) -> String {
-        let seen = self.with_texts(|text| foreign::line(text).into_owned());
+        let seen = self.with_texts(|text| untrusted::line(text).into_owned());
         for table in [seen.clone(), seen.shortened()] {
             if width(&table.with_lines(false)) <= screen.width {
                 return table.with_lines(screen.colour);
@@ -134,7 +134,7 @@ impl Table {
             Tone::Struck => format!("~~{}~~", cell.joined(" (", ")")),
             _ => cell.joined(" (", ")"),
         };
-        self.with_texts(foreign::cell).drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
+        self.with_texts(untrusted::cell).drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
     }
 
     /// The table with every text made harmless for where it goes.
@@ -210,7 +210,7 @@ impl Table {
         let titles: Vec<&Cell> = self.columns.iter().map(|column| &column.title).collect();
         let lines = std::iter::once(titles).chain(self.rows.iter().map(|row| row.iter().collect()));
         for line in lines.filter(|line| !line.is_empty()) {
-            let fields = line.into_iter().map(|cell| foreign::spreadsheet(&cell.main));
+            let fields = line.into_iter().map(|cell| untrusted::spreadsheet(&cell.main));
             writer.write_record(fields.map(|field| field.into_owned())).expect("memory can be written");
         }
         String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("fields are UTF-8")

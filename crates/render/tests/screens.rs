@@ -178,15 +178,18 @@ fn page(files: Result<Vec<(String, Vec<u8>)>, String>) -> String {
 
 /// The page of the site whose path ends like this, of the published run under a retired rule and of one with a long name.
 fn site(path: &str) -> String {
-    let entry = |name: &str, retired: Option<Vec<String>>| {
+    let entry = |name: &str, is_retired: bool| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
         let report = std::fs::read_to_string(directory.join("report.json")).expect("a run is published");
         let mut report = judge::report::read(serde_json::from_str(&report).unwrap()).unwrap();
         report.model.name += name;
+        let mut judged = report.clone();
+        judged.rows[1].state = State::Struck;
+        let retired = is_retired.then(|| Ok(Box::new(judged)));
         Published { name: name.into(), report, evidence: Evidence::default(), tier: Tier::Community, retired }
     };
     let long = "a-name-as-long-as-one-that-nobody-would-choose-for-anything-at-all";
-    let entries = [entry("a", Some(vec!["ort was measured and is struck: R5".into()])), entry(long, None)];
+    let entries = [entry("a", true), entry(long, false)];
     let files = render::page::site::files(&entries, None).unwrap();
     let (_, page) = files.into_iter().find(|(name, _)| name.ends_with(path)).unwrap();
     String::from_utf8(page).unwrap()

@@ -6,7 +6,6 @@
 //! last, so that whatever was interrupted is done again and never used by halves.
 
 mod extract;
-mod given;
 mod home;
 mod install;
 mod layout;
@@ -15,6 +14,7 @@ mod pip;
 mod receipt;
 mod references;
 mod staging;
+mod user_libraries;
 pub mod versions;
 
 use std::fmt;
@@ -24,8 +24,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use tooling::{BadInput, Reporter};
 
-use given::Given;
 use pins::Pins;
+use user_libraries::Given;
 use versions::Version;
 
 pub use extract::sha256;
@@ -253,8 +253,8 @@ impl Provision {
             Version::Release(release) => release,
             Version::Place(place) => {
                 let checked = match piece {
-                    Piece::Libtorch => given::libtorch(place, &self.pins.piece(piece).version),
-                    _ => given::onnxruntime(place),
+                    Piece::Libtorch => user_libraries::libtorch(place, &self.pins.piece(piece).version),
+                    _ => user_libraries::onnxruntime(place),
                 };
                 let (path, version) =
                     checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;

@@ -2,12 +2,12 @@
 
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
-    ("bundle", &["foreign"]),
+    ("bundle", &["untrusted"]),
     ("calibrate", &["engine-mock", "facts", "judge", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
-    ("collection", &["bundle", "facts", "foreign", "judge", "measure", "plan"]),
-    ("configs", &["bundle", "foreign"]),
+    ("collection", &["bundle", "facts", "untrusted", "judge", "measure", "plan"]),
+    ("configs", &["bundle", "untrusted"]),
     (
         "driver",
         &[
@@ -16,7 +16,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "collection",
             "configs",
             "facts",
-            "foreign",
+            "untrusted",
             "history",
             "judge",
             "measure",
@@ -36,29 +36,40 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-tch", &["bundle", "engine", "worker"]),
     // What engines' tests call; no program has it.
     ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
-    ("facts", &["bundle", "configs", "foreign", "plan", "protocol"]),
+    ("facts", &["bundle", "configs", "untrusted", "plan", "protocol"]),
     ("features", &[]),
     ("features-large", &[]),
     // A tool for developers that calls every reader there is.
     (
         "fuzz",
         &[
-            "bundle", "configs", "facts", "foreign", "history", "judge", "measure", "onnx", "plan",
-            "prepare", "protocol", "render", "tooling",
+            "bundle",
+            "configs",
+            "facts",
+            "untrusted",
+            "history",
+            "judge",
+            "measure",
+            "onnx",
+            "plan",
+            "prepare",
+            "protocol",
+            "render",
+            "tooling",
         ],
     ),
-    ("foreign", &[]),
+    ("untrusted", &[]),
     ("gpu", &[]),
-    ("history", &["foreign"]),
+    ("history", &["untrusted"]),
     ("hub", &[]),
-    ("judge", &["bundle", "configs", "facts", "foreign", "history", "plan", "protocol", "statistics"]),
+    ("judge", &["bundle", "configs", "facts", "untrusted", "history", "plan", "protocol", "statistics"]),
     (
         "measure",
         &[
             "bundle",
             "configs",
             "facts",
-            "foreign",
+            "untrusted",
             "gpu",
             "judge",
             "plan",
@@ -70,10 +81,10 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
-    ("plan", &["bundle", "configs", "foreign", "protocol", "statistics"]),
-    ("prepare", &["bundle", "foreign", "onnx"]),
+    ("plan", &["bundle", "configs", "untrusted", "protocol", "statistics"]),
+    ("prepare", &["bundle", "untrusted", "onnx"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
-    ("protocol", &["foreign"]),
+    ("protocol", &["untrusted"]),
     ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     // It has the library loaded that `engine-ort` loads, so that only what drives it differs.
@@ -83,7 +94,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
     (
         "render",
-        &["charts", "configs", "facts", "foreign", "history", "judge", "plan", "protocol", "statistics"],
+        &["charts", "configs", "facts", "untrusted", "history", "judge", "plan", "protocol", "statistics"],
     ),
     ("setup", &["tooling"]),
     ("statistics", &[]),
@@ -92,7 +103,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
-    ("worker-check", &["bundle", "facts", "foreign", "judge", "measure", "plan", "protocol"]),
+    ("worker-check", &["bundle", "facts", "untrusted", "judge", "measure", "plan", "protocol"]),
     ("xtask", &[]),
 ];
 

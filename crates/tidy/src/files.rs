@@ -4,7 +4,7 @@ use crate::{Finding, pages};
 
 pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
 pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";
-pub(crate) const OPENS_FILE: &str = "foreign files are opened with `foreign::file`";
+pub(crate) const OPENS_FILE: &str = "foreign files are opened with `untrusted::file`";
 pub(crate) const SETS_CLOCK: &str = "the clock is set by worker and engine-mock alone";
 
 /// The crates that read what users, workers and other programs wrote.
@@ -13,7 +13,7 @@ const READERS: [&str; 13] = [
     "configs",
     "driver",
     "facts",
-    "foreign",
+    "untrusted",
     "history",
     "judge",
     "measure",
@@ -24,9 +24,9 @@ const READERS: [&str; 13] = [
     "worker-check",
 ];
 /// Files of these crates that may open files directly: kernel files, files opened without following links, and
-/// `foreign::file` itself.
+/// `untrusted::file` itself.
 const OPENERS: [&str; 4] = [
-    "crates/foreign/src/file.rs",
+    "crates/untrusted/src/file.rs",
     "crates/measure/src/environment.rs",
     "crates/measure/src/logits.rs",
     "crates/measure/src/machine/",
@@ -53,7 +53,7 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     }
     if READERS.contains(&place_of(name).as_str()) && !OPENERS.iter().any(|opener| name.starts_with(opener)) {
         findings.extend(lines_where(product_of(name, text), |_, line| opens_file(line)).map(|line| {
-            let remedy = "call `foreign::file::open`, which refuses pipes, devices and endless files";
+            let remedy = "call `untrusted::file::open`, which refuses pipes, devices and endless files";
             finding(OPENS_FILE, format!("{name}:{line} opens a file directly"), remedy)
         }));
     }
@@ -160,7 +160,7 @@ mod tests {
         let text =
             "fn f() { std::fs::read(path) }\n#[cfg(test)]\nmod tests {\n    fs::read_to_string(x)\n}\n";
         assert_eq!(rules("crates/plan/src/x.rs", text), [OPENS_FILE]);
-        for name in ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/foreign/src/file.rs"] {
+        for name in ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/untrusted/src/file.rs"] {
             assert_eq!(rules(name, text), [""; 0], "{name}");
         }
         let late = "#[cfg(test)]\nuse x;\nfn f() { File::open(path) }\n";

@@ -73,7 +73,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Both may quote the worker.
-        let (text, field) = (foreign::line(&self.text), self.field.as_deref().map(foreign::line));
+        let (text, field) = (untrusted::line(&self.text), self.field.as_deref().map(untrusted::line));
         match (self.line, field) {
             (Some(line), Some(field)) => write!(f, "line {line}, `{field}`: {text}"),
             (Some(line), None) => write!(f, "line {line}: {text}"),

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use measure::clock::now;
 use measure::process::{Process, Reaped, Said};
-use measure::protest::{describe, last_line};
 use measure::worker::Worker;
+use measure::worker_errors::{describe, last_line};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

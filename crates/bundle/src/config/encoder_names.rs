@@ -170,11 +170,11 @@ impl ModelConfig {
             q_norm: None,
             k_norm: None,
             output: linear(&[parts.output], self.output_bias),
-            attention_norm_behind: (!is_before).then_some(attention),
+            post_attention_norm: (!is_before).then_some(attention),
             mlp_norm: is_before.then(|| mlp.clone()),
             gate_up: linear(parts.gate_up, self.mlp_bias),
             down: linear(&[parts.down], self.mlp_bias),
-            mlp_norm_behind: (!is_before).then_some(mlp),
+            post_mlp_norm: (!is_before).then_some(mlp),
         })
     }
 

@@ -47,16 +47,16 @@ pub struct LayerNames {
     pub k_norm: Option<String>,
     pub output: LinearNames,
     /// Behind attention.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attention_norm_behind: Option<NormNames>,
+    #[serde(rename = "attention_norm_behind", skip_serializing_if = "Option::is_none")]
+    pub post_attention_norm: Option<NormNames>,
     /// Before the MLP.
     pub mlp_norm: Option<NormNames>,
     /// `[gate, up]` of a gated MLP, or one already fused tensor of both; `[up]` of another.
     pub gate_up: LinearNames,
     pub down: LinearNames,
     /// Behind the MLP.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mlp_norm_behind: Option<NormNames>,
+    #[serde(rename = "mlp_norm_behind", skip_serializing_if = "Option::is_none")]
+    pub post_mlp_norm: Option<NormNames>,
 }
 
 impl ModelConfig {

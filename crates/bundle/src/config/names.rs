@@ -62,13 +62,13 @@ impl ModelConfig {
                 }
             }
             linear(&mut add, &layer.output, &[hidden], q_rows);
-            norm(&mut add, layer.attention_norm_behind.as_ref());
+            norm(&mut add, layer.post_attention_norm.as_ref());
             norm(&mut add, layer.mlp_norm.as_ref());
             let fused = self.gated_mlp && layer.gate_up.weights.len() == 1;
             let rows = if fused { 2 * self.intermediate_size } else { self.intermediate_size };
             linear(&mut add, &layer.gate_up, &[rows, rows], hidden);
             linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
-            norm(&mut add, layer.mlp_norm_behind.as_ref());
+            norm(&mut add, layer.post_mlp_norm.as_ref());
         }
         if self.encoder.as_ref().is_none_or(|encoder| encoder.final_norm) {
             norm(&mut add, Some(&self.final_norm()));
@@ -130,11 +130,11 @@ impl ModelConfig {
                 q_norm: None,
                 k_norm: None,
                 output: linear("attn.c_proj"),
-                attention_norm_behind: None,
+                post_attention_norm: None,
                 mlp_norm: Some(self.norm(&at("ln_2"))),
                 gate_up: linear("mlp.c_fc"),
                 down: linear("mlp.c_proj"),
-                mlp_norm_behind: None,
+                post_mlp_norm: None,
             };
         }
         if let Some(names) = self.encoder_layer(index) {
@@ -165,11 +165,11 @@ impl ModelConfig {
             q_norm: self.qk_norm.then(|| at("self_attn.q_norm.weight")),
             k_norm: self.qk_norm.then(|| at("self_attn.k_norm.weight")),
             output: linear(&["self_attn.o_proj"], self.output_bias),
-            attention_norm_behind: behind("post_attention_layernorm"),
+            post_attention_norm: behind("post_attention_layernorm"),
             mlp_norm: before(mlp_norm),
             gate_up: linear(gate_up, self.mlp_bias),
             down: linear(&["mlp.down_proj"], self.mlp_bias),
-            mlp_norm_behind: behind("post_feedforward_layernorm"),
+            post_mlp_norm: behind("post_feedforward_layernorm"),
         }
     }
 }

@@ -23,7 +23,8 @@ const MAX_HEAD_DIM: usize = 1 << 16;
 
 impl ModelConfig {
     pub fn read(path: &Path) -> Result<ModelConfig, BundleError> {
-        let text = foreign::file::read_text(path, foreign::file::CONFIG).map_err(BundleError::io(path))?;
+        let text =
+            untrusted::file::read_text(path, untrusted::file::CONFIG).map_err(BundleError::io(path))?;
         let value = serde_json::from_str(&text)
             .map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))?;
         ModelConfig::from_json(&value)

@@ -91,7 +91,7 @@ fn norms_stand_where_the_architecture_has_them() {
     let norms = |model_type: &str| {
         let config = config(model_type, json!({ "sliding_window": 16 }));
         let layer = config.layer(0);
-        let all = [layer.attention_norm, layer.attention_norm_behind, layer.mlp_norm, layer.mlp_norm_behind];
+        let all = [layer.attention_norm, layer.post_attention_norm, layer.mlp_norm, layer.post_mlp_norm];
         let names = all.map(|norm| norm.map(|norm| norm.weight.split('.').nth(3).unwrap().to_owned()));
         (config.form.norms, names.map(Option::unwrap_or_default))
     };

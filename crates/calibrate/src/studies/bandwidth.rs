@@ -1,12 +1,12 @@
 //! A machine whose memory bandwidth changes while the comparison runs.
 
+use crate::bandwidth_drift::{Climate, HARSH};
 use crate::comparison::{Comparison, Rounds, Scenario};
 use crate::machine::Machine;
 use crate::outcomes::{any_different, coverage, last_is_slower, rounds_taken, seconds_taken, size};
 use crate::page::{Limit, Table, percent};
 use crate::study::{Options, Share};
 use crate::turns::Schedule;
-use crate::weather::{Climate, HARSH};
 
 /// Simulated seconds that a comparison may take.
 pub const BUDGET_S: f64 = 180.0;

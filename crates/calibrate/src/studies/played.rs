@@ -3,13 +3,13 @@
 use statistics::geometric_mean;
 
 use super::bandwidth::{BUDGET_S, setting, states, taken};
+use crate::bandwidth_drift::PLAYED;
 use crate::comparison::{Rounds, Scenario};
 use crate::machine::Machine;
 use crate::outcomes::{any_different, coverage, coverage_of, half_width, last_is_slower, size};
 use crate::page::{Limit, Table, percent};
 use crate::study::{Options, Share};
 use crate::turns::Schedule;
-use crate::weather::PLAYED;
 
 /// Slices, in as many blocks as are chosen at the costs of that machine.
 const SLICED: Schedule = Schedule::Interleaved { blocks: 2, slices: 8 };

@@ -35,11 +35,11 @@ impl ModelArgs {
     /// A request for commands that are not comparisons.
     pub(crate) fn request(&self) -> Request {
         let mut request = Request::default();
-        self.lay_upon(&mut request);
+        self.apply_to(&mut request);
         request
     }
 
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         set_list(&mut request.models, &self.model);
         if !self.precision.is_empty() {
             (request.precisions, request.quantize) = (self.precision.clone(), Vec::new());
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn one_way_to_name_a_precision_takes_the_place_of_another() {
         let mut request = Request { quantize: vec![Precision::Int8], ..Request::default() };
-        ModelArgs { precision: vec![Precision::F32], ..ModelArgs::default() }.lay_upon(&mut request);
+        ModelArgs { precision: vec![Precision::F32], ..ModelArgs::default() }.apply_to(&mut request);
         assert_eq!((request.precisions, request.quantize), (vec![Precision::F32], Vec::new()));
     }
 }

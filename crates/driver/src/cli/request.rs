@@ -140,7 +140,7 @@ pub(crate) struct RequestArgs {
 impl RequestArgs {
     /// The typed flags applied to the defaults.
     pub(crate) fn request(&self) -> Request {
-        self.laid_upon(Request::default())
+        self.applied_to(Request::default())
     }
 
     /// The flags that were typed beside the name of a suite.
@@ -154,15 +154,15 @@ impl RequestArgs {
     }
 
     /// `request` with the typed flags applied to it.
-    pub(crate) fn laid_upon(&self, mut request: Request) -> Request {
-        self.model.lay_upon(&mut request);
-        self.lay_work_upon(&mut request);
-        self.lay_measuring_upon(&mut request);
+    pub(crate) fn applied_to(&self, mut request: Request) -> Request {
+        self.model.apply_to(&mut request);
+        self.apply_work_to(&mut request);
+        self.apply_measuring_to(&mut request);
         request
     }
 
     /// Applies the flags that decide what is computed.
-    fn lay_work_upon(&self, request: &mut Request) {
+    fn apply_work_to(&self, request: &mut Request) {
         set_list(&mut request.frameworks, &self.frameworks);
         let prompts = match (self.prompt.as_slice(), &self.prompts, &self.suite) {
             ([], None, None) => None,
@@ -177,17 +177,17 @@ impl RequestArgs {
         request.chat |= self.chat.chat;
         set_list(&mut request.prompt_tokens, &self.prompt_tokens);
         set_list(&mut request.prompt_lengths, &self.prompt_lengths);
-        self.tokens.lay_upon(request);
-        lay_batches(request, &self.batch);
+        self.tokens.apply_to(request);
+        apply_batches(request, &self.batch);
         set_list(&mut request.shards, &self.shards);
-        self.steps.lay_upon(request);
-        self.kinds.lay_upon(request);
-        self.serving.lay_upon(request);
-        self.cache.lay_upon(request);
+        self.steps.apply_to(request);
+        self.kinds.apply_to(request);
+        self.serving.apply_to(request);
+        self.cache.apply_to(request);
     }
 
     /// Applies the flags that decide how it is measured.
-    fn lay_measuring_upon(&self, request: &mut Request) {
+    fn apply_measuring_to(&self, request: &mut Request) {
         request.rounds = self.rounds.or(request.rounds);
         set(&mut request.time_budget_min, self.time_budget.as_ref());
         set(&mut request.margin_percent, self.margin.as_ref());
@@ -213,7 +213,7 @@ impl RequestArgs {
 }
 
 /// Sizes of batches take the place of others, and of a search.
-fn lay_batches(request: &mut Request, typed: &[BatchArg]) {
+fn apply_batches(request: &mut Request, typed: &[BatchArg]) {
     if typed.is_empty() {
         return;
     }
@@ -257,20 +257,20 @@ mod tests {
     #[test]
     fn what_is_not_typed_stays_as_it_was() {
         let earlier = Request { margin_percent: 7.0, jit: false, batch: vec![4], ..Request::default() };
-        assert_eq!(RequestArgs::default().laid_upon(earlier.clone()), earlier);
+        assert_eq!(RequestArgs::default().applied_to(earlier.clone()), earlier);
         let typed = RequestArgs { batch: vec![BatchArg::Number(2)], ..RequestArgs::default() };
-        assert_eq!(typed.laid_upon(earlier.clone()), Request { batch: vec![2], ..earlier });
+        assert_eq!(typed.applied_to(earlier.clone()), Request { batch: vec![2], ..earlier });
     }
 
     #[test]
     fn a_search_for_the_largest_batch_takes_the_place_of_sizes_and_stands_alone() {
         let earlier = Request { batch: vec![4], ..Request::default() };
         let typed = |batch: Vec<BatchArg>| RequestArgs { batch, ..RequestArgs::default() };
-        let searched = typed(vec![BatchArg::Max]).laid_upon(earlier);
+        let searched = typed(vec![BatchArg::Max]).applied_to(earlier);
         assert_eq!((searched.batch.len(), searched.batch_max), (0, true));
-        let again = typed(vec![BatchArg::Number(2)]).laid_upon(searched);
+        let again = typed(vec![BatchArg::Number(2)]).applied_to(searched);
         assert_eq!((again.batch, again.batch_max), (vec![2], false));
-        let both = typed(vec![BatchArg::Number(2), BatchArg::Max]).laid_upon(Request::default());
+        let both = typed(vec![BatchArg::Number(2), BatchArg::Max]).applied_to(Request::default());
         assert!(both.study.refused.is_some());
     }
 
@@ -278,6 +278,6 @@ mod tests {
     fn one_way_to_name_prompts_takes_the_place_of_another() {
         let earlier = Request { prompts: PromptSource::Suite("smoke".into()), ..Request::default() };
         let typed = RequestArgs { prompt: vec!["a".into()], ..RequestArgs::default() };
-        assert_eq!(typed.laid_upon(earlier).prompts, PromptSource::Texts(vec!["a".into()]));
+        assert_eq!(typed.applied_to(earlier).prompts, PromptSource::Texts(vec!["a".into()]));
     }
 }

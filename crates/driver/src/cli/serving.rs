@@ -39,7 +39,7 @@ fn parse_limit(text: &str) -> Result<u64, String> {
 }
 
 impl ServingFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         set_list(&mut request.serving.callers, &self.callers);
         set_list(&mut request.serving.rate, &self.rate);
         set_list(&mut request.serving.serve, &self.serve);

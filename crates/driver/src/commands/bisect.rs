@@ -51,7 +51,7 @@ pub(crate) fn bisect(args: &BisectArgs) -> Result<u8> {
         )));
     }
     if repository.is_modified().map_err(|error| failure(&error))? {
-        foreign::say!(
+        untrusted::say!(
             "warning: {} has changes that are not committed; they have no part in this",
             repository.root()
         );
@@ -204,7 +204,7 @@ impl Bisection<'_> {
 
     fn told(&self, commit: &str) -> Result<String> {
         let Commit { hash, subject } = self.commit(commit)?;
-        Ok(format!("{hash} \"{}\"", foreign::line(&subject)))
+        Ok(format!("{hash} \"{}\"", untrusted::line(&subject)))
     }
 
     fn short(&self, commit: &str) -> Result<String> {
@@ -217,7 +217,7 @@ impl Bisection<'_> {
 
     fn say(&self, text: &str) {
         if !self.args.here.quiet {
-            foreign::say!("bisect: {text}");
+            untrusted::say!("bisect: {text}");
         }
     }
 }

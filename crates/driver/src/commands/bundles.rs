@@ -23,7 +23,7 @@ pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
     let lines: Vec<Line<'_>> = found.iter().map(|bundle| Line { bundle, fate: None }).collect();
     show(&lines, &directory, args.shown.format)?;
     let bytes = found.iter().map(|bundle| bundle.bytes).sum();
-    foreign::say!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
+    untrusted::say!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
     Ok(0)
 }
 
@@ -48,9 +48,11 @@ fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
     }
     show(&lines, &directory, args.shown.format)?;
     match (count, dry_run) {
-        (0, _) => foreign::say!("there is nothing to remove"),
-        (_, false) => foreign::say!("removed {}, {}", counted(count), size(bytes)),
-        (_, true) => foreign::say!("without --dry-run {} would be removed, {}", counted(count), size(bytes)),
+        (0, _) => untrusted::say!("there is nothing to remove"),
+        (_, false) => untrusted::say!("removed {}, {}", counted(count), size(bytes)),
+        (_, true) => {
+            untrusted::say!("without --dry-run {} would be removed, {}", counted(count), size(bytes))
+        }
     }
     Ok(0)
 }

@@ -31,7 +31,7 @@ pub(super) fn sound(checked: Checked) -> Result<Checked> {
 /// Names every problem on a line of its own.
 fn refused(problems: &[Problem]) -> Failure {
     for problem in problems {
-        foreign::say!("error: {}", foreign::line(&problem.to_string()));
+        untrusted::say!("error: {}", untrusted::line(&problem.to_string()));
     }
     Failure::Spoken(1)
 }

@@ -102,7 +102,7 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
         Some(Command::Ab(args)) => args.study(),
         _ => return Err(cannot("its command is neither a sweep nor an ab")),
     };
-    study.request = typed.without_suite().laid_upon(study.request);
+    study.request = typed.without_suite().applied_to(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
     study.request.study.published = published(suite).map_err(|reason| cannot(&reason))?;
     Ok(study)

@@ -8,6 +8,6 @@ use crate::output::print;
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8> {
     let found = doctor::examine(&args.places.find()?, args.deep)?;
-    print(&foreign::lines(&found.text()))?;
+    print(&untrusted::lines(&found.text()))?;
     Ok(if found.can_all_run() { 0 } else { 1 })
 }

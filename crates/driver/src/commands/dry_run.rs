@@ -7,7 +7,8 @@ use judge::study::cell;
 use judge::study::report::varied;
 use measure::resolve::{self, available_threads};
 use measure::{Places, provision};
-use plan::{Contender, Failure, Request, Result, Settings, StudyPlan, StudyRequest};
+use plan::sweep::SweepKind;
+use plan::{Contender, Failure, Request, Result, Settings, StudyKind, StudyPlan, StudyRequest};
 
 use super::work::{self, Described, parity};
 use super::{compare, plan as planning, run, single};
@@ -49,7 +50,7 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
 const VALID: &str = "the arguments are valid; nothing was done\n";
 
 fn said(text: &str) -> Result<u8> {
-    print(&foreign::lines(text)).map(|()| 0)
+    print(&untrusted::lines(text)).map(|()| 0)
 }
 
 fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
@@ -59,6 +60,10 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
         return Ok((cells(&asked, &asked.plan(&places)?, &places)?, args.format()));
     }
     let request = args.request.request();
+    if request.serving.is_study() {
+        let asked = StudyRequest { kind: StudyKind::Sweep(SweepKind::Callers), request };
+        return study(&asked, args);
+    }
     let each = match compare::at_each_precision(&request) {
         none if none.is_empty() => vec![request.clone()],
         each => each,

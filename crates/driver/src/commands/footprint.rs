@@ -18,7 +18,7 @@ pub(crate) fn footprint(args: &FootprintArgs) -> Result<u8> {
     let (mut found, mut absent) = (Vec::new(), Vec::new());
     for engine in &engines {
         if args.build && !args.here.quiet {
-            foreign::say!("{}: built twice from nothing, which takes minutes", engine.name);
+            untrusted::say!("{}: built twice from nothing, which takes minutes", engine.name);
         }
         match footprint::footprint(&places, engine, args.build) {
             Ok(one) => found.push(one),
@@ -38,11 +38,11 @@ pub(crate) fn footprint(args: &FootprintArgs) -> Result<u8> {
     if matches!(args.format, Format::Table | Format::Markdown) {
         for one in &found {
             let system = if one.system.is_empty() { "nothing".to_owned() } else { one.system.join(", ") };
-            foreign::say!("{} needs of the system: {}", one.framework, foreign::line(&system));
+            untrusted::say!("{} needs of the system: {}", one.framework, untrusted::line(&system));
         }
     }
     for (name, reason) in &absent {
-        foreign::say!("{name} was left out: {}", foreign::line(reason));
+        untrusted::say!("{name} was left out: {}", untrusted::line(reason));
     }
     Ok(if found.is_empty() { 1 } else { 0 })
 }

@@ -26,7 +26,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             let (exported, why) = whole(&found.records);
             prepare_export(Some(directory))?;
             write(&exported, directory)?;
-            foreign::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
+            untrusted::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
             tell(&found);
         }
         None => {
@@ -44,7 +44,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
 /// Says on stderr how many records are kept apart.
 fn tell(found: &Found) {
     if let Some(note) = render::history::kept_apart(&found.apart) {
-        foreign::say!("{note}");
+        untrusted::say!("{note}");
     }
 }
 
@@ -62,7 +62,7 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     let path = directory.join(HISTORY);
     let History { records, skipped } = read(&path)?;
     for Skipped { line, reason } in &skipped {
-        foreign::say!(
+        untrusted::say!(
             "warning: line {line} of {} is not a record and is passed over: {reason}",
             path.display()
         );
@@ -70,12 +70,12 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     let all = records.len();
     let found = asked.filter(&this, apart).select(records);
     if all == 0 {
-        foreign::say!(
+        untrusted::say!(
             "no runs in {} yet: `cargo xtask compare` or `photofinish compare` adds one",
             path.display()
         );
     } else if found.records.is_empty() && found.apart.is_empty() {
-        foreign::say!("no record of {} matches ({all} in the history)", path.display());
+        untrusted::say!("no record of {} matches ({all} in the history)", path.display());
     }
     Ok((found, skipped, path))
 }
@@ -101,7 +101,7 @@ pub(super) fn export_runs(runs: &[String], results: &Path, directory: Option<&Pa
     let (own, why) = whole(&records);
     let added = add(&own, directory).map_err(|failure| Failure::failed(failure.to_string()))?;
     let (count, all) = (own.len(), records.len());
-    foreign::say!(
+    untrusted::say!(
         "exported {count} of {all} records of this run to {}, which has {added}{why}",
         directory.display()
     );

@@ -31,7 +31,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<u8> {
         Format::Csv => table.csv(),
         Format::Table | Format::Json => table.terminal(&screen()) + "\n",
     })?;
-    foreign::say!("{}", named.hint);
+    untrusted::say!("{}", named.hint);
     Ok(0)
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<u8> {
         if !machine.missing.is_empty() {
             code = code.max(1);
             let shards: Vec<String> = machine.missing.iter().map(usize::to_string).collect();
-            foreign::say!(
+            untrusted::say!(
                 "warning: {}: {} of {} cells are there; unfinished or not given: shard {}",
                 machine.title(),
                 machine.document.cells.len(),

@@ -29,7 +29,7 @@ pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
         opener.status().is_ok_and(|status| status.success())
     });
     if !is_shown {
-        foreign::say!("no program on this machine opens pages: open the file above in a browser");
+        untrusted::say!("no program on this machine opens pages: open the file above in a browser");
     }
     Ok(0)
 }

@@ -68,7 +68,7 @@ fn overview(of: &Command) -> String {
     let mut text = String::from("| command | what it does |\n|---|---|\n");
     for command in visible(of) {
         let about = command.get_about().map_or(String::new(), |about| one_line(&about.to_string()));
-        text += &format!("| [`{0}`](#{0}) | {1} |\n", command.get_name(), foreign::cell(&about));
+        text += &format!("| [`{0}`](#{0}) | {1} |\n", command.get_name(), untrusted::cell(&about));
     }
     text + "| | [exit codes](#exit-codes) |\n"
 }
@@ -92,7 +92,7 @@ fn about(command: &Command) -> String {
     let text = command.get_long_about().or_else(|| command.get_about());
     let text = text.map_or(String::new(), ToString::to_string);
     let paragraphs = text.split("\n\n").map(|paragraph| {
-        let line = foreign::markdown(&one_line(paragraph));
+        let line = untrusted::markdown(&one_line(paragraph));
         let end = if line.ends_with(['.', ':', '`']) { "" } else { "." };
         wrapped(&(line + end))
     });
@@ -165,7 +165,7 @@ fn named(shared: &[&Arg], compare: &Command) -> String {
 
 fn table<'a>(title: &str, args: impl Iterator<Item = &'a Arg>) -> String {
     let rows =
-        args.map(|arg| format!("| {} | {} |\n", foreign::cell(&spelled(arg)), foreign::cell(&help(arg))));
+        args.map(|arg| format!("| {} | {} |\n", untrusted::cell(&spelled(arg)), untrusted::cell(&help(arg))));
     format!("| {title} | what it does |\n|---|---|\n") + &rows.collect::<String>()
 }
 

@@ -86,7 +86,7 @@ fn outputs(directory: &Path) -> Result<Outputs> {
     let report = judge::report::read(value).map_err(unreadable)?;
     // A page without samples has fewer charts, and is still useful.
     let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
-        foreign::say!("warning: {why}; the page has no charts of single requests");
+        untrusted::say!("warning: {why}; the page has no charts of single requests");
         Evidence::default()
     });
     Ok(report_outputs(&report, &evidence))

@@ -76,7 +76,7 @@ pub(super) fn read(path: &Path) -> Result<PlanFile> {
             path.display()
         ))
     };
-    let text = foreign::file::read_text(path, foreign::file::INPUT).map_err(|e| unreadable(&e))?;
+    let text = untrusted::file::read_text(path, untrusted::file::INPUT).map_err(|e| unreadable(&e))?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| unreadable(&e))?;
     if value.get("schema").and_then(serde_json::Value::as_u64) != Some(SCHEMA.into()) {
         return Err(unreadable(&"it is of another version"));

@@ -42,7 +42,7 @@ impl Single {
         let (request, engine) = asked(on, &places)?;
         let (request, why) =
             device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
-        why.filter(|_| !here.quiet).into_iter().for_each(|why| foreign::say!("{why}"));
+        why.filter(|_| !here.quiet).into_iter().for_each(|why| untrusted::say!("{why}"));
         device::check(&request.device, &[framework.as_str()])?;
         let places = places.on(&request.device);
         provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
@@ -81,7 +81,7 @@ impl Single {
         };
         let outcome = worker.run(&job);
         if let Some(text) = facts::run::left_behind(&outcome.left_behind) {
-            foreign::say!("warning: {label}: {}", foreign::line(&text));
+            untrusted::say!("warning: {label}: {}", untrusted::line(&text));
         }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)

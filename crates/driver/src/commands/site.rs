@@ -56,7 +56,7 @@ fn run(entry: &Published, collection: &Path, site: &Path) -> Result<()> {
     // After the outputs: the report is the one that was submitted.
     for name in ::collection::names() {
         let path = collection.join(&entry.name).join(name);
-        let contents = foreign::file::read(&path, foreign::file::RESULTS);
+        let contents = untrusted::file::read(&path, untrusted::file::RESULTS);
         write(
             &to,
             name,

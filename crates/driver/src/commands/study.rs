@@ -100,7 +100,7 @@ pub(crate) fn run_cells(
     export_runs(std::slice::from_ref(&report.results), &parent, options.export.as_deref())?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
     {
-        foreign::say!("to continue: run the same command with --resume {}", store.directory().display());
+        untrusted::say!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {
         (Some(failure), _) => Err(failure),
@@ -126,7 +126,7 @@ fn measure_cells(
         }
         if !options.quiet {
             let name = cell::name(&planned.settings, &axes);
-            foreign::say!("cell {} of {}: {name}", index + 1, plan.cells.len());
+            untrusted::say!("cell {} of {}: {name}", index + 1, plan.cells.len());
         }
         let directory = store.directory().to_path_buf();
         let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };

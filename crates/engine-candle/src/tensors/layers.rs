@@ -106,11 +106,11 @@ impl Layer {
         let names = config.layer(index);
         let place = |norms| Place::read(upload, config, norms);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.attention_norm_behind])?,
+            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: upload.linear(&names.qkv)?,
             attention: Attention::read(upload, config, index)?,
             output: upload.linear(&names.output)?,
-            mlp_place: place([&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
             gate_up: upload.linear(&names.gate_up)?,
             down: upload.linear(&names.down)?,
             activation: config.activation,

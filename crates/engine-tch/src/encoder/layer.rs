@@ -44,12 +44,12 @@ impl Layer {
             attention_norms: Norms::read(
                 reader,
                 config,
-                [&names.attention_norm, &names.attention_norm_behind],
+                [&names.attention_norm, &names.post_attention_norm],
             )?,
             qkv: Qkv::read(reader, config, index, layout)?,
             output: Linear::fused(reader, &names.output, layout)?,
             manner: Manner::from_config(config, index),
-            mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.mlp_norm_behind])?,
+            mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::activated(reader, config, index, layout)?,
         })
     }

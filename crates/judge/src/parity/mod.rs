@@ -4,8 +4,8 @@
 //! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
 //! path that was timed.
 
+pub mod contender;
 pub mod continuation;
-pub mod found;
 pub mod layers;
 pub mod logits;
 pub mod retrieval;

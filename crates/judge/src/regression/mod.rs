@@ -1,10 +1,10 @@
 //! Decides whether a run is worse than another, significantly and by more than the threshold.
 
-pub mod ahead;
 pub mod document;
 mod finding;
 pub mod machine;
 pub mod pairing;
+pub mod preflight;
 pub mod since;
 #[doc(hidden)]
 pub mod testing;

@@ -2,9 +2,9 @@
 //! bandwidth gains more than another when there is more of it. The state of a round is how fast the other contenders
 //! were in it: their noise is no part of the pair's own.
 
-use foreign::Foreign;
 use plan::{Plan, Schedule};
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 use crate::metrics::{self, Metric};
 use facts::evidence::Evidence;

@@ -12,7 +12,7 @@ pub(crate) fn work(complete: &[&Run]) -> Option<GpuWork> {
     let all: Vec<&GpuWork> = complete.iter().filter_map(|run| run.usage()?.gpu.as_ref()).collect();
     let least = |of: fn(&GpuWork) -> Option<u64>| all.iter().filter_map(|work| of(work)).min();
     let most = |of: fn(&GpuWork) -> Option<u64>| all.iter().filter_map(|work| of(work)).max();
-    let said = |of: fn(&GpuWork) -> &foreign::Foreigns| {
+    let said = |of: fn(&GpuWork) -> &untrusted::Foreigns| {
         let texts: BTreeSet<&str> = all.iter().flat_map(|work| of(work)).map(|text| text.as_str()).collect();
         texts.into_iter().collect()
     };

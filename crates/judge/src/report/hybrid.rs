@@ -1,8 +1,8 @@
 //! Hybrids of two engines beside their parts: what the parts' figures predict, what was measured, and whether it pays.
 
-use foreign::Foreign;
 use serde::{Deserialize, Serialize};
 use statistics::median;
+use untrusted::Foreign;
 
 use super::Row;
 use crate::metrics::Metric;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Facts, Prepared};
+use crate::parity::contender::{ContenderParity, Findings, Repeated};
 use crate::parity::continuation::Continuation;
-use crate::parity::found::{Findings, Found, Repeated};
 use crate::parity::layers::{self, LayerDifference};
 use crate::report::work::generate::variation::Variation;
 use facts::agreement::{Tolerance, VectorAgreement};
@@ -142,7 +142,7 @@ impl ParityReport {
     pub fn new(facts: &Facts, findings: Findings) -> ParityReport {
         let Facts { environment, plan, model, evidence, results } = facts;
         let governor = environment.governor.as_deref();
-        let row = |(contender, found): (&Contender, Found)| {
+        let row = |(contender, found): (&Contender, ContenderParity)| {
             let runs: Vec<&Run> = evidence.complete(&contender.label).collect();
             let variation = Variation::new(&runs, plan.work.batch(), &evidence.probes, governor);
             ParityRow::new(contender, found, variation)
@@ -186,7 +186,7 @@ fn noise(evidence: &Evidence) -> Vec<ParityWarning> {
 }
 
 impl ParityRow {
-    fn new(contender: &Contender, found: Found, variation: Option<Variation>) -> ParityRow {
+    fn new(contender: &Contender, found: ContenderParity, variation: Option<Variation>) -> ParityRow {
         let tolerance = Tolerance::for_contender(contender);
         let limit = layers::limit(contender);
         let first_beyond = found.layers.iter().find(|layer| layer.beyond).map(|layer| layer.layer.clone());

@@ -69,7 +69,7 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
     /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
     #[serde(default)]
-    pub compiled: Option<foreign::Foreigns>,
+    pub compiled: Option<untrusted::Foreigns>,
     /// How it padded prompts of different lengths in one batch; `None` where they had one length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<protocol::Padding>,
@@ -145,7 +145,7 @@ impl fmt::Display for Reason {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
     pub requested: Precision,
-    pub observed: Option<foreign::Foreign>,
+    pub observed: Option<untrusted::Foreign>,
     /// The type that the model's source stores most of its weights in, as `Q4_1`, if that is another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
@@ -170,7 +170,7 @@ pub struct Loads {
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
     pub joules_per_token: f64,
-    pub method: foreign::Foreign,
+    pub method: untrusted::Foreign,
 }
 
 /// An ONNX file runs as the framework itself runs it, also in a worker of this project.

@@ -1,7 +1,7 @@
 //! What a reader should know before trusting the figures, the gravest first.
 
-use foreign::Foreign;
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 use super::{Facts, Row};
 use crate::metrics::Metric;

@@ -1,8 +1,8 @@
 //! One cell of a study: a comparison, reduced to what the study's own tables need. The complete comparison is in the
 //! results directory that the cell names.
 
-use foreign::{Foreign, Foreigns};
 use std::collections::BTreeMap;
+use untrusted::{Foreign, Foreigns};
 
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 
-use foreign::Foreign;
+use untrusted::Foreign;
 
 use super::memory;
 

@@ -250,7 +250,7 @@ impl Writer<'_> {
         let (input, middle) = (behind_layers(index), at("attention_norm"));
         let attended = self.attend(index, &names, &input)?;
         let output = self.linear(&attended, &names.output, &at("output"))?;
-        self.add_and_norm(&output, &input, required(names.attention_norm_behind.as_ref())?, &middle, "")?;
+        self.add_and_norm(&output, &input, required(names.post_attention_norm.as_ref())?, &middle, "")?;
         let activated = if self.config.gated_mlp {
             self.mlp(&middle, &names.gate_up, &at("mlp"))?
         } else {
@@ -258,7 +258,7 @@ impl Writer<'_> {
             self.biased_activation(up, &at("mlp.activated"))
         };
         let down = self.linear(&activated, &names.down, &at("down"))?;
-        let norm = required(names.mlp_norm_behind.as_ref())?;
+        let norm = required(names.post_mlp_norm.as_ref())?;
         self.add_and_norm(&down, &middle, norm, &behind_layers(index + 1), "")
     }
 

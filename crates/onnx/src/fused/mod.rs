@@ -94,7 +94,7 @@ impl Writer<'_> {
         let input = if names.attention_norm.is_some() { at("attention_norm") } else { residual.clone() };
         let attended = self.attend(index, &names, &input)?;
         let projected = self.linear(&attended, &names.output, &at("output"))?;
-        let projected = self.behind(projected, names.attention_norm_behind.as_ref())?;
+        let projected = self.behind(projected, names.post_attention_norm.as_ref())?;
         let input = match &names.mlp_norm {
             Some(norm) => {
                 self.add_and_norm(&projected, &residual, norm, &at("mlp_norm"), &middle)?;
@@ -107,7 +107,7 @@ impl Writer<'_> {
         };
         let mlp = self.mlp(&input, &names.gate_up, &at("mlp"))?;
         let down = self.linear(&mlp, &names.down, &at("down"))?;
-        let down = self.behind(down, names.mlp_norm_behind.as_ref())?;
+        let down = self.behind(down, names.post_mlp_norm.as_ref())?;
         if index + 1 == self.config.layers {
             return self.add_and_norm(&down, &middle, &self.config.final_norm(), &sum, "");
         }

@@ -155,7 +155,7 @@ impl Writer<'_> {
         let input = self.before(&residual, names.attention_norm.as_ref(), at("attention_norm"))?;
         let attended = self.attend(index, &names, &input)?;
         self.linear(&attended, Linear::whole(&names.output), &at("output"))?;
-        self.add(at("output"), &residual, names.attention_norm_behind.as_ref(), &middle)?;
+        self.add(at("output"), &residual, names.post_attention_norm.as_ref(), &middle)?;
         let input = self.before(&middle, names.mlp_norm.as_ref(), at("mlp_norm"))?;
         let activated = self.mlp(&names, &input, &at("mlp"))?;
         self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
@@ -163,7 +163,7 @@ impl Writer<'_> {
         let is_normed = has_final_norm && index + 1 == self.config.layers;
         // The last hidden state is taken behind the final norm.
         let sum = if is_normed { at("residual") } else { hidden_state(index + 1) };
-        self.add(at("down"), &middle, names.mlp_norm_behind.as_ref(), &sum)?;
+        self.add(at("down"), &middle, names.post_mlp_norm.as_ref(), &sum)?;
         if is_normed {
             self.norm(&sum, &self.config.final_norm(), &hidden_state(index + 1))?;
         }

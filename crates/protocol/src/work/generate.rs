@@ -1,7 +1,7 @@
 //! Continuation of prompts, token by token.
 
-use foreign::Foreign;
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 use crate::finite;
 

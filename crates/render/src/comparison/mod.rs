@@ -9,10 +9,10 @@ pub mod precisions;
 mod tests;
 mod texts;
 
-use foreign::markdown as plain;
 use judge::metrics::Metric;
 use judge::report::verdicts::Comparison;
 use judge::report::{Figure, Kind, Report, Row, State, number};
+use untrusted::markdown as plain;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};

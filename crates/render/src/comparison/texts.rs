@@ -29,9 +29,9 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
         text += &format!(
             "\n{}\n",
             if is_markdown {
-                format!("**{}**", foreign::markdown(name))
+                format!("**{}**", untrusted::markdown(name))
             } else {
-                foreign::line(name).into_owned()
+                untrusted::line(name).into_owned()
             }
         );
         if chosen.is_empty() {

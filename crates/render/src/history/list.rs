@@ -72,12 +72,12 @@ fn tables(records: &[Record], metrics: &[Metric], (format, screen): (Format, &Sc
         let table = table(own, metrics);
         match format {
             Format::Markdown => {
-                format!("**{}**\n\n{}\n", foreign::markdown(place_of_section), table.markdown())
+                format!("**{}**\n\n{}\n", untrusted::markdown(place_of_section), table.markdown())
             }
             _ => {
                 format!(
                     "{}\n{}\n",
-                    words::wrapped_at(&foreign::line(place_of_section), screen.width),
+                    words::wrapped_at(&untrusted::line(place_of_section), screen.width),
                     table.terminal(screen)
                 )
             }

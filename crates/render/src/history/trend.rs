@@ -66,7 +66,7 @@ fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) ->
     let place = list::place(trend.last(), several);
     let (table, notes) = table(trend, format);
     let numbered = |(index, note): (usize, &String)| {
-        let line = format!("[{}] {}", index + 1, foreign::line(note));
+        let line = format!("[{}] {}", index + 1, untrusted::line(note));
         let width = if format == Format::Markdown { usize::MAX } else { screen.width };
         format!("{}\n", words::wrapped_at(&line, width))
     };
@@ -76,14 +76,14 @@ fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) ->
         Format::Markdown => {
             let below: String = format!("{whole}{notes}")
                 .lines()
-                .map(|line| format!("- {}\n", foreign::markdown(line)))
+                .map(|line| format!("- {}\n", untrusted::markdown(line)))
                 .collect();
-            let (title, place) = (foreign::markdown(&title), foreign::markdown(&place));
+            let (title, place) = (untrusted::markdown(&title), untrusted::markdown(&place));
             format!("**{title}**\n\n{place}\n\n{}\n\n{below}", table.markdown())
         }
         _ => {
             let (title, place) =
-                (foreign::line(&title), words::wrapped_at(&foreign::line(&place), screen.width));
+                (untrusted::line(&title), words::wrapped_at(&untrusted::line(&place), screen.width));
             format!("{title}\n{place}\n{}\n{whole}{notes}", table.terminal(screen))
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Look {
 
 impl Render for Cell {
     fn render(&self) -> Markup {
-        html! { (foreign::line(&self.main)) @if !self.small.is_empty() { small { (foreign::line(&self.small)) } } }
+        html! { (untrusted::line(&self.main)) @if !self.small.is_empty() { small { (untrusted::line(&self.small)) } } }
     }
 }
 

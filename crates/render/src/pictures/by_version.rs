@@ -1,9 +1,9 @@
 //! Figures by the version of a framework, separately for each machine and case.
 
 use charts::{Figure, Line, LineAxis, Lines, Panel, Point};
-use foreign::Foreign;
 use history::Record;
 use judge::Metric;
+use untrusted::Foreign;
 
 use super::over_time::Group;
 use super::{better, colours};

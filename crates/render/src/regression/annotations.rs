@@ -42,8 +42,8 @@ pub fn refusal(reason: &str) -> String {
 }
 
 fn annotation(level: &str, title: &str, message: &str) -> String {
-    let message = foreign::line(message).replace('%', "%25");
-    let title = foreign::line(title).replace('%', "%25").replace(':', "%3A").replace(',', "%2C");
+    let message = untrusted::line(message).replace('%', "%25");
+    let title = untrusted::line(title).replace('%', "%25").replace(':', "%3A").replace(',', "%2C");
     format!("::{level} title={title}::{message}\n")
 }
 

@@ -46,9 +46,9 @@ pub fn json(document: &Document) -> String {
 
 /// The document as Markdown, for pull requests.
 pub fn markdown(document: &Document) -> String {
-    let mut text = format!("**{}**\n\n", foreign::markdown(&conclusion(document)));
+    let mut text = format!("**{}**\n\n", untrusted::markdown(&conclusion(document)));
     for line in heading(document) {
-        text += &format!("- {}\n", foreign::markdown(&line));
+        text += &format!("- {}\n", untrusted::markdown(&line));
     }
     if !document.findings.is_empty() {
         text += &format!("\n{}\n", grid(document).markdown());
@@ -58,7 +58,7 @@ pub fn markdown(document: &Document) -> String {
         text += "\n";
     }
     for line in lines {
-        text += &format!("- {}\n", foreign::markdown(&line.text));
+        text += &format!("- {}\n", untrusted::markdown(&line.text));
     }
     text
 }

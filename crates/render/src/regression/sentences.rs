@@ -2,7 +2,7 @@
 
 use history::Machine;
 use judge::metrics;
-use judge::regression::ahead::{OtherSetting, Undecidable};
+use judge::regression::preflight::{OtherSetting, Undecidable};
 use judge::regression::{Document, Finding, Kind, Reason, Side, Verdict};
 use judge::report::number;
 use statistics::MIN_ROUNDS;

@@ -8,9 +8,9 @@ mod published;
 mod tests;
 mod words;
 
-use foreign::markdown as plain;
 use judge::study::StudyReport;
 use plan::StudyView;
+use untrusted::markdown as plain;
 
 use crate::comparison::answer as answer_of;
 use crate::screen::{Screen, Tone};

@@ -1,8 +1,8 @@
 //! How a pair's ratio depends on the state of the machine, in words.
 
-use foreign::Foreign;
 use judge::Metric;
 use judge::report::dependence::Dependence;
+use untrusted::Foreign;
 
 use super::amount::Differences;
 

@@ -78,7 +78,7 @@ fn phases(traced: &Traced) -> Vec<Problem> {
 }
 
 fn profiler(profiler: &Profiler) -> Option<Problem> {
-    let text = foreign::file::read_text(Path::new(&profiler.file), foreign::file::RESULTS);
+    let text = untrusted::file::read_text(Path::new(&profiler.file), untrusted::file::RESULTS);
     let wrong = match text
         .map_err(|e| e.to_string())
         .and_then(|text| serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|e| e.to_string()))

@@ -44,8 +44,8 @@ pub(super) fn published(
         named.push((at("mlp.fc12.weight"), gate_up.iter().take(1).cloned().collect()));
         named.push((at("mlp.fc11.weight"), gate_up.iter().skip(1).cloned().collect()));
         named.push((at("mlp.fc2.weight"), layer.down.weights));
-        norm(&mut named, &at("norm1"), layer.attention_norm_behind);
-        norm(&mut named, &at("norm2"), layer.mlp_norm_behind);
+        norm(&mut named, &at("norm1"), layer.post_attention_norm);
+        norm(&mut named, &at("norm2"), layer.post_mlp_norm);
     }
     let mut tensors = HashMap::new();
     for (name, parts) in named {

@@ -43,7 +43,7 @@ fn parse_eps(text: &str) -> Result<f32, String> {
 }
 
 impl DenoiseFlags {
-    pub(super) fn lay_upon(&self, request: &mut Request) {
+    pub(super) fn apply_to(&self, request: &mut Request) {
         let asked = &mut request.denoise;
         set_list(&mut asked.steps, &self.steps);
         asked.algorithm = self.algorithm.or(asked.algorithm);
@@ -90,7 +90,7 @@ pub(crate) struct DenoiseArgs {
 impl DenoiseArgs {
     pub(crate) fn asked(&self) -> DenoiseAsked {
         let mut request = Request::default();
-        self.flags.lay_upon(&mut request);
+        self.flags.apply_to(&mut request);
         request.denoise
     }
 

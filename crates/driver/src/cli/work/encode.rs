@@ -30,7 +30,7 @@ pub(crate) struct EncodeFlags {
 }
 
 impl EncodeFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         request.encode.task = self.task.or(request.encode.task);
         set(&mut request.encode.lengths, self.lengths.as_ref());
         request.encode.truncate |= self.truncate;

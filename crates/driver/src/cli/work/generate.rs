@@ -54,7 +54,7 @@ pub(crate) struct TokenFlags {
 }
 
 impl TokenFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         set_list(&mut request.context, &self.context);
         set_list(&mut request.new_tokens, &self.new_tokens);
         set_list(&mut request.prefill_chunk, &self.prefill_chunk);
@@ -82,7 +82,7 @@ pub(crate) enum DecodeArg {
 }
 
 impl StepFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         if let Some(decode) = self.decode {
             // Neither way of decoding draws.
             request.sampling = SamplingAsked::default();
@@ -112,7 +112,7 @@ pub(crate) struct CacheFlags {
 }
 
 impl CacheFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         request.autoregressive |= self.autoregressive;
         if let Some(kv_cache) = self.kv_cache {
             request.kv_cache = if kv_cache == OnOff::On { KvCache::On } else { KvCache::Off };

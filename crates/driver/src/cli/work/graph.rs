@@ -23,7 +23,7 @@ pub(crate) struct GraphFlags {
 }
 
 impl GraphFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
         for Dims(dims) in &self.dim {
             request.graph.dims.extend(dims.clone());
         }

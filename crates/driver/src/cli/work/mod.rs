@@ -64,9 +64,9 @@ pub(crate) struct WorkFlags {
 }
 
 impl WorkFlags {
-    pub(crate) fn lay_upon(&self, request: &mut Request) {
-        self.denoise.lay_upon(request);
-        self.encode.lay_upon(request);
-        self.graph.lay_upon(request);
+    pub(crate) fn apply_to(&self, request: &mut Request) {
+        self.denoise.apply_to(request);
+        self.encode.apply_to(request);
+        self.graph.apply_to(request);
     }
 }

@@ -13,7 +13,7 @@ use judge::metrics::Metric;
 use judge::records;
 use judge::regression::machine::Speed;
 use judge::regression::verdicts::{self, Bar, Subject};
-use judge::regression::{Document, Kind, Pair, Side, ahead};
+use judge::regression::{Document, Kind, Pair, Side, preflight};
 use measure::resolve::available_threads;
 use measure::{Places, environment, launch, provision};
 use plan::ab::engines_of;
@@ -53,7 +53,7 @@ impl Base {
 
 pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
-    if let Some(reason) = ahead::too_few_rounds(&asked) {
+    if let Some(reason) = preflight::too_few_rounds(&asked) {
         return Err(Failure::usage(render::regression::undecidable(&reason, "")));
     }
     let engines = engines_of(&asked, places)?;
@@ -71,7 +71,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
     provision::workers(places, &all, args.here.quiet)?;
     asked.study.varied = vec![VARIED.to_owned()];
     asked.study.arms = bases.iter().zip(&engines).flat_map(|(base, engine)| arms(base, engine)).collect();
-    greet(&bases, &asked, places)?;
+    handshake(&bases, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
     let (report, unsaved) = measured::measure(&asked, places, &destination)?;
@@ -92,7 +92,7 @@ fn arms((base, workers): &(Engine, Option<&Path>), engine: &Engine) -> [Arm; 2] 
 }
 
 /// Refuses a base that this program cannot run, before anything is measured.
-fn greet(bases: &[(Engine, Option<&Path>)], asked: &Request, places: &Places) -> Result<()> {
+fn handshake(bases: &[(Engine, Option<&Path>)], asked: &Request, places: &Places) -> Result<()> {
     let arms = asked.study.arms.iter().filter(|arm| arm.label.ends_with(BASE));
     for (arm, (engine, workers)) in arms.zip(bases) {
         if workers.is_some() && engine.worker.contains('/') {
@@ -147,7 +147,7 @@ fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) 
         Base::Workers(directory) => {
             let (recorded, is_modified) = environment::origin(directory);
             // Of kept workers `cargo xtask gate` notes the commit beside them.
-            let kept = foreign::file::read_text(&directory.join("commit.txt"), foreign::file::CONFIG)
+            let kept = untrusted::file::read_text(&directory.join("commit.txt"), untrusted::file::CONFIG)
                 .ok()
                 .map(|text| text.trim().to_owned());
             let git_modified = if kept.is_some() { Some(false) } else { is_modified };

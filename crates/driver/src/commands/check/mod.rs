@@ -13,7 +13,7 @@ use std::path::Path;
 use judge::records::{self, HISTORY, takes_part};
 use judge::regression::machine::{self, Speed};
 use judge::regression::verdicts::{self, Bar};
-use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, ahead, pairing};
+use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing, preflight};
 use measure::{Places, environment, interrupt};
 use plan::{Engines, Failure, Request, Result, RoundsAsked};
 use render::regression;
@@ -139,10 +139,10 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
 
 /// Refuses what no measurement could decide, before minutes are spent on one.
 fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Result<()> {
-    if let Some(reason) = ahead::unfit(&baseline.records).or_else(|| ahead::too_few_rounds(asked)) {
+    if let Some(reason) = preflight::unfit(&baseline.records).or_else(|| preflight::too_few_rounds(asked)) {
         return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
     }
-    let others = ahead::other_case(&baseline.records[0], asked);
+    let others = preflight::other_case(&baseline.records[0], asked);
     if others.is_empty() || args.allows(Different::Settings) {
         return Ok(());
     }
@@ -155,7 +155,7 @@ fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Resu
 
 /// What a request measures, for people: its frameworks, model and rounds, and the other settings that are not the usual
 /// ones.
-fn told_in_short(request: &Request) -> String {
+fn summarize_request(request: &Request) -> String {
     let as_json = |request: &Request| serde_json::to_value(request).expect("a request serialises");
     let (asked, usual) = (as_json(request), as_json(&Request::default()));
     let is_other = |name: &str| !["frameworks", "models", "rounds"].contains(&name);
@@ -175,10 +175,10 @@ fn told_in_short(request: &Request) -> String {
 
 /// Repeats the measurement of the baseline. Returns the records with the results directory.
 fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, String)> {
-    let request = args.request.laid_upon(again(&baseline.records)?);
+    let request = args.request.applied_to(again(&baseline.records)?);
     refuse_undecidable(baseline, &request, args)?;
     if !args.here.quiet {
-        foreign::say!("measuring what {} measured: {}", baseline.source, told_in_short(&request));
+        untrusted::say!("measuring what {} measured: {}", baseline.source, summarize_request(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
@@ -313,7 +313,7 @@ pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) 
             [("check.json", regression::json(document) + "\n"), ("check.md", regression::markdown(document))]
         {
             if let Err(error) = std::fs::write(results.join(name), text) {
-                foreign::say!("warning: cannot save {}: {error}", results.join(name).display());
+                untrusted::say!("warning: cannot save {}: {error}", results.join(name).display());
             }
         }
     }

@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         }
         let optional = if is_required { "" } else { ", optional" };
         let kind = kind(value, meant);
-        let meaning = foreign::cell(&meaning);
+        let meaning = untrusted::cell(&meaning);
         self.rows += &format!("| `{path}` | {kind}{optional} | {meaning} |\n");
         if known.is_none() {
             self.named.extend(definition.map(|name| (name.to_owned(), path.clone())));

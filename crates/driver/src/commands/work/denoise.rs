@@ -33,7 +33,7 @@ pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
     if task.is_random() && args.seed.is_none() {
         // It is printed, so that the same draw can be repeated.
         task.seed = drawn_seed();
-        foreign::say!("--seed {}", task.seed);
+        untrusted::say!("--seed {}", task.seed);
     }
     let (tokens, unmasked) = filled_in(&single, &prompt.tokens, new_tokens, task)?;
     let states = protocol::states(&prompt.tokens, &tokens, &unmasked, mask, task.steps);

@@ -31,7 +31,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<u8> {
     let sampling = args.sampling.asked().sampling(|| {
         args.seed.unwrap_or_else(|| {
             let seed = drawn_seed();
-            foreign::say!("--seed {seed}");
+            untrusted::say!("--seed {seed}");
             seed
         })
     });

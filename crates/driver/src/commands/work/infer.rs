@@ -17,7 +17,7 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
     let framework = &on.framework;
     let places = on.here.places.find()?;
     let (mut request, _) = single::asked(on, &places)?;
-    args.graph.lay_upon(&mut request);
+    args.graph.apply_to(&mut request);
     let given = arrays::given(&request.graph, &places)?;
     let single = Single::resolve(on, (1, 0))?;
     let Some(description) = &single.bundle.config().graph else {

@@ -42,7 +42,7 @@ impl Prompt {
             Some(prompt) => {
                 let fed = measure::apart::chat(&single.bundle)?.render(prompt)?;
                 let ids = text.encode(&fed)?;
-                foreign::say!("{}", chat::line("the prompt", &fed, &ids));
+                untrusted::say!("{}", chat::line("the prompt", &fed, &ids));
                 (Some(fed), ids)
             }
         };
@@ -73,7 +73,7 @@ impl Prompt {
                 }
                 object.to_string()
             }
-            _ => text.map_or_else(|| format!("{tokens:?}"), |text| foreign::lines(&text).into_owned()),
+            _ => text.map_or_else(|| format!("{tokens:?}"), |text| untrusted::lines(&text).into_owned()),
         };
         print(&(output + "\n"))
     }

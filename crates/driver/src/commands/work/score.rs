@@ -36,7 +36,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
 /// The sequences of the file of tokens.
 pub(super) fn read_sequences(args: &ScoreArgs) -> Result<Vec<Vec<u32>>> {
     let path = args.tokens_file.display();
-    let text = foreign::file::read_text(&args.tokens_file, foreign::file::INPUT)
+    let text = untrusted::file::read_text(&args.tokens_file, untrusted::file::INPUT)
         .map_err(|e| Failure::usage(format!("cannot read {path}: {e}")))?;
     let sequences: Vec<Vec<u32>> = serde_json::from_str(&text)
         .map_err(|e| Failure::usage(format!("{path} is not of the form [[id, ..], ..]: {e}")))?;

@@ -161,7 +161,7 @@ impl<'a> Told<'a> {
         let cannot =
             |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
         let text =
-            foreign::file::read_text(file, foreign::file::RESULTS).map_err(|e| cannot(e.to_string()))?;
+            untrusted::file::read_text(file, untrusted::file::RESULTS).map_err(|e| cannot(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
 

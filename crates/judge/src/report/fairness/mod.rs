@@ -11,8 +11,8 @@ mod work;
 use std::collections::BTreeSet;
 
 use bundle::Manifest;
-use foreign::Foreign;
 use serde::{Deserialize, Serialize};
+use untrusted::Foreign;
 
 use crate::report::threads::Threads;
 use facts::evidence::Evidence;

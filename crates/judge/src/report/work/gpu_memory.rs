@@ -32,7 +32,7 @@ pub struct GpuParts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuPhase {
     /// `load`, `cold start`, `warm-up` or `requests`.
-    pub phase: foreign::Foreign,
+    pub phase: untrusted::Foreign,
     /// What the process held there.
     pub held: Option<f64>,
     /// What the allocator had handed out then, and at most until then.

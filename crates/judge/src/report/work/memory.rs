@@ -46,7 +46,7 @@ pub struct Parts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_parts: Option<GpuParts>,
     /// The method of reading the peak.
-    pub method: Option<foreign::Foreign>,
+    pub method: Option<untrusted::Foreign>,
 }
 
 impl Parts {

@@ -1,6 +1,6 @@
 //! What is wrong with a worker, in words.
 
-use foreign::Foreign;
+use untrusted::Foreign;
 
 pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
     if theirs == protocol::VERSION {

@@ -18,12 +18,12 @@ pub struct Findings {
     /// The reason why the text could not be scored in f32, or at all.
     pub no_text: Option<String>,
     pub text_reference: Option<String>,
-    pub contenders: Vec<Found>,
+    pub contenders: Vec<ContenderParity>,
 }
 
 /// The findings about one contender. A missing value was not reached.
 #[derive(Default)]
-pub struct Found {
+pub struct ContenderParity {
     pub failure: Option<RunFailure>,
     pub in_effect: Option<InEffect>,
     pub layers: Vec<LayerDifference>,

@@ -11,8 +11,8 @@ use protocol::{Event, FileIdentity, Finish};
 
 use crate::logits;
 use crate::member::Member;
+use crate::round_spec::{Round, RoundWork};
 use crate::session::Session;
-use crate::work::{Round, RoundWork};
 use crate::worker;
 
 impl Session<'_> {
@@ -145,7 +145,7 @@ impl Session<'_> {
         let failure = ended.failure.clone();
         let round = ended.process.round + 1;
         let framework = contender.label.clone();
-        self.recorder.tell(Fact::Ended(Box::new(ended)));
+        self.recorder.record(Fact::Ended(Box::new(ended)));
         let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
             return;
         };
@@ -154,7 +154,7 @@ impl Session<'_> {
             self.crew.progress.say(&format!("  to repeat it: {repeat}"));
         }
         // One failed process strikes the row: figures of only the lucky processes would be biased.
-        self.recorder.tell(Fact::Absent { framework, failure });
+        self.recorder.record(Fact::Absent { framework, failure });
     }
 
     /// Ends the processes that failed in their turns.
@@ -174,5 +174,5 @@ fn identity(events: &[Event]) -> Option<FileIdentity> {
 /// The record beside the weights file that a process loaded.
 fn derived_weights(run: &Run) -> Option<DerivedWeights> {
     let path = format!("{}.json", run.loaded()?.weights_file);
-    serde_json::from_slice(&foreign::file::read(Path::new(&path), foreign::file::CONFIG).ok()?).ok()
+    serde_json::from_slice(&untrusted::file::read(Path::new(&path), untrusted::file::CONFIG).ok()?).ok()
 }
