@@ -1,6 +1,7 @@
 //! The references in Python that install from the registry alone: each against the fixtures of an independent
 //! implementation, and its worker against the protocol. One that is not set up is reported as ignored; `cargo xtask test`
-//! sets them up before.
+//! sets them up before. And the worker in Go of `examples/worker-go` against the protocol, which is reported as ignored
+//! where Go is not installed.
 #![expect(clippy::disallowed_methods, reason = "the conformance suite is a program of its own")]
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use bundle::{Bundle, Precision};
 use libtest_mimic::{Arguments, Failed, Trial};
 use measure::worker::Worker;
-use worker_check::{Phase, Subject, check};
+use worker_check::{Outcome, Phase, Subject, check};
 
 /// A fixture that has most of what a decoder may have, for variants of an adapter.
 const ONE: &[&str] = &["llama-gqa-tied"];
@@ -131,6 +132,15 @@ fn main() {
             );
         }
     }
+    let go = Command::new("go").arg("version").output().is_ok_and(|ran| ran.status.success());
+    trials.push(
+        Trial::test("the_example_in_go_keeps_to_the_protocol", the_example_in_go).with_ignored_flag(!go),
+    );
+    if !go {
+        eprintln!(
+            "`go version` does not run, the test of examples/worker-go is ignored: install Go 1.19 or newer"
+        );
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -211,12 +221,41 @@ fn told(command: &mut Command) -> Result<(bool, String), Failed> {
 }
 
 fn holds(reference: &'static str) -> Result<(), Failed> {
-    let bundle = bundle("llama-gqa-tied");
     let mut environment = measure::launch::environment(2, plan::HugePages::On);
     let references = references().ok_or("there is no cache directory")?.display().to_string();
     environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
     environment.insert("PHOTOFINISH_REFERENCES".into(), references);
-    let binary = root().join("references/python/worker");
+    checked(root().join("references/python/worker"), environment).map(drop)
+}
+
+/// Builds the example as its README says, in a directory of its own.
+fn the_example_in_go() -> Result<(), Failed> {
+    let example = root().join("examples/worker-go");
+    let directory = tempfile::tempdir()?;
+    let binary = directory.path().join("worker-go");
+    let mut build = Command::new("go");
+    // Neither asks git, which may distrust the directory, nor fetches another Go.
+    build
+        .args(["build", "-buildvcs=false", "-o"])
+        .arg(&binary)
+        .current_dir(&example)
+        .env("GOTOOLCHAIN", "local");
+    let (built, said) = told(&mut build)?;
+    if !built {
+        return Err(said.into());
+    }
+    let phases = checked(binary, measure::launch::environment(2, plan::HugePages::On))?;
+    let declined = phases[..4].iter().find(|phase| !matches!(phase.outcome, Outcome::Holds(_)));
+    if let Some(phase) = declined {
+        return Err(format!("the example should do this phase:\n{phase}").into());
+    }
+    let lines = std::fs::read_to_string(example.join("main.go"))?.lines().count();
+    if lines > 130 { Err(format!("main.go should be short and has {lines} lines").into()) } else { Ok(()) }
+}
+
+/// The phases of a worker that keeps to the protocol; what is wrong with another.
+fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Vec<Phase>, Failed> {
+    let bundle = bundle("llama-gqa-tied");
     let worker =
         Worker { binary, absent: None, environment, own_caches: Vec::new(), cpus: None, timeout: LONG };
     let subject = Subject {
@@ -231,5 +270,5 @@ fn holds(reference: &'static str) -> Result<(), Failed> {
     let mut phases: Vec<Phase> = Vec::new();
     let held = check(&subject, |phase| phases.push(phase.clone())).map_err(|_| "interrupted")?;
     let told: String = phases.iter().map(|phase| format!("{phase}\n")).collect();
-    if held.all() { Ok(()) } else { Err(told.into()) }
+    if held.all() { Ok(phases) } else { Err(told.into()) }
 }
