@@ -8,6 +8,7 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 
+use super::outcomes::parse_one;
 use super::{Format, Places};
 use judge::Metric;
 
@@ -37,7 +38,7 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
     /// Metrics to show for each record, with their intervals [default: throughput,peak-memory; with --trend: throughput]
-    #[arg(long, alias = "metric", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
+    #[arg(long, alias = "metric", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_one)]
     pub(crate) metrics: Vec<Metric>,
     /// Show a figure from commit to commit, with what changed: a table for each machine, framework and case
     #[arg(long)]
@@ -103,13 +104,6 @@ impl FilterArgs {
             keep_apart: if self.all { Vec::new() } else { apart.to_vec() },
         }
     }
-}
-
-fn parse_metric(text: &str) -> Result<Metric, String> {
-    Metric::parse(text).ok_or_else(|| {
-        let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
-        format!("there are {}", names.join(", "))
-    })
 }
 
 fn parse_since(text: &str) -> Result<OffsetDateTime, String> {

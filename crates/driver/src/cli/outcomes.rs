@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use judge::Metric;
 use judge::regression::thresholds::{parse_metric, parse_share};
 
 use super::Places;
@@ -47,8 +48,22 @@ pub(crate) struct ReportArgs {
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
     #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
     pub(crate) archive: bool,
+    /// Write a picture of one metric, such as throughput: METRIC.png and METRIC.svg in the results directory
+    #[arg(long, value_name = "METRIC", value_parser = parse_one, conflicts_with_all = ["rejudge", "in_place", "archive"])]
+    pub(crate) picture: Option<Metric>,
+    /// Title of the picture [default: the frameworks and the model]
+    #[arg(long, value_name = "TEXT", requires = "picture")]
+    pub(crate) title: Option<String>,
     #[command(flatten)]
     pub(crate) from: ResultsArgs,
+}
+
+/// A metric by its name, or by its words.
+pub(super) fn parse_one(text: &str) -> Result<Metric, String> {
+    Metric::parse(text).ok_or_else(|| {
+        let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 /// Where results are.

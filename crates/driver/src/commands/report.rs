@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use facts::Evidence;
+use judge::Metric;
 use judge::records::HISTORY;
 use judge::report::layer_parity;
 use measure::results::write_whole;
@@ -35,6 +36,9 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.archive {
         print(&format!("{}\n", collection::pack(&directory)?.display()))?;
         return Ok(0);
+    }
+    if let Some(metric) = args.picture {
+        return picture(&directory, metric, args.title.as_deref());
     }
     if args.rejudge {
         return rejudge(&directory, args.in_place);
@@ -73,6 +77,23 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
         return Err(Failure::usage(format!("no history in {}: {reason}", path.display())));
     }
     render::page::history(&read.records, read.skipped.len()).map_err(Failure::failed)
+}
+
+/// Writes the picture of one metric of a run.
+fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> {
+    let path = directory.join(REPORT);
+    let cannot = |reason: String| Failure::usage(format!("{}: {reason}", path.display()));
+    let value = saved::json(&path)?
+        .ok_or_else(|| cannot("there is no such report; name a results directory".into()))?;
+    if value.get("study").is_some() {
+        return Err(cannot("it is a study's; name the directory of one of its cells".into()));
+    }
+    let report = judge::report::read(value).map_err(cannot)?;
+    if !report.rows.iter().any(|row| row.typical(metric).is_some()) {
+        return Err(cannot(format!("no framework has a figure of {}", metric.words())));
+    }
+    let files = render::page::picture(&report, metric, title).map_err(Failure::failed)?;
+    written(directory, Outputs { files, missing: None })
 }
 
 /// Writes every output of the run or study in this directory.

@@ -56,8 +56,9 @@ fn what_a_run_has_written_can_be_read_and_decided_again() {
     let directory = installation.results();
     every_output_is_made_again_and_is_the_same_to_the_byte(&installation, &directory);
     deciding_again_on_an_untouched_run_changes_nothing(&installation, &directory);
-    let rules: [fn(&Installation, &Path); 7] = [
+    let rules: [fn(&Installation, &Path); 8] = [
         deciding_again_says_what_changed_and_writes_beside_unless_told,
+        one_metric_has_a_picture_of_its_own_with_the_users_title,
         what_cannot_be_read_is_one_sentence,
         an_unknown_baseline_and_rounds_that_no_run_has_are_refused,
         half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off,
@@ -81,6 +82,15 @@ fn every_output_is_made_again_and_is_the_same_to_the_byte(installation: &Install
         assert!(std::fs::read(directory.join(name)).unwrap() == before, "{name}");
     }
     assert!(OUTPUTS[3..].iter().all(|name| ran.stdout.contains(name)), "{}", ran.stdout);
+}
+
+fn one_metric_has_a_picture_of_its_own_with_the_users_title(installation: &Installation, directory: &Path) {
+    report(installation, directory, "--picture peak-memory --title 'For a post'").exits(0);
+    let svg = std::fs::read_to_string(directory.join("peak_memory.svg")).unwrap();
+    assert!(svg.contains("For a post") && svg.contains("Grey band"), "{svg}");
+    assert!(directory.join("peak_memory.png").is_file());
+    report(installation, directory, "--picture speed").refused(&["throughput"]);
+    report(installation, directory, "--picture energy").refused(&["no framework has a figure"]);
 }
 
 fn deciding_again_on_an_untouched_run_changes_nothing(installation: &Installation, directory: &Path) {

@@ -14,10 +14,10 @@ mod tests;
 mod work;
 
 use ::history::Record;
-use judge::Report;
 use judge::records::collection::Entry;
 use judge::report::work::generate::Times;
 use judge::study::StudyReport;
+use judge::{Metric, Report};
 
 use crate::pictures::{self, by_version, over_time};
 
@@ -29,6 +29,11 @@ pub fn run(report: &Report, times: &Times) -> Result<Files, String> {
     let mut files = vec![("report.html".to_owned(), run::html(report, times)?.into_bytes())];
     files.extend(pictures::files("comparison", &pictures::run::Pictures::new(report).comparison())?);
     Ok(files)
+}
+
+/// The picture of one metric of a run, as `<metric>.png` and `<metric>.svg`, with a title of the user's if there is one.
+pub fn picture(report: &Report, metric: Metric, title: Option<&str>) -> Result<Files, String> {
+    pictures::files(metric.name(), &pictures::run::Pictures::new(report).of(metric, title))
 }
 
 /// The page `report.html` of a study, and its picture if it has figures. `has_page` is whether the directory of a cell,

@@ -11,7 +11,7 @@ use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State};
 
-use crate::words;
+use crate::{comparison, words};
 
 pub(crate) struct Pictures<'a> {
     pub(super) report: &'a Report,
@@ -140,6 +140,25 @@ impl<'a> Pictures<'a> {
         }
     }
 
+    /// One metric in a picture of its own: its pairs, and the figures of every process. The answer is that of the metric.
+    pub(crate) fn of(&self, metric: Metric, title: Option<&str>) -> Figure {
+        let is_compared = self.compared().contains(&metric);
+        let pairs = is_compared.then(|| Panel::Forest(self.forest(metric)));
+        let verdicts = self.report.comparisons.iter().filter(|found| found.metric == metric);
+        let is_deciding = metric == Metric::deciding(self.report.plan.work.kind());
+        Figure {
+            title: title.map_or_else(|| self::title(self.report), str::to_owned),
+            answer: match is_deciding {
+                true => words::summary(self.report).answer.into_iter().take(1).collect(),
+                false => verdicts.take(1).map(|found| comparison::verdict(self.report, found)).collect(),
+            },
+            subtitle: subtitle(self.report),
+            panels: pairs.into_iter().chain([Panel::Dots(self.dots(metric))]).collect(),
+            columns: 1,
+            note: self.note(),
+        }
+    }
+
     /// How to read it, and what was measured, by what and when.
     fn note(&self) -> String {
         let Report { environment, rows, .. } = self.report;
@@ -154,7 +173,9 @@ impl<'a> Pictures<'a> {
             "too few rounds for an interval"
         };
         let marks = format!(
-            "Dot: one process; upright bar: geometric mean; {intervals}. Coloured pairs are decided."
+            "Dot: one process; upright bar: geometric mean; {intervals}. Pairs are compared within rounds; coloured ones are \
+             decided. Grey band: differences within {} % count as none.",
+            100.0 * self.report.plan.margin
         );
         format!("{marks} {}.", said.join(" · "))
     }
