@@ -90,7 +90,7 @@ fn one_metric_has_a_picture_of_its_own_with_the_users_title(installation: &Insta
     assert!(svg.contains("For a post") && svg.contains("Grey band"), "{svg}");
     assert!(directory.join("peak_memory.png").is_file());
     report(installation, directory, "--picture speed").refused(&["throughput"]);
-    report(installation, directory, "--picture energy").refused(&["no framework has a figure"]);
+    report(installation, directory, "--picture step-time").refused(&["no framework has a figure"]);
 }
 
 fn deciding_again_on_an_untouched_run_changes_nothing(installation: &Installation, directory: &Path) {
