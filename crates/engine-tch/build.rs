@@ -34,7 +34,7 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
     // Headers are beside the libraries unless, as for torch-sys, the environment says otherwise.
     let root = match std::env::var_os("LIBTORCH_INCLUDE") {
         Some(directory) => PathBuf::from(directory),
-        None => libraries.parent().expect("libraries lie in a directory `lib`").to_path_buf(),
+        None => libraries.parent().expect("libraries are in a directory `lib`").to_path_buf(),
     };
     let include = root.join("include");
     let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());

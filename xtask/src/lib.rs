@@ -72,6 +72,7 @@ pub fn copy(
             }
         }
     });
+    #[expect(clippy::disallowed_methods, reason = "how long a program has been silent is shown")]
     let begun = Instant::now();
     loop {
         match receiver.recv_timeout(clock.patience) {

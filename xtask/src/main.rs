@@ -34,7 +34,7 @@ fn run() -> Result<ExitCode, String> {
 fn announcement(task: &str, cores: f64) -> String {
     // A chain of crates that need each other does not become shorter with more cores.
     let minutes = |work: f64| (work / cores).max(work / 4.0).ceil().max(2.0);
-    let first = "The first run builds what it needs, and shows how far it is.";
+    let first = "The first run builds its parts, and shows the progress.";
     match task {
         "compare" => format!(
             "{first} Photofinish and three frameworks take about {} minutes, and the comparison three more.",

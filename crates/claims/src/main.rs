@@ -40,11 +40,11 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     // `cargo xtask claims` starts this program there.
-    let root = std::env::current_dir().context("cannot tell the current directory")?;
+    let root = std::env::current_dir().context("cannot find the current directory")?;
     if !cli.from_results {
         let claims = claim::read_all(&root)?;
         let chosen = chosen(&claims, &cli.only)?;
-        let own = std::env::current_exe().context("cannot tell where this program lies")?;
+        let own = std::env::current_exe().context("cannot find where this program is")?;
         let photofinish = own.with_file_name(format!("photofinish{}", std::env::consts::EXE_SUFFIX));
         let workers = cli.workers.as_ref().map(std::path::absolute).transpose()?;
         Runner { root: root.clone(), photofinish, workers, look: cli.look }.run(&chosen)?;

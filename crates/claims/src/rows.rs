@@ -154,7 +154,7 @@ pub(crate) fn iteration(row: &CellRow, number: usize) -> Outcome {
 }
 
 pub(crate) fn compiling(cell: &Cell, row: &CellRow, of: Compiling) -> Outcome {
-    let absent = || format!("{} was not measured beside itself without its JIT", row.framework);
+    let absent = || format!("{} was not measured without its JIT as well", row.framework);
     let compiled = Compiled::new(cell, row).ok_or_else(absent)?;
     match of {
         Compiling::Cost => Ok(Found::alone(compiled.compiling_ms / 1e3)),
@@ -190,7 +190,9 @@ pub(crate) fn memory(row: &CellRow, part: Part) -> Outcome {
         Part::Peak => Some(parts.peak),
         Part::Needed => Some(parts.needed),
     };
-    bytes.map(Found::alone).ok_or_else(|| format!("{} does not tell the size of its KV cache", row.framework))
+    bytes
+        .map(Found::alone)
+        .ok_or_else(|| format!("{} does not report the size of its KV cache", row.framework))
 }
 
 pub(crate) fn perplexity(row: &CellRow) -> Outcome {

@@ -170,7 +170,7 @@ impl Submission<'_> {
             add(ENVIRONMENT, what, "check it with that version");
         }
         if environment.git_modified == Some(true) {
-            let what = "it was measured by a checkout with changes, which nobody can repeat".to_owned();
+            let what = "it was measured by a checkout with changes, which cannot be repeated".to_owned();
             add(ENVIRONMENT, what, "commit the changes, or use a release, and measure again");
         }
         if plan.request.quick {

@@ -82,7 +82,7 @@ fn version(path: &Path) -> Result<String, String> {
         let base = library
             .get::<unsafe extern "C" fn() -> *const ort::sys::OrtApiBase>(b"OrtGetApiBase")
             .map_err(|_| "is not an ONNX Runtime library")?;
-        let base = base().as_ref().ok_or("does not tell its version")?;
+        let base = base().as_ref().ok_or("does not report its version")?;
         Ok(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! The machine and the checkout of a result. A value that the system does not tell is `null`.
+//! The machine and the checkout of a result. A value that the system does not report is `null`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor, as it calls itself.
     pub cpu: String,
-    /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not tell.
+    /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not report.
     #[serde(default)]
     pub is_virtual: Option<bool>,
     /// Physical cores of the machine.
@@ -24,10 +24,10 @@ pub struct Environment {
     pub governor: Option<String>,
     /// Quota of a cgroup, in CPUs; `null` without a limit.
     pub cpu_quota: Option<f64>,
-    /// Priority of the processes, from -20, the highest, to 19 (`nice`); `null` where the system does not tell.
+    /// Priority of the processes, from -20, the highest, to 19 (`nice`); `null` where the system does not report.
     #[serde(default)]
     pub priority: Option<i32>,
-    /// Memory modules with their speed: "4 of DDR5 at 4800 MT/s"; `null` where the system does not tell.
+    /// Memory modules with their speed: "4 of DDR5 at 4800 MT/s"; `null` where the system does not report.
     #[serde(default)]
     pub memory_modules: Option<String>,
     /// Memory of the machine, in bytes.

@@ -161,7 +161,7 @@ impl Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
     pub seconds: f64,
-    /// CPU time that it used in them all the same; `None` where the system does not tell.
+    /// CPU time that it used in them all the same; `None` where the system does not report.
     pub cpu_s: Option<f64>,
     /// Whether it was stopped by a signal, and not only asked to wait.
     pub was_stopped: bool,

@@ -92,7 +92,7 @@ impl std::fmt::Display for Reason {
                  install them together"
             ),
             Reason::NoPermission => write!(f, "this user may not ask NVIDIA's driver"),
-            Reason::NotSupported => write!(f, "this GPU does not tell"),
+            Reason::NotSupported => write!(f, "this GPU does not report it"),
             Reason::Lost => write!(f, "the GPU has fallen off the bus: restart the machine"),
             Reason::NeedsReset => write!(f, "the GPU must be reset before it works again"),
             Reason::NoSuchDevice(why) => f.write_str(why),

@@ -174,8 +174,8 @@ fn what_this_user_may_not_read_is_not_available() {
 
 #[test]
 fn what_a_gpu_does_not_tell_is_not_available() {
-    assert_snapshot!(said(&failing("energy", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not tell");
-    assert_snapshot!(said(&failing("throttle", "not_supported"), |gpu| Ok(format!("{:?}", gpu.held_back()?))), @"the reason for the GPU's clock is not available: this GPU does not tell");
+    assert_snapshot!(said(&failing("energy", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not report it");
+    assert_snapshot!(said(&failing("throttle", "not_supported"), |gpu| Ok(format!("{:?}", gpu.held_back()?))), @"the reason for the GPU's clock is not available: this GPU does not report it");
 }
 
 #[test]

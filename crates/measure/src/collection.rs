@@ -74,7 +74,7 @@ fn entry(directory: &Path, name: String) -> Entry {
         Err(failure) => Entry::unreadable(name, without_place(failure.to_string())),
         Ok(Some(value)) if value.get("study").is_some() => Entry::unreadable(
             name,
-            "it is the report of a study, and the directories of its cells are not beside it".into(),
+            "it is the report of a study, and the directories of its cells are missing".into(),
         ),
         Ok(Some(value)) => Entry::read(name, value),
         Ok(None) if directory.join(CELLS).is_file() => {

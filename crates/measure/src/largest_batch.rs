@@ -1,6 +1,7 @@
-//! `--batch max`: the largest batch that fits into memory. Workers compute small batches, each in a process of its own;
-//! what more sequences take more is extrapolated, and verified at a quarter of the batch that this leads to. No worker is
-//! ever asked for more than is there.
+//! `--batch max`: the largest batch that fits into memory. Workers compute small batches, each in a process of its own. The
+//! memory of more sequences is extrapolated, corrected at a quarter of the batch that this leads to, and the batch itself is
+//! computed once: an allocator that doubles its arena takes more than any line through small batches. A worker that does
+//! not fit is stopped by its own limit, and a smaller batch is tried.
 
 use std::collections::BTreeMap;
 
@@ -53,9 +54,7 @@ pub(crate) fn find(
     plan_of: impl Fn(usize) -> Result<Plan>,
 ) -> Result<Largest> {
     let Some((available, limit)) = memory::main_memory() else {
-        return Err(Failure::usage(
-            "--batch max: the system does not tell how much memory there is: name a size",
-        ));
+        return Err(Failure::usage("--batch max: the system does not report the free memory: name a size"));
     };
     let (available, limit) = match memory_gb.map(|gb| (gb * 1e9) as u64) {
         Some(asked) if asked < available => (asked, "--memory"),
@@ -63,7 +62,7 @@ pub(crate) fn find(
     };
     let mut search = Search { places, quiet, bundle, plan_of: &plan_of, points: BTreeMap::new() };
     for batch in FIRST {
-        search.measure(batch)?;
+        search.measured(batch)?;
     }
     let plan = plan_of(FIRST[0])?;
     let logits =
@@ -74,9 +73,13 @@ pub(crate) fn find(
     };
     let mut found = search.largest(&budget)?;
     let quarter = found / 4;
+    let mut proven = FIRST[1];
     if quarter > FIRST[1] {
-        search.measure(quarter)?;
-        found = search.largest(&budget)?;
+        search.measured(quarter)?;
+        (proven, found) = (quarter, search.largest(&budget)?);
+    }
+    while found > proven && search.measure(found)?.is_some() {
+        found = smaller(found, proven);
     }
     Ok(search.told(found, (available, limit)))
 }
@@ -94,8 +97,13 @@ struct Search<'a, F> {
 }
 
 impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
-    /// Measures every worker at this size, and the reference's.
-    fn measure(&mut self, batch: usize) -> Result<()> {
+    /// Measures every worker at this size, which is one that must fit.
+    fn measured(&mut self, batch: usize) -> Result<()> {
+        self.measure(batch)?.map_or(Ok(()), |failed| Err(Failure::failed(format!("--batch max: {failed}"))))
+    }
+
+    /// Measures every worker at this size, and the reference's. `Some` says which did not compute it, and why.
+    fn measure(&mut self, batch: usize) -> Result<Option<String>> {
         let plan = (self.plan_of)(batch)?;
         let crew = Crew::new(&plan, self.bundle, &self.places.on(&plan.device), self.quiet)?;
         for (index, contender) in plan.contenders.iter().enumerate() {
@@ -121,16 +129,15 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
                     Err(_) if !self.points.contains_key(&(contender.label.clone(), precision)) => {}
                     Err(reason) => {
                         let label = &contender.label;
-                        return Err(Failure::failed(format!(
-                            "--batch max: {label} did not compute a batch of {batch}: {reason}"
-                        )));
+                        crew.progress.done();
+                        return Ok(Some(format!("{label} did not compute a batch of {batch}: {reason}")));
                     }
                 }
             }
         }
         crew.progress.done();
         match self.points.is_empty() {
-            false => Ok(()),
+            false => Ok(None),
             true => Err(Failure::failed("--batch max: no framework computed a batch of 1")),
         }
     }
@@ -179,6 +186,11 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
     }
 }
 
+/// The batch to try after one that did not fit, above one that did.
+fn smaller(failed: usize, proven: usize) -> usize {
+    (failed - failed.div_ceil(6)).max(proven)
+}
+
 /// What a worker takes at this size, by the line through what the two largest sizes took.
 fn expected(points: &[(usize, f64)], batch: usize) -> f64 {
     let [.., (a, at_a), (b, at_b)] = *points else {
@@ -216,7 +228,7 @@ fn peak(crew: &Crew<'_>, index: usize, contender: &Contender) -> std::result::Re
         Event::Usage(usage) => usage.peak_bytes,
         _ => None,
     });
-    peak.ok_or_else(|| "it does not tell its peak memory".to_owned())
+    peak.ok_or_else(|| "it does not report its peak memory".to_owned())
 }
 
 #[cfg(test)]
@@ -229,5 +241,12 @@ mod tests {
         assert_eq!(expected(&points, 124), 2200.0);
         assert_eq!(expected(&points[..1], 124), 900.0, "one size has no slope");
         assert_eq!(expected(&[(1, 900.0), (4, 890.0)], 100), 890.0, "memory does not shrink");
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_followed_by_smaller_ones_down_to_one_that_did() {
+        let tried =
+            std::iter::successors(Some(84), |&failed| Some(smaller(failed, 20)).filter(|_| failed > 20));
+        assert_eq!(tried.collect::<Vec<_>>(), [84, 70, 58, 48, 40, 33, 27, 22, 20]);
     }
 }

@@ -148,7 +148,7 @@ impl Places {
             return "`photofinish doctor` says what to do".into();
         }
         if !engine.native.is_empty() && self.binary(&engine.worker).is_file() {
-            return format!("`photofinish setup --only {}` brings what it needs", engine.native.join(","));
+            return format!("`photofinish setup --only {}` provides its libraries", engine.native.join(","));
         }
         "docs/how-to/install.md says what to do".into()
     }

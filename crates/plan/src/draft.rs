@@ -72,9 +72,9 @@ pub struct Given<'a> {
     pub pooled: Option<Pooled>,
     /// The arrays of files that an ONNX file's inputs are given, by input.
     pub arrays: BTreeMap<String, work::graph::Given>,
-    /// CPUs for the workers; `None` where the system does not tell.
+    /// CPUs for the workers; `None` where the system does not report.
     pub cpus: Option<Vec<usize>>,
-    /// Bytes of memory that a process can use; `None` where the system does not tell.
+    /// Bytes of memory that a process can use; `None` where the system does not report.
     pub available_memory: Option<u64>,
     /// The seed to use if the request has none.
     pub drawn_seed: u64,

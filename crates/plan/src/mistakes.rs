@@ -133,7 +133,7 @@ impl Mistake {
                 }
             }
             Makes::Threads(ThreadsAsked::Default) if is_reference => {
-                cell.study.refused = Some(format!("{engine} is always told a number of threads here"));
+                cell.study.refused = Some(format!("{engine} always gets a number of threads here"));
             }
             Makes::Threads(threads) => arms[1].threads = Some(threads),
             Makes::Anew => arms[1].anew = true,

@@ -55,7 +55,7 @@ pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -
 fn check(request: &Request) -> Result<()> {
     if request.precisions.len() > 1 {
         return Err(Failure::usage(
-            "`ab optimised` takes one --precision: the reduced one, which is held against f32",
+            "`ab optimised` takes one --precision: the reduced one, which is compared with f32",
         ));
     }
     let typed = &request.study.crossed;

@@ -25,7 +25,7 @@ pub enum SweepKind {
     Generate,
     /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
     Warmup,
-    /// What a script would have claimed whose warm-up is shorter than its test, beside what is true
+    /// The error made by a benchmark whose warm-up is shorter than its test, next to what is true
     ShortWarmup,
     /// Memory by part, over --batch
     Memory,
@@ -33,7 +33,7 @@ pub enum SweepKind {
     Precision,
     /// Cost against the size of the --model
     Size,
-    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
+    /// Masked diffusion over --steps and --new-tokens, and the same body token by token
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --length
     Embed,

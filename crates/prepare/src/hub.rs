@@ -101,8 +101,9 @@ struct Cached<'a> {
 impl<'a> Cached<'a> {
     fn find(repository: &'a str) -> Result<Self, PrepareError> {
         check_name(repository)?;
-        let cache = cache()
-            .ok_or_else(|| error(repository, "neither HF_HOME nor HOME says where its cache lies".into()))?;
+        let cache = cache().ok_or_else(|| {
+            error(repository, "neither HF_HOME nor HOME names the directory of its cache".into())
+        })?;
         let directory = cache.join(format!("models--{}", repository.replace('/', "--")));
         Ok(Cached { repository, cache, directory })
     }

@@ -42,7 +42,7 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }
 
-/// Bytes that this user may still write; `None` where the system does not tell.
+/// Bytes that this user may still write; `None` where the system does not report.
 fn free(directory: &Path) -> Option<u64> {
     #[cfg(unix)]
     return rustix::fs::statvfs(directory).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));

@@ -100,7 +100,7 @@ pub struct Loaded {
     /// The weights file just before the load; `null` where the system has no such numbers.
     #[serde(default)]
     pub weights_identity: Option<FileIdentity>,
-    /// `null` where the system does not tell.
+    /// `null` where the system does not report.
     pub page_cache: Option<PageCache>,
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use untrusted::Foreign;
 
-/// A phase's readings. Each is `null` where the system does not tell.
+/// A phase's readings. Each is `null` where the system does not report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Highest resident set since the phase began.

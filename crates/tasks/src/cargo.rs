@@ -58,7 +58,8 @@ pub(crate) fn build_what_can_be<'a>(
     let mut unbuilt = Vec::new();
     for &name in names {
         if !succeeds_watched(&mut command(&[name]))? {
-            unbuilt.push((name, anyhow!("{name} does not build; `photofinish doctor` says what it needs")));
+            unbuilt
+                .push((name, anyhow!("{name} does not build; `photofinish doctor` names what is missing")));
         }
     }
     Ok(unbuilt)

@@ -102,7 +102,7 @@ enum Task {
     },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test(test::Args),
-    /// Feed readers of foreign files with changed ones, until one of them does what it must not
+    /// Feed readers of foreign files with changed ones, until one of them crashes or hangs
     /// (docs/evidence/fuzzing.md)
     Fuzz(fuzz::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest

@@ -31,8 +31,8 @@ impl Workspace {
     pub(crate) fn locate() -> Result<Self> {
         let root = own_checkout()?;
         // This binary is one of them, whatever the target directory is set to.
-        let executable = std::env::current_exe().context("cannot tell where this program lies")?;
-        let binaries = executable.parent().context("this program lies in no directory")?;
+        let executable = std::env::current_exe().context("cannot find where this program is")?;
+        let binaries = executable.parent().context("this program is in no directory")?;
         let home = Home::from_environment();
         let cache = home.cache().ok_or_else(|| {
             BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into())

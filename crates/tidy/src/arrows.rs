@@ -2,12 +2,12 @@
 
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
-    ("bundle", &["untrusted"]),
+    ("bundle", &["untrusted-input"]),
     ("calibrate", &["engine-mock", "facts", "judge", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
-    ("collection", &["bundle", "facts", "untrusted", "judge", "measure", "plan"]),
-    ("configs", &["bundle", "untrusted"]),
+    ("collection", &["bundle", "facts", "untrusted-input", "judge", "measure", "plan"]),
+    ("configs", &["bundle", "untrusted-input"]),
     (
         "driver",
         &[
@@ -16,7 +16,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "collection",
             "configs",
             "facts",
-            "untrusted",
+            "untrusted-input",
             "history",
             "judge",
             "measure",
@@ -36,7 +36,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-tch", &["bundle", "engine", "worker"]),
     // What engines' tests call; no program has it.
     ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
-    ("facts", &["bundle", "configs", "untrusted", "plan", "protocol"]),
+    ("facts", &["bundle", "configs", "untrusted-input", "plan", "protocol"]),
     ("features", &[]),
     ("features-large", &[]),
     // A tool for developers that calls every reader there is.
@@ -46,7 +46,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "bundle",
             "configs",
             "facts",
-            "untrusted",
+            "untrusted-input",
             "history",
             "judge",
             "measure",
@@ -58,18 +58,21 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "tooling",
         ],
     ),
-    ("untrusted", &[]),
+    ("untrusted-input", &[]),
     ("gpu", &[]),
-    ("history", &["untrusted"]),
+    ("history", &["untrusted-input"]),
     ("hub", &[]),
-    ("judge", &["bundle", "configs", "facts", "untrusted", "history", "plan", "protocol", "statistics"]),
+    (
+        "judge",
+        &["bundle", "configs", "facts", "untrusted-input", "history", "plan", "protocol", "statistics"],
+    ),
     (
         "measure",
         &[
             "bundle",
             "configs",
             "facts",
-            "untrusted",
+            "untrusted-input",
             "gpu",
             "judge",
             "plan",
@@ -81,10 +84,10 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("nvml-fake", &[]),
     ("onnx", &["bundle"]),
-    ("plan", &["bundle", "configs", "untrusted", "protocol", "statistics"]),
-    ("prepare", &["bundle", "untrusted", "onnx"]),
+    ("plan", &["bundle", "configs", "untrusted-input", "protocol", "statistics"]),
+    ("prepare", &["bundle", "untrusted-input", "onnx"]),
     ("profile", &["bundle", "configs", "protocol", "tooling"]),
-    ("protocol", &["untrusted"]),
+    ("protocol", &["untrusted-input"]),
     ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
     // It has the library loaded that `engine-ort` loads, so that only what drives it differs.
@@ -94,7 +97,17 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
     (
         "render",
-        &["charts", "configs", "facts", "untrusted", "history", "judge", "plan", "protocol", "statistics"],
+        &[
+            "charts",
+            "configs",
+            "facts",
+            "untrusted-input",
+            "history",
+            "judge",
+            "plan",
+            "protocol",
+            "statistics",
+        ],
     ),
     ("setup", &["tooling"]),
     ("statistics", &[]),
@@ -103,7 +116,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
-    ("worker-check", &["bundle", "facts", "untrusted", "judge", "measure", "plan", "protocol"]),
+    ("worker-check", &["bundle", "facts", "untrusted-input", "judge", "measure", "plan", "protocol"]),
     ("xtask", &[]),
 ];
 

@@ -26,7 +26,7 @@ const READERS: [&str; 13] = [
 /// Files of these crates that may open files directly: kernel files, files opened without following links, and
 /// `untrusted::file` itself.
 const OPENERS: [&str; 4] = [
-    "crates/untrusted/src/file.rs",
+    "crates/untrusted-input/src/file.rs",
     "crates/measure/src/environment.rs",
     "crates/measure/src/logits.rs",
     "crates/measure/src/machine/",
@@ -160,7 +160,9 @@ mod tests {
         let text =
             "fn f() { std::fs::read(path) }\n#[cfg(test)]\nmod tests {\n    fs::read_to_string(x)\n}\n";
         assert_eq!(rules("crates/plan/src/x.rs", text), [OPENS_FILE]);
-        for name in ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/untrusted/src/file.rs"] {
+        for name in
+            ["crates/engine-ort/src/x.rs", "crates/plan/tests/x.rs", "crates/untrusted-input/src/file.rs"]
+        {
             assert_eq!(rules(name, text), [""; 0], "{name}");
         }
         let late = "#[cfg(test)]\nuse x;\nfn f() { File::open(path) }\n";

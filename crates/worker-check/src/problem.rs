@@ -46,7 +46,7 @@ impl Problem {
                 "read a monotonic clock in nanoseconds before and after (Python: time.monotonic_ns())";
             (" ns", clock.to_owned())
         } else if field.ends_with("bytes") {
-            (" bytes", format!("send {possible}, or null where the system does not tell"))
+            (" bytes", format!("send {possible}, or null where the system does not report"))
         } else {
             ("", format!("send {possible}"))
         };

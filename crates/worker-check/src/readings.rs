@@ -29,5 +29,5 @@ pub(crate) const GPU_WORK: &[Field] = &[
     may("held_mean_bytes", Whole(1 << 30)),
     may("held_most_bytes", Whole(1 << 30)),
     must("held_back", List(&Text("its power limit"))),
-    must("remarks", List(&Text("the GPU's energy is not available: this GPU does not tell"))),
+    must("remarks", List(&Text("the GPU's energy is not available: this GPU does not report it"))),
 ];

@@ -275,7 +275,7 @@ impl Talk {
         process.kill();
         self.broken(if is_late {
             format!(
-                "{awaited} did not come within {seconds} s, only when stdin was closed: the lines lay in a buffer; \
+                "{awaited} did not come within {seconds} s, only when stdin was closed: the lines were in a buffer; \
                  flush stdout after every line (Python: print(…, flush=True))"
             )
         } else {

@@ -226,7 +226,7 @@ broken! {
         => ["`marks_ns`:", "is impossible: the driver saw"];
     two_answers_to_one_turn_are_named(60) [(SAMPLE, TWICE)] => ["line 7: a second answer to turn 1"];
     output_that_is_not_flushed_is_named(5) [("file=out, flush=True", "file=out")]
-        => ["the lines lay in a buffer; flush stdout after every line"];
+        => ["the lines were in a buffer; flush stdout after every line"];
     a_worker_that_waits_for_something_else_is_named(5)
         [(MEASURED, &format!("    sys.stdin.read()\n{MEASURED}"))] => ["`cold_start` did not come within 5 s"];
     chatter_on_stdout_is_named(60) [(LOADED, CHATTER)]

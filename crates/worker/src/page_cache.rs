@@ -7,7 +7,7 @@ use std::path::Path;
 use protocol::PageCache;
 
 /// Drops `file` from the page cache if `evict` asks for it, and then says how much of it is there.
-/// `None` where the system does not tell.
+/// `None` where the system does not report.
 pub(crate) fn prepare(file: &Path, evict: bool) -> Option<PageCache> {
     #[cfg(target_os = "linux")]
     {

@@ -19,7 +19,7 @@ struct Times {
 }
 
 impl CpuTimes {
-    /// `None` where the system does not tell.
+    /// `None` where the system does not report.
     pub(crate) fn read() -> Option<CpuTimes> {
         let entries = std::fs::read_dir("/proc/self/task").ok()?;
         let times = entries.filter_map(|entry| {

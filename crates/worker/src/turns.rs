@@ -157,7 +157,7 @@ fn next(input: &mut dyn BufRead) -> Result<Turn, ServeError> {
 struct Spent {
     cpu_ns: Option<u64>,
     wall_ns: u64,
-    /// `None` where the system does not tell.
+    /// `None` where the system does not report.
     threads: Option<Used>,
     /// `None` without a meter.
     energy: Option<Energy>,

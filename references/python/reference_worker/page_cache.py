@@ -12,7 +12,7 @@ LOWEST_BIT = bytes(value & 1 for value in range(256))
 def prepare(path, evict):
     """Drops the file from the page cache if `evict` asks for it, and then says how much of it is there.
 
-    None where the system does not tell.
+    None where the system does not report.
     """
     if sys.platform != "linux":
         return None

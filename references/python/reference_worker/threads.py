@@ -6,7 +6,7 @@ TASKS = "/proc/self/task"
 
 
 def count():
-    """Threads of this process, idle ones included; None where the system does not tell."""
+    """Threads of this process, idle ones included; None where the system does not report."""
     try:
         return len(os.listdir(TASKS))
     except OSError:
@@ -14,7 +14,7 @@ def count():
 
 
 def named(part):
-    """Threads of this process that have `part` in their name; None where the system does not tell."""
+    """Threads of this process that have `part` in their name; None where the system does not report."""
     found = 0
     try:
         for thread in os.listdir(TASKS):
@@ -29,7 +29,7 @@ def named(part):
 
 
 def cpu_times():
-    """(CPU time, time on a run queue) in nanoseconds by thread id; None where the system does not tell."""
+    """(CPU time, time on a run queue) in nanoseconds by thread id; None where the system does not report."""
     times = {}
     try:
         for thread in os.listdir(TASKS):

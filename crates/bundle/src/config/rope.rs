@@ -200,5 +200,5 @@ fn positive(scaling: &Fields<'_>, name: &str) -> Result<f64, BundleError> {
     if FINITE.contains(&number) {
         return Ok(number);
     }
-    Err(BundleError::Config(format!("field {name:?} is {number}; it must lie between 1e-6 and 1e6")))
+    Err(BundleError::Config(format!("field {name:?} is {number}; it must be between 1e-6 and 1e6")))
 }

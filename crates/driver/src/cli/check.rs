@@ -131,4 +131,4 @@ pub(crate) struct BisectArgs {
 }
 
 const BISECT_CODES: &str = "Exit code: 0 the commit was found; 1 something failed; 2 bad usage; 3 the good and the bad commit \
-    do not differ, or commits in between could not be told apart";
+    do not differ, or commits in between could not be distinguished";

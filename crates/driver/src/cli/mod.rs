@@ -126,7 +126,7 @@ pub(crate) enum Command {
     /// Download what the frameworks need into the cache directory, unless it is there
     ///
     /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
-    /// instead of a download. A comparison downloads what it lacks by itself.
+    /// instead of a download. A comparison downloads missing pieces by itself.
     Setup(SetupArgs),
     /// Print the fairness rules as a page
     #[command(hide = true)]
@@ -271,7 +271,7 @@ pub(crate) struct SweepArgs {
 pub(crate) struct AbArgs {
     /// kv-cache, jit, half, fused or attention: on against off, on every framework. padding: an encoder's batches
     /// unpadded against padded to the longest text. optimised: all of the first four in every combination, so that each
-    /// one's part of the whole can be told. mistakes: what common mistakes cost, such as a debug build
+    /// one's part of the whole is known. mistakes: what common mistakes cost, such as a debug build
     /// (docs/how-to/mistakes.md). Or two names from configs/engines
     #[arg(value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,

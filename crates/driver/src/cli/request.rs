@@ -90,7 +90,7 @@ pub(crate) struct RequestArgs {
     /// alternates whole requests [default: auto]
     #[arg(long, value_parser = parse_slice, value_name = "auto|off|N", help_heading = EXPERT, hide_short_help = true)]
     slice: Option<SliceAsked>,
-    /// Memory that all workers of a round may take together, in GB [default: what is free]
+    /// Memory that all workers of a round may take together, in GB [default: the free memory]
     #[arg(long, value_parser = parse_gigabytes, value_name = "GB", help_heading = EXPERT, hide_short_help = true)]
     memory: Option<f64>,
     /// Ask for huge pages under large allocations, for every worker alike [default: on]

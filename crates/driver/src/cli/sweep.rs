@@ -21,7 +21,7 @@ pub(crate) enum SweepArg {
     Precision,
     /// Cost against the size of the --model
     Size,
-    /// Masked diffusion over --steps and --new-tokens, beside the same body token by token
+    /// Masked diffusion over --steps and --new-tokens, and the same body token by token
     Denoise,
     /// Texts to vectors or scores, with an encoder, over --batch and --prompt-tokens
     Embed,

@@ -145,7 +145,7 @@ impl Bisection<'_> {
                 _ => {}
             }
         }
-        self.say(&format!("{label}: it could not be told apart from either"));
+        self.say(&format!("{label}: it could not be distinguished from either"));
         Ok(Outcome::Skipped)
     }
 

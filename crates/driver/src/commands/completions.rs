@@ -39,6 +39,6 @@ pub(crate) fn man() -> Result<u8> {
     let mut text = Vec::new();
     clap_mangen::Man::new(Cli::command())
         .render(&mut text)
-        .map_err(|error| Failure::failed(format!("cannot lay out the man page: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot write the man page: {error}")))?;
     print(&String::from_utf8_lossy(&text)).map(|()| 0)
 }

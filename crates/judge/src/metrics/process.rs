@@ -13,7 +13,7 @@ use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 
 /// The figure of one process, in the metric's unit, of its requests with these prompts. `None` if the process ended too
-/// early or the system does not tell.
+/// early or the system does not report.
 pub(super) fn figure(
     metric: Metric,
     cases: &Range<usize>,

@@ -259,7 +259,7 @@ impl Row {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
             Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
-            None if self.state.has_figures() => format!("not told (asked: {requested})"),
+            None if self.state.has_figures() => format!("not reported (asked: {requested})"),
             _ => requested.to_owned(),
         }
     }
@@ -400,7 +400,7 @@ fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Lo
         )),
         (Some(run), None) => Some(match &run.failure {
             Some(failure) => failure.sentence(),
-            None => "the system does not tell what its page cache holds".to_owned(),
+            None => "the system does not report what its page cache holds".to_owned(),
         }),
     };
     Loads {

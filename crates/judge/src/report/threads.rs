@@ -113,9 +113,9 @@ impl Threads {
     /// The value that the system did not tell, in words.
     pub fn unknown(&self) -> Option<&'static str> {
         match (self.busy, self.runnable) {
-            (None, _) => Some("the system does not tell CPU time"),
+            (None, _) => Some("the system does not report CPU time"),
             (_, None) => Some(
-                "how long threads waited for a CPU is not told, or the measured iterations are too short to tell it",
+                "how long threads waited for a CPU is not known, or the measured iterations are too short to measure it",
             ),
             _ => None,
         }

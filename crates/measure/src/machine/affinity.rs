@@ -9,7 +9,7 @@ use super::counters;
 /// Time of watching which CPUs are idle.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// The CPUs that this process may use; `None` where the system does not tell.
+/// The CPUs that this process may use; `None` where the system does not report.
 pub fn allowed() -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {

@@ -39,7 +39,7 @@ pub(super) fn read(cpus: &[usize], children: impl Iterator<Item = u32>) -> Count
     }
 }
 
-/// CPU time of all threads of a process so far, in seconds; `None` where the system does not tell, or not exactly.
+/// CPU time of all threads of a process so far, in seconds; `None` where the system does not report, or not exactly.
 pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let times: Vec<u64> = threads
@@ -52,7 +52,7 @@ pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
 }
 
 /// The highest resident memory of a process since that was last reset, in bytes (`VmHWM`, proc_pid_status(5)); `None` where
-/// the system does not tell.
+/// the system does not report.
 pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -4,7 +4,7 @@
 use super::{cgroup, gpu};
 
 /// Bytes of memory that a process on `device` can use. On a GPU it is the free memory. On a CPU it is the memory that is
-/// free or can be freed, and at most what this process's control groups leave. `None` where the system does not tell.
+/// free or can be freed, and at most what this process's control groups leave. `None` where the system does not report.
 pub fn available(device: &str) -> Option<u64> {
     if device != "cpu" {
         return gpu::memory_left(device);

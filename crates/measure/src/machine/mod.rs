@@ -1,6 +1,6 @@
 //! The state of the machine that affects a comparison: which CPUs the workers get, and how quiet they are.
 //!
-//! Everything that the driver reads from `/proc` and `/sys` is read here. A value that the system does not tell is
+//! Everything that the driver reads from `/proc` and `/sys` is read here. A value that the system does not report is
 //! `None`; it is printed as "not available" and never counts as quiet.
 
 mod affinity;

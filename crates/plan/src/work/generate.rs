@@ -113,7 +113,7 @@ fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
     match flags.into_iter().find(|(_, is_asked)| *is_asked) {
         None => Ok(()),
         Some((flag, _)) => Err(Failure::usage(format!(
-            "callers have one prompt continued each, along what the reference made of it: leave {flag} out"
+            "callers have one prompt continued each, along the text of the reference: leave {flag} out"
         ))),
     }
 }

@@ -11,7 +11,7 @@ use crate::words::{DASH, Json, title};
 
 const METRICS: [Metric; 4] =
     [Metric::Load, Metric::PrefillThroughput, Metric::Throughput, Metric::PeakMemory];
-const NOTE: &str = "Precisions were measured one after another: a difference between two of them is told, not \
+const NOTE: &str = "Precisions were measured one after another: a difference between two of them is shown, not \
                     tested; verdicts are those of each comparison above.";
 
 /// The table as text for a terminal, below the tables of the comparisons.

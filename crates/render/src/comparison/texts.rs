@@ -35,7 +35,7 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
             }
         );
         if chosen.is_empty() {
-            text += "  nobody finished a request\n";
+            text += "  no framework finished a request\n";
         }
         for (frameworks, tokens) in chosen {
             let (shown, frameworks) = (shown(tokens, decode), frameworks.join(", "));
@@ -156,7 +156,7 @@ mod tests {
         assert!(told.contains("    tokens 1 2\n") && told.contains("    tokens 3\n"), "{told}");
         let mut nobody = report();
         nobody.rows.iter_mut().for_each(|row| row.tokens = None);
-        assert!(texts(&nobody, &decode, Format::Table).contains("nobody finished a request"));
+        assert!(texts(&nobody, &decode, Format::Table).contains("no framework finished a request"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) fn warnings(report: &ParityReport) -> Vec<String> {
             Some(format!("{framework}: {}", varies(row.variation.as_ref()?)))
         }
         ParityWarning::StayedNoisy(reason) => Some(format!(
-            "the machine stayed noisy ({reason}): how much speeds vary is told from the rounds before; wait until it is \
+            "the machine stayed noisy ({reason}): the variation of speeds is that of the rounds before; wait until it is \
              quiet, or --accept-noise"
         )),
         ParityWarning::Noise(reason) => Some(format!("noise: {reason}")),

@@ -97,7 +97,7 @@ pub(super) fn versions(report: &Report) -> Markup {
             or_dash(kernels.unwrap_or_default()),
         ]);
     }
-    html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers told them")) } }
+    html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers report them")) } }
 }
 
 /// The sentences that the page has no place of its own for: versions and memory by part stand in tables.

@@ -176,7 +176,7 @@ pub(super) fn data(report: &str, has_picture: bool) -> Markup {
             }
         }
         p {
-            "Files beside this page, if it was not moved: "
+            "Files in the directory of this page, if it was not moved: "
             @for (index, name) in beside.enumerate() {
                 @if index > 0 { ", " }
                 a href=(name) { (name) }

@@ -33,7 +33,7 @@ pub fn run(report: &Report, times: &Times) -> Result<Files, String> {
 
 /// The picture of one metric of a run, as `<metric>.png` and `<metric>.svg`, with a title of the user's if there is one.
 pub fn picture(report: &Report, metric: Metric, title: Option<&str>) -> Result<Files, String> {
-    pictures::files(metric.name(), &pictures::run::Pictures::new(report).of(metric, title))
+    pictures::files(metric.name(), &pictures::run::Pictures::new(report).one_metric(metric, title))
 }
 
 /// The page `report.html` of a study, and its picture if it has figures. `has_page` is whether the directory of a cell,

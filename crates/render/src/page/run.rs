@@ -37,7 +37,7 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
             (html::section("By the state of the machine", &by_state(report, &pictures)?))
         }
         (html::section("Request by request", &generate::over_time(report, &pictures, times)?))
-        (html::section("What it rests on", &html! {
+        (html::section("The evidence", &html! {
             (html::paragraph(&report.plan.analysis))
             (html::details("Memory by part", &memory(report, &pictures)?))
             (html::details("Every verdict", &html::list(sentences(report))))
@@ -219,7 +219,7 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     }
     let figure = Drawing::single(Panel::Stack(stack));
     let (title, whose) = match report.plan.is_on_gpu() {
-        true => ("Memory of the host by part", "of the host, beside what the GPU holds"),
+        true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
         false => ("Peak memory by part", "the parts add up to the peak"),
     };
     let chart = Chart {

@@ -37,13 +37,13 @@ pub(super) fn html(
         (html::header(&title, &subtitle(report), &report.started, &words::answer(&summary)))
         (html::warnings(&warnings))
         // An A/B study is about its speed-ups: their picture comes before the table.
-        @if is_ab { (html::section("What it is worth", &charts)) }
+        @if is_ab { (html::section("The gain", &charts)) }
         (html::section(table, &figures(report)))
         @if let Some(table) = study::published(report) {
             (html::section(study::PUBLISHED, &html! { (table) }))
         }
         @if !is_ab { (html::section("Charts", &charts)) }
-        (html::section("What it rests on", &html! {
+        (html::section("The evidence", &html! {
             (html::paragraph(&report.analysis))
             (html::details("Findings", &html::list(&findings)))
             @if let Some((title, more)) = study::more(report) {

@@ -141,7 +141,7 @@ impl<'a> Pictures<'a> {
     }
 
     /// One metric in a picture of its own: its pairs, and the figures of every process. The answer is that of the metric.
-    pub(crate) fn of(&self, metric: Metric, title: Option<&str>) -> Figure {
+    pub(crate) fn one_metric(&self, metric: Metric, title: Option<&str>) -> Figure {
         let is_compared = self.compared().contains(&metric);
         let pairs = is_compared.then(|| Panel::Forest(self.forest(metric)));
         let verdicts = self.report.comparisons.iter().filter(|found| found.metric == metric);

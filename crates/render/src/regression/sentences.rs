@@ -102,8 +102,8 @@ pub(super) fn remark(finding: &Finding) -> Option<String> {
 /// The number of rounds that would decide, if the estimate exceeds the threshold.
 fn more_rounds(finding: &Finding) -> Option<String> {
     finding.is_beyond().then(|| match finding.rounds_needed {
-        Some(rounds) => format!("about {rounds} rounds in each run would tell (--rounds {rounds})"),
-        None => "more rounds would tell (--rounds)".to_owned(),
+        Some(rounds) => format!("about {rounds} rounds in each run would decide (--rounds {rounds})"),
+        None => "more rounds would decide (--rounds)".to_owned(),
     })
 }
 

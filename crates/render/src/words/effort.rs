@@ -98,7 +98,7 @@ fn time(stages: &Stages) -> Option<String> {
     let once = stages.iter().filter(|(stage, seconds)| !OF_ROUNDS.contains(stage) && **seconds >= 0.05);
     let once: Vec<String> =
         once.map(|(&stage, seconds)| format!("{} {seconds:.1} s", words(stage))).collect();
-    let before = if once.is_empty() { String::new() } else { format!("; beside them: {}", once.join(", ")) };
+    let before = if once.is_empty() { String::new() } else { format!("; in addition: {}", once.join(", ")) };
     Some(format!("time: {all:.0} s, of which rounds {rounds:.0} s: {}{before}", of_rounds.join(", ")))
 }
 

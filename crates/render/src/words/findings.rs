@@ -75,7 +75,7 @@ fn loads(report: &Report) -> Vec<String> {
             "{load}: the page cache was not fully warm (at least {} of the weights were resident before)",
             percent(share)
         ),
-        None => format!("{load}: what the page cache held before is not available"),
+        None => format!("{load}: the state of the page cache before is not available"),
     };
     let cold = measured.iter().map(|row| {
         let load = &row.load;

@@ -13,7 +13,9 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     let device = &report.plan.device;
     let peak = Metric::PeakMemory.words();
     let memory = match report.rows.iter().any(|row| row.typical(Metric::PeakMemory).is_some()) {
-        true => format!("{peak} is what each process held on {device}, as its driver told after each phase"),
+        true => {
+            format!("{peak} is what each process held on {device}, as its driver reported after each phase")
+        }
         false => format!("{peak} on {device} is not available"),
     };
     let told: Vec<String> = report.rows.iter().filter_map(did).collect();

@@ -42,7 +42,7 @@ pub(crate) fn sentence(found: &Comparison, margin: Option<f64>) -> String {
                     format!("; this run could only have shown differences above {least}")
                 }
                 Some(_) if high / low >= amount::TELLING => {
-                    return format!("{told}: too few processes to tell ({rounds} rounds)");
+                    return format!("{told}: too few processes ({rounds} rounds)");
                 }
                 _ => String::new(),
             };
@@ -260,7 +260,7 @@ mod tests {
         let mut wide = decided(Verdict::Inconclusive, 6, Some(9.0));
         wide.statistics.as_mut().unwrap().interval = (0.5, 5.0);
         let told = sentence(&wide, None);
-        assert_eq!(told, "a and b: inconclusive in throughput: too few processes to tell (6 rounds)");
+        assert_eq!(told, "a and b: inconclusive in throughput: too few processes (6 rounds)");
     }
 
     #[test]

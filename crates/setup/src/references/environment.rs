@@ -73,7 +73,7 @@ fn explained(log: &str, requirements: &Requirements) -> String {
     if log.contains("DO NOT MATCH THE HASHES") {
         return format!(
             "{name} is not set up: a package differs from its hash in {file}; run `python3 -m pip cache purge` and set \
-             it up again, and if it still differs, ask who runs your package index"
+             it up again, and if it still differs, ask the operator of your package index"
         );
     }
     // Without a network pip says that no version was found, too.

@@ -39,7 +39,7 @@ pub(super) fn fill(directory: &Path, provision: &Provision) -> Result<()> {
             .arg(format!("-Wl,-soname,{DRIVER}"))
             .arg(&source),
     )?;
-    ensure!(linked, "the library that stands for the driver's could not be linked");
+    ensure!(linked, "the substitute for the driver's library could not be linked");
     Ok(())
 }
 

@@ -59,7 +59,7 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("tidy"),
     plain("setup"),
     plain("engine"),
-    plain("untrusted"),
+    plain("untrusted-input"),
     plain("gpu"),
     plain("nvml-fake"),
     plain("protocol"),

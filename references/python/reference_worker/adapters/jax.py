@@ -259,7 +259,7 @@ def computing():
     """Threads that can compute at a time: those of XLA's pool, as far as there are CPUs for them."""
     pool = threads.named(POOL)
     if pool is None:
-        raise WorkerError("the system does not tell the threads of XLA's pool")
+        raise WorkerError("the system does not report the threads of XLA's pool")
     return min(pool, allowed())
 
 

@@ -67,7 +67,7 @@ fn what_is_large_but_uncertain_passes_and_says_how_many_rounds_it_takes() {
     let document = check(vec![record("one", 100.0)], vec![noisy], &["--metrics", "throughput"]);
     assert_eq!((verdict(&document, "throughput"), document.exit_code), (Verdict::Inconclusive, 0));
     assert!(
-        regression::json(&document).contains("rounds in each run would tell"),
+        regression::json(&document).contains("rounds in each run would decide"),
         "{:?}",
         document.findings[0]
     );

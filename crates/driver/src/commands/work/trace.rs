@@ -150,7 +150,7 @@ impl<'a> Told<'a> {
         }
         match (hello, loaded, traced) {
             (Some(hello), Some(loaded), Some(traced)) => Ok(Told { hello, loaded, traced }),
-            _ => Err(Failure::failed(format!("{framework} did not say what it did"))),
+            _ => Err(Failure::failed(format!("{framework} did not report its operations"))),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Told<'a> {
     }
 }
 
-const NO_MEASUREMENT: &str = "A profiler slows what it watches, so no time in it is a measurement.";
+const NO_MEASUREMENT: &str = "A profiler slows the program, so no time in it is a measurement.";
 
 /// How well the profiler's times stand beside the worker's.
 fn aligned(alignment: &protocol::Alignment) -> String {

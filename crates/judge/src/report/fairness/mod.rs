@@ -112,7 +112,7 @@ pub struct RuleState {
     pub broken_by: Vec<Breach>,
     /// Departures that give no contender an advantage.
     pub notes: Vec<Breach>,
-    /// Why the rule could not be verified, where the system does not tell enough.
+    /// Why the rule could not be verified, where the system does not report enough.
     pub unverified: Option<String>,
 }
 
@@ -235,13 +235,13 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let unknown = noises.iter().filter(|noise| noise.foreign.is_none()).count();
             (unknown > 0).then(|| {
                 let all = noises.len();
-                format!("what other processes did is not known for {unknown} of {all} rounds: too short, or not told")
+                format!("what other processes did is not known for {unknown} of {all} rounds: too short, or not reported")
             })
         }
         "R15" => {
             let waited = judged.runs.iter().filter_map(|run| run.waited);
             let mut unknown = waited.filter(|waited| waited.cpu_s.is_none());
-            unknown.next().map(|_| "the system does not tell the CPU time of another process".to_owned())
+            unknown.next().map(|_| "the system does not report the CPU time of another process".to_owned())
         }
         "R11" => judged
             .evidence

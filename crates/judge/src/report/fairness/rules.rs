@@ -118,7 +118,7 @@ pub(super) const RULES: [Rule; 18] = [
     },
     Rule {
         id: "R14",
-        sentence: "Optimisation parity: graph optimisation or JIT on for all who have it, or off for all",
+        sentence: "Optimisation parity: graph optimisation or JIT on for all that have it, or off for all",
         how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, as observed; that is compared with the request. A reference's mode is its own, and a hybrid's that of its parts: noted.",
         remedy: "compare variants with --allow-unfair",
         check: OfEach(same_optimisation),
