@@ -62,8 +62,7 @@ impl Precision {
         }
     }
 
-    /// What keys and values are kept in beside weights of this precision, unless something else is asked for: 16 bits
-    /// beside 16 bits, else f32.
+    /// The usual data type of the KV cache at weights of this precision: 16 bits at 16 bits, else f32.
     pub fn usual_cache(self) -> Precision {
         match self {
             Precision::Bf16 | Precision::F16 => self,

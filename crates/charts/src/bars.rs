@@ -17,7 +17,7 @@ pub struct Bars {
     pub groups: Vec<Group>,
     /// Where nothing changes, for ratios: a line across all bars.
     pub baseline: Option<f64>,
-    /// Behind every value: "×".
+    /// Suffix of each value: "×".
     pub suffix: String,
 }
 

@@ -12,25 +12,25 @@ use crate::weight::{change_f32, with_f32};
 
 /// The residual stream is `x`: it becomes norm(x + multiplier · norm(block(norm(x)))), with those parts that the model has.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SublayerNorms {
     before: Option<Norm>,
     behind: Option<Norm>,
     of_sum: Option<Norm>,
     multiplier: Option<f32>,
 }
 
-impl Place {
+impl SublayerNorms {
     pub(crate) fn read(
         reader: &Reader<'_>,
         config: &ModelConfig,
         [before, behind]: [&Option<NormNames>; 2],
-    ) -> std::result::Result<Place, EngineError> {
+    ) -> std::result::Result<SublayerNorms, EngineError> {
         let behind = Norm::read_optional(reader, config, behind.as_ref())?;
         let (behind, of_sum) = match config.form.norms {
             NormPlacement::OfSum => (None, behind),
             _ => (behind, None),
         };
-        Ok(Place {
+        Ok(SublayerNorms {
             before: Norm::read_optional(reader, config, before.as_ref())?,
             behind,
             of_sum,

@@ -5,7 +5,7 @@ use candle_core::{Result, Tensor};
 use engine::EngineError;
 
 use crate::attention::Attention;
-use crate::block::Place;
+use crate::block::SublayerNorms;
 use crate::linear::Linear;
 use crate::mlp::Mlp;
 use crate::reader::Reader;
@@ -16,11 +16,11 @@ const MLP_ROWS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Layer {
-    attention_place: Place,
+    attention_norms: SublayerNorms,
     qkv: Linear,
     attention: Attention,
     output: Linear,
-    mlp_place: Place,
+    mlp_norms: SublayerNorms,
     mlp: Mlp,
 }
 
@@ -31,13 +31,13 @@ impl Layer {
         index: usize,
     ) -> std::result::Result<Layer, EngineError> {
         let names = config.layer(index);
-        let place = |norms| Place::read(reader, config, norms);
+        let place = |norms| SublayerNorms::read(reader, config, norms);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
+            attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
-            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
+            mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::read(reader, config, &names)?,
         })
     }
@@ -54,17 +54,17 @@ impl Layer {
         x: &Tensor,
         attend: impl FnOnce(&Attention, &Tensor) -> Result<Tensor>,
     ) -> Result<()> {
-        let qkv = self.qkv.forward(&self.attention_place.enter(x)?)?;
+        let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
         let attended = attend(&self.attention, &qkv)?;
         drop(qkv);
-        self.attention_place.leave(x, self.output.forward(&attended)?)?;
+        self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
         // What a product costs beside its rows is paid once.
         let converted = self.mlp.linears().iter().any(|linear| linear.weight().is_converted());
         let piece = if converted { rows } else { MLP_ROWS };
         for start in (0..rows).step_by(piece) {
             let x = x.narrow(0, start, piece.min(rows - start))?;
-            self.mlp_place.leave(&x, self.mlp.forward(&self.mlp_place.enter(&x)?)?)?;
+            self.mlp_norms.leave(&x, self.mlp.forward(&self.mlp_norms.enter(&x)?)?)?;
         }
         Ok(())
     }

@@ -7,22 +7,22 @@ use tch::{TchError, Tensor};
 use crate::layer::{self, Heads, Manner};
 use crate::linear::Linear;
 use crate::norm::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
-use crate::place::Place;
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::sequences::Step;
+use crate::sublayer_norms::SublayerNorms;
 
 pub(crate) struct Layer {
-    attention_place: Place,
+    attention_norms: SublayerNorms,
     attention: Attention,
-    mlp_place: Place,
+    mlp_norms: SublayerNorms,
     mlp: Mlp,
 }
 
 impl Layer {
     pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer, EngineError> {
         let names = config.layer(index);
-        let place = |norms| Place::read(reader, config, norms, RmsNorm::Elementary);
+        let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Elementary);
         let head_norm =
             |name: &Option<String>| name.as_ref().map(|name| rms_weight(reader, config, name)).transpose();
         let (q_rows, kv_rows) = config.qkv_rows();
@@ -30,7 +30,7 @@ impl Layer {
         let hidden = config.hidden_size;
         let gate_up = vec![config.intermediate_size; if config.gated_mlp { 2 } else { 1 }];
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
+            attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
                 qkv: part(&names.qkv, &[q_rows, kv_rows, kv_rows])?,
                 q_norm: head_norm(&names.q_norm)?,
@@ -41,7 +41,7 @@ impl Layer {
                 manner: Manner::from_config(config, index),
                 epsilon: config.norm_epsilon,
             },
-            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
+            mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp {
                 gate_up: part(&names.gate_up, &gate_up)?,
                 down: part(&names.down, &[hidden])?.remove(0),
@@ -53,10 +53,10 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_place.enter(residual)?, step, index)?;
-        self.attention_place.leave(residual, &attended)?;
-        let fed = self.mlp.forward(&self.mlp_place.enter(residual)?)?;
-        self.mlp_place.leave(residual, &fed)
+        let attended = self.attention.forward(&self.attention_norms.enter(residual)?, step, index)?;
+        self.attention_norms.leave(residual, &attended)?;
+        let fed = self.mlp.forward(&self.mlp_norms.enter(residual)?)?;
+        self.mlp_norms.leave(residual, &fed)
     }
 }
 

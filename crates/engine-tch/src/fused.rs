@@ -9,15 +9,15 @@ use crate::layer::{self, Heads, Manner};
 use crate::layout::Layout;
 use crate::linear::Linear;
 use crate::norm::{Residual, RmsNorm};
-use crate::place::Place;
 use crate::qkv::Qkv;
 use crate::reader::Reader;
 use crate::sequences::{Kinds, Step};
+use crate::sublayer_norms::SublayerNorms;
 
 pub(crate) struct Layer {
-    pub(crate) attention_place: Place,
+    pub(crate) attention_norms: SublayerNorms,
     pub(crate) attention: Attention,
-    pub(crate) mlp_place: Place,
+    pub(crate) mlp_norms: SublayerNorms,
     pub(crate) mlp: Mlp,
 }
 
@@ -29,16 +29,16 @@ impl Layer {
         (layout, kinds): (Layout, Kinds),
     ) -> Result<Layer, EngineError> {
         let names = config.layer(index);
-        let place = |norms| Place::read(reader, config, norms, RmsNorm::Fused);
+        let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
+            attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
                 qkv: Qkv::read(reader, config, index, layout)?,
                 output: Linear::fused(reader, &names.output, layout)?,
                 manner: Manner::from_config(config, index),
                 kinds,
             },
-            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
+            mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::read(reader, config, index, layout)?,
         })
     }
@@ -46,10 +46,10 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_place.enter(residual)?, step, index)?;
-        self.attention_place.leave(residual, &attended)?;
-        let fed = self.mlp.forward(&self.mlp_place.enter(residual)?)?;
-        self.mlp_place.leave(residual, &fed)
+        let attended = self.attention.forward(&self.attention_norms.enter(residual)?, step, index)?;
+        self.attention_norms.leave(residual, &attended)?;
+        let fed = self.mlp.forward(&self.mlp_norms.enter(residual)?)?;
+        self.mlp_norms.leave(residual, &fed)
     }
 }
 

@@ -14,7 +14,6 @@ mod linear;
 mod mask;
 mod model;
 mod norm;
-mod place;
 mod profile;
 mod qkv;
 mod quantised;
@@ -25,6 +24,7 @@ mod script;
 mod scripted;
 mod sequences;
 mod shim;
+mod sublayer_norms;
 
 use bundle::ModelConfig;
 use engine::{

@@ -36,10 +36,10 @@ impl Layer {
             let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
             return Err(EngineError::Unsupported(reason));
         }
-        let fused::Layer { attention_place, attention, mlp_place, mlp } = layer;
+        let fused::Layer { attention_norms, attention, mlp_norms, mlp } = layer;
         let fused::Attention { qkv, output, .. } = attention;
         let Qkv { linear: qkv, norm: qk_norm, heads, epsilon, .. } = qkv;
-        let (Some(attention_norm), Some(mlp_norm)) = (attention_place.before, mlp_place.before) else {
+        let (Some(attention_norm), Some(mlp_norm)) = (attention_norms.before, mlp_norms.before) else {
             return Err(EngineError::Unsupported("execution=torchscript norms what a block takes".into()));
         };
         let (qkv, output) = (qkv.into_native()?, output.into_native()?);

@@ -169,7 +169,7 @@ impl Live {
 
     /// Lets the worker compute the next slice of a request, of so many more marks behind its first. `marks`: those that the
     /// request then has, unless it is complete. Returns the sample, unless the request goes on, and how long the slice
-    /// took, in nanoseconds. `None` if it can no more.
+    /// took, in nanoseconds. `None` if the worker failed.
     pub(crate) fn slice(
         &mut self,
         (case, input): (usize, Option<Input>),

@@ -250,7 +250,7 @@ impl HugePages {
         }
     }
 
-    /// What is so, in words.
+    /// The request for people.
     pub fn words(self) -> &'static str {
         match self {
             HugePages::On => "asks for huge pages",

@@ -83,8 +83,8 @@ pub fn without_jit(name: &str) -> String {
     format!("{name} (no JIT)")
 }
 
-/// The contenders of a study of warm-up: who compiles stands beside itself without, so that cost and gain of compiling are
-/// measured in the same rounds.
+/// The contenders of a study of warm-up: pairs each compiling engine with itself, JIT off, so that cost and gain of compiling
+/// are measured in the same rounds.
 pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
     let arms = engines.iter().flat_map(|engine| {
         let arm = Arm { label: engine.name.clone(), engine: engine.name.clone(), ..Arm::default() };

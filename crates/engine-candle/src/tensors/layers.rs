@@ -43,23 +43,23 @@ impl Norm {
 /// A block's place in a layer: the residual stream becomes x + multiplier · norm(block(norm(x))), with those parts that
 /// the model has.
 #[derive(Debug)]
-struct Place {
+struct SublayerNorms {
     before: Option<Norm>,
     behind: Option<Norm>,
     multiplier: Option<f64>,
 }
 
-impl Place {
+impl SublayerNorms {
     fn read(
         upload: &Upload<'_>,
         config: &ModelConfig,
         norms: [&Option<NormNames>; 2],
-    ) -> std::result::Result<Place, EngineError> {
+    ) -> std::result::Result<SublayerNorms, EngineError> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(upload, config, names)).transpose()
         };
         let [before, behind] = norms.map(norm);
-        Ok(Place { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
+        Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
     /// What the block takes.
@@ -85,11 +85,11 @@ impl Place {
 
 #[derive(Debug)]
 pub(super) struct Layer {
-    attention_place: Place,
+    attention_norms: SublayerNorms,
     qkv: Linear,
     attention: Attention,
     output: Linear,
-    mlp_place: Place,
+    mlp_norms: SublayerNorms,
     gate_up: Linear,
     down: Linear,
     activation: Activation,
@@ -104,13 +104,13 @@ impl Layer {
         index: usize,
     ) -> std::result::Result<Layer, EngineError> {
         let names = config.layer(index);
-        let place = |norms| Place::read(upload, config, norms);
+        let place = |norms| SublayerNorms::read(upload, config, norms);
         Ok(Layer {
-            attention_place: place([&names.attention_norm, &names.post_attention_norm])?,
+            attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: upload.linear(&names.qkv)?,
             attention: Attention::read(upload, config, index)?,
             output: upload.linear(&names.output)?,
-            mlp_place: place([&names.mlp_norm, &names.post_mlp_norm])?,
+            mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             gate_up: upload.linear(&names.gate_up)?,
             down: upload.linear(&names.down)?,
             activation: config.activation,
@@ -120,10 +120,10 @@ impl Layer {
 
     /// The residual stream `x`, `[rows, hidden]`, with both blocks added to it.
     pub(super) fn forward(&self, x: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
-        let qkv = self.qkv.forward(&self.attention_place.enter(x)?)?;
+        let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
         let attended = self.attention.forward(&qkv, cache, steps)?;
-        let x = self.attention_place.leave(x, self.output.forward(&attended)?)?;
-        let gate_up = self.gate_up.forward(&self.mlp_place.enter(&x)?)?;
+        let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
+        let gate_up = self.gate_up.forward(&self.mlp_norms.enter(&x)?)?;
         let activated = match self.gate {
             None => self.activate(&gate_up)?,
             Some(width) => {
@@ -131,7 +131,7 @@ impl Layer {
                 (gate * gate_up.narrow(1, width, width)?)?
             }
         };
-        self.mlp_place.leave(&x, self.down.forward(&activated)?)
+        self.mlp_norms.leave(&x, self.down.forward(&activated)?)
     }
 
     fn activate(&self, x: &Tensor) -> Result<Tensor> {

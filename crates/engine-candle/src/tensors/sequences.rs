@@ -27,7 +27,7 @@ pub(super) struct Step {
     /// The first of its sequences.
     pub(super) sequence: usize,
     pub(super) batch: usize,
-    /// Place of the cache from which on it is theirs.
+    /// SublayerNorms of the cache from which on it is theirs.
     pub(super) start: usize,
     /// Places behind that one that are taken.
     pub(super) filled: usize,

@@ -5,10 +5,10 @@
 
 mod figures;
 mod kinds;
+mod phrases;
 mod possible;
 mod process;
 mod table;
-mod told;
 mod work;
 
 use std::ops::Range;
@@ -23,8 +23,8 @@ use protocol::Sample;
 pub use crate::metric::Metric;
 use crate::work::Selection;
 pub use crate::work::Size;
+pub use phrases::{Amount, Phrases};
 use table::ENTRIES;
-pub use told::{Amount, Told};
 use work::Request;
 
 /// The definition of one metric.
@@ -56,7 +56,7 @@ struct Entry {
     /// The form in which the size of a difference is given.
     amount: Amount,
     /// The words for a difference, if it has words of its own.
-    told: Option<Told>,
+    phrases: Option<Phrases>,
 }
 
 /// How the figure of a process is computed. Nothing here has a default, so that no metric is without one.
@@ -192,8 +192,8 @@ impl Metric {
     }
 
     /// Its words for differences, if it has words of its own.
-    pub fn told(self) -> Option<&'static Told> {
-        self.entry().told.as_ref()
+    pub fn phrases(self) -> Option<&'static Phrases> {
+        self.entry().phrases.as_ref()
     }
 
     /// The form in which the size of a difference is given.

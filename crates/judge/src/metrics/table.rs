@@ -7,7 +7,7 @@ use super::figures::{a_second, goodput, kept_up, ms, whole_s};
 use super::kinds::{
     ARRIVALS, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
 };
-use super::told::{Amount, Told};
+use super::phrases::{Amount, Phrases};
 use super::work::{Steps, decoded_a_second, padding};
 use super::{Entry, Source};
 use crate::metric::Metric;
@@ -30,7 +30,7 @@ const fn entry(metric: Metric, source: Source) -> Entry {
         depends_on_speed: true,
         place_of_prompt: None,
         amount: Amount::Times,
-        told: None,
+        phrases: None,
     }
 }
 
@@ -42,11 +42,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "load",
         unit: "s",
         in_table: true,
-        told: Some(Told {
-            does: "loads",
-            how: "faster",
-            brief: "faster",
-            most: "loads fastest",
+        phrases: Some(Phrases {
+            verb: "loads",
+            comparative: "faster",
+            short: "faster",
+            superlative: "loads fastest",
             equal: "load equally fast",
         }),
         error_share: 0.1 / 3.0,
@@ -58,11 +58,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Cold start (ms)"),
         words: "cold start",
         in_table: true,
-        told: Some(Told {
-            does: "gives its first result after loading",
-            how: "sooner",
-            brief: "sooner",
-            most: "gives its first result soonest after loading",
+        phrases: Some(Phrases {
+            verb: "gives its first result after loading",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "gives its first result soonest after loading",
             equal: "give their first result after loading equally soon",
         }),
         error_share: 0.1 / 3.0,
@@ -89,11 +89,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         in_table: true,
         decides: true,
         place_of_prompt: Some(2),
-        told: Some(Told {
-            does: "decodes",
-            how: "faster",
-            brief: "faster",
-            most: "decodes fastest",
+        phrases: Some(Phrases {
+            verb: "decodes",
+            comparative: "faster",
+            short: "faster",
+            superlative: "decodes fastest",
             equal: "decode equally fast",
         }),
         error_share: 0.7,
@@ -108,11 +108,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         in_table: true,
         depends_on_speed: false,
         amount: Amount::Less,
-        told: Some(Told {
-            does: "needs",
-            how: "less memory",
-            brief: "less",
-            most: "needs the least memory",
+        phrases: Some(Phrases {
+            verb: "needs",
+            comparative: "less memory",
+            short: "less",
+            superlative: "needs the least memory",
             equal: "need equally much memory",
         }),
         error_share: 0.1 / 3.0,
@@ -164,11 +164,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "time to first token",
         place_of_prompt: Some(0),
         error_share: 0.1,
-        told: Some(Told {
-            does: "returns the first token",
-            how: "sooner",
-            brief: "sooner",
-            most: "returns the first token soonest",
+        phrases: Some(Phrases {
+            verb: "returns the first token",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "returns the first token soonest",
             equal: "return the first token equally soon",
         }),
         ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.marks_ns.first()))))
@@ -182,11 +182,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "tok/s",
         higher_is_better: true,
         place_of_prompt: Some(3),
-        told: Some(Told {
-            does: "reads prompts",
-            how: "faster",
-            brief: "faster",
-            most: "reads prompts fastest",
+        phrases: Some(Phrases {
+            verb: "reads prompts",
+            comparative: "faster",
+            short: "faster",
+            superlative: "reads prompts fastest",
             equal: "read prompts equally fast",
         }),
         ..entry(
@@ -230,11 +230,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Total Time (ms)",
         words: "total time",
         error_share: 0.1,
-        told: Some(Told {
-            does: "completes whole requests",
-            how: "sooner",
-            brief: "sooner",
-            most: "completes whole requests soonest",
+        phrases: Some(Phrases {
+            verb: "completes whole requests",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "completes whole requests soonest",
             equal: "complete whole requests equally soon",
         }),
         ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
@@ -291,7 +291,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "denoising throughput",
         unit: "tok/s",
         higher_is_better: true,
-        told: Some(Steps::TOLD),
+        phrases: Some(Steps::TOLD),
         ..entry(
             Metric::DenoisingThroughput,
             Source::Slices(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
@@ -328,11 +328,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "embedding throughput",
         unit: "texts/s",
         higher_is_better: true,
-        told: Some(Told {
-            does: "embeds batches",
-            how: "faster",
-            brief: "faster",
-            most: "embeds batches fastest",
+        phrases: Some(Phrases {
+            verb: "embeds batches",
+            comparative: "faster",
+            short: "faster",
+            superlative: "embeds batches fastest",
             equal: "embed batches equally fast",
         }),
         ..entry(
@@ -349,11 +349,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Time of a Single Text (ms)",
         short_title: Some("1 text (ms)"),
         words: "time of a single text",
-        told: Some(Told {
-            does: "embeds a single text",
-            how: "sooner",
-            brief: "sooner",
-            most: "embeds a single text soonest",
+        phrases: Some(Phrases {
+            verb: "embeds a single text",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "embeds a single text soonest",
             equal: "embed a single text equally soon",
         }),
         ..entry(
@@ -396,11 +396,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "throughput of runs",
         unit: "runs/s",
         higher_is_better: true,
-        told: Some(Told {
-            does: "runs it",
-            how: "faster",
-            brief: "faster",
-            most: "runs it fastest",
+        phrases: Some(Phrases {
+            verb: "runs it",
+            comparative: "faster",
+            short: "faster",
+            superlative: "runs it fastest",
             equal: "run it equally fast",
         }),
         ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
@@ -413,11 +413,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "throughput of requests",
         unit: "requests/s",
         higher_is_better: true,
-        told: Some(Told {
-            does: "serves callers",
-            how: "faster",
-            brief: "faster",
-            most: "serves callers fastest",
+        phrases: Some(Phrases {
+            verb: "serves callers",
+            comparative: "faster",
+            short: "faster",
+            superlative: "serves callers fastest",
             equal: "serve callers equally fast",
         }),
         ..entry(
@@ -432,11 +432,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "goodput",
         unit: "requests/s",
         higher_is_better: true,
-        told: Some(Told {
-            does: "answers in time",
-            how: "more requests",
-            brief: "more",
-            most: "answers the most requests in time",
+        phrases: Some(Phrases {
+            verb: "answers in time",
+            comparative: "more requests",
+            short: "more",
+            superlative: "answers the most requests in time",
             equal: "answer equally many requests in time",
         }),
         ..entry(Metric::Goodput, Source::Mean(goodput))
@@ -447,11 +447,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Latency of a Request (ms)",
         short_title: Some("Latency (ms)"),
         words: "latency of a request",
-        told: Some(Told {
-            does: "answers",
-            how: "sooner",
-            brief: "sooner",
-            most: "answers soonest",
+        phrases: Some(Phrases {
+            verb: "answers",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "answers soonest",
             equal: "answer equally soon",
         }),
         ..entry(Metric::CallLatency, Source::Mean(|request| request.mean_latency_ms()))

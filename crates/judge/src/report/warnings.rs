@@ -140,7 +140,7 @@ fn accepted_noise(plan: &Plan, rules: &[RuleState]) -> Vec<Warning> {
     accepted.map(of_rule).collect()
 }
 
-/// Disturbances of which the figures that stand are free.
+/// Disturbances that did not affect the reported figures.
 fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<Warning> {
     let last = evidence.complaints.last()?.clone();
     if plan.accept_noise || matches!(evidence.end, End::Noisy { .. }) {

@@ -27,7 +27,7 @@ pub const LAST_HIDDEN_STATE: &str = "last_hidden_state";
 /// tokens.
 pub use crate::names::LOGITS as SCORES;
 
-/// What these graphs compute beside a plain layer.
+/// The differences of these layers from LLaMA's.
 pub const FEATURES: [Feature; 5] = [
     Feature::Encoder,
     Feature::RelativePositions,

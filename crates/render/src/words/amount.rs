@@ -52,28 +52,32 @@ impl Differences for Metric {
     }
 
     fn does(self) -> String {
-        self.told().map_or("has".to_owned(), |told| told.does.to_owned())
+        self.phrases().map_or("has".to_owned(), |phrases| phrases.verb.to_owned())
     }
 
     fn than(self, b: &str, ratio: f64, interval: Option<(f64, f64)>) -> String {
         let amount = self.amount(ratio, interval);
-        match self.told() {
-            Some(told) => format!("{amount} {} than {b}", told.how),
+        match self.phrases() {
+            Some(phrases) => format!("{amount} {} than {b}", phrases.comparative),
             None => format!("{amount} better {} than {b}", self.words()),
         }
     }
 
     fn than_briefly(self, b: &str, ratio: f64, interval: Option<(f64, f64)>) -> String {
-        let brief = self.told().map_or("better", |told| told.brief);
+        let brief = self.phrases().map_or("better", |phrases| phrases.short);
         format!("{} {brief} than {b}", self.amount(ratio, interval))
     }
 
     fn equality(self) -> String {
-        self.told().map_or_else(|| format!("have equivalent {}", self.words()), |told| told.equal.to_owned())
+        self.phrases()
+            .map_or_else(|| format!("have equivalent {}", self.words()), |phrases| phrases.equal.to_owned())
     }
 
     fn superlative(self) -> String {
-        self.told().map_or_else(|| format!("has the best {}", self.words()), |told| told.most.to_owned())
+        self.phrases().map_or_else(
+            || format!("has the best {}", self.words()),
+            |phrases| phrases.superlative.to_owned(),
+        )
     }
 
     fn amount(self, ratio: f64, interval: Option<(f64, f64)>) -> String {

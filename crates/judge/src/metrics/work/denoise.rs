@@ -3,7 +3,7 @@
 use protocol::Output;
 
 use super::Request;
-use crate::metrics::told::Told;
+use crate::metrics::phrases::Phrases;
 
 /// A request of masked diffusion, whose steps are taken to last as long as those that count: those just after a pause do not,
 /// and of a slice only its own do.
@@ -17,11 +17,11 @@ pub(in super::super) struct Steps {
 
 impl Steps {
     /// The words for how fast it is.
-    pub(in super::super) const TOLD: Told = Told {
-        does: "denoises",
-        how: "faster",
-        brief: "faster",
-        most: "denoises fastest",
+    pub(in super::super) const TOLD: Phrases = Phrases {
+        verb: "denoises",
+        comparative: "faster",
+        short: "faster",
+        superlative: "denoises fastest",
         equal: "denoise equally fast",
     };
 

@@ -9,13 +9,13 @@ pub enum Amount {
     Less,
 }
 
-/// The words of a metric: "a DOES 18 % HOW than b", "a MOST", "a and b EQUAL"; and after the metric was named, "18 %
-/// BRIEF than b".
+/// The words of a metric: "a VERB 18 % COMPARATIVE than b", "a SUPERLATIVE", "a and b EQUAL"; and after the metric was named,
+/// "18 % SHORT than b".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    pub does: &'static str,
-    pub how: &'static str,
-    pub brief: &'static str,
-    pub most: &'static str,
+pub struct Phrases {
+    pub verb: &'static str,
+    pub comparative: &'static str,
+    pub short: &'static str,
+    pub superlative: &'static str,
     pub equal: &'static str,
 }

@@ -8,24 +8,24 @@ use crate::norm::{Norm, Residual, RmsNorm};
 use crate::reader::Reader;
 
 /// The residual stream x becomes x + multiplier · norm(block(norm(x))), with those parts that the model has.
-pub(crate) struct Place {
+pub(crate) struct SublayerNorms {
     pub(crate) before: Option<Norm>,
     behind: Option<Norm>,
     multiplier: Option<f64>,
 }
 
-impl Place {
+impl SublayerNorms {
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
         norms: [&Option<NormNames>; 2],
         rms_norm: RmsNorm,
-    ) -> Result<Place, EngineError> {
+    ) -> Result<SublayerNorms, EngineError> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(reader, config, names, rms_norm)).transpose()
         };
         let [before, behind] = norms.map(norm);
-        Ok(Place { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
+        Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
     /// What the block takes.
