@@ -352,7 +352,22 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
     if names.iter().any(|known| known == name) {
         return Ok(configs.file(kind, name));
     }
+    if let Some(near) = nearest(name, names.iter().map(String::as_str)) {
+        return Err(ConfigError(format!(
+            "unknown {one} {name:?}; did you mean {near}? `photofinish list {kind}` lists all names"
+        )));
+    }
     Err(ConfigError(format!("unknown {one} {name:?}; there are {}{hint}", names.join(", "))))
+}
+
+/// Similarity from which on a name was probably meant: 1 is the same, 0 shares nothing (Damerau 1964, by length).
+const SIMILAR: f64 = 0.6;
+
+/// The name that was probably meant.
+fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name));
+    let (similarity, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (similarity >= SIMILAR).then_some(name)
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {

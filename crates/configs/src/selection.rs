@@ -1,6 +1,6 @@
 //! The columns that names ask for: those of files, and of sets of them.
 
-use crate::{ConfigError, Engine, Result};
+use crate::{ConfigError, Engine, Result, nearest};
 
 /// The frameworks that this project tunes, each once: what is compared where nothing is named.
 pub const ENGINES: &str = "engines";
@@ -68,6 +68,11 @@ fn named(known: &[Engine], name: &str) -> Result<Engine> {
     }
     known.iter().find(|engine| engine.name == name).cloned().ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|engine| engine.name.as_str()).collect();
+        if let Some(near) = nearest(name, names.iter().copied().chain([ENGINES, REFERENCES, STOCK, ALL])) {
+            return ConfigError(format!(
+                "unknown framework {name:?}; did you mean {near}? `photofinish list frameworks` lists all names"
+            ));
+        }
         let sets = [ENGINES, REFERENCES, STOCK, ALL].join(", ");
         ConfigError(format!(
             "unknown framework {name:?}; there are {}, and the sets {sets}; a dash before a name leaves it out",
@@ -160,8 +165,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_names_and_sets() {
-        let error = names("all,-candel");
-        assert!(error.starts_with("unknown framework \"candel\"; there are candle, jax"), "{error}");
+        let near = names("all,-candel");
+        assert!(near.starts_with("unknown framework \"candel\"; did you mean candle?"), "{near}");
+        let error = names("all,-xyz");
+        assert!(error.starts_with("unknown framework \"xyz\"; there are candle, jax"), "{error}");
         assert!(
             error.ends_with("the sets engines, references, stock, all; a dash before a name leaves it out"),
             "{error}"

@@ -49,6 +49,9 @@ pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) 
     let cannot =
         |error: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {error}", file.display()));
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        return Err(cannot(&format!("there is no directory {}", directory.display())));
+    }
     // Minutes of measuring are not lost to a file that could never be written.
     let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(|error| cannot(&error))?;
     if file.is_dir() {

@@ -95,7 +95,7 @@ mod tests {
             |kind| PrepareError::writing(Path::new("b/f32.safetensors"))(io::Error::from(kind)).to_string();
         let full = told(io::ErrorKind::StorageFull);
         assert!(
-            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("bundles prune"),
+            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("cache prune"),
             "{full}"
         );
         assert!(!told(io::ErrorKind::PermissionDenied).contains("prune"));

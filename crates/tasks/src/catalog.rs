@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn an_unknown_engine_is_answered_with_those_that_exist() {
         let engines = Engines::read(&workspace()).unwrap();
-        let error = engines.select(&["candel".into()]).unwrap_err();
+        let error = engines.select(&["xyz".into()]).unwrap_err();
         assert!(is_bad_input(&error));
         let error = error.to_string();
         assert!(
-            ["candel", "candle", "ort", "tch", "tch-base"].iter().all(|name| error.contains(name)),
+            ["xyz", "candle", "ort", "tch", "tch-base"].iter().all(|name| error.contains(name)),
             "{error}"
         );
     }

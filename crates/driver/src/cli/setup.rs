@@ -27,9 +27,9 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListArgs {
-    /// What to list
+    /// What to list [default: all three]
     #[arg(value_enum)]
-    pub(crate) kind: ListKind,
+    pub(crate) kind: Option<ListKind>,
     /// Format of the output on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,

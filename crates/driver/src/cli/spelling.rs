@@ -50,7 +50,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> clap::error::Res
 }
 
 /// The words in their present spelling, with hints. Those after `--` are another command's.
-fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
+pub(super) fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (own, others) = words.split_at(end);
     let mut hints = Vec::new();

@@ -1,49 +1,71 @@
 //! `photofinish list`: the names that flags take.
 
-use configs::Layers;
+use configs::{Engine, Layers};
 use plan::Result;
 use render::table::{Cell, Column, Table};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::{Format, ListArgs, ListKind};
 use crate::output::{print, screen};
 
 pub(crate) fn list(args: &ListArgs) -> Result<u8> {
     let configs = args.places.find()?.configs;
-    let named = match args.kind {
-        ListKind::Frameworks => frameworks(&configs)?,
-        ListKind::Models => models(&configs)?,
-        ListKind::Suites => suites(&configs)?,
-    };
+    let all = [ListKind::Frameworks, ListKind::Models, ListKind::Suites];
+    let mut values = Map::new();
+    for kind in all.into_iter().filter(|kind| args.kind.is_none_or(|asked| asked == *kind)) {
+        let named = match kind {
+            ListKind::Frameworks => frameworks(&configs)?,
+            ListKind::Models => models(&configs)?,
+            ListKind::Suites => suites(&configs)?,
+        };
+        let table = named.table();
+        print(&match args.format {
+            Format::Json => {
+                values.insert(named.kind.to_owned(), named.json());
+                continue;
+            }
+            Format::Markdown => table.markdown() + "\n",
+            Format::Csv => table.csv(),
+            Format::Table => table.terminal(&screen()) + "\n",
+        })?;
+        untrusted::say!("{}", named.hint);
+    }
     if args.format == Format::Json {
-        let all = named.rows.iter().map(|row| {
-            let fields = named.titles.iter().zip(row);
-            Value::Object(fields.map(|(title, text)| ((*title).to_owned(), json!(text))).collect())
-        });
-        return print(&format!("{:#}\n", Value::Array(all.collect()))).map(|()| 0);
+        print(&format!("{:#}\n", Value::Object(values)))?;
     }
-    let mut table = Table::new(named.titles.iter().map(|title| Column::left(*title)));
-    for row in named.rows {
-        table.add(row.into_iter().map(Cell::from));
-    }
-    print(&match args.format {
-        Format::Markdown => table.markdown() + "\n",
-        Format::Csv => table.csv(),
-        Format::Table | Format::Json => table.terminal(&screen()) + "\n",
-    })?;
-    untrusted::say!("{}", named.hint);
     Ok(0)
 }
 
 /// Names with what each means, and how they are used.
 struct Named {
+    kind: &'static str,
     titles: &'static [&'static str],
     rows: Vec<Vec<String>>,
     hint: &'static str,
 }
 
+impl Named {
+    fn json(&self) -> Value {
+        let object = |row: &Vec<String>| {
+            let fields = self.titles.iter().zip(row);
+            Value::Object(fields.map(|(title, text)| ((*title).to_owned(), json!(text))).collect())
+        };
+        Value::Array(self.rows.iter().map(object).collect())
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(self.titles.iter().map(|title| Column::left(*title)));
+        for row in &self.rows {
+            table.add(row.iter().map(|text| Cell::from(text.clone())));
+        }
+        table
+    }
+}
+
+const KINDS: [&str; 3] = ["engine", "reference", "variant"];
+
 fn frameworks(configs: &Layers) -> Result<Named> {
-    let row = |engine: configs::Engine| {
+    let row = |engine: Engine| {
         let kind = match (engine.reference, engine.is_plain()) {
             (true, _) => "reference",
             (false, true) => "engine",
@@ -52,10 +74,9 @@ fn frameworks(configs: &Layers) -> Result<Named> {
         vec![engine.name, kind.to_owned(), engine.summary]
     };
     let mut rows: Vec<Vec<String>> = configs::engines(configs)?.into_iter().map(row).collect();
-    rows.sort_by_key(|row| {
-        (["engine", "reference", "variant"].iter().position(|kind| *kind == row[1]), row[0].clone())
-    });
+    rows.sort_by_key(|row| (KINDS.iter().position(|kind| *kind == row[1]), row[0].clone()));
     Ok(Named {
+        kind: "frameworks",
         titles: &["name", "kind", "summary"],
         rows,
         hint: "use them as in `photofinish --frameworks candle,ort`; `photofinish doctor` checks which can run here",
@@ -63,12 +84,10 @@ fn frameworks(configs: &Layers) -> Result<Named> {
 }
 
 fn models(configs: &Layers) -> Result<Named> {
-    let row = |name: String| {
-        let model = configs::model(configs, &name)?;
-        Ok(vec![name, model.source])
-    };
+    let row = |name: String| Ok(vec![name.clone(), configs::model(configs, &name)?.source]);
     let rows: Result<Vec<Vec<String>>> = configs::models(configs)?.into_iter().map(row).collect();
     Ok(Named {
+        kind: "models",
         titles: &["name", "source"],
         rows: rows?,
         hint: "use them as in `photofinish --model NAME`; a directory, a .gguf or .onnx file, hf:owner/name and \
@@ -86,5 +105,10 @@ fn suites(configs: &Layers) -> Result<Named> {
         Ok(vec![name, what])
     };
     let rows: Result<Vec<Vec<String>>> = configs::suites(configs)?.into_iter().map(row).collect();
-    Ok(Named { titles: &["name", "runs"], rows: rows?, hint: "use them as in `photofinish --suite NAME`" })
+    Ok(Named {
+        kind: "suites",
+        titles: &["name", "runs"],
+        rows: rows?,
+        hint: "use them as in `photofinish --suite NAME`",
+    })
 }

@@ -17,6 +17,7 @@ mod foreign_text;
 #[cfg(unix)]
 mod gpu;
 mod graphs;
+mod guessed;
 mod history;
 mod hostile;
 mod input;

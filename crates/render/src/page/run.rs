@@ -33,12 +33,12 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         (html::section("Result", &result(report)))
         (html::warnings(&warnings(report)))
         (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
-        @if deciding(report).next().is_some() {
-            (html::section("By the state of the machine", &by_state(report, &pictures)?))
-        }
-        (html::section("Request by request", &generate::over_time(report, &pictures, times)?))
         (html::section("The evidence", &html! {
             (html::paragraph(&report.plan.analysis))
+            @if deciding(report).next().is_some() {
+                (html::details("By the state of the machine", &by_state(report, &pictures)?))
+            }
+            (html::details("Request by request", &generate::over_time(report, &pictures, times)?))
             (html::details("Memory by part", &memory(report, &pictures)?))
             (html::details("Every verdict", &html::list(sentences(report))))
             (facts::rules(report))

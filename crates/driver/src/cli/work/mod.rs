@@ -44,7 +44,7 @@ pub(crate) enum Job {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OnArgs {
     /// A name from configs/engines
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, alias = "frameworks", value_name = "NAME")]
     pub(crate) framework: String,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
