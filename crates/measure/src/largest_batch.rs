@@ -22,6 +22,9 @@ const LARGEST: usize = 4096;
 const FIRST: [usize; 2] = [1, 4];
 /// Share of the memory that stays free: what this program and the system take meanwhile.
 const FREE: f64 = 0.06;
+/// Share of the available memory that the batch is tried within. Less is left when the run starts, because the weights are in
+/// the page cache by then (2.84 GB fell to 2.45 in a group of 3 GB), and allocators reserve more than they touch.
+const TRIED: f64 = 0.8;
 /// Copies of the logits for parity that may be there at once: two in the worker, its file, and the reference's here.
 const COPIES_OF_LOGITS: f64 = 4.0;
 
@@ -78,7 +81,7 @@ pub(crate) fn find(
         search.measured(quarter)?;
         (proven, found) = (quarter, search.largest(&budget)?);
     }
-    while found > proven && search.measure(found)?.is_some() {
+    while found > proven && search.measure(found, TRIED)?.is_some() {
         found = smaller(found, proven);
     }
     Ok(search.told(found, (available, limit)))
@@ -99,13 +102,16 @@ struct Search<'a, F> {
 impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
     /// Measures every worker at this size, which is one that must fit.
     fn measured(&mut self, batch: usize) -> Result<()> {
-        self.measure(batch)?.map_or(Ok(()), |failed| Err(Failure::failed(format!("--batch max: {failed}"))))
+        self.measure(batch, 1.0)?
+            .map_or(Ok(()), |failed| Err(Failure::failed(format!("--batch max: {failed}"))))
     }
 
-    /// Measures every worker at this size, and the reference's. `Some` says which did not compute it, and why.
-    fn measure(&mut self, batch: usize) -> Result<Option<String>> {
+    /// Measures every worker at this size within a share of the memory, and the reference's. `Some` says which did not compute
+    /// it, and why.
+    fn measure(&mut self, batch: usize, share: f64) -> Result<Option<String>> {
         let plan = (self.plan_of)(batch)?;
-        let crew = Crew::new(&plan, self.bundle, &self.places.on(&plan.device), self.quiet)?;
+        let mut crew = Crew::new(&plan, self.bundle, &self.places.on(&plan.device), self.quiet)?;
+        crew.workers.iter_mut().for_each(|worker| worker.memory_share = share);
         for (index, contender) in plan.contenders.iter().enumerate() {
             let mut precisions = vec![contender.precision];
             let of_reference = crew.reference_precision();

@@ -71,6 +71,7 @@ pub fn worker(
         absent: native::absent(engine),
         environment,
         own_caches: Vec::new(),
+        memory_share: 1.0,
         cpus: cpus.filter(|_| contender.threads > 0).map(<[usize]>::to_vec),
         timeout: Duration::from_secs(timeout_s),
     }

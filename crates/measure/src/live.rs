@@ -66,11 +66,11 @@ impl Live {
     /// Gives a job to a process that has just been started, or says why it could not be.
     pub(crate) fn start(
         spawned: Result<Process, String>,
-        limit: Duration,
+        (limit, memory_share): (Duration, f64),
         job: &Job,
         gpus: Option<Watched>,
     ) -> Live {
-        let mut confinement = Confinement::new(&job.settings.device);
+        let mut confinement = Confinement::new(&job.settings.device, memory_share);
         let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
         let job = Job { spawned_at_ns, ..job.clone() };
         let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");

@@ -29,6 +29,8 @@ pub struct Worker {
     pub environment: BTreeMap<String, String>,
     /// Variables that name a cache on disk of each process's own, in place of what the environment says.
     pub own_caches: Vec<String>,
+    /// Share of the available memory that its private memory may take: 1, but where a run is only tried.
+    pub memory_share: f64,
     /// The CPUs it may use; all of them if there is no list.
     pub cpus: Option<Vec<usize>>,
     /// The longest that a process may take for its job, waiting for its turns not included.
@@ -82,7 +84,7 @@ impl Worker {
     pub(crate) fn start(&self, job: &Job) -> Live {
         // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
         let gpus = Watched::new(&job.settings.device);
-        Live::start(self.spawn(&[]), self.timeout, job, gpus)
+        Live::start(self.spawn(&[]), (self.timeout, self.memory_share), job, gpus)
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
@@ -165,8 +167,15 @@ END
         };
         let own_caches = vec!["CACHE".to_owned()];
         let timeout = Duration::from_secs(60);
-        let worker =
-            Worker { binary, absent: None, environment: environment(""), own_caches, cpus: None, timeout };
+        let worker = Worker {
+            binary,
+            absent: None,
+            environment: environment(""),
+            own_caches,
+            memory_share: 1.0,
+            cpus: None,
+            timeout,
+        };
         let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
         let dying = Worker { environment: environment("yes"), ..worker.clone() };
         let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];

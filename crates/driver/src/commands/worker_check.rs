@@ -79,6 +79,7 @@ fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
         absent: None,
         environment: launch::environment(threads, request.huge_pages),
         own_caches: Vec::new(),
+        memory_share: 1.0,
         cpus: machine::choose(threads),
         timeout: Duration::from_secs(request.timeout_s),
     }

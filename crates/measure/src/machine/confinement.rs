@@ -21,9 +21,11 @@ impl Confinement {
     ///
     /// The limit applies to the size of private writable memory (`RLIMIT_DATA`, getrlimit(2)), touched or not: heap,
     /// buffers and thread stacks. Mapped weights do not count, and neither does what glibc only reserves for its
-    /// arenas. CUDA reserves more address space than any machine has memory, so there is no limit on a GPU.
-    pub fn new(device: &str) -> Confinement {
-        let limit = if device == "cpu" { memory::available(device) } else { None };
+    /// arenas. CUDA reserves more address space than any machine has memory, so there is no limit on a GPU. `share`: of what
+    /// is available.
+    pub fn new(device: &str, share: f64) -> Confinement {
+        let available = if device == "cpu" { memory::available(device) } else { None };
+        let limit = available.map(|bytes| (share * bytes as f64) as u64);
         Confinement { limit, oom_kills: oom_kills() }
     }
 
