@@ -182,7 +182,7 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
         let why = match batch {
             LARGEST => format!("the bound of {LARGEST} and not memory limits it"),
             _ => format!(
-                "one more would not fit into {limit}, {there}, of which some is kept for parity and the system"
+                "more would not fit into {limit}, {there}, of which some is kept for parity and the system"
             ),
         };
         let words = format!(
