@@ -12,13 +12,12 @@ use plan::Failure;
 use crate::cli::spelling;
 
 fn main() -> ExitCode {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let (cli, hints) = spelling::read(words);
+    let (cli, hints) = spelling::read_start(std::env::args_os().collect());
     let cli = cli.unwrap_or_else(|error| error.exit());
     for hint in hints {
         untrusted::say!("{}", untrusted::line(&hint));
     }
-    output::set_screen(&cli.screen);
+    output::set_screen(&cli.screen, cli.output().is_some());
     let outcome = output::into_file(cli.output(), || commands::run(&cli));
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::ColorChoice;
+use measure::results::write_whole;
 use plan::{Failure, Result};
 use render::screen::Screen;
 
@@ -18,9 +19,9 @@ const LEAST_WIDTH: usize = 60;
 /// What stdout shows on. There is one stdout, so there is one of these.
 static SCREEN: OnceLock<Screen> = OnceLock::new();
 
-/// Notes what was asked of stdout. Before that it is plain.
-pub(crate) fn set_screen(asked: &ScreenArgs) {
-    let is_terminal = std::io::stdout().is_terminal();
+/// Notes what was asked of stdout, or of the file in its place. Before that it is plain.
+pub(crate) fn set_screen(asked: &ScreenArgs, is_file: bool) {
+    let is_terminal = !is_file && std::io::stdout().is_terminal();
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colour = match asked.color {
         ColorChoice::Always => true,
@@ -52,19 +53,21 @@ pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) 
     if !directory.is_dir() {
         return Err(cannot(&format!("there is no directory {}", directory.display())));
     }
-    // Minutes of measuring are not lost to a file that could never be written.
-    let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(|error| cannot(&error))?;
-    if file.is_dir() {
+    let Some(name) = file.file_name().filter(|_| !file.is_dir()) else {
         return Err(cannot(&"it is a directory; name a file, or use --results-dir"));
-    }
+    };
     *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(String::new());
     let done = work();
     let text = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
-    if !text.is_empty() {
-        staged.write_all(text.as_bytes()).map_err(|error| cannot(&error))?;
-        staged.persist(file).map_err(|error| cannot(&error))?;
-        untrusted::say!("written to {}", file.display());
+    if text.is_empty() {
+        return done;
     }
+    if let Err(error) = write_whole(directory, &name.to_string_lossy(), text.as_bytes()) {
+        // Nothing that was measured is lost.
+        print(&text)?;
+        return Err(cannot(&error));
+    }
+    untrusted::say!("written to {}", file.display());
     done
 }
 

@@ -1,5 +1,7 @@
 //! Earlier spellings of commands and flags, and words that people try: they work, and a hint names the present spelling.
 
+use std::ffi::OsString;
+
 use clap::Parser;
 
 use super::Cli;
@@ -38,10 +40,19 @@ const FORMS: [(&str, &[&str]); 4] = [
     ("--no-half", &["--precision", "f32"]),
 ];
 
+/// Flags without a value that may come before a command.
+const BEFORE_COMMANDS: [&str; 3] = ["-v", "--verbose", "--dry-run"];
+
 /// Reads words as typed, the program's name first, with a hint for each earlier spelling.
 pub(crate) fn read(words: impl IntoIterator<Item = String>) -> (clap::error::Result<Cli>, Vec<String>) {
     let (words, hints) = present(words.into_iter().collect());
     (Cli::try_parse_from(words), hints)
+}
+
+/// The same for the words of this program's own start. Paths need not be UTF-8; then the present spellings alone are read.
+pub(crate) fn read_start(words: Vec<OsString>) -> (clap::error::Result<Cli>, Vec<String>) {
+    let texts: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+    texts.map_or_else(|| (Cli::try_parse_from(&words), Vec::new()), read)
 }
 
 /// The same without hints: for words that were recorded, or that this program writes.
@@ -61,7 +72,9 @@ pub(super) fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
         });
     };
     let mut spelt = Vec::new();
-    let at = own.iter().skip(1).position(|word| !word.starts_with('-')).map(|at| at + 1);
+    // Behind any other flag it may be the flag's value.
+    let is_before = |word: &String| BEFORE_COMMANDS.contains(&word.as_str());
+    let at = own.iter().skip(1).position(|word| !is_before(word)).map(|at| at + 1);
     let command = at.map(|at| own[at].as_str());
     let is_of_jobs = command == Some("plan")
         || (command == Some("shard") && at.and_then(|at| own.get(at + 1)).is_some_and(|word| word == "plan"));
@@ -121,6 +134,7 @@ mod tests {
             ("p --fair-comparison --quick", "p --quick", 1),
             ("p -v models", "p -v list models", 1),
             ("p compare --prompt bundles", "p compare --prompt bundles", 0),
+            ("p --prompt plan", "p --prompt plan", 0),
         ];
         for (earlier, present, hints) in cases {
             assert_eq!(spelt(earlier), (present.to_owned(), hints), "{earlier}");
