@@ -79,9 +79,13 @@ pub(crate) fn find(
     let mut proven = FIRST[1];
     if quarter > FIRST[1] {
         search.measured(quarter)?;
-        (proven, found) = (quarter, search.largest(&budget)?);
+        if search.fits(quarter, &budget) {
+            proven = quarter;
+        }
+        found = search.largest(&budget)?;
     }
-    while found > proven && search.measure(found, TRIED)?.is_some() {
+    // It must end, and within what --memory leaves, too.
+    while found > proven && (search.measure(found, TRIED)?.is_some() || !search.fits(found, &budget)) {
         found = smaller(found, proven);
     }
     Ok(search.told(found, (available, limit)))
@@ -148,9 +152,14 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
         }
     }
 
+    /// Whether each worker alone fits at this size.
+    fn fits(&self, batch: usize, budget: &impl Fn(usize) -> f64) -> bool {
+        self.points.values().all(|points| expected(points, batch) <= budget(batch))
+    }
+
     /// The largest size at which each worker alone fits.
     fn largest(&self, budget: &impl Fn(usize) -> f64) -> Result<usize> {
-        let fits = |batch: usize| self.points.values().all(|points| expected(points, batch) <= budget(batch));
+        let fits = |batch: usize| self.fits(batch, budget);
         if !fits(1) {
             return Err(Failure::usage(
                 "--batch max: not even one sequence fits into memory: take a smaller model",
