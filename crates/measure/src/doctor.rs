@@ -18,7 +18,7 @@ pub struct Examined {
     /// Frameworks that can run here, and those that cannot.
     able: Vec<String>,
     unable: Vec<String>,
-    /// Whether no installed file differs from what was installed, where that was asked.
+    /// Whether an installed file differs from the one that was installed, where that was asked.
     damaged: bool,
     lines: Vec<String>,
 }

@@ -9,10 +9,10 @@ use crate::output::print;
 
 pub(crate) fn completions(shell: clap_complete::Shell, places: &Places) -> Result<u8> {
     let configs = places.find()?.configs;
-    let frameworks = configs::engines(&configs)?.into_iter().map(|engine| engine.name);
+    let frameworks: Vec<String> = configs::engines(&configs)?.into_iter().map(|engine| engine.name).collect();
     let named = [
-        ("frameworks", frameworks.collect::<Vec<_>>()),
-        ("framework", configs::engines(&configs)?.into_iter().map(|engine| engine.name).collect()),
+        ("framework", frameworks.clone()),
+        ("frameworks", frameworks),
         ("model", configs::models(&configs)?),
         ("suite", configs::suites(&configs)?),
     ];

@@ -69,7 +69,7 @@ fn the_newest_page_is_opened_by_its_path() {
     let installation = Installation::new().engine("one", &[]);
     let open = || {
         let mut command = photofinish("open");
-        // No desktop: the path is printed all the same.
+        // Without a desktop the path is still printed.
         Ran::output_of(command.env("PATH", "").arg("--results-dir").arg(installation.path("results")))
     };
     open().refused(&["no results in"]);

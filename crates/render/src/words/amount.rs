@@ -3,7 +3,7 @@
 use judge::Metric;
 use judge::metrics::Amount;
 
-/// From here on a difference is told as a factor.
+/// From here on a difference is given as a factor.
 const FACTOR: f64 = 1.5;
 /// Beyond this an interval says nothing that a reader could use.
 const BEYOND: f64 = 1000.0;
@@ -107,7 +107,7 @@ fn bounds(metric: Metric, form: Form, ratio: f64, (low, high): (f64, f64)) -> St
     format!("{from}{between}{to}{unit}")
 }
 
-/// Savings are always told in percent. An open interval is told as factors where its end calls for them.
+/// Savings are always given in percent. An open interval is given as factors where its end calls for them.
 fn form(metric: Metric, ratio: f64, end: Option<f64>) -> Form {
     let is_factor = ratio >= FACTOR || end.is_some_and(|end| end >= 2.0 * FACTOR);
     if metric.amount_form() == Amount::Times && is_factor { Form::Factor } else { Form::Percent }
