@@ -17,7 +17,7 @@ use engine::EngineError;
 
 use crate::head_norms::HeadNorms;
 use crate::math::{cap, softmax};
-use crate::parallel::for_each_chunk;
+use crate::parallel::{for_each_chunk, threads, try_for_each};
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences};
 use crate::share::Share;
@@ -28,6 +28,10 @@ const BLOCK_POSITIONS: usize = 24;
 /// Queries whose scores are computed together: few enough for the scores to stay in cache, and for
 /// little to be computed that the causal mask throws away.
 const QUERY_BLOCK: usize = 128;
+/// Fewer are not worth products of their own.
+const LEAST_QUERIES: usize = 32;
+/// Blocks of queries for each thread.
+const BLOCKS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Attention {
@@ -199,44 +203,66 @@ impl Attention {
     /// Two products a block of queries. The query heads that share a key/value head are stacked into one
     /// matrix, so that keys and values are never repeated.
     fn attend_by_block(&self, cache: &Cache, step: &Step<'_>, attended: &mut [f32]) -> Result<()> {
-        let (d, heads, kv_heads) = (self.head_dim, self.heads, self.kv_heads);
-        for sequence in 0..step.batch {
-            for start in (0..step.positions).step_by(QUERY_BLOCK) {
-                let count = QUERY_BLOCK.min(step.positions - start);
-                let first_row = sequence * step.positions + start;
-                let mut queries = vec![0.0; heads * count * d];
-                for_each_chunk(&mut queries, d, |chunk, query| {
-                    self.write_query(step, first_row + chunk % count, chunk / count, query);
-                });
-                let queries =
-                    Tensor::from_vec(queries, (kv_heads, heads / kv_heads * count, d), &Device::Cpu)?;
-                // All that any query of the block sees.
-                let last_row = first_row + count - 1;
-                let seen = self.seen(step, first_row).start..self.seen(step, last_row).end;
-                let cached = |all: &Tensor| {
-                    let seen =
-                        all.narrow(0, sequence * kv_heads, kv_heads)?.narrow(1, seen.start, seen.len());
-                    seen?.to_dtype(DType::F32)
-                };
-                let scores = queries.matmul(&cached(&cache.keys)?.transpose(1, 2)?)?;
-                let seen_by = |query: usize| {
-                    let own = self.seen(step, first_row + query);
-                    own.start - seen.start..own.end - seen.start
-                };
-                softmax_of_seen(&scores, &(0..count).map(seen_by).collect::<Vec<_>>(), |_, scores| {
-                    if let Some(bound) = self.cap {
-                        cap(scores, bound);
-                    }
-                })?;
-                let product = scores.matmul(&cached(&cache.values)?)?;
-                let block = &mut attended[first_row * heads * d..][..count * heads * d];
-                with_f32(&product, |product| {
-                    for_each_chunk(block, d, |chunk, out| {
-                        let (query, head) = (chunk / heads, chunk % heads);
-                        out.copy_from_slice(&product[(head * count + query) * d..][..d]);
-                    });
-                })?;
+        let width = self.heads * self.head_dim;
+        // Smaller blocks where large ones would leave threads without work.
+        let rows =
+            (step.batch * step.positions).div_ceil(BLOCKS * threads()).clamp(LEAST_QUERIES, QUERY_BLOCK);
+        let mut blocks = Vec::new();
+        for (sequence, mut attended) in attended.chunks_mut(step.positions * width).enumerate() {
+            for start in (0..step.positions).step_by(rows) {
+                let out;
+                (out, attended) = attended.split_at_mut(rows.min(step.positions - start) * width);
+                blocks.push((sequence, sequence * step.positions + start, out));
             }
+        }
+        // The last blocks of a sequence see the most keys, and so they are begun first.
+        blocks.reverse();
+        try_for_each(blocks, |(sequence, first_row, out)| {
+            self.attend_block(cache, step, (sequence, first_row), out)
+        })
+    }
+
+    /// The rows from `first_row` on of a sequence that fit into `out`, `[rows, heads · head_dim]`.
+    fn attend_block(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        (sequence, first_row): (usize, usize),
+        out: &mut [f32],
+    ) -> Result<()> {
+        let (d, heads, kv_heads) = (self.head_dim, self.heads, self.kv_heads);
+        let (group, count) = (heads / kv_heads, out.len() / (heads * d));
+        // All that any query of the block sees.
+        let all = self.seen(step, first_row).start..self.seen(step, first_row + count - 1).end;
+        let seen_by = |query: usize| {
+            let own = self.seen(step, first_row + query);
+            own.start - all.start..own.end - all.start
+        };
+        let seen: Vec<_> = (0..count).map(seen_by).collect();
+        for kv_head in 0..kv_heads {
+            let mut queries = vec![0.0; group * count * d];
+            for (index, query) in queries.chunks_exact_mut(d).enumerate() {
+                self.write_query(step, first_row + index % count, kv_head * group + index / count, query);
+            }
+            let queries = Tensor::from_vec(queries, (group * count, d), &Device::Cpu)?;
+            let cached = |lanes: &Tensor| {
+                lanes
+                    .get(sequence * kv_heads + kv_head)?
+                    .narrow(0, all.start, all.len())?
+                    .to_dtype(DType::F32)
+            };
+            let scores = queries.matmul(&cached(&cache.keys)?.t()?)?;
+            softmax_of_seen(&scores, &seen, |_, scores| {
+                if let Some(bound) = self.cap {
+                    cap(scores, bound);
+                }
+            })?;
+            with_f32(&scores.matmul(&cached(&cache.values)?)?, |product| {
+                for (index, from) in product.chunks_exact(d).enumerate() {
+                    let (query, head) = (index % count, kv_head * group + index / count);
+                    out[(query * heads + head) * d..][..d].copy_from_slice(from);
+                }
+            })?;
         }
         Ok(())
     }

@@ -19,8 +19,6 @@ use candle_core::{DType, Device, Module, Result, Tensor, bail};
 use half::f16;
 use rayon::prelude::*;
 
-use crate::parallel::for_each_chunk;
-
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
 const SCALE_BYTES: usize = 2;
@@ -109,7 +107,7 @@ impl Blocks {
         QMatMul::QTensor(self.tensor.clone()).forward(x)
     }
 
-    /// The rows from `first` on that fit into `out`, in f32. candle dequantises on one thread.
+    /// The rows from `first` on that fit into `out`, in f32.
     pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let (_, columns) = self.dims()?;
         let bytes = self.tensor.data()?;
@@ -117,9 +115,9 @@ impl Blocks {
             GgmlDType::Q8_0 => (columns / BLOCK * Q8_0_BYTES, dequantise_q8_0 as fn(&[u8], &mut [f32])),
             _ => (columns / BLOCK * Q4_0_BYTES, dequantise_q4_0 as fn(&[u8], &mut [f32])),
         };
-        for_each_chunk(out, columns, |row, out| {
+        for (row, out) in out.chunks_exact_mut(columns).enumerate() {
             dequantise(&bytes[(first + row) * row_bytes..][..row_bytes], out);
-        });
+        }
         Ok(())
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn in_effect(
         kv_cache,
         kv_cache_policy: decoder::policy(config),
         device: Device::Cpu,
-        threads: parallel::decode_threads().max(parallel::prefill_threads()),
+        threads: parallel::threads(),
         jit: "none (candle has no JIT)".into(),
         optimised: None,
         weight_storage,

@@ -58,16 +58,16 @@ impl Embedding {
         let mut x = vec![0.0; tokens.len() * width];
         let mut other = vec![0.0; width];
         for (row, (out, position)) in x.chunks_exact_mut(width).zip(positions).enumerate() {
-            self.tokens.copy_row(tokens[row] as usize, out)?;
+            self.tokens.copy_rows(tokens[row] as usize, out)?;
             if let Some(multiplier) = self.multiplier {
                 out.iter_mut().for_each(|x| *x *= multiplier);
             }
             if let Some(table) = &self.positions {
-                table.copy_row(self.first_position + position, &mut other)?;
+                table.copy_rows(self.first_position + position, &mut other)?;
                 add(out, &other);
             }
             if let Some(table) = &self.types {
-                table.copy_row(types.get(row).map_or(0, |&kind| kind as usize), &mut other)?;
+                table.copy_rows(types.get(row).map_or(0, |&kind| kind as usize), &mut other)?;
                 add(out, &other);
             }
         }

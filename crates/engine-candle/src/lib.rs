@@ -109,7 +109,7 @@ impl InferenceEngine for Candle {
                 return Err(EngineError::Input(format!("option decoder is {other:?}, not tensors")));
             }
         };
-        parallel::request_threads(settings.threads);
+        parallel::request_threads(settings.threads, tensors);
         let precision = settings.precision;
         let form = match precision {
             _ if settings.converts_weights()? => Form::Converted,

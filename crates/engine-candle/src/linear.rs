@@ -1,13 +1,13 @@
 //! Products of activations with a weight, by whichever of candle's kernels is the faster.
 
 use bundle::LinearNames;
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use engine::EngineError;
 
 use crate::math::add;
 use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
-use crate::weight::{Kernel, Weight, change_f32, with_f32};
+use crate::weight::{Kernel, Weight};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
@@ -32,43 +32,33 @@ impl Linear {
 
     /// `[rows, in]` → `[rows, out]`, f32.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let rows = x.dim(0)?;
-        let y = match self.weight.kernel(rows) {
-            Kernel::RowByRow => self.weight.row_by_row(x)?,
-            Kernel::WeightFirst => self.weight.widened()?.matmul(&x.t()?)?.t()?.contiguous()?,
-            Kernel::RowsFirst => x.matmul(&self.weight.widened()?.t()?)?,
-        };
-        if let Some(bias) = &self.bias {
-            // In its place and by all threads: `broadcast_add` makes a second result on one.
-            change_f32(&y, |y| for_each_chunk(y, bias.len(), |_, row| add(row, bias)))?;
-        }
-        Ok(y)
+        let shape = (x.dim(0)?, self.weight.dims()?.0);
+        let mut y = vec![0.0; shape.0 * shape.1];
+        self.forward_into(x, &mut y)?;
+        Tensor::from_vec(y, shape, &Device::Cpu)
     }
 
-    /// As [`Linear::forward`], into memory of the caller's and in pieces of `rows` at most, for results that
-    /// are too large to hold twice.
-    pub(crate) fn forward_into(&self, x: &Tensor, piece: usize, y: &mut [f32]) -> Result<()> {
-        let rows = x.dim(0)?;
-        let (out, _) = self.weight.dims()?;
-        let is_row_by_row = self.weight.kernel(rows) == Kernel::RowByRow;
-        if is_row_by_row && self.bias.is_none() {
-            return self.weight.row_by_row_into(x, y);
+    /// As [`Linear::forward`], into memory of the caller's.
+    pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
+        match self.weight.kernel(x.dim(0)?) {
+            Kernel::RowByRow => self.weight.row_by_row_into(x, y)?,
+            kernel => self.weight.by_matmul_into(x, kernel, y)?,
         }
-        // Once for all pieces.
-        let weight = if is_row_by_row { self.weight.clone() } else { Weight::Plain(self.weight.widened()?) };
-        let widened = Linear { weight, bias: self.bias.clone() };
-        for start in (0..rows).step_by(piece) {
-            let piece = piece.min(rows - start);
-            let product = widened.forward(&x.narrow(0, start, piece)?)?;
-            with_f32(&product, |product| y[start * out..][..piece * out].copy_from_slice(product))?;
-        }
+        self.add_bias(y);
         Ok(())
+    }
+
+    /// In its place and by all threads: `broadcast_add` makes a second result on one.
+    fn add_bias(&self, y: &mut [f32]) {
+        if let Some(bias) = &self.bias {
+            for_each_chunk(y, bias.len(), |_, row| add(row, bias));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{DType, Device};
+    use candle_core::DType;
 
     use super::*;
 
@@ -95,7 +85,7 @@ mod tests {
                 let expected = expected.to_vec2::<f32>().unwrap();
                 assert_eq!(linear.forward(&x).unwrap().to_vec2::<f32>().unwrap(), expected);
                 let mut y = vec![0.0; rows * 19];
-                linear.forward_into(&x, 2, &mut y).unwrap();
+                linear.forward_into(&x, &mut y).unwrap();
                 assert_eq!(y, expected.concat());
             }
         }

@@ -24,9 +24,6 @@ pub(crate) fn last_rows(lengths: &[usize]) -> Result<Tensor> {
     Tensor::new(ends.collect::<Vec<u32>>(), &Device::Cpu)
 }
 
-/// Rows whose logits are computed together where those of every position are wanted.
-const HEAD_ROWS: usize = 128;
-
 #[derive(Debug)]
 pub(crate) struct Model {
     config: ModelConfig,
@@ -153,7 +150,7 @@ impl Model {
         }
         let normed = self.final_norm.forward(&x)?;
         logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
-        self.head.forward_into(&normed, HEAD_ROWS, logits)?;
+        self.head.forward_into(&normed, logits)?;
         self.finish(logits);
         Ok(())
     }

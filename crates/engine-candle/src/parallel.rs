@@ -1,73 +1,126 @@
-//! The two thread pools that candle itself computes on, for the glue between its products.
+//! The thread pool that candle's row-by-row kernels compute on, for all that the engine computes.
 //!
-//! Decode runs on candle's barrier pool, whose threads spin between the products of a step: a step has
-//! some 150 parallel regions, and waking a sleeping thread for each would cost more than it saves.
-//! Prefill runs on rayon's global pool, as candle's `matmul` does: spinning threads would take cores
-//! from it.
+//! Its threads spin for a while between the parallel regions of a step, of which there are some 150: waking a sleeping
+//! thread for each would cost more than it saves. `Tensor::matmul` has threads of its own: it divides each product over
+//! rayon's pool, which wakes them twice for a product and packs operands on one. So candle is told to multiply on the
+//! calling thread, and every thread of the pool multiplies by a part of the weight.
 
 // candle has its barrier pool since 0.11.
 #[cfg_attr(feature = "before-0-11", path = "parallel/rayon_pool.rs")]
 mod pool;
 
-use std::sync::Mutex;
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
+use candle_core::Result;
 
-/// Below this many elements, waking rayon's threads costs more than they save.
-const RAYON_ELEMENTS: usize = 1 << 15;
+/// Below this many elements, reaching the other threads costs more than they save.
+const LEAST_ELEMENTS: usize = 1 << 13;
+/// Jobs for each thread, of which the last may be one that others wait for.
+const JOBS: usize = 4;
 
-/// Asks both pools for `threads`; 0 leaves them as many as candle and rayon take unasked. Each is made once in a process, on first use, and keeps the number it
-/// was made with: [`decode_threads`] and [`prefill_threads`] tell it.
-pub(crate) fn request_threads(threads: usize) {
-    if threads == 0 {
-        return;
+thread_local! {
+    /// Whether this thread computes a job. The pool would wait for itself if the job came back to it.
+    static COMPUTES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Asks for `threads`; 0 leaves them as many as candle takes unasked. The pool is made once in a process and keeps the
+/// number it was made with: [`threads`] returns it. `Tensor::matmul` computes on the calling thread from then on, or on
+/// all threads if `divides` says so.
+pub(crate) fn request_threads(threads: usize, divides: bool) {
+    if threads > 0 {
+        set("CANDLE_NUM_THREADS", threads);
+        set("RAYON_NUM_THREADS", threads);
+        // Layers are read on rayon's pool. This fails where the pool exists already.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
-    // candle has no other way to be told, and asks the environment again for every `matmul`.
-    for variable in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
-        let wanted = threads.to_string();
-        if std::env::var(variable).as_deref() != Ok(&wanted) {
-            // SAFETY: std guards its own accesses to the environment with a lock, and nothing in this
-            // process reads it by other means: candle, rayon and the worker are Rust throughout.
-            #[allow(unsafe_code)]
-            unsafe {
-                std::env::set_var(variable, wanted);
-            }
+    // Both pools are made before `Tensor::matmul` is limited by the variable that sets their number, too.
+    let _ = (pool::threads(), rayon::current_num_threads());
+    if !divides {
+        set("RAYON_NUM_THREADS", 1);
+    }
+}
+
+/// candle has no other way to be told, and asks the environment again for every `matmul`.
+fn set(variable: &str, number: usize) {
+    let wanted = number.to_string();
+    if std::env::var(variable).as_deref() != Ok(&wanted) {
+        // SAFETY: std guards its own accesses to the environment with a lock, and nothing in this
+        // process reads it by other means: candle, rayon and the worker are Rust throughout.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::env::set_var(variable, wanted);
         }
     }
-    // Fails where the pool exists already.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }
 
-/// Calls `f` with the index and the elements of each chunk of `width` (the last may be shorter), on
-/// rayon's pool where there is enough to do.
-pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Send + Sync) {
-    if out.len() < RAYON_ELEMENTS {
-        out.chunks_mut(width).enumerate().for_each(|(index, chunk)| f(index, chunk));
-    } else {
-        out.par_chunks_mut(width).enumerate().for_each(|(index, chunk)| f(index, chunk));
-    }
-}
-
-/// Threads of the pool that decode runs on, the calling one included.
-pub(crate) fn decode_threads() -> usize {
+/// Threads of the pool, the calling one included.
+pub(crate) fn threads() -> usize {
     pool::threads()
 }
 
-/// Threads that candle's `matmul` computes on: it cuts the product into as many pieces as candle has
-/// threads, and runs them on rayon's pool.
-pub(crate) fn prefill_threads() -> usize {
+/// Threads that `Tensor::matmul` divides a product over.
+pub(crate) fn threads_of_matmul() -> usize {
     candle_core::utils::get_num_threads().min(rayon::current_num_threads())
 }
 
-/// Calls `f` with each of `shares`, of which there are at most [`decode_threads`], each on a thread
-/// of its own. `f` must not come back to the pool, which would wait for itself.
-pub(crate) fn for_each_share<T: Send>(shares: Vec<T>, f: impl Fn(T) + Sync) {
-    debug_assert!(shares.len() <= decode_threads());
-    let shares: Vec<_> = shares.into_iter().map(|share| Mutex::new(Some(share))).collect();
-    pool::on_each(|thread| {
-        let share = shares.get(thread).and_then(|share| share.lock().ok()?.take());
-        if let Some(share) = share {
-            f(share);
+/// Calls `f` with each of `jobs`, begun in their order, on whichever thread is free. Jobs of a job run one after the other
+/// on its thread.
+pub(crate) fn for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) + Sync) {
+    if jobs.len() < 2 || COMPUTES.get() {
+        return jobs.into_iter().for_each(f);
+    }
+    let jobs = Mutex::new(jobs.into_iter());
+    let next = || lock(&jobs).next();
+    pool::on_each(|_| {
+        COMPUTES.set(true);
+        while let Some(job) = next() {
+            f(job);
+        }
+        COMPUTES.set(false);
+    });
+}
+
+/// As [`for_each`]. The first error is returned, after all jobs.
+pub(crate) fn try_for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
+    let failure = Mutex::new(None);
+    for_each(jobs, |job| {
+        if let Err(error) = f(job) {
+            lock(&failure).get_or_insert(error);
         }
     });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Calls `f` with the index and the elements of each chunk of `width` (the last may be shorter), on all threads where
+/// there is enough to do.
+pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Send + Sync) {
+    let part = if out.len() < LEAST_ELEMENTS {
+        usize::MAX
+    } else {
+        out.len().div_ceil(width).div_ceil(JOBS * threads())
+    };
+    let parts = out.chunks_mut(width.saturating_mul(part)).enumerate().collect();
+    for_each(parts, |(index, out): (usize, &mut [f32])| {
+        for (chunk, out) in out.chunks_mut(width).enumerate() {
+            f(index * part + chunk, out);
+        }
+    });
+}
+
+/// The columns of `out`, rows of `width`, in pieces of `piece` columns: for each piece its part of every row.
+pub(crate) fn columns(out: &mut [f32], width: usize, piece: usize) -> Vec<Vec<&mut [f32]>> {
+    let rows = out.len() / width;
+    let mut pieces: Vec<Vec<&mut [f32]>> =
+        (0..width.div_ceil(piece)).map(|_| Vec::with_capacity(rows)).collect();
+    for row in out.chunks_exact_mut(width) {
+        for (piece, part) in pieces.iter_mut().zip(row.chunks_mut(piece)) {
+            piece.push(part);
+        }
+    }
+    pieces
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::math::rotate_half;
-use crate::parallel::decode_threads;
+use crate::parallel::threads;
 use crate::share::Share;
 
 /// A batch of sequences, and the room for them to grow. All end at the same place of the caches: shorter ones have padding
@@ -58,7 +58,7 @@ impl Sequences {
             caches: Cache::of_layers(config, batch, room, dtype, &Device::Cpu)?,
             grows,
             rotary: RotaryTable::of_rotations(config, capacity),
-            shares: vec![Share::new(config, capacity); decode_threads()],
+            shares: vec![Share::new(config, capacity); threads()],
         })
     }
 }

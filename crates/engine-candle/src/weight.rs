@@ -6,15 +6,15 @@ use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Storage
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
-use crate::parallel::for_each_chunk;
+use crate::parallel::{columns, try_for_each};
 
-/// Elements that are widened at a time.
-const WIDEN_CHUNK: usize = 1 << 15;
+/// Outputs that a thread multiplies by at a time: in f32 they stay in its cache.
+const PIECE: usize = 96;
 
 /// One of candle's ways to multiply rows by a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// [`Weight::row_by_row`]
+    /// [`Weight::row_by_row_into`]
     RowByRow,
     /// `Tensor::matmul` of the weight and the rows, transposed: for few rows its kernel cuts that better.
     WeightFirst,
@@ -90,21 +90,8 @@ impl Weight {
     }
 
     /// `[rows, in]` → `[rows, out]`, row by row: candle's kernel behind its quantised products, which takes
-    /// plain elements as well. Each weight row is read once, in order, by one of the barrier pool's threads.
+    /// plain elements as well. Each weight row is read once, in order, by one of the pool's threads.
     /// `Tensor::matmul` leaves a matrix–vector product to one thread.
-    pub(crate) fn row_by_row(&self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Weight::Plain(_) | Weight::Converted(_) => {
-                let shape = (x.dim(0)?, self.dims()?.0);
-                let mut y = vec![0.0; shape.0 * shape.1];
-                self.row_by_row_into(x, &mut y)?;
-                Tensor::from_vec(y, shape, &Device::Cpu)
-            }
-            Weight::Blocks(weight) => weight.product(x),
-        }
-    }
-
-    /// As [`Weight::row_by_row`], into memory of the caller's.
     pub(crate) fn row_by_row_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         match self {
             Weight::Plain(weight) => match weight.dtype() {
@@ -113,44 +100,61 @@ impl Weight {
                 DType::F16 => row_by_row::<f16>(weight, x, y),
                 other => bail!("no product with weights of type {other:?}"),
             },
-            Weight::Converted(_) => row_by_row::<f32>(&self.widened()?, x, y),
+            // As users do it, and not by all threads.
+            Weight::Converted(weight) => row_by_row::<f32>(&weight.to_dtype(DType::F32)?, x, y),
             Weight::Blocks(weight) => with_f32(&weight.product(x)?, |product| y.copy_from_slice(product)),
         }
     }
 
-    /// The weight in f32, for `Tensor::matmul`: candle has no kernel for other types, or widens likewise, on one
-    /// thread.
-    pub(crate) fn widened(&self) -> Result<Tensor> {
-        let weight = match self {
-            Weight::Plain(weight) => weight,
-            // As users do it, and not by all threads.
-            Weight::Converted(weight) => return weight.to_dtype(DType::F32),
-            Weight::Blocks(weight) => {
-                let (rows, columns) = weight.dims()?;
-                let mut wide = vec![0.0; rows * columns];
-                weight.dequantise(0, &mut wide)?;
-                return Tensor::from_vec(wide, (rows, columns), &Device::Cpu);
-            }
-        };
-        match weight.dtype() {
-            DType::F32 => Ok(weight.clone()),
-            DType::BF16 => widened::<bf16>(weight),
-            DType::F16 => widened::<f16>(weight),
-            other => bail!("no product with weights of type {other:?}"),
+    /// `[rows, in]` → `[rows, out]` by `Tensor::matmul`, for which a thread takes [`PIECE`] outputs at a time. They are
+    /// widened in its cache: candle has no kernel for types other than f32, or widens a whole matrix on one thread.
+    pub(crate) fn by_matmul_into(&self, x: &Tensor, kernel: Kernel, y: &mut [f32]) -> Result<()> {
+        if let Weight::Converted(weight) = self {
+            return Weight::Plain(weight.to_dtype(DType::F32)?).by_matmul_into(x, kernel, y);
         }
+        let (rows, out) = (x.dim(0)?, self.dims()?.0);
+        let pieces = columns(y, out, PIECE).into_iter().enumerate().collect();
+        try_for_each(pieces, |(index, mut y): (usize, Vec<&mut [f32]>)| {
+            let (first, count) = (index * PIECE, y.first().map_or(0, |row| row.len()));
+            let weight = self.piece(first, count)?;
+            if kernel == Kernel::WeightFirst {
+                return with_f32(&weight.matmul(&x.t()?)?, |product| {
+                    for (row, y) in y.iter_mut().enumerate() {
+                        let column = product[row..].iter().step_by(rows);
+                        y.iter_mut().zip(column).for_each(|(y, &x)| *y = x);
+                    }
+                });
+            }
+            with_f32(&x.matmul(&weight.t()?)?, |product| {
+                y.iter_mut().zip(product.chunks_exact(count)).for_each(|(y, row)| y.copy_from_slice(row));
+            })
+        })
     }
 
-    /// Row `index`, in f32.
-    pub(crate) fn copy_row(&self, index: usize, out: &mut [f32]) -> Result<()> {
+    /// So many outputs from `first` on, in f32.
+    fn piece(&self, first: usize, count: usize) -> Result<Tensor> {
+        if let Weight::Plain(weight) = self
+            && weight.dtype() == DType::F32
+        {
+            return weight.narrow(0, first, count);
+        }
+        let (_, columns) = self.dims()?;
+        let mut wide = vec![0.0; count * columns];
+        self.copy_rows(first, &mut wide)?;
+        Tensor::from_vec(wide, (count, columns), &Device::Cpu)
+    }
+
+    /// The rows from `first` on that fit into `out`, in f32.
+    pub(crate) fn copy_rows(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let weight = match self {
             Weight::Plain(weight) | Weight::Converted(weight) => weight,
-            Weight::Blocks(weight) => return weight.dequantise(index, out),
+            Weight::Blocks(weight) => return weight.dequantise(first, out),
         };
         match weight.dtype() {
-            DType::F32 => copy_row::<f32>(weight, index, out),
-            DType::BF16 => copy_row::<bf16>(weight, index, out),
-            DType::F16 => copy_row::<f16>(weight, index, out),
-            other => bail!("no embedding of type {other:?}"),
+            DType::F32 => copy_rows::<f32>(weight, first, out),
+            DType::BF16 => copy_rows::<bf16>(weight, first, out),
+            DType::F16 => copy_rows::<f16>(weight, first, out),
+            other => bail!("no weights of type {other:?}"),
         }
     }
 
@@ -201,18 +205,8 @@ fn row_by_row<T: GgmlType + WithDType>(weight: &Tensor, x: &Tensor, y: &mut [f32
     Ok(())
 }
 
-fn widened<T: GgmlType + WithDType>(weight: &Tensor) -> Result<Tensor> {
-    let mut wide = vec![0.0; weight.elem_count()];
-    with_elements::<T, _>(weight, |weight| {
-        for_each_chunk(&mut wide, WIDEN_CHUNK, |index, chunk| {
-            T::to_float(&weight[index * WIDEN_CHUNK..][..chunk.len()], chunk);
-        });
-    })?;
-    Tensor::from_vec(wide, weight.shape(), &Device::Cpu)
-}
-
-fn copy_row<T: GgmlType + WithDType>(matrix: &Tensor, index: usize, out: &mut [f32]) -> Result<()> {
-    let start = index * out.len();
+fn copy_rows<T: GgmlType + WithDType>(matrix: &Tensor, first: usize, out: &mut [f32]) -> Result<()> {
+    let start = first * matrix.dim(1)?;
     with_elements::<T, _>(matrix, |elements| T::to_float(&elements[start..start + out.len()], out))
 }
 
@@ -250,19 +244,5 @@ impl<F: Fn(&mut [f32])> InplaceOp1 for Change<F> {
             }
             _ => bail!("expected a contiguous tensor of f32, not {layout:?}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn widening_reaches_the_last_element() {
-        let numbers = (0..WIDEN_CHUNK + 3).map(|i| (i * 7 % 5) as f32 - 2.0);
-        let weight = Tensor::from_iter(numbers, &Device::Cpu).unwrap();
-        let half = weight.to_dtype(DType::BF16).unwrap();
-        let wide = widened::<bf16>(&half).unwrap();
-        assert_eq!(wide.to_vec1::<f32>().unwrap(), weight.to_vec1::<f32>().unwrap());
     }
 }

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use super::grouped::{self, Kept};
 use super::{Attention, Step};
 use crate::math::{add_times, cap, exp, exponentials};
-use crate::parallel::for_each_share;
+use crate::parallel::for_each;
 use crate::sequences::Cache;
 use crate::share::{KEY_BLOCK, Share};
 use crate::weight::with_elements;
@@ -70,7 +70,7 @@ impl Attention {
             with_elements::<T, _>(&cache.values, |values| {
                 let read = Read { attention: self, step, queries: &queries, keys, values, capacity };
                 let count = shares.len();
-                for_each_share(shares.iter_mut().enumerate().collect(), |(index, share)| {
+                for_each(shares.iter_mut().enumerate().collect(), |(index, share)| {
                     read.find(share, index, count);
                 });
             })

@@ -4,12 +4,11 @@
 use std::ops::Range;
 
 use candle_core::{Device, Result, Tensor};
-use rayon::prelude::*;
 
 use super::relative::Relative;
 use super::{Attention, softmax_of_seen};
 use crate::math::{add, cap};
-use crate::parallel::for_each_chunk;
+use crate::parallel::{for_each_chunk, try_for_each};
 use crate::sequences::RotaryTable;
 use crate::weight::{change_f32, with_f32};
 
@@ -50,7 +49,7 @@ impl Attention {
             }
             first += length;
         }
-        blocks.into_par_iter().try_for_each(|(text, tokens, queries, out)| {
+        try_for_each(blocks, |(text, tokens, queries, out)| {
             let text = qkv.narrow(0, text.start, text.len())?;
             self.attend_in_text((&text, tokens), queries, texts.relative, out)
         })?;

@@ -140,7 +140,7 @@ impl Decoder for Tensors {
             kv_cache: held,
             kv_cache_policy: decoder::policy(&self.config),
             device,
-            threads: parallel::prefill_threads(),
+            threads: parallel::threads_of_matmul(),
             jit: "none (candle has no JIT)".into(),
             optimised: None,
             weight_storage: if emulated {
