@@ -1,8 +1,8 @@
-//! The products of a decoder's layers alone, by each of candle's public kernels, at few rows: where one overtakes another
-//! is what `Weight::matmul_rows` says, and what they take for one row is the least that a token can take.
+//! The products of a decoder's layers alone, by each of the engine's ways to multiply, at few rows: where one overtakes
+//! another is what `Weight::limits` says, and what they take for one row is the least that a token can take.
 //!
 //! ```sh
-//! cargo bench --package engine-candle --bench products              # SmolLM2-135M's shapes
+//! CANDLE_NUM_THREADS=2 RAYON_NUM_THREADS=1 cargo bench --package engine-candle --bench products  # SmolLM2-135M's shapes
 //! ```
 //!
 //! One line for each element type and number of rows: the time of all products of one pass in milliseconds, by kernel,
@@ -10,45 +10,61 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use candle_core::quantized::k_quants::{self, BlockQ4_0, BlockQ8_0};
 use candle_core::quantized::{GgmlDType, GgmlType, QMatMul, QStorage, QTensor};
+use candle_core::utils::barrier_pool;
 use candle_core::{Device, Module, Result, Storage, Tensor};
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 /// Outputs and inputs: q·k·v, output, gate·up, down.
 const SHAPES: [(usize, usize); 4] = [(960, 576), (576, 576), (3072, 576), (576, 1536)];
 const LAYERS: usize = 30;
-const ROWS: [usize; 12] = [1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64];
+const ROWS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 18, 20, 24, 32, 64];
 const TURNS: usize = 5;
+/// Outputs that a thread takes at a time, with the rows first and with the weight first.
+const PIECES: [usize; 2] = [96, 48];
 
 /// Weights of every layer as candle's kernels take them.
 struct Weights<T> {
     blocks: Vec<Vec<T>>,
     /// The same as one tensor each, where candle has a product for that.
     tensors: Vec<QMatMul>,
+    /// The same as a tensor of f32, where they are of that type.
+    plain: Vec<Tensor>,
 }
 
 impl<T: GgmlType + Send + Sync> Weights<T> {
     fn new(dtype: GgmlDType) -> Result<Weights<T>> {
         let shapes = || (0..LAYERS).flat_map(|_| SHAPES);
-        let blocks = |(outputs, inputs): (usize, usize)| vec![T::zeros(); outputs * inputs / T::BLCK_SIZE];
+        // Memory that was never written is one page of zeros, which a cache holds.
+        let numbers = |count: usize| -> Vec<f32> { (0..count).map(|i| (i % 251) as f32 - 125.0).collect() };
+        let blocks = |(outputs, inputs): (usize, usize)| {
+            let mut blocks = vec![T::zeros(); outputs * inputs / T::BLCK_SIZE];
+            T::from_float(&numbers(outputs * inputs), &mut blocks);
+            blocks
+        };
         let tensor = |(outputs, inputs): (usize, usize)| {
-            let bytes = vec![0; outputs * inputs / dtype.block_size() * dtype.type_size()];
+            let bytes = vec![17; outputs * inputs / dtype.block_size() * dtype.type_size()];
             let storage = QStorage::from_data(Cow::Owned(bytes), &Device::Cpu, dtype)?;
             Ok(QMatMul::QTensor(Arc::new(QTensor::new(storage, (outputs, inputs))?)))
         };
-        let tensors =
-            if T::BLCK_SIZE == 1 { Vec::new() } else { shapes().map(tensor).collect::<Result<_>>()? };
-        Ok(Weights { blocks: shapes().map(blocks).collect(), tensors })
+        let plain = |shape: (usize, usize)| Tensor::from_vec(numbers(shape.0 * shape.1), shape, &Device::Cpu);
+        let is_f32 = dtype == GgmlDType::F32;
+        Ok(Weights {
+            blocks: shapes().map(blocks).collect(),
+            tensors: if T::BLCK_SIZE == 1 { Vec::new() } else { shapes().map(tensor).collect::<Result<_>>()? },
+            plain: if is_f32 { shapes().map(plain).collect::<Result<_>>()? } else { Vec::new() },
+        })
     }
 
     /// Each weight row read once, in order, and multiplied by every row of `x`.
-    fn by_row(&self, index: usize, x: &Tensor) -> Result<Tensor> {
+    fn by_row(&self, index: usize, x: &Tensor) -> Result<()> {
         if let Some(weight) = self.tensors.get(index) {
-            return weight.forward(x);
+            std::hint::black_box(weight.forward(x)?);
+            return Ok(());
         }
         let (outputs, inputs) = SHAPES[index % SHAPES.len()];
         let rows = x.dim(0)?;
@@ -56,21 +72,39 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
         let (x, _) = x.storage_and_layout();
         let Storage::Cpu(x) = &*x else { unreachable!("all is in main memory") };
         k_quants::matmul((rows, inputs, outputs), x.as_slice::<f32>()?, &self.blocks[index], &mut y)?;
-        Tensor::from_vec(y, (rows, outputs), &Device::Cpu)
+        std::hint::black_box(y);
+        Ok(())
     }
 
-    /// The weight in f32, on all threads, as the engine widens it.
-    fn wide(&self, index: usize) -> Result<Tensor> {
-        let (outputs, inputs) = SHAPES[index % SHAPES.len()];
-        let mut wide = vec![0.0; outputs * inputs];
-        let blocks = self.blocks[index].par_chunks(inputs / T::BLCK_SIZE);
-        wide.par_chunks_mut(inputs).zip(blocks).for_each(|(wide, blocks)| T::to_float(blocks, wide));
-        Tensor::from_vec(wide, (outputs, inputs), &Device::Cpu)
+    /// By `Tensor::matmul`, of which every thread computes so many outputs at a time. What becomes of a piece's product
+    /// is not timed.
+    fn by_piece(&self, index: usize, outputs: usize, multiply: impl Fn(&Tensor) -> Result<Tensor> + Sync) {
+        let (out, inputs) = SHAPES[index % SHAPES.len()];
+        let next = AtomicUsize::new(0);
+        barrier_pool().execute(|_| {
+            loop {
+                let start = next.fetch_add(outputs, Ordering::Relaxed);
+                if start >= out {
+                    break;
+                }
+                let count = outputs.min(out - start);
+                let weight = match self.plain.get(index) {
+                    Some(weight) => weight.narrow(0, start, count).expect("the rows are there"),
+                    None => {
+                        let mut wide = vec![0.0; count * inputs];
+                        let from = &self.blocks[index][start * inputs / T::BLCK_SIZE..];
+                        T::to_float(&from[..wide.len() / T::BLCK_SIZE], &mut wide);
+                        Tensor::from_vec(wide, (count, inputs), &Device::Cpu).expect("the numbers fit")
+                    }
+                };
+                std::hint::black_box(multiply(&weight).expect("the shapes fit"));
+            }
+        });
     }
 }
 
 /// A product with the weight of this number.
-type Kernel<'a> = &'a dyn Fn(usize, &Tensor) -> Result<Tensor>;
+type Kernel<'a> = &'a dyn Fn(usize, &Tensor) -> Result<()>;
 
 /// The least time of a pass by each kernel. They take turns, so that a slow moment is slow for all.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
@@ -82,7 +116,7 @@ fn pass(rows: usize, kernels: &[Kernel<'_>]) -> Result<Vec<Duration>> {
         for (kernel, least) in kernels.iter().zip(&mut least) {
             let start = Instant::now();
             for index in 0..LAYERS * SHAPES.len() {
-                std::hint::black_box(kernel(index, &inputs[index % SHAPES.len()])?);
+                kernel(index, &inputs[index % SHAPES.len()])?;
             }
             *least = start.elapsed().min(*least);
         }
@@ -92,21 +126,22 @@ fn pass(rows: usize, kernels: &[Kernel<'_>]) -> Result<Vec<Duration>> {
 
 fn measure<T: GgmlType + Send + Sync>(dtype: GgmlDType) -> Result<()> {
     let weights = Weights::<T>::new(dtype)?;
-    println!("{:>6} {:>5} {:>9} {:>9} {:>9}", "", "rows", "by row", "x·Wᵀ", "(W·xᵀ)ᵀ");
+    println!("{:>6} {:>5} {:>9} {:>9} {:>9}", "", "rows", "by row", "x·Wᵀ", "W·xᵀ");
     for rows in ROWS {
-        // Of f32 the widening is no more than a view in the engine, and is not timed here either.
-        let held =
-            (dtype == GgmlDType::F32).then(|| (0..weights.blocks.len()).map(|i| weights.wide(i)).collect());
-        let held: Option<Vec<Tensor>> = held.transpose()?;
-        let wide = |index: usize| match &held {
-            Some(held) => Ok(held[index].clone()),
-            None => weights.wide(index),
-        };
         let times = pass(
             rows,
-            &[&|index, x| weights.by_row(index, x), &|index, x| x.matmul(&wide(index)?.t()?), &|index, x| {
-                wide(index)?.matmul(&x.t()?)?.t()?.contiguous()
-            }],
+            &[
+                &|index, x| weights.by_row(index, x),
+                &|index, x| {
+                    weights.by_piece(index, PIECES[0], |weight| x.matmul(&weight.t()?));
+                    Ok(())
+                },
+                &|index, x| {
+                    let filled = x.pad_with_zeros(0, 0, rows.next_multiple_of(8) - rows)?.t()?.contiguous()?;
+                    weights.by_piece(index, PIECES[1], |weight| weight.matmul(&filled));
+                    Ok(())
+                },
+            ],
         )?;
         let times: Vec<_> = times.iter().map(|time| format!("{:9.2}", 1e3 * time.as_secs_f64())).collect();
         println!("{:>6} {rows:5} {}", format!("{dtype:?}"), times.join(" "));

@@ -18,6 +18,7 @@ mod mlp;
 mod model;
 mod norm;
 mod parallel;
+mod pieces;
 #[cfg(feature = "cuda")]
 mod pool;
 mod reader;

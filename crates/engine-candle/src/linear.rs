@@ -1,13 +1,16 @@
 //! Products of activations with a weight, by whichever of candle's kernels is the faster.
 
+use std::ops::Range;
+
 use bundle::LinearNames;
 use candle_core::{Device, Result, Tensor};
 use engine::EngineError;
 
 use crate::math::add;
 use crate::parallel::for_each_chunk;
+use crate::pieces::Pieces;
 use crate::reader::Reader;
-use crate::weight::{Kernel, Weight};
+use crate::weight::{Kernel, Weight, change_f32, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
@@ -40,19 +43,71 @@ impl Linear {
 
     /// As [`Linear::forward`], into memory of the caller's.
     pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
-        match self.weight.kernel(x.dim(0)?) {
-            Kernel::RowByRow => self.weight.row_by_row_into(x, y)?,
-            kernel => self.weight.by_matmul_into(x, kernel, y)?,
+        let (rows, width) = (x.dim(0)?, self.weight.dims()?.0);
+        if self.weight.kernel(rows) == Kernel::RowByRow {
+            self.weight.row_by_row_into(x, y)?;
+            if let Some(bias) = &self.bias {
+                // By all threads: `broadcast_add` makes a second result on one.
+                for_each_chunk(y, width, |_, row| add(row, bias));
+            }
+            return Ok(());
         }
-        self.add_bias(y);
-        Ok(())
+        let pieces = Pieces::new(&self.weight, x)?;
+        pieces.for_each(y, width, |outputs, y| {
+            let count = outputs.len();
+            with_f32(&self.piece(&pieces, outputs)?, |product| {
+                for (y, product) in y.into_iter().zip(product.chunks_exact(count)) {
+                    y.copy_from_slice(product);
+                }
+            })
+        })
     }
 
-    /// In its place and by all threads: `broadcast_add` makes a second result on one.
-    fn add_bias(&self, y: &mut [f32]) {
-        if let Some(bias) = &self.bias {
-            for_each_chunk(y, bias.len(), |_, row| add(row, bias));
+    /// `[rows, in]` → `[rows, out / 2]`: `combine` makes each part of a row out of the products with the two halves of the
+    /// weight, while they are in cache.
+    pub(crate) fn combined(
+        &self,
+        x: &Tensor,
+        combine: impl Fn(&mut [f32], &[f32], &[f32]) + Send + Sync,
+    ) -> Result<Tensor> {
+        let (rows, width) = (x.dim(0)?, self.weight.dims()?.0 / 2);
+        let mut y = vec![0.0; rows * width];
+        if self.weight.kernel(rows) == Kernel::RowByRow {
+            with_f32(&self.forward(x)?, |product| {
+                for_each_chunk(&mut y, width, |row, y| {
+                    let (first, second) = product[row * 2 * width..][..2 * width].split_at(width);
+                    combine(y, first, second);
+                });
+            })?;
+            return Tensor::from_vec(y, (rows, width), &Device::Cpu);
         }
+        let pieces = Pieces::new(&self.weight, x)?;
+        pieces.for_each(&mut y, width, |outputs, y| {
+            let count = outputs.len();
+            let second = self.piece(&pieces, width + outputs.start..width + outputs.end)?;
+            let first = self.piece(&pieces, outputs)?;
+            with_f32(&first, |first| {
+                with_f32(&second, |second| {
+                    let products = first.chunks_exact(count).zip(second.chunks_exact(count));
+                    for (y, (first, second)) in y.into_iter().zip(products) {
+                        combine(y, first, second);
+                    }
+                })
+            })?
+        })?;
+        Tensor::from_vec(y, (rows, width), &Device::Cpu)
+    }
+
+    /// `[rows, outputs]`, on this thread.
+    fn piece(&self, pieces: &Pieces, outputs: Range<usize>) -> Result<Tensor> {
+        let product = pieces.product(outputs.clone())?;
+        if let Some(bias) = &self.bias {
+            let bias = &bias[outputs];
+            change_f32(&product, |product| {
+                product.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias))
+            })?;
+        }
+        Ok(product)
     }
 }
 
@@ -77,7 +132,7 @@ mod tests {
             let linear = Linear::new(held, Some(bias.clone()));
             let taken = |rows| linear.weight.kernel(rows);
             assert_eq!([3, 16, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
-            for rows in [1, 3, 16, 40] {
+            for rows in [1, 3, 16, 18, 40] {
                 let x = numbers(rows, 40);
                 let expected = x.matmul(&weight.t().unwrap()).unwrap();
                 let expected =

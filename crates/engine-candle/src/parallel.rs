@@ -108,19 +108,6 @@ pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &m
     });
 }
 
-/// The columns of `out`, rows of `width`, in pieces of `piece` columns: for each piece its part of every row.
-pub(crate) fn columns(out: &mut [f32], width: usize, piece: usize) -> Vec<Vec<&mut [f32]>> {
-    let rows = out.len() / width;
-    let mut pieces: Vec<Vec<&mut [f32]>> =
-        (0..width.div_ceil(piece)).map(|_| Vec::with_capacity(rows)).collect();
-    for row in out.chunks_exact_mut(width) {
-        for (piece, part) in pieces.iter_mut().zip(row.chunks_mut(piece)) {
-            piece.push(part);
-        }
-    }
-    pieces
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,13 @@
 //! A weight matrix in the form in which candle multiplies by it.
 
+use std::ops::Range;
+
 use bundle::Precision;
 use candle_core::quantized::{GgmlDType, GgmlType, k_quants};
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
-use crate::parallel::{columns, try_for_each};
-
-/// Outputs that a thread multiplies by at a time: in f32 they stay in its cache.
-const PIECE: usize = 96;
 
 /// One of candle's ways to multiply rows by a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,16 +74,17 @@ impl Weight {
 
     /// From how many rows on the kernels of products are taken: [`Kernel::WeightFirst`], then [`Kernel::RowsFirst`].
     fn limits(&self) -> [usize; 2] {
-        let of_f32 = [10, 17];
+        let of_f32 = [5, 21];
         match self {
             Weight::Plain(weight) => match weight.dtype() {
-                DType::BF16 => [15, 40],
-                DType::F16 => [14, 40],
+                DType::BF16 => [6, 21],
+                DType::F16 => [8, 21],
                 _ => of_f32,
             },
             Weight::Converted(_) => of_f32,
             Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
-            Weight::Blocks(_) => [24; 2],
+            Weight::Blocks(weight) if weight.dtype() == GgmlDType::Q8_0 => [14, 21],
+            Weight::Blocks(_) => [10, 21],
         }
     }
 
@@ -106,42 +105,17 @@ impl Weight {
         }
     }
 
-    /// `[rows, in]` → `[rows, out]` by `Tensor::matmul`, for which a thread takes [`PIECE`] outputs at a time. They are
-    /// widened in its cache: candle has no kernel for types other than f32, or widens a whole matrix on one thread.
-    pub(crate) fn by_matmul_into(&self, x: &Tensor, kernel: Kernel, y: &mut [f32]) -> Result<()> {
-        if let Weight::Converted(weight) = self {
-            return Weight::Plain(weight.to_dtype(DType::F32)?).by_matmul_into(x, kernel, y);
-        }
-        let (rows, out) = (x.dim(0)?, self.dims()?.0);
-        let pieces = columns(y, out, PIECE).into_iter().enumerate().collect();
-        try_for_each(pieces, |(index, mut y): (usize, Vec<&mut [f32]>)| {
-            let (first, count) = (index * PIECE, y.first().map_or(0, |row| row.len()));
-            let weight = self.piece(first, count)?;
-            if kernel == Kernel::WeightFirst {
-                return with_f32(&weight.matmul(&x.t()?)?, |product| {
-                    for (row, y) in y.iter_mut().enumerate() {
-                        let column = product[row..].iter().step_by(rows);
-                        y.iter_mut().zip(column).for_each(|(y, &x)| *y = x);
-                    }
-                });
-            }
-            with_f32(&x.matmul(&weight.t()?)?, |product| {
-                y.iter_mut().zip(product.chunks_exact(count)).for_each(|(y, row)| y.copy_from_slice(row));
-            })
-        })
-    }
-
-    /// So many outputs from `first` on, in f32.
-    fn piece(&self, first: usize, count: usize) -> Result<Tensor> {
+    /// These rows in f32.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> Result<Tensor> {
         if let Weight::Plain(weight) = self
             && weight.dtype() == DType::F32
         {
-            return weight.narrow(0, first, count);
+            return weight.narrow(0, rows.start, rows.len());
         }
-        let (_, columns) = self.dims()?;
-        let mut wide = vec![0.0; count * columns];
-        self.copy_rows(first, &mut wide)?;
-        Tensor::from_vec(wide, (count, columns), &Device::Cpu)
+        let shape = (rows.len(), self.dims()?.1);
+        let mut wide = vec![0.0; shape.0 * shape.1];
+        self.copy_rows(rows.start, &mut wide)?;
+        Tensor::from_vec(wide, shape, &Device::Cpu)
     }
 
     /// The rows from `first` on that fit into `out`, in f32.

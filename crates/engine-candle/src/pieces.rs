@@ -1,0 +1,106 @@
+//! Products by `Tensor::matmul`, for which every thread takes some of the weight's outputs at a time.
+
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::math::dot;
+use crate::parallel::try_for_each;
+use crate::weight::{Kernel, Weight, with_f32};
+
+/// Outputs of a piece: its weights, in f32, stay in a thread's cache.
+const OUTPUTS: usize = 96;
+/// As [`OUTPUTS`], with the weight first: for more of them gemm packs the rows anew in every product.
+const OUTPUTS_OF_FEW_ROWS: usize = 48;
+/// Rows that gemm's kernel takes together.
+const KERNEL_ROWS: usize = 16;
+/// Rows of which it makes a vector.
+const VECTOR_ROWS: usize = 8;
+
+/// A product of rows with a weight, as its pieces need it.
+pub(crate) struct Pieces {
+    weight: Weight,
+    /// `[rows, in]`
+    x: Tensor,
+    /// The first rows, `[in, rows]`, filled up with zeros to whole vectors: gemm takes them as they are. With the weight
+    /// first alone.
+    first: Option<Tensor>,
+}
+
+impl Pieces {
+    /// `x`: `[rows, in]`. Weights that are held to be converted are, here: as users do it, not by all threads.
+    pub(crate) fn new(weight: &Weight, x: &Tensor) -> Result<Pieces> {
+        let (rows, width) = x.dims2()?;
+        let weight_first = weight.kernel(rows) == Kernel::WeightFirst;
+        let first = weight_first.then(|| {
+            let rows = rows.min(KERNEL_ROWS);
+            let filled = rows.next_multiple_of(VECTOR_ROWS);
+            let mut first = vec![0.0; width * filled];
+            with_f32(&x.narrow(0, 0, rows)?, |x| {
+                for (row, x) in x.chunks_exact(width).enumerate() {
+                    first[row..].iter_mut().step_by(filled).zip(x).for_each(|(first, x)| *first = *x);
+                }
+            })?;
+            Tensor::from_vec(first, (width, filled), &Device::Cpu)
+        });
+        let weight = match weight {
+            Weight::Converted(weight) => Weight::Plain(weight.to_dtype(DType::F32)?),
+            other => other.clone(),
+        };
+        Ok(Pieces { weight, x: x.clone(), first: first.transpose()? })
+    }
+
+    /// Calls `f` with ranges of the columns of `y`, `[rows, width]`, each with its part of every row, on whichever thread
+    /// is free.
+    pub(crate) fn for_each(
+        &self,
+        y: &mut [f32],
+        width: usize,
+        f: impl Fn(Range<usize>, Vec<&mut [f32]>) -> Result<()> + Send + Sync,
+    ) -> Result<()> {
+        let most = if self.first.is_some() { OUTPUTS_OF_FEW_ROWS } else { OUTPUTS };
+        let rows = y.len() / width;
+        let starts = (0..width).step_by(most);
+        let mut pieces: Vec<_> =
+            starts.map(|start| (start..width.min(start + most), Vec::with_capacity(rows))).collect();
+        for row in y.chunks_exact_mut(width) {
+            for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(most)) {
+                piece.push(part);
+            }
+        }
+        try_for_each(pieces, |(outputs, y)| f(outputs, y))
+    }
+
+    /// `[rows, outputs]`, on this thread. Weights of other types than f32 are widened for it, these alone: candle has no
+    /// kernel for them, or widens a whole matrix.
+    pub(crate) fn product(&self, outputs: Range<usize>) -> Result<Tensor> {
+        let weight = self.weight.rows(outputs)?;
+        match &self.first {
+            Some(first) => self.weight_first(&weight, first),
+            None => self.x.matmul(&weight.t()?),
+        }
+    }
+
+    /// A few rows more than the kernel takes together go one by one: they would cost as much as that many again.
+    fn weight_first(&self, weight: &Tensor, first: &Tensor) -> Result<Tensor> {
+        let (rows, width) = self.x.dims2()?;
+        let (count, filled) = (weight.dim(0)?, first.dim(1)?);
+        let mut y = vec![0.0; rows * count];
+        let (of_kernel, rest) = y.split_at_mut(rows.min(KERNEL_ROWS) * count);
+        with_f32(&weight.matmul(first)?, |product| {
+            for (row, y) in of_kernel.chunks_exact_mut(count).enumerate() {
+                y.iter_mut()
+                    .zip(product[row..].iter().step_by(filled))
+                    .for_each(|(y, product)| *y = *product);
+            }
+        })?;
+        with_f32(weight, |weight| {
+            with_f32(&self.x, |x| {
+                for (y, x) in rest.chunks_exact_mut(count).zip(x.chunks_exact(width).skip(KERNEL_ROWS)) {
+                    y.iter_mut().zip(weight.chunks_exact(width)).for_each(|(y, weight)| *y = dot(weight, x));
+                }
+            })
+        })??;
+        Tensor::from_vec(y, (rows, count), &Device::Cpu)
+    }
+}
