@@ -55,7 +55,11 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
         let is_f32 = dtype == GgmlDType::F32;
         Ok(Weights {
             blocks: shapes().map(blocks).collect(),
-            tensors: if T::BLCK_SIZE == 1 { Vec::new() } else { shapes().map(tensor).collect::<Result<_>>()? },
+            tensors: if T::BLCK_SIZE == 1 {
+                Vec::new()
+            } else {
+                shapes().map(tensor).collect::<Result<_>>()?
+            },
             plain: if is_f32 { shapes().map(plain).collect::<Result<_>>()? } else { Vec::new() },
         })
     }
@@ -137,7 +141,8 @@ fn measure<T: GgmlType + Send + Sync>(dtype: GgmlDType) -> Result<()> {
                     Ok(())
                 },
                 &|index, x| {
-                    let filled = x.pad_with_zeros(0, 0, rows.next_multiple_of(8) - rows)?.t()?.contiguous()?;
+                    let filled =
+                        x.pad_with_zeros(0, 0, rows.next_multiple_of(8) - rows)?.t()?.contiguous()?;
                     weights.by_piece(index, PIECES[1], |weight| weight.matmul(&filled));
                     Ok(())
                 },

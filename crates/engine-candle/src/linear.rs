@@ -10,7 +10,7 @@ use crate::math::add;
 use crate::parallel::for_each_chunk;
 use crate::pieces::Pieces;
 use crate::reader::Reader;
-use crate::weight::{Kernel, Weight, change_f32, with_f32};
+use crate::weight::{Kernel, Weight, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
@@ -53,22 +53,15 @@ impl Linear {
             return Ok(());
         }
         let pieces = Pieces::new(&self.weight, x)?;
-        pieces.for_each(y, width, |outputs, y| {
-            let count = outputs.len();
-            with_f32(&self.piece(&pieces, outputs)?, |product| {
-                for (y, product) in y.into_iter().zip(product.chunks_exact(count)) {
-                    y.copy_from_slice(product);
-                }
-            })
-        })
+        pieces.for_each(y, width, |outputs, mut y| self.write(&pieces, outputs, &mut y))
     }
 
-    /// `[rows, in]` → `[rows, out / 2]`: `combine` makes each part of a row out of the products with the two halves of the
-    /// weight, while they are in cache.
+    /// `[rows, in]` → `[rows, out / 2]`: the product with the first half of the weight, which `combine` changes by that with
+    /// the second half, part by part of a row, while they are in cache.
     pub(crate) fn combined(
         &self,
         x: &Tensor,
-        combine: impl Fn(&mut [f32], &[f32], &[f32]) + Send + Sync,
+        combine: impl Fn(&mut [f32], &[f32]) + Send + Sync,
     ) -> Result<Tensor> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0 / 2);
         let mut y = vec![0.0; rows * width];
@@ -76,38 +69,32 @@ impl Linear {
             with_f32(&self.forward(x)?, |product| {
                 for_each_chunk(&mut y, width, |row, y| {
                     let (first, second) = product[row * 2 * width..][..2 * width].split_at(width);
-                    combine(y, first, second);
+                    y.copy_from_slice(first);
+                    combine(y, second);
                 });
             })?;
             return Tensor::from_vec(y, (rows, width), &Device::Cpu);
         }
         let pieces = Pieces::new(&self.weight, x)?;
-        pieces.for_each(&mut y, width, |outputs, y| {
+        pieces.for_each(&mut y, width, |outputs, mut y| {
             let count = outputs.len();
-            let second = self.piece(&pieces, width + outputs.start..width + outputs.end)?;
-            let first = self.piece(&pieces, outputs)?;
-            with_f32(&first, |first| {
-                with_f32(&second, |second| {
-                    let products = first.chunks_exact(count).zip(second.chunks_exact(count));
-                    for (y, (first, second)) in y.into_iter().zip(products) {
-                        combine(y, first, second);
-                    }
-                })
-            })?
+            let second_half = width + outputs.start..width + outputs.end;
+            self.write(&pieces, outputs, &mut y)?;
+            let mut second = vec![0.0; rows * count];
+            self.write(&pieces, second_half, &mut second.chunks_exact_mut(count).collect::<Vec<_>>())?;
+            y.into_iter().zip(second.chunks_exact(count)).for_each(|(y, second)| combine(y, second));
+            Ok(())
         })?;
         Tensor::from_vec(y, (rows, width), &Device::Cpu)
     }
 
-    /// `[rows, outputs]`, on this thread.
-    fn piece(&self, pieces: &Pieces, outputs: Range<usize>) -> Result<Tensor> {
-        let product = pieces.product(outputs.clone())?;
+    /// Some outputs of every row, on this thread.
+    fn write(&self, pieces: &Pieces, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
+        pieces.write(outputs.clone(), y)?;
         if let Some(bias) = &self.bias {
-            let bias = &bias[outputs];
-            change_f32(&product, |product| {
-                product.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias))
-            })?;
+            y.iter_mut().for_each(|y| add(y, &bias[outputs.clone()]));
         }
-        Ok(product)
+        Ok(())
     }
 }
 

@@ -41,10 +41,9 @@ impl Mlp {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let activated = if self.gated {
-            self.gate_up.combined(x, |out, gate, up| {
-                out.copy_from_slice(gate);
-                activate(out, self.activation);
-                out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
+            self.gate_up.combined(x, |gate, up| {
+                activate(gate, self.activation);
+                gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
             })?
         } else {
             let up = self.gate_up.forward(x)?;

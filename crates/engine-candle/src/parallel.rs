@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::Result;
 
 /// Below this many elements, reaching the other threads costs more than they save.
-const LEAST_ELEMENTS: usize = 1 << 13;
+const LEAST_ELEMENTS: usize = 1 << 15;
 /// Jobs for each thread, of which the last may be one that others wait for.
 const JOBS: usize = 4;
 

@@ -10,8 +10,6 @@ use crate::weight::{Kernel, Weight, with_f32};
 
 /// Outputs of a piece: its weights, in f32, stay in a thread's cache.
 const OUTPUTS: usize = 96;
-/// As [`OUTPUTS`], with the weight first: for more of them gemm packs the rows anew in every product.
-const OUTPUTS_OF_FEW_ROWS: usize = 48;
 /// Rows that gemm's kernel takes together.
 const KERNEL_ROWS: usize = 16;
 /// Rows of which it makes a vector.
@@ -58,49 +56,48 @@ impl Pieces {
         width: usize,
         f: impl Fn(Range<usize>, Vec<&mut [f32]>) -> Result<()> + Send + Sync,
     ) -> Result<()> {
-        let most = if self.first.is_some() { OUTPUTS_OF_FEW_ROWS } else { OUTPUTS };
         let rows = y.len() / width;
-        let starts = (0..width).step_by(most);
+        let starts = (0..width).step_by(OUTPUTS);
         let mut pieces: Vec<_> =
-            starts.map(|start| (start..width.min(start + most), Vec::with_capacity(rows))).collect();
+            starts.map(|start| (start..width.min(start + OUTPUTS), Vec::with_capacity(rows))).collect();
         for row in y.chunks_exact_mut(width) {
-            for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(most)) {
+            for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(OUTPUTS)) {
                 piece.push(part);
             }
         }
         try_for_each(pieces, |(outputs, y)| f(outputs, y))
     }
 
-    /// `[rows, outputs]`, on this thread. Weights of other types than f32 are widened for it, these alone: candle has no
-    /// kernel for them, or widens a whole matrix.
-    pub(crate) fn product(&self, outputs: Range<usize>) -> Result<Tensor> {
-        let weight = self.weight.rows(outputs)?;
-        match &self.first {
-            Some(first) => self.weight_first(&weight, first),
-            None => self.x.matmul(&weight.t()?),
-        }
-    }
-
-    /// A few rows more than the kernel takes together go one by one: they would cost as much as that many again.
-    fn weight_first(&self, weight: &Tensor, first: &Tensor) -> Result<Tensor> {
-        let (rows, width) = self.x.dims2()?;
-        let (count, filled) = (weight.dim(0)?, first.dim(1)?);
-        let mut y = vec![0.0; rows * count];
-        let (of_kernel, rest) = y.split_at_mut(rows.min(KERNEL_ROWS) * count);
+    /// Writes the product with some of the weight's outputs to `y`, row by row, on this thread. Weights of other types than
+    /// f32 are widened for it, these alone: candle has no kernel for them, or widens a whole matrix.
+    pub(crate) fn write(&self, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
+        let weight = self.weight.rows(outputs.clone())?;
+        let Some(first) = &self.first else {
+            let count = outputs.len();
+            return with_f32(&self.x.matmul(&weight.t()?)?, |product| {
+                y.iter_mut().zip(product.chunks_exact(count)).for_each(|(y, row)| y.copy_from_slice(row));
+            });
+        };
+        let (of_kernel, rest) = y.split_at_mut(y.len().min(KERNEL_ROWS));
+        let filled = first.dim(1)?;
         with_f32(&weight.matmul(first)?, |product| {
-            for (row, y) in of_kernel.chunks_exact_mut(count).enumerate() {
+            for (row, y) in of_kernel.iter_mut().enumerate() {
                 y.iter_mut()
                     .zip(product[row..].iter().step_by(filled))
                     .for_each(|(y, product)| *y = *product);
             }
         })?;
-        with_f32(weight, |weight| {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        // A few rows more than the kernel takes together go one by one: they would cost as much as that many again.
+        let width = weight.dim(1)?;
+        with_f32(&weight, |weight| {
             with_f32(&self.x, |x| {
-                for (y, x) in rest.chunks_exact_mut(count).zip(x.chunks_exact(width).skip(KERNEL_ROWS)) {
+                for (y, x) in rest.iter_mut().zip(x.chunks_exact(width).skip(KERNEL_ROWS)) {
                     y.iter_mut().zip(weight.chunks_exact(width)).for_each(|(y, weight)| *y = dot(weight, x));
                 }
             })
-        })??;
-        Tensor::from_vec(y, (rows, count), &Device::Cpu)
+        })?
     }
 }
