@@ -12,6 +12,9 @@ use crate::shim;
 pub(crate) enum Layout {
     /// As the file has them, in place; on a GPU, copied there.
     Plain,
+    /// A copy, bf16, which unlike a mapped file has huge pages. libtorch multiplies a weight with one row best without
+    /// oneDNN, with several by it.
+    ByRow,
     /// In place, f16, on a CPU without arithmetic in f16. libtorch multiplies a weight with one row well there,
     /// with several badly: many of them are multiplied in f32.
     Widened,
@@ -57,7 +60,7 @@ impl Layout {
     /// on most machines, takes 1.9 times as long there as oneDNN.
     pub(crate) fn of_many_rows(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
         let chosen = Layout::choose(settings, device)?;
-        if chosen != Layout::Xnnpack || settings.options.contains_key("linear") {
+        if !matches!(chosen, Layout::Xnnpack | Layout::ByRow) || settings.options.contains_key("linear") {
             return Ok(chosen);
         }
         let kind = kind(settings.precision);
@@ -84,6 +87,8 @@ impl Layout {
             return Layout::Xnnpack;
         }
         match onednn(Device::Cpu, kind) {
+            // A single row, as decoding has, takes half as long again in the packed layout.
+            _ if kind == Kind::BFloat16 => Layout::ByRow,
             Ok(()) => Layout::Onednn,
             Err(_) => Layout::in_place(Device::Cpu, kind, true),
         }

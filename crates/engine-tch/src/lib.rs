@@ -266,6 +266,7 @@ fn activations(layout: Layout, kind: Kind) -> String {
 fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String {
     let held = match (layout, device) {
         (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
+        (Layout::ByRow, _) => "one copy in memory",
         (Layout::Converted, _) => "mapped; converted to f32 for every product",
         (_, tch::Device::Cpu) if emulated => "f32 copy; embedding mapped",
         (_, tch::Device::Cpu) => "mapped",
@@ -294,6 +295,7 @@ fn linear_kernel(layout: Layout) -> &'static str {
     match layout {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
         Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
+        Layout::ByRow => "mm without oneDNN below 3 rows, then linear by oneDNN",
         Layout::Widened => "linear, of many rows in f32",
         Layout::Converted => "linear in f32, of weights that `to` converts before",
         Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",

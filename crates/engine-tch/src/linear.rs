@@ -8,10 +8,13 @@ use crate::error::framework;
 use crate::layout::Layout;
 use crate::quantised::{Int4, Int8};
 use crate::reader::Reader;
-use crate::shim::NativeLinear;
+use crate::shim::{self, NativeLinear};
 
 /// Rows from which on widening a weight costs less than multiplying it in f16.
 const WIDENED_ROWS: i64 = 24;
+
+/// Rows from which on oneDNN multiplies by a weight in place faster than libtorch's own kernel of bf16.
+const ONEDNN_ROWS: i64 = 3;
 
 /// x · Wᵀ + b
 pub(crate) struct Linear {
@@ -21,6 +24,8 @@ pub(crate) struct Linear {
 
 enum Weight {
     Plain(Tensor),
+    /// Without oneDNN below so many rows.
+    ByRow(Tensor, i64),
     /// In f32 from so many rows on.
     Widened(Tensor, i64),
     /// With the bias.
@@ -54,6 +59,14 @@ impl Linear {
         let weights = &names.weights;
         let weight = match layout {
             Layout::Plain => Weight::Plain(reader.stacked(weights)?),
+            Layout::ByRow => {
+                let copy = |weight: &Tensor| {
+                    let mut copy = weight.f_empty_like()?;
+                    copy.f_copy_(weight)?;
+                    Ok(copy)
+                };
+                Weight::ByRow(reader.converted(weights, copy)?, ONEDNN_ROWS)
+            }
             Layout::Widened => Weight::Widened(reader.stacked(weights)?, WIDENED_ROWS),
             Layout::Converted => Weight::Widened(reader.stacked(weights)?, 0),
             Layout::Onednn => {
@@ -100,7 +113,7 @@ impl Linear {
     /// The weight, `[out, in]`, unless it is held in another form.
     pub(crate) fn unpacked(&self) -> Option<&Tensor> {
         match &self.weight {
-            Weight::Plain(weight) | Weight::Widened(weight, _) => Some(weight),
+            Weight::Plain(weight) | Weight::ByRow(weight, _) | Weight::Widened(weight, _) => Some(weight),
             _ => None,
         }
     }
@@ -108,7 +121,7 @@ impl Linear {
     /// The same for TorchScript, which takes it over.
     pub(crate) fn into_native(self) -> Result<NativeLinear, EngineError> {
         match self.weight {
-            Weight::Plain(weight) => {
+            Weight::Plain(weight) | Weight::ByRow(weight, _) => {
                 NativeLinear::plain(&weight, self.bias.as_ref()).map_err(framework)
             }
             Weight::Packed(linear) => Ok(linear),
@@ -124,7 +137,10 @@ impl Linear {
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let bias = self.bias.as_ref();
         match &self.weight {
-            Weight::Plain(weight) => x.f_linear(weight, bias),
+            Weight::ByRow(weight, rows) if x.size2()?.0 < *rows => {
+                biased(shim::multiply_without_onednn(weight, x)?, bias)
+            }
+            Weight::Plain(weight) | Weight::ByRow(weight, _) => x.f_linear(weight, bias),
             Weight::Widened(weight, rows) if x.size2()?.0 >= *rows => {
                 let wide = |tensor: &Tensor| tensor.f_to_kind(Kind::Float);
                 let bias = bias.map(wide).transpose()?;

@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <caffe2/utils/threadpool/thread_pool_guard.h>
@@ -51,6 +52,14 @@ struct PlainLinear : Linear {
         : weight(std::move(weight)), bias(std::move(bias)) {}
 
     at::Tensor multiply(const at::Tensor& input) const override { return at::linear(input, weight, bias); }
+};
+
+// While it lives, products are not oneDNN's (`torch.backends.mkldnn.enabled`, a setting of the process).
+struct WithoutOnednn {
+    const bool was = at::globalContext().userEnabledMkldnn();
+
+    WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(false); }
+    ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was); }
 };
 
 // The weight in the blocked layout that oneDNN prefers, whatever the number of rows to multiply. What activates its
@@ -197,6 +206,14 @@ LinearPointer* engine_tch_linear_onednn(const at::Tensor* weight, const at::Tens
 
 LinearPointer* engine_tch_linear_xnnpack(const at::Tensor* weight, const at::Tensor* bias) {
     return guarded([&]() -> LinearPointer { return c10::make_intrusive<XnnpackLinear>(*weight, optional(bias)); });
+}
+
+// `input`, `[rows, in]`, by `weight`, `[out, in]`, without oneDNN: libtorch's own product of a matrix and a vector.
+at::Tensor* engine_tch_multiply_without_onednn(const at::Tensor* weight, const at::Tensor* input) {
+    return guarded([&] {
+        const WithoutOnednn guard;
+        return at::mm(*input, weight->t());
+    });
 }
 
 at::Tensor* engine_tch_linear_multiply(const LinearPointer* linear, const at::Tensor* input) {

@@ -25,6 +25,7 @@ unsafe extern "C" {
         algorithm: *const c_char,
     ) -> *mut c_void;
     fn engine_tch_linear_xnnpack(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
+    fn engine_tch_multiply_without_onednn(weight: *const C_tensor, input: *const C_tensor) -> *mut C_tensor;
     fn engine_tch_linear_multiply(linear: *const c_void, input: *const C_tensor) -> *mut C_tensor;
     fn engine_tch_linear_free(linear: *mut c_void);
     safe fn engine_tch_enter_inference_mode() -> *mut c_void;
@@ -102,6 +103,18 @@ pub(crate) fn allocated(index: usize) -> Option<(u64, u64)> {
     #[allow(unsafe_code)]
     let told = unsafe { engine_tch_allocated(i64::try_from(index).ok()?, &raw mut in_use, &raw mut peak) };
     told.then_some((u64::try_from(in_use).ok()?, u64::try_from(peak).ok()?))
+}
+
+/// `input · weightᵀ` by libtorch's own kernels: oneDNN is switched off meanwhile.
+pub(crate) fn multiply_without_onednn(weight: &Tensor, input: &Tensor) -> Result<Tensor, TchError> {
+    // SAFETY: both tensors are live and only read.
+    #[allow(unsafe_code)]
+    let product = unsafe { engine_tch_multiply_without_onednn(weight.as_ptr(), input.as_ptr()) };
+    // SAFETY: the shim has just made it, or returned null, and keeps no pointer to it.
+    #[allow(unsafe_code)]
+    unsafe {
+        owned(product)
+    }
 }
 
 /// `input · weightᵀ + bias` as C++, and TorchScript with it, knows it.
