@@ -14,7 +14,7 @@ use crate::blocks::Blocks;
 pub(crate) enum Kernel {
     /// [`Weight::row_by_row_into`]
     RowByRow,
-    /// `Tensor::matmul` of the weight and the rows, transposed: for few rows its kernel cuts that better.
+    /// `Tensor::matmul` of the weight and the rows, transposed: gemm packs nothing then, which few rows would not repay.
     WeightFirst,
     /// `Tensor::matmul` of the rows and the weight: packed, cache-blocked.
     RowsFirst,

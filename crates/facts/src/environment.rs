@@ -13,6 +13,9 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor, as it calls itself.
     pub cpu: String,
+    /// Extensions of the processor that products may use, as Linux names them: `avx512_bf16`, `amx_int8`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_extensions: Vec<String>,
     /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not report.
     #[serde(default)]
     pub is_virtual: Option<bool>,

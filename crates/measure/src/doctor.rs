@@ -8,6 +8,7 @@ use plan::{Contender, HugePages, Request, Result};
 use setup::{Piece, Provision, Reference, Target};
 use tooling::process::{self, command, output_of};
 
+use crate::environment;
 use crate::launch;
 use crate::native::{failure, provision, references};
 use crate::places::Places;
@@ -53,6 +54,7 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
         frameworks.entry(&engine.framework).or_default().push(engine);
     }
     let mut found = Examined::default();
+    found.lines.push(processor());
     for (framework, mut variants) in frameworks {
         // The engine of the framework's own name comes before its variants.
         variants.sort_by_key(|engine| engine.name != framework);
@@ -75,6 +77,14 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
         found.files(places, &provision)?;
     }
     Ok(found)
+}
+
+/// What the kernels of products may use. The line "CPU" of a framework says what it does use.
+fn processor() -> String {
+    let extensions = environment::cpu_extensions();
+    let listed =
+        if extensions.is_empty() { "no extensions reported".to_owned() } else { extensions.join(", ") };
+    format!("processor: {listed}")
 }
 
 impl Examined {

@@ -27,6 +27,7 @@ pub fn read(places: &Places, started: String) -> Environment {
         os: System::long_os_version(),
         kernel: System::kernel_version(),
         cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
+        cpu_extensions: cpu_extensions(),
         is_virtual: is_virtual(),
         physical_cores: System::physical_core_count(),
         available_cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -84,9 +85,39 @@ fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
 
 /// Linux lists "hypervisor" among the flags of an x86 processor that one announces itself to.
 fn is_virtual() -> Option<bool> {
+    Some(cpu_flags("flags")?.iter().any(|flag| flag == "hypervisor"))
+}
+
+/// Vectors, products of 8 and 16 bits, and matrices: x86's and Arm's.
+const EXTENSIONS: [&str; 15] = [
+    "avx2",
+    "avx512f",
+    "avx_vnni",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_int8",
+    "amx_bf16",
+    "amx_fp16",
+    "asimddp",
+    "asimdhp",
+    "i8mm",
+    "bf16",
+    "sve",
+    "sme",
+];
+
+/// Those that the processor has, as Linux names them.
+pub(crate) fn cpu_extensions() -> Vec<String> {
+    let flags = cpu_flags("flags").or_else(|| cpu_flags("Features")).unwrap_or_default();
+    EXTENSIONS.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).map(str::to_owned).collect()
+}
+
+/// What Linux lists under this name for the first processor.
+fn cpu_flags(name: &str) -> Option<Vec<String>> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'))?.1;
-    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
+    let flags = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'))?.1;
+    Some(flags.split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ pub(crate) fn environment() -> Environment {
     Environment {
         host: "host".into(),
         cpu: "A Processor".into(),
+        cpu_extensions: Vec::new(),
         is_virtual: None,
         physical_cores: Some(2),
         available_cores: 2,

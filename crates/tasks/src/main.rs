@@ -16,6 +16,7 @@ mod fuzz;
 mod gate;
 mod gpu_run;
 mod install;
+mod limits;
 #[cfg(test)]
 mod pages;
 mod profile;
@@ -30,7 +31,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use setup::{Asked, Target};
 use tooling::Reporter;
 
@@ -88,13 +89,13 @@ enum Task {
     /// Measure a plan of comparisons on a borrowed GPU within some minutes, or pack it for such a machine
     /// (docs/how-to/gpu.md)
     GpuRun(gpu_run::Args),
-    /// Hold the statistics against simulated comparisons and write docs/evidence/calibration.md
+    /// Compare the verdicts with simulated comparisons and write docs/evidence/calibration.md
     #[command(disable_help_flag = true)]
     Calibrate {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Put published claims to the test and write docs/evidence/claims.md from what was measured
+    /// Test published claims and write docs/evidence/claims.md from what was measured
     #[command(disable_help_flag = true)]
     Claims {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -102,7 +103,7 @@ enum Task {
     },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test(test::Args),
-    /// Feed readers of foreign files with changed ones, until one of them crashes or hangs
+    /// Feed readers of untrusted files with changed ones, until one of them crashes or hangs
     /// (docs/evidence/fuzzing.md)
     Fuzz(fuzz::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
@@ -117,9 +118,10 @@ enum Task {
     Profile(::profile::Args),
     /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
-        /// With report.md or profile.md; the newest comparison under results/, unless given
+        /// With report.md or profile.md; the newest comparison under results/, unless given. Of several runs their engines'
+        /// shares of the machine's limit become one table
         #[arg(long, value_name = "DIR")]
-        results: Option<PathBuf>,
+        results: Vec<PathBuf>,
         #[arg(long, value_name = "FILE", default_value = "README.md")]
         page: PathBuf,
         /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
@@ -131,9 +133,29 @@ enum Task {
     },
 }
 
+/// Tasks that write this repository's pages or test it in ways that a user does not need: under a heading of their own.
+const MAINTAINERS: [&str; 5] = ["calibrate", "claims", "fuzz", "splice", "tidy"];
+
+fn command() -> Command {
+    let command = Cli::command();
+    let of_maintainers = |task: &&Command| MAINTAINERS.contains(&task.get_name());
+    let line = |task: &Command| {
+        format!(
+            "\n  {:<9}  {}",
+            task.get_name(),
+            task.get_about().map(ToString::to_string).unwrap_or_default()
+        )
+    };
+    let listed: String = command.get_subcommands().filter(of_maintainers).map(line).collect();
+    let hidden = MAINTAINERS
+        .iter()
+        .fold(command, |command, task| command.mut_subcommand(task, |task| task.hide(true)));
+    hidden.after_help(format!("For maintainers:{listed}"))
+}
+
 fn main() -> ExitCode {
-    let outcome = run(Cli::parse().task);
-    outcome.unwrap_or_else(|error| {
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    run(cli.task).unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         tooling::exit_code(&error)
     })
@@ -167,11 +189,26 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Tidy => done(test::tidy(&workspace)),
         Task::Profile(args) => profile::run(&workspace, &args),
         Task::Splice { results, page, block, short } => {
-            splice::run(&workspace, results, &page, &block, short)
+            splice::run(&workspace, &results, &page, &block, short)
         }
     }
 }
 
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maintainers_tasks_are_listed_apart() {
+        let help = command().render_help().to_string();
+        let (tasks, apart) = help.split_once("For maintainers:").unwrap();
+        for task in MAINTAINERS {
+            let line = format!("\n  {task} ");
+            assert!(!tasks.contains(&line) && apart.contains(&line), "{task}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use tooling::{BadInput, splice};
 
+use crate::limits;
 use crate::workspace::Workspace;
 
 /// Flags of the driver that name directories.
@@ -28,21 +29,29 @@ struct Environment {
 
 pub(crate) fn run(
     workspace: &Workspace,
-    results: Option<PathBuf>,
+    results: &[PathBuf],
     page: &Path,
     block: &str,
     short: bool,
 ) -> Result<ExitCode> {
-    let results = match results {
-        Some(directory) => directory,
-        None => newest(&workspace.root.join("results"))?,
+    let name = if short { SUMMARY } else { REPORT };
+    let shown = match results {
+        [] => shown(&newest(&workspace.root.join("results"))?, name)?,
+        [directory] => shown(directory, name)?,
+        several => {
+            let numbered =
+                |(run, results): (usize, &PathBuf)| Ok(format!("{}  # {run}", command_of(results)?));
+            let commands = (1..).zip(several).map(numbered).collect::<Result<Vec<_>>>()?;
+            let reports =
+                several.iter().map(|results| limits::report(results)).collect::<Result<Vec<_>>>()?;
+            format!("```\n{}\n```\n\n{}", commands.join("\n"), limits::table(&reports)?)
+        }
     };
-    let shown = shown(&results, if short { SUMMARY } else { REPORT })?;
     let file = workspace.root.join(page);
     let text = read(&file)?;
     let spliced = splice(&text, block, &shown).with_context(|| page.display().to_string())?;
     std::fs::write(&file, spliced).with_context(|| format!("cannot write {}", page.display()))?;
-    eprintln!("{} of {} now shows {}", block, page.display(), results.display());
+    eprintln!("{block} of {} is written", page.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,10 +60,15 @@ fn shown(results: &Path, name: &str) -> Result<String> {
         return read(&results.join(PROFILE));
     }
     let report = read(&results.join(name))?;
+    Ok(format!("```\n{}\n```\n\n{}", command_of(results)?, report.trim()))
+}
+
+/// The command of a run, without the places of the machine.
+fn command_of(results: &Path) -> Result<String> {
     let file = environment_of(results);
     let environment: Environment =
         serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
-    Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
+    Ok(command_line(&environment.command))
 }
 
 /// The recorded environment of a run; of a study, that of its first cell, whose command is the study's.
