@@ -51,7 +51,10 @@ pub(super) fn looking(table: &Table, look: &Look) -> Markup {
                 thead {
                     tr {
                         @for (index, column) in shown {
-                            th class=[class(column, look.struck_columns.contains(&index))] scope="col" { (column.title) }
+                            @let class = class(column, look.struck_columns.contains(&index));
+                            // A header must have a text for those who hear the page.
+                            @if column.title.main.is_empty() { td class=[class] {} }
+                            @else { th class=[class] scope="col" { (column.title) } }
                         }
                     }
                 }
