@@ -11,9 +11,11 @@ pub(crate) enum SweepArg {
     #[value(alias = "decode")]
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
     Generate,
-    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
+    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, from how many tokens on compiling pays, and the
+    /// error of a benchmark whose warm-up is shorter than its test
     Warmup,
-    /// The error made by a benchmark whose warm-up is shorter than its test
+    /// Its last part alone, as published claims name it
+    #[value(hide = true)]
     ShortWarmup,
     /// Memory by part, over --batch
     Memory,

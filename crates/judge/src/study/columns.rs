@@ -238,6 +238,8 @@ pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
             Column::Metric(Metric::Latency),
             Column::Compiling,
             Column::PaysFrom,
+            Column::ShortWarmup,
+            Column::ShortError,
         ],
         SweepKind::ShortWarmup => {
             vec![

@@ -153,7 +153,7 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
 
 /// What a warm-up that is shorter than the test would have claimed, and what is so.
 fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
-    if kind != SweepKind::ShortWarmup {
+    if !matches!(kind, SweepKind::Warmup | SweepKind::ShortWarmup) {
         return Vec::new();
     }
     let of_row = |row: &CellRow| {
