@@ -2,8 +2,8 @@
 //!
 //! Its threads spin for a while between the parallel regions of a step, of which there are some 150: waking a sleeping
 //! thread for each would cost more than it saves. `Tensor::matmul` has threads of its own: it divides each product over
-//! rayon's pool, which wakes them twice for a product and packs operands on one. So candle is told to multiply on the
-//! calling thread, and every thread of the pool multiplies by a part of the weight.
+//! rayon's pool, which wakes them twice for a product and packs operands on one. So candle multiplies on the
+//! calling thread alone, and every thread of the pool calls it for a part of the weight.
 
 // candle has its barrier pool since 0.11.
 #[cfg_attr(feature = "before-0-11", path = "parallel/rayon_pool.rs")]
