@@ -111,3 +111,32 @@ pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &m
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::bail;
+
+    use super::*;
+
+    #[test]
+    fn a_job_may_have_jobs_and_the_first_error_is_returned() {
+        let done = Mutex::new(Vec::new());
+        for_each((0..9).collect(), |outer| {
+            for_each((0..3).collect(), |inner| lock(&done).push(3 * outer + inner));
+        });
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..27).collect::<Vec<_>>());
+        let even = |job: i32| if job % 2 == 0 { Ok(()) } else { bail!("odd") };
+        assert!(try_for_each(vec![0, 2, 4], even).is_ok());
+        assert!(try_for_each(vec![0, 1, 2], even).unwrap_err().to_string().starts_with("odd"));
+    }
+
+    #[test]
+    fn every_chunk_is_reached_with_its_own_index() {
+        let width = 7;
+        let mut out = vec![0.0; LEAST_ELEMENTS + 3];
+        for_each_chunk(&mut out, width, |chunk, out| out.fill(chunk as f32));
+        assert!(out.iter().enumerate().all(|(index, chunk)| *chunk == (index / width) as f32));
+    }
+}

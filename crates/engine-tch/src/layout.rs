@@ -52,6 +52,10 @@ impl Layout {
                 "option linear is {other:?}; there are mapped, onednn and xnnpack"
             ))),
             None if !fused || device != Device::Cpu => Ok(Layout::in_place(device, kind, fused)),
+            // A script has one operator for each linear layer, and is compared with the same layers without a JIT.
+            None if kind == Kind::BFloat16 && !settings.options.contains_key("execution") => {
+                Ok(Layout::ByRow)
+            }
             None => Ok(Layout::fastest(kind)),
         }
     }
@@ -87,8 +91,6 @@ impl Layout {
             return Layout::Xnnpack;
         }
         match onednn(Device::Cpu, kind) {
-            // A single row, as decoding has, takes half as long again in the packed layout.
-            _ if kind == Kind::BFloat16 => Layout::ByRow,
             Ok(()) => Layout::Onednn,
             Err(_) => Layout::in_place(Device::Cpu, kind, true),
         }

@@ -121,11 +121,11 @@ impl Linear {
     /// The same for TorchScript, which takes it over.
     pub(crate) fn into_native(self) -> Result<NativeLinear, EngineError> {
         match self.weight {
-            Weight::Plain(weight) | Weight::ByRow(weight, _) => {
+            Weight::Plain(weight) => {
                 NativeLinear::plain(&weight, self.bias.as_ref()).map_err(framework)
             }
             Weight::Packed(linear) => Ok(linear),
-            Weight::Widened(..) | Weight::Int8(_) | Weight::Int4(_) => Err(EngineError::Unsupported(
+            Weight::ByRow(..) | Weight::Widened(..) | Weight::Int8(_) | Weight::Int4(_) => Err(EngineError::Unsupported(
                 "execution=torchscript drives linear layers that are one operator each: not int8, int4, or f16 on \
                  a CPU without arithmetic in f16, nor weights that are converted"
                     .into(),
