@@ -127,6 +127,18 @@ pub struct Seen {
     /// Its nice value (nice(2)) before it was asked to finish: the lower, the more of the CPUs it gets.
     #[serde(default)]
     pub nice: Option<i32>,
+    /// Its load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<SeenLoad>,
+}
+
+/// What the driver saw of a load. `None` where the system does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenLoad {
+    /// Time in which the system gave as much memory before, so that the load finds it ready.
+    pub ready_ns: Option<u64>,
+    /// CPU time of all threads in the program's own code, and in the system on its behalf, to a hundredth of a second.
+    pub cpu_ns: Option<[u64; 2]>,
 }
 
 /// One turn of a process: a request, and where it stood.

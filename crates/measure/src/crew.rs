@@ -36,11 +36,19 @@ impl<'a> Crew<'a> {
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages);
             let own_caches = launch::own_caches(contender, plan.kernel_cache, places.target);
-            Worker { own_caches, ..launch::worker(contender, plan.cpus.as_deref(), places, settings) }
+            let ready_bytes = load_bytes(bundle, contender);
+            let worker = launch::worker(contender, plan.cpus.as_deref(), places, settings);
+            Worker { own_caches, ready_bytes, ..worker }
         };
         let workers = plan.contenders.iter().map(worker).collect();
         Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), quiet) })
     }
+}
+
+/// Memory that a load takes, about: the weights, and some of them twice while they are converted.
+fn load_bytes(bundle: &Bundle, contender: &Contender) -> u64 {
+    let file = bundle.weights_path(contender.precision).ok().and_then(|path| std::fs::metadata(path).ok());
+    file.map_or(0, |file| file.len() / 4 * 5)
 }
 
 impl Crew<'_> {

@@ -67,13 +67,9 @@ pub fn worker(
     }
     environment.extend(native::variables(places, engine));
     Worker {
-        binary: native::binary(places, engine),
         absent: native::absent(engine),
-        environment,
-        own_caches: Vec::new(),
-        memory_share: 1.0,
         cpus: cpus.filter(|_| contender.threads > 0).map(<[usize]>::to_vec),
-        timeout: Duration::from_secs(timeout_s),
+        ..Worker::new(native::binary(places, engine), environment, Duration::from_secs(timeout_s))
     }
 }
 

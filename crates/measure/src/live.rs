@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use facts::impossible;
-use facts::run::{Ending, Outcome, Seen, Waited};
+use facts::run::{Ending, Outcome, Seen, SeenLoad, Waited};
 use protocol::{Event, Finish, Input, Job, Sample, Turn};
 
 use crate::clock::now;
 use crate::event;
 use crate::interrupt;
-use crate::machine::{Confinement, Watched, cpu_time, nice, peak_bytes};
+use crate::machine::{Confinement, ReadyMemory, Watched, cpu_time, nice, peak_bytes, processor_time};
 use crate::process::{Heard, Process, Reaped};
 use crate::worker_errors::{came_from_outside, check_version, describe, last_line, nonsense};
 
@@ -23,6 +23,9 @@ pub(crate) struct Live {
     gpus: Option<Watched>,
     /// What it held there when it was asked to finish: it may have ended before its last reading arrives.
     held: Option<u64>,
+    /// Taken until it loads.
+    memory: Option<ReadyMemory>,
+    load: SeenLoad,
     /// What it said, except its answers to turns.
     events: Vec<Event>,
     /// When it was started, and how much later each of its events came.
@@ -66,11 +69,11 @@ impl Live {
     /// Gives a job to a process that has just been started, or says why it could not be.
     pub(crate) fn start(
         spawned: Result<Process, String>,
-        (limit, memory_share): (Duration, f64),
+        limit: Duration,
         job: &Job,
         gpus: Option<Watched>,
+        (mut confinement, memory): (Confinement, Option<ReadyMemory>),
     ) -> Live {
-        let mut confinement = Confinement::new(&job.settings.device, memory_share);
         let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
         let job = Job { spawned_at_ns, ..job.clone() };
         let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
@@ -89,6 +92,8 @@ impl Live {
             confinement,
             gpus,
             held: None,
+            load: SeenLoad { ready_ns: memory.as_ref().map(|memory| memory.taken_ns), cpu_ns: None },
+            memory,
             events: Vec::new(),
             begun: now(),
             heard_ns: Vec::new(),
@@ -128,6 +133,7 @@ impl Live {
             cpu_ns: cpu_s.map(|seconds| (seconds * 1e9) as u64),
             program: self.process.as_ref().and_then(|process| process.program),
             nice: nice(self.pid),
+            load: Some(self.load),
         }
     }
 
@@ -345,10 +351,29 @@ impl Live {
                 Ok(()) => Some(Event::Hello(hello)),
                 Err(reason) => self.give_up(reason),
             },
-            Ok(event) => match impossible::reading(&event) {
-                Some(reason) => self.give_up(reason),
-                None => Some(event::taken(event, || self.held.or_else(|| self.holds()))),
-            },
+            Ok(event) => {
+                self.watch_load(&event);
+                match impossible::reading(&event) {
+                    Some(reason) => self.give_up(reason),
+                    None => Some(event::taken(event, || self.held.or_else(|| self.holds()))),
+                }
+            }
+        }
+    }
+
+    /// Frees memory for a load that begins, and reads what CPU time it takes.
+    fn watch_load(&mut self, event: &Event) {
+        let since = |before: [u64; 2]| {
+            let now = processor_time(self.pid)?;
+            Some([now[0].saturating_sub(before[0]), now[1].saturating_sub(before[1])])
+        };
+        match event {
+            Event::Started(_) => {
+                self.memory = None;
+                self.load.cpu_ns = since([0; 2]);
+            }
+            Event::Loaded(_) => self.load.cpu_ns = self.load.cpu_ns.and_then(since),
+            _ => {}
         }
     }
 

@@ -12,7 +12,7 @@ use tooling::Scratch;
 use crate::clock::now;
 use crate::command::is_secret;
 use crate::live::Live;
-use crate::machine::Watched;
+use crate::machine::{Confinement, ReadyMemory, Watched};
 use crate::process::{Heard, Process, Reaped};
 use crate::worker_errors::{check_version, describe, last_line, nonsense};
 
@@ -31,6 +31,8 @@ pub struct Worker {
     pub own_caches: Vec<String>,
     /// Share of the available memory that its private memory may take: 1, but where a run is only tried.
     pub memory_share: f64,
+    /// Bytes of memory that the system is made to have ready for its load.
+    pub ready_bytes: u64,
     /// The CPUs it may use; all of them if there is no list.
     pub cpus: Option<Vec<usize>>,
     /// The longest that a process may take for its job, waiting for its turns not included.
@@ -38,6 +40,20 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker on all CPUs, with caches that it shares and as much memory as there is.
+    pub fn new(binary: PathBuf, environment: BTreeMap<String, String>, timeout: Duration) -> Worker {
+        Worker {
+            binary,
+            absent: None,
+            environment,
+            own_caches: Vec::new(),
+            memory_share: 1.0,
+            ready_bytes: 0,
+            cpus: None,
+            timeout,
+        }
+    }
+
     /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
     pub fn hello(&self) -> Result<Hello, String> {
         if let Some(reason) = &self.absent {
@@ -84,7 +100,10 @@ impl Worker {
     pub(crate) fn start(&self, job: &Job) -> Live {
         // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
         let gpus = Watched::new(&job.settings.device);
-        Live::start(self.spawn(&[]), (self.timeout, self.memory_share), job, gpus)
+        // The available memory is read before some of it is taken.
+        let confinement = Confinement::new(&job.settings.device, self.memory_share);
+        let memory = ReadyMemory::take(self.ready_bytes);
+        Live::start(self.spawn(&[]), self.timeout, job, gpus, (confinement, memory))
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
@@ -167,15 +186,7 @@ END
         };
         let own_caches = vec!["CACHE".to_owned()];
         let timeout = Duration::from_secs(60);
-        let worker = Worker {
-            binary,
-            absent: None,
-            environment: environment(""),
-            own_caches,
-            memory_share: 1.0,
-            cpus: None,
-            timeout,
-        };
+        let worker = Worker { own_caches, ..Worker::new(binary, environment(""), timeout) };
         let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
         let dying = Worker { environment: environment("yes"), ..worker.clone() };
         let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];

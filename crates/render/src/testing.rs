@@ -8,7 +8,9 @@ use judge::Metric;
 use judge::report::crossed::{Contribution, Crossed, Effect};
 use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::work::generate::steady::Steadiness;
-use judge::report::{Figure, Kind, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State};
+use judge::report::{
+    Figure, Kind, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
+};
 use judge::study::{Cell, StudyReport, ab, scaling};
 use plan::{Axis, Plan, Setting, Settings, StudyView};
 
@@ -35,6 +37,13 @@ pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reas
             cold_median: Some(0.5),
             cold_resident_before: Some(0.0),
             cold_unavailable: None,
+            parts: Some(LoadParts {
+                framework_cpu_s: 0.1,
+                system_cpu_s: 0.2,
+                own_bytes: 540e6,
+                mapped_bytes: 4e6,
+            }),
+            memory_ready_in: Some([0.05, 1.5]),
         },
         limit: None,
         memory: None,

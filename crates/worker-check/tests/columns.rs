@@ -256,15 +256,7 @@ fn the_example_in_go() -> Result<(), Failed> {
 /// The phases of a worker that keeps to the protocol; what is wrong with another.
 fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Vec<Phase>, Failed> {
     let bundle = bundle("llama-gqa-tied");
-    let worker = Worker {
-        binary,
-        absent: None,
-        environment,
-        own_caches: Vec::new(),
-        memory_share: 1.0,
-        cpus: None,
-        timeout: LONG,
-    };
+    let worker = Worker::new(binary, environment, LONG);
     let subject = Subject {
         worker: &worker,
         bundle: &bundle,

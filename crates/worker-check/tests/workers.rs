@@ -46,15 +46,7 @@ fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
     let others = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::join_paths(path.iter().cloned().chain(std::env::split_paths(&others))).unwrap();
     environment.insert("PATH".into(), all.into_string().unwrap());
-    Worker {
-        binary,
-        absent: None,
-        environment,
-        own_caches: Vec::new(),
-        memory_share: 1.0,
-        cpus: None,
-        timeout,
-    }
+    Worker::new(binary, environment, timeout)
 }
 
 fn checked(worker: &Worker) -> (Held, Vec<Phase>) {

@@ -74,15 +74,9 @@ fn file(worker: &str) -> Result<Option<PathBuf>> {
 }
 
 fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
-    Worker {
-        binary,
-        absent: None,
-        environment: launch::environment(threads, request.huge_pages),
-        own_caches: Vec::new(),
-        memory_share: 1.0,
-        cpus: machine::choose(threads),
-        timeout: Duration::from_secs(request.timeout_s),
-    }
+    let environment = launch::environment(threads, request.huge_pages);
+    let timeout = Duration::from_secs(request.timeout_s);
+    Worker { cpus: machine::choose(threads), ..Worker::new(binary, environment, timeout) }
 }
 
 /// The worker of an engine, with its options and its environment.

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agreement::TokenAgreement;
-use crate::run::{FailureKind, Seen, Turn, Waited};
+use crate::run::{FailureKind, Seen, SeenLoad, Turn, Waited};
 use crate::testing;
 use crate::text::{RetrievalScore, TextScore};
 
@@ -37,6 +37,7 @@ fn ended() -> Ended {
             cpu_ns: Some(7),
             program: None,
             nice: Some(-5),
+            load: Some(SeenLoad { ready_ns: Some(1), cpu_ns: Some([2, 3]) }),
         }),
         waited: Some(Waited { seconds: 1.5, cpu_s: Some(0.1 + 0.2), was_stopped: true }),
         agreement: None,

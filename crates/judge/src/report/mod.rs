@@ -13,6 +13,7 @@ pub mod huge_pages;
 pub mod hybrid;
 mod input;
 pub mod layer_parity;
+mod loads;
 mod pair;
 pub mod prompts;
 mod row;
@@ -44,7 +45,8 @@ pub use changes::{Change, changes};
 pub use figure::Figure;
 pub use hybrid::Hybrid;
 pub use input::{Facts, Prepared};
-pub use row::{Energy, Kind, Loads, Reason, Requested, Row, State};
+pub use loads::{LoadParts, Loads};
+pub use row::{Energy, Kind, Reason, Requested, Row, State};
 pub use warnings::Warning;
 
 use prompts::PromptFigures;

@@ -13,6 +13,7 @@ use crate::metrics::{self, Metric};
 use crate::report::components;
 use crate::report::fairness::RuleState;
 use crate::report::gpu_work;
+use crate::report::loads::{Loads, loads};
 use crate::report::threads::Threads;
 use crate::report::work::generate::steady::{self, Steadiness};
 use crate::report::work::limit::Limit;
@@ -151,20 +152,6 @@ pub struct Requested {
     pub stored: Option<String>,
 }
 
-/// Loading, by what the page cache held before.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Loads {
-    /// The smallest share of the weights file that was resident before one of the loads in the table.
-    pub warm_resident_before: Option<f64>,
-    /// After the file was dropped from the cache, and the drop was verified. Seconds.
-    pub cold: Vec<f64>,
-    pub cold_median: Option<f64>,
-    /// The largest share that was still resident in those.
-    pub cold_resident_before: Option<f64>,
-    /// The reason why there is no cold load.
-    pub cold_unavailable: Option<String>,
-}
-
 /// Energy of the measured iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
@@ -181,9 +168,6 @@ fn kind(contender: &Contender, plan: &Plan) -> Kind {
         _ => Kind::Tuned,
     }
 }
-
-/// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.
-const COLD: f64 = 0.01;
 
 impl Row {
     /// Judges one contender. `limit`: how near it came to what the machine can do, where that is known.
@@ -381,35 +365,6 @@ fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
     let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs());
     let (a, b) = (rank(a), rank(b));
     a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-}
-
-fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&Run]) -> Loads {
-    let resident = |run: &Run| Some(run.loaded()?.page_cache.as_ref()?.resident_before);
-    let attempts: Vec<&Run> = evidence.cold_loads.iter().filter(|run| run.framework == label).collect();
-    let is_cold = |run: &&&Run| run.is_complete() && resident(run).is_some_and(|share| share <= COLD);
-    let cold: Vec<f64> =
-        attempts.iter().filter(is_cold).filter_map(|run| Some(run.loaded()?.load_ns as f64 / 1e9)).collect();
-    let left = attempts.iter().filter_map(|run| resident(run)).reduce(f64::max);
-    let unavailable = match (attempts.first(), left) {
-        _ if !cold.is_empty() => None,
-        (None, _) if plan.cold_loads == 0 => Some("not asked for".to_owned()),
-        (None, _) => Some("it did not run".to_owned()),
-        (Some(_), Some(share)) => Some(format!(
-            "eviction failed, {:.0} % of the file stayed in the page cache: another process maps it, or its file system keeps it",
-            share * 100.0
-        )),
-        (Some(run), None) => Some(match &run.failure {
-            Some(failure) => failure.sentence(),
-            None => "the system does not report what its page cache holds".to_owned(),
-        }),
-    };
-    Loads {
-        warm_resident_before: complete.iter().filter_map(|run| resident(run)).reduce(f64::min),
-        cold_median: median(&cold),
-        cold,
-        cold_resident_before: left,
-        cold_unavailable: unavailable,
-    }
 }
 
 fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {

@@ -51,6 +51,16 @@ pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
     (!times.is_empty()).then(|| times.iter().sum::<u64>() as f64 / 1e9)
 }
 
+/// CPU time of a process so far in nanoseconds: in its own code, and in the system on its behalf. In ticks of the system's
+/// clock, of which a second has a hundred (proc_pid_stat(5)); `None` where the system does not report.
+pub(crate) fn processor_time(pid: u32) -> Option<[u64; 2]> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let ticks = ticks_per_second()?;
+    let time = |field: usize| Some((fields.get(field)?.parse::<f64>().ok()? / ticks * 1e9) as u64);
+    Some([time(11)?, time(12)?])
+}
+
 /// The highest resident memory of a process since that was last reset, in bytes (`VmHWM`, proc_pid_status(5)); `None` where
 /// the system does not report.
 pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {

@@ -23,10 +23,22 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
     [machine, group].into_iter().flatten().min()
 }
 
+/// Bytes of main memory that hold nothing, not even pages of files, and that this process's control groups leave. `None`
+/// where the system does not report.
+pub(crate) fn free() -> Option<u64> {
+    let machine = field(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemFree:")?;
+    Some(cgroup::memory_left().map_or(machine, |group| group.min(machine)))
+}
+
 /// Available memory by proc_meminfo(5): an estimate of what can be allocated without swapping. It includes page cache
 /// that can be dropped.
 fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    field(meminfo, "MemAvailable:")
+}
+
+/// Bytes of a line of proc_meminfo(5).
+fn field(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

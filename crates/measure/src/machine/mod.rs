@@ -12,10 +12,11 @@ mod gpu;
 mod guard;
 pub mod memory;
 mod modules;
+mod ready;
 
 pub use affinity::{Pinned, allowed, choose};
 pub use confinement::Confinement;
-pub(crate) use counters::{cpu_time, peak_bytes};
+pub(crate) use counters::{cpu_time, peak_bytes, processor_time};
 pub use counters::{governor, quota};
 pub use family::{Family, MARK, state};
 pub(crate) use family::{nice, start};
@@ -23,3 +24,4 @@ pub(crate) use gpu::Watched;
 pub use gpu::gpus;
 pub use guard::Guard;
 pub use modules::memory_modules;
+pub(crate) use ready::ReadyMemory;

@@ -89,11 +89,36 @@ fn loads(report: &Report) -> Vec<String> {
         }
     });
     let cold: Vec<String> = cold.collect();
-    match cold.is_empty() {
-        true => Vec::new(),
-        false if report.plan.cold_loads == 0 => vec![table],
-        false => vec![format!("{table}; from a cold one: {}", cold.join(", "))],
-    }
+    let ready: Vec<[f64; 2]> = measured.iter().filter_map(|row| row.load.memory_ready_in).collect();
+    let shortest = ready.iter().map(|times| times[0]).reduce(f64::min);
+    let longest = ready.iter().map(|times| times[1]).reduce(f64::max);
+    let table = match shortest.zip(longest) {
+        Some((shortest, longest)) => format!(
+            "{table}, into memory that the system had ready (making it ready took {shortest:.2} to {longest:.2} s)"
+        ),
+        None => table,
+    };
+    let parts: Vec<String> = measured.iter().filter_map(|row| load_parts(row)).collect();
+    let parts = (!parts.is_empty()).then(|| format!("{load} consists of: {}", parts.join("; ")));
+    let table = match cold.is_empty() {
+        true => return Vec::new(),
+        false if report.plan.cold_loads == 0 => table,
+        false => format!("{table}; from a cold one: {}", cold.join(", ")),
+    };
+    [Some(table), parts].into_iter().flatten().collect()
+}
+
+fn load_parts(row: &Row) -> Option<String> {
+    let judge::report::LoadParts { framework_cpu_s, system_cpu_s, own_bytes, mapped_bytes } =
+        row.load.parts?;
+    let megabytes = |bytes: f64| bytes / 1e6;
+    Some(format!(
+        "{} {framework_cpu_s:.2} s of CPU time in the framework and {system_cpu_s:.2} s in the system, {:.0} MB of new \
+         memory, {:.0} MB mapped",
+        row.framework,
+        megabytes(own_bytes),
+        megabytes(mapped_bytes)
+    ))
 }
 
 /// The readings of the machine's probes, and each contender's share of the machine's limit.

@@ -1,0 +1,100 @@
+//! Memory that the system has ready, for the process that loads next.
+//!
+//! A virtual machine gives freed memory back to its host (free page reporting, Virtual I/O Device 1.2, 5.5.6.7). Taking it
+//! again waits for the host: on one such machine 0.6 GB took 0.06 s within a second of being freed, and 0.9 to 1.5 s
+//! later. A load into such memory measures the host. So this program takes as much memory just before it starts a
+//! process, and frees it again: what the process takes then comes from there.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// Share of the free memory that is taken at most: below the kernel's reserve it would drop pages of files, the weights
+/// among them.
+const MOST: f64 = 0.9;
+/// Freed memory is taken again after this time, and held, for a process that has not begun to load: the system reports
+/// it to the host after two seconds at most (`page_reporting.c`), and here after one.
+const KEPT: Duration = Duration::from_millis(700);
+
+/// Memory that stays ready until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ReadyMemory {
+    /// Nanoseconds that the system took to give it.
+    pub(crate) taken_ns: u64,
+    _loads: Sender<()>,
+}
+
+impl ReadyMemory {
+    /// Takes so many bytes, or fewer where fewer are free. `None` for none, and where the system cannot do it.
+    pub(crate) fn take(bytes: u64) -> Option<ReadyMemory> {
+        let begun = crate::clock::now();
+        drop(Taken::new(bytes)?);
+        let taken_ns = begun.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        let (sender, loads) = channel::<()>();
+        let hold = move || {
+            if let Err(RecvTimeoutError::Timeout) = loads.recv_timeout(KEPT) {
+                let taken = Taken::new(bytes);
+                let _ = loads.recv();
+                drop(taken);
+            }
+        };
+        // Without the thread the memory is ready for a second.
+        let _ = std::thread::Builder::new().name("ready memory".into()).spawn(hold);
+        Some(ReadyMemory { taken_ns, _loads: sender })
+    }
+}
+
+/// The bytes to take of so many that are free.
+fn within(bytes: u64, free: u64) -> Option<usize> {
+    let most = (MOST * free as f64) as u64;
+    usize::try_from(bytes.min(most)).ok().filter(|&bytes| bytes > 0)
+}
+
+/// Resident memory.
+#[cfg(target_os = "linux")]
+struct Taken(#[expect(dead_code, reason = "held")] memmap2::MmapMut);
+
+#[cfg(target_os = "linux")]
+impl Taken {
+    fn new(bytes: u64) -> Option<Taken> {
+        use memmap2::{Advice, MmapMut};
+        let bytes = within(bytes, super::memory::free()?)?;
+        let map = MmapMut::map_anon(bytes).ok()?;
+        // In huge pages where there are some; otherwise it takes longer.
+        let _ = map.advise(Advice::HugePage);
+        map.advise(Advice::PopulateWrite).ok()?;
+        Some(Taken(map))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+struct Taken;
+
+#[cfg(not(target_os = "linux"))]
+impl Taken {
+    fn new(_: u64) -> Option<Taken> {
+        None
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::machine::peak_bytes;
+
+    #[test]
+    fn as_much_memory_becomes_resident_as_is_taken() {
+        let bytes = 256 << 20;
+        let taken = Taken::new(bytes).unwrap();
+        assert!(peak_bytes(std::process::id()).unwrap() >= bytes);
+        drop(taken);
+        assert!(ReadyMemory::take(bytes).unwrap().taken_ns > 0);
+    }
+
+    #[test]
+    fn no_more_is_taken_than_is_free() {
+        assert_eq!(
+            [within(50, 100), within(500, 100), within(0, 100), within(50, 0)],
+            [Some(50), Some(90), None, None]
+        );
+    }
+}
