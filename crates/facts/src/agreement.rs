@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading;
 
-/// Tolerances within which two computations count as the same, stated once for each precision.
+/// Tolerances within which two computations count as the same, one set for each precision.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
     /// Largest absolute difference of a logit, as a share of the reference's largest logit. The limit applies only to
@@ -30,8 +30,8 @@ impl Tolerance {
             // 11 and 8 bits of significand give relative steps of 5e-4 and 4e-3 in every weight.
             Precision::F16 => Tolerance { max_abs_share: None, mean_kl: 0.005, top1: 0.98, tie: 0.05 },
             Precision::Bf16 => Tolerance { max_abs_share: None, mean_kl: 0.05, top1: 0.95, tie: 0.3 },
-            // The reference uses the same codes and scales in f32. What differs is the kernels' own arithmetic, in
-            // which activations may be rounded to 8 bits.
+            // The reference uses the same codes and scales in f32. The difference is the kernels' own
+            // arithmetic, in which activations may be rounded to 8 bits.
             Precision::Int8 | Precision::Int4 => {
                 Tolerance { max_abs_share: None, mean_kl: 0.02, top1: 0.95, tie: 0.3 }
             }
@@ -40,12 +40,12 @@ impl Tolerance {
     }
 }
 
-/// Vectors of fewer numbers, such as scores, have hardly a direction: their distance alone is judged.
+/// Vectors of fewer numbers, such as scores, have hardly a direction: only their distance is judged.
 const DIRECTED: usize = 16;
 
 impl Tolerance {
-    /// Largest distance of a vector from the reference's, as a share of the longest of the reference's: that of two vectors of
-    /// one length whose cosine is the least.
+    /// Largest distance of a vector from the reference's, as a share of the reference's longest: the distance
+    /// of two vectors of equal length at the least cosine.
     pub fn distance(&self) -> f64 {
         (2.0 * (1.0 - self.cosine())).sqrt()
     }
@@ -56,8 +56,8 @@ impl Tolerance {
         if self.max_abs_share.is_some() { 1.0 - 1e-5 } else { 0.99 }
     }
 
-    /// The tolerance of a contender's outputs of this work. An ONNX file computes in the types that it holds, whatever the
-    /// contender is asked for.
+    /// The tolerance of a contender's outputs of this work. An ONNX file computes in the types that it
+    /// stores, whatever precision the contender is asked for.
     pub fn for_work(contender: &Contender, work: &Work) -> Tolerance {
         let stored = if let Work::Graph(graph) = work { graph.stored.as_deref() } else { None };
         match stored {
@@ -83,7 +83,7 @@ impl Tolerance {
     }
 }
 
-/// The cost of quantising: a run compared with the model before it was quantised, in f32. It is a figure, not a gate.
+/// The cost of quantising: a run compared with the unquantised model in f32. It is a figure, not a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QuantisationLoss {
     /// Kullback–Leibler divergence from the unquantised model's distribution, nats per position.
@@ -100,10 +100,10 @@ pub struct Agreement {
     pub reference: String,
     /// The tolerances of the comparison.
     pub tolerance: Tolerance,
-    /// How far its logits are from the reference's; `None` of work whose outputs are compared alone.
+    /// How far its logits are from the reference's; `None` for work whose outputs are compared directly.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub logits: Option<LogitAgreement>,
-    /// How far its vectors are from the reference's; `None` of work that gives none.
+    /// How far its vectors are from the reference's; `None` for work without vectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors: Option<VectorAgreement>,
     /// Number of tokens in the timed iterations.
@@ -115,14 +115,14 @@ pub struct Agreement {
     pub misplaced: usize,
     /// The cost of quantising; `None` at precisions that are not quantised.
     pub quantisation_loss: Option<QuantisationLoss>,
-    /// The sha256 of its logits, by which two versions of a framework are told to compute the same bits.
+    /// The sha256 of its logits, which shows whether two versions of a framework compute the same bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// The disagreement in words; `None` if the run agrees.
     pub broken: Option<String>,
 }
 
-/// The logits of one run beside the reference's.
+/// The logits of one run compared with the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LogitAgreement {
     /// Number of positions whose logits were compared.
@@ -148,7 +148,7 @@ pub struct LogitAgreement {
 
 impl Agreement {
     /// Decides again whether the run agrees, with today's tolerance for the contender. Without the
-    /// reference's largest logit its decision stays. Ties were counted with the tolerance of that time.
+    /// reference's largest logit the old decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
         let is_of_logits = self.logits.is_some_and(|logits| logits.largest.is_some());
         if !is_of_logits && self.vectors.is_none() {
@@ -158,7 +158,8 @@ impl Agreement {
         Agreement { broken: judged.objection(), ..judged }
     }
 
-    /// Largest absolute difference of a logit, or of a component of a vector; 0 of other outputs, which are the same or not.
+    /// Largest absolute difference of a logit, or of a component of a vector; 0 for other outputs, which are
+    /// equal or not.
     pub fn max_abs(&self) -> f64 {
         let of_logits = self.logits.map(|logits| logits.max_abs);
         of_logits.or(self.vectors.map(|vectors| vectors.max_abs)).unwrap_or(0.0)
@@ -175,7 +176,7 @@ impl Agreement {
     }
 }
 
-/// The vectors of all timed requests of one run beside the reference's.
+/// The vectors of all timed requests of one run compared with the reference's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct VectorAgreement {
     /// Number of vectors that were compared.
@@ -199,10 +200,10 @@ pub struct VectorAgreement {
     /// Length of the longest vector of the reference.
     #[serde(default, deserialize_with = "reading::number")]
     pub longest: f64,
-    /// Number of all components, where there are tensors of many.
+    /// Number of all components; counted for tensors only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub numbers: usize,
-    /// Number of whole numbers and booleans that are not the reference's, which they have to be.
+    /// Number of whole numbers and booleans that differ from the reference's; they must be equal.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unequal: usize,
 }
@@ -224,7 +225,8 @@ impl Default for VectorAgreement {
     }
 }
 
-/// Cosine of the angle between two vectors of one length; of a zero vector 1 with another and 0 with any else.
+/// Cosine of the angle between two vectors of one length; of a zero vector 1 with another zero vector and 0
+/// with any other.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let product =
         |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
@@ -255,7 +257,7 @@ impl VectorAgreement {
         }
     }
 
-    /// Adds what was found of other requests.
+    /// Adds the result of other requests.
     pub fn merge(&mut self, other: &VectorAgreement) {
         self.compared += other.compared;
         self.unlike += other.unlike;
@@ -269,7 +271,7 @@ impl VectorAgreement {
         self.unequal += other.unequal;
     }
 
-    /// What is beyond the tolerance, in words.
+    /// The exceeded tolerance, in words.
     pub fn objection(&self, tolerance: &Tolerance) -> Option<String> {
         let VectorAgreement {
             compared, unlike, not_finite, max_abs, largest, cosine, distance, longest, ..
@@ -325,7 +327,7 @@ impl LogitAgreement {
     }
 }
 
-/// The tokens of a process's timed requests, beside those that the reference would have chosen.
+/// The tokens of a process's timed requests, compared with those that the reference would have chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenAgreement {
     /// Number of tokens in the timed requests.
@@ -341,8 +343,8 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Share of tokens that may be unmasked in another step in f32. Confidences that differ in their last digits alone change
-/// places with the order of summation.
+/// Share of tokens that may be unmasked in another step in f32. Confidences that differ only in their last
+/// digits change places with the order of summation.
 const MISPLACED: f64 = 0.05;
 
 impl TokenAgreement {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The facts that a result depends on beside the plan.
+/// The facts that a result depends on, besides the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Name of the machine.
@@ -11,7 +11,7 @@ pub struct Environment {
     pub os: Option<String>,
     /// Release of the kernel.
     pub kernel: Option<String>,
-    /// The processor, as it calls itself.
+    /// The processor's own name for itself.
     pub cpu: String,
     /// Extensions of the processor that products may use, as Linux names them: `avx512_bf16`, `amx_int8`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -21,7 +21,7 @@ pub struct Evidence {
     pub runs: Vec<Run>,
     /// Processes that were started again, and those of noisy rounds that were repeated.
     pub repeated: Vec<Run>,
-    /// The numbers of blocks, where they were left open.
+    /// The numbers of blocks, if the plan does not fix them.
     pub blocks: Vec<BlocksChosen>,
     /// How turns were dealt.
     pub slices: Option<Slices>,
@@ -33,7 +33,7 @@ pub struct Evidence {
     pub probes: Vec<Probe>,
     /// Contenders that cannot run, by label.
     pub absent: BTreeMap<String, RunFailure>,
-    /// What must be shipped to run a contender, by label.
+    /// Files needed to run a contender, by label.
     pub shipped: BTreeMap<String, Shipped>,
     /// The reason why no contender can give the reference.
     pub no_reference: Option<String>,
@@ -163,8 +163,8 @@ impl Evidence {
         evidence
     }
 
-    /// Holds what a journal says against the rule that holds while measuring: a process with a reading that cannot be has
-    /// failed, and its contender runs no more. A journal may come from anybody.
+    /// Applies to a journal the rule that applies while measuring: a process with an impossible reading has
+    /// failed, and its contender does not run again. A journal may come from anyone.
     fn end_impossible(&mut self) {
         for run in self.runs.iter_mut().chain(&mut self.repeated) {
             if let Some(failure) = impossible::end(run) {
@@ -192,8 +192,8 @@ impl Evidence {
         self
     }
 
-    /// Iterations of each process of a round: those that the plan names, or as many as the number of blocks chosen for
-    /// that round makes.
+    /// Iterations of each process of a round: those that the plan sets, or those that result from the number
+    /// of blocks chosen for that round.
     pub fn iterations(&self, plan: &Plan, round: usize) -> usize {
         let cases = plan.work.cases().max(1);
         let chosen = self.blocks.iter().rfind(|chosen| chosen.from_round <= round);

@@ -11,8 +11,8 @@ use crate::noise::Noise;
 use crate::run::{DerivedWeights, Run, RunFailure, Seen, Turn, Waited};
 use crate::text::QualityScore;
 
-/// One fact found while measuring: a line of `samples.jsonl`. All evidence is made of these, measured just now or read
-/// back.
+/// One fact found while measuring: a line of `samples.jsonl`. All evidence consists of these, measured just
+/// now or read back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Fact {
@@ -27,7 +27,7 @@ pub enum Fact {
     Before { noise: Noise },
     /// A contender that cannot run, or cannot continue.
     Absent { framework: String, failure: RunFailure },
-    /// What must be shipped to run a contender without its model.
+    /// The files needed to run a contender without its model.
     Shipped { framework: String, shipped: Shipped },
     /// The reason why no contender can give the reference.
     NoReference { reason: String },
@@ -36,13 +36,14 @@ pub enum Fact {
     OwnTraces { reason: String },
     /// A process of a worker that has ended.
     Run(Box<Run>),
-    /// A measuring process that is warm, and waits for its turns. Until its end is told it counts as interrupted.
+    /// A measuring process that is warm and waits for its turns. Until its end is recorded it counts as
+    /// interrupted.
     Warm(Box<Run>),
     /// A block: each process of a round that waits had one turn.
     Block(Block),
     /// The end of a process that was warm.
     Ended(Box<Ended>),
-    /// The number of blocks of this round and those after it, and what it was chosen from.
+    /// The number of blocks of this round and those after it, and the basis of that choice.
     Blocks(BlocksChosen),
     /// How the turns of every block are dealt.
     Slices { slices: Slices },
@@ -50,7 +51,7 @@ pub enum Fact {
     Time { stages: Stages },
     /// The machine's own speed at one moment.
     Probe(Probe),
-    /// The latest probe also stands right before this process.
+    /// The latest probe is also the one right before this process.
     ProbedBefore { process: Process },
     /// Whether the machine can be probed: the reason why not, or `null` if a worker can.
     NoProbe { reason: Option<String> },
@@ -58,7 +59,7 @@ pub enum Fact {
     Watched { noise: Noise },
     /// The guard's complaints.
     Complaint { reason: String },
-    /// The round is repeated, or one process of it if that is named: its figures so far are put aside.
+    /// The round is repeated, or one process of it if that is named: its figures so far are set aside.
     PutAside {
         round: usize,
         #[serde(default)]
@@ -91,14 +92,14 @@ impl Fact {
     }
 }
 
-/// What must be shipped to run a contender without its model (`docs/how-to/footprint.md`).
+/// Size of the files needed to run a contender without its model (`docs/how-to/footprint.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shipped {
     pub bytes: u64,
     pub files: usize,
 }
 
-/// One block of a round: what each process did in its turn, and what the machine did meanwhile.
+/// One block of a round: the turn of each process, and the machine's activity meanwhile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// Number of the round, from 0.
@@ -121,7 +122,7 @@ pub struct Ended {
     #[serde(default)]
     pub seen: Option<Seen>,
     pub agreement: Option<Agreement>,
-    /// Why there is none, although it was asked for logits.
+    /// Why there is none, although the process was asked for logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_agreement: Option<String>,
     pub tokens: Option<TokenAgreement>,
@@ -145,10 +146,10 @@ pub struct BlocksChosen {
     /// Seconds of a round up to its first block, and of each block.
     pub process_s: f64,
     pub block_s: f64,
-    /// Standard deviation of a pair's log ratio from block to block, as far as it is known: what was measured, pooled
-    /// with what is assumed.
+    /// Standard deviation of a pair's log ratio from block to block, as far as it is known: the measured
+    /// value pooled with the prior.
     pub within: f64,
-    /// The same from round to round, beside what blocks explain.
+    /// The same from round to round, beyond the part that blocks explain.
     pub between: f64,
     /// The most that the time budget leaves room for.
     pub most: usize,
@@ -158,29 +159,29 @@ pub struct BlocksChosen {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Slices {
-    /// After so many tokens each that count for decoding, behind so many that do not.
+    /// After so many tokens each that count for decoding, preceded by so many that do not.
     Tokens { tokens: usize, lead_in: usize },
-    /// They do not: each turn is a whole request.
+    /// No turns within requests: each turn is a whole request.
     Whole { reason: String },
 }
 
-/// Seconds of wall time, by what they were spent on.
+/// Seconds of wall time, by stage.
 pub type Stages = BTreeMap<Stage, f64>;
 
-/// What the wall time of a comparison is spent on.
+/// The stages on which the wall time of a comparison is spent.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Stage {
-    /// Greeting workers, and waiting for a quiet machine.
+    /// Handshakes with workers, and waiting for a quiet machine.
     Before,
     /// The reference run.
     Reference,
     /// Loads from a cold page cache.
     ColdLoads,
-    /// Blocks that only chose their number: in journals of before November 2026.
+    /// Blocks that only served to choose their number: in journals from before November 2026.
     Pilot,
     /// Starting processes: load, cold start, warm-up.
     Starts,
@@ -232,7 +233,7 @@ pub enum End {
     Budget,
     /// No contender was left to measure.
     NobodyLeft,
-    /// The machine stayed noisy: nothing can be said.
+    /// The machine stayed noisy: no verdict is possible.
     Noisy { reason: String },
     /// The user interrupted.
     Interrupted,
@@ -250,7 +251,7 @@ impl End {
 /// The machine's speed at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The processes that had just been measured, and those that were measured next if nothing ran in between.
+    /// The processes measured just before it, and those measured next if nothing ran in between.
     pub after: Vec<Process>,
     pub before: Vec<Process>,
     /// Time of a fixed piece of arithmetic.

@@ -1,6 +1,6 @@
-//! Readings that cannot be, whatever was measured: no time at all, or longer than any worker may run; no memory at all, or
-//! more than any machine has. A worker that reports one has told nothing that could be believed, whether it reports it now
-//! or a journal says that it did.
+//! Impossible readings, whatever was measured: a time of zero, or longer than any worker may run; a memory of
+//! zero, or larger than any machine has. The other readings of a worker that reports one cannot be trusted,
+//! whether it reports it now or in a journal.
 
 mod work;
 
@@ -21,32 +21,32 @@ const RATE: f64 = 1e21;
 /// Most energy in joules: a day of ten megawatts.
 const JOULES: f64 = 1e12;
 
-/// A reading that cannot be.
+/// An impossible reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible {
     /// The field of the event, as in `iterations[0].cases[0].marks_ns`.
     pub field: String,
     pub value: String,
-    /// The values that can be.
+    /// The possible values.
     pub possible: String,
 }
 
-/// The readings of this event that cannot be.
+/// The impossible readings of this event.
 pub fn readings(event: &Event) -> Vec<Impossible> {
     let mut check = Check::default();
     check.event(event);
     check.found
 }
 
-/// The sentence about the first of them; `None` if all can be.
+/// The sentence about the first of them; `None` if there is none.
 pub fn reading(event: &Event) -> Option<String> {
     let mut check = Check::default();
     check.event(event);
     check.sentence()
 }
 
-/// Ends a process of a journal where it would have been ended while it was measured: before its first reading that
-/// cannot be. Returns its failure, if there is such a reading.
+/// Ends a process of a journal where it would have been ended while it was measured: before its first
+/// impossible reading. Returns its failure, if there is such a reading.
 pub fn end(run: &mut Run) -> Option<RunFailure> {
     let said = run.events.iter().enumerate().find_map(|(at, event)| Some((at, reading(event)?)));
     let answered = run.turns.iter().enumerate().find_map(|(at, turn)| Some((at, answer(&turn.sample)?)));
@@ -63,7 +63,7 @@ pub fn end(run: &mut Run) -> Option<RunFailure> {
     Some(failure)
 }
 
-/// Whether a machine can be as fast as a probe in a journal says, and the probe as long.
+/// Whether the speeds and the duration of a probe in a journal are possible.
 pub fn is_possible(probe: &Probe) -> bool {
     let rates = [probe.read_bandwidth, probe.best_read_bandwidth, probe.arithmetic, probe.best_arithmetic];
     rates.iter().all(|rate| (1.0..=RATE).contains(rate))
@@ -72,15 +72,15 @@ pub fn is_possible(probe: &Probe) -> bool {
         && (-1.0..=RATE).contains(&probe.drift)
 }
 
-/// The same of the answer to a turn.
+/// The same for the answer to a turn.
 fn answer(sample: &Sample) -> Option<String> {
     let mut check = Check { event: "sample", ..Check::default() };
     check.case(sample);
     check.sentence()
 }
 
-/// The sentence about a number that is of no reading's type, in a line that is not a valid event: a fraction, a number
-/// below 0, what Python calls `NaN`.
+/// The sentence about a number of a wrong type, in a line that is not a valid event: a fraction, a number
+/// below 0, Python's `NaN`.
 pub fn number(line: &str) -> Option<String> {
     if let Some(at) = ["NaN", "Infinity"].iter().filter_map(|word| line.find(word)).min() {
         let value = line[at..].split([',', '}', ']']).next().unwrap_or_default();
@@ -102,7 +102,7 @@ fn kind(line: &str) -> String {
     shortened(start.split('"').nth(1).unwrap_or("unknown"))
 }
 
-/// What is quoted of foreign text.
+/// The part of foreign text that is quoted.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect::<String>().escape_debug().to_string()
 }
@@ -110,7 +110,7 @@ fn shortened(text: &str) -> String {
 /// Numbers that may have a fraction, or be below 0.
 const OTHER_TYPES: [&str; 3] = ["joules", "resident_before", "modified_ns"];
 
-/// The first number that is not a whole one of 64 bits, and its place.
+/// The first number that is not an unsigned integer of 64 bits, and its place.
 fn odd(value: &Value, path: &mut Vec<String>) -> Option<String> {
     match value {
         Value::Number(number) if !number.is_u64() => Some(number.to_string()),
@@ -130,11 +130,11 @@ fn odd(value: &Value, path: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// Looks at one reading after another, and keeps those that cannot be.
+/// Checks one reading after another, and collects the impossible ones.
 #[derive(Default)]
 struct Check {
     event: &'static str,
-    /// What stands before the names of fields.
+    /// Prefix of the names of fields.
     path: String,
     found: Vec<Impossible>,
 }
@@ -225,7 +225,7 @@ impl Check {
         self.output(&case.output, &case.marks_ns);
     }
 
-    /// There is one, and each is later than the one before.
+    /// There must be one, and each must be later than the one before.
     fn marks(&mut self, name: &str, marks: &Marks) {
         self.refuse(name, marks.0.is_empty().then_some("empty"), format_args!("one mark or more"));
         for (place, &ns) in marks.0.iter().enumerate() {
@@ -251,7 +251,7 @@ impl Check {
         parts.into_iter().for_each(|(name, bytes)| self.at_most(name, bytes, BYTES));
     }
 
-    /// A reading of something that there is.
+    /// A reading that must not be 0.
     fn within(&mut self, name: &str, reading: Option<u64>, most: u64) {
         self.refuse(
             name,
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// What is said of a usage with this change.
+    /// The complaint about a usage with this change.
     fn of_usage(change: impl Fn(&mut Usage)) -> Option<String> {
         let mut usage = testing::usage();
         change(&mut usage);

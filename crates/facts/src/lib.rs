@@ -1,5 +1,5 @@
-//! What was observed: the facts of a comparison's journal, and the evidence that they add up to. No verdict is drawn here;
-//! `judge` does that.
+//! The observations: the facts of a comparison's journal, and the evidence that they make up. No verdict is
+//! drawn here; `judge` does that.
 
 pub mod agreement;
 pub mod environment;

@@ -33,8 +33,7 @@ pub struct Noise {
     pub thermal_events: Option<u64>,
     /// Number of other processes that computed on the GPU.
     pub foreign_gpu_processes: Option<usize>,
-    /// What slowed the GPU down at the end, in words, where it is not what the GPU is built to do: heat, not the limit
-    /// of its power.
+    /// Causes that slowed the GPU down at the end, in words; only unintended ones: heat, not the power limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_held_back: Vec<String>,
     /// Number of tasks that ran or wanted to run, at the end.

@@ -16,7 +16,7 @@ pub enum Ending {
     Done,
     /// The worker reported that it could not go on.
     Reported(protocol::Failed),
-    /// It ended, or was ended, without saying so in the protocol: why, and its last words.
+    /// It ended, or was ended, without a report by the protocol: why, and its last words.
     Broken { reason: String, last_words: Option<Foreign> },
     /// A signal that this program did not send ended the process.
     Killed { reason: String, last_words: Option<Foreign> },
@@ -37,7 +37,7 @@ pub fn unused_caches(variables: &[String]) -> Option<String> {
     })
 }
 
-/// What a worker left behind, in words; `None` if that is nothing.
+/// The processes that a worker left behind, in words; `None` if there are none.
 pub fn left_behind(processes: &[String]) -> Option<String> {
     (!processes.is_empty())
         .then(|| format!("processes that it started outlived it and were killed: {}", processes.join(", ")))
@@ -60,7 +60,7 @@ pub enum Purpose {
     /// The measurement of a round.
     #[default]
     Measure,
-    /// A load from a page cache that the weights were dropped from.
+    /// A load after the weights were dropped from the page cache.
     ColdLoad,
 }
 
@@ -69,7 +69,7 @@ pub enum Purpose {
 pub struct Run {
     pub purpose: Purpose,
     pub round: usize,
-    /// A process whose start was disturbed is started again: counts from 0, and the last one stands.
+    /// A process is started again if its start was disturbed: counts from 0, and the last one counts.
     pub attempt: usize,
     /// Place within the order in which the round's processes were started, from 0.
     pub position: usize,
@@ -88,15 +88,15 @@ pub struct Run {
     pub waited: Option<Waited>,
     #[serde(default)]
     pub seen: Option<Seen>,
-    /// Its logits beside the reference's, in the rounds in which it was asked for them.
+    /// Its logits compared with the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
     /// Why there are none, although it was asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_agreement: Option<String>,
-    /// Its timed tokens beside the reference's.
+    /// Its timed tokens compared with the reference's.
     #[serde(default)]
     pub tokens: Option<TokenAgreement>,
-    /// The record beside its weights, if they are derived from the bundle's.
+    /// The record next to its weights, if they are derived from the bundle's.
     #[serde(default)]
     pub derived: Option<DerivedWeights>,
     /// Processes that outlived it and were killed, each by number and name.
@@ -109,16 +109,16 @@ pub struct Run {
     pub noise: Option<Noise>,
 }
 
-/// What the driver saw of a process, by its own clock and its own reading of the system.
+/// The driver's observations of a process, by its own clock and its own reading of the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// When each event up to the end of warm-up came, in nanoseconds since the process was started.
+    /// When each event up to the end of warm-up arrived, in nanoseconds since the process was started.
     pub events_ns: Vec<u64>,
-    /// Highest resident memory since the turns began, in bytes, before it was asked to finish; `None` where the system
-    /// does not tell.
+    /// Highest resident memory since the turns began, in bytes, before it was asked to finish; `None` where
+    /// the system does not report it.
     pub peak_bytes: Option<u64>,
-    /// CPU time of its threads from the end of warm-up to the last turn, waits included; `None` where the system does not
-    /// tell.
+    /// CPU time of its threads from the end of warm-up to the last turn, waits included; `None` where the
+    /// system does not report it.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
     /// The file that was started.
@@ -141,23 +141,23 @@ pub struct SeenLoad {
     pub cpu_ns: Option<[u64; 2]>,
 }
 
-/// One turn of a process: a request, and where it stood.
+/// One turn of a process: a request, and its place in the order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Number of the block, from 0.
     pub block: usize,
-    /// A block on a noisy machine is done again: counts from 0.
+    /// A block on a noisy machine is repeated: counts from 0.
     pub repeat: usize,
     /// Place within the block's order, from 0.
     pub position: usize,
-    /// Whether its figures count. Those of a block that was done again do not.
+    /// Whether its figures count. Those of a repeated block do not.
     pub stands: bool,
     pub sample: Sample,
-    /// From the driver's line to the answer, of each slice of the request, in nanoseconds.
+    /// Time from the driver's line to the answer, for each slice of the request, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_ns: Vec<u64>,
-    /// How far the request's vectors were from the reference's. The vectors themselves, which would fill a journal, are not
-    /// kept.
+    /// How far the request's vectors were from the reference's. The vectors themselves would fill a journal
+    /// and are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors: Option<VectorAgreement>,
 }
@@ -169,18 +169,18 @@ impl Turn {
     }
 }
 
-/// The stretches in which a process was to wait while others had their turns.
+/// The stretches in which a process had to wait while others had their turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
     pub seconds: f64,
-    /// CPU time that it used in them all the same; `None` where the system does not report.
+    /// CPU time that it used in them nevertheless; `None` where the system does not report it.
     pub cpu_s: Option<f64>,
     /// Whether it was stopped by a signal, and not only asked to wait.
     pub was_stopped: bool,
 }
 
-/// `FILE.json` beside a weights FILE that was derived from the bundle's, for a reference that cannot read a bundle.
-/// The program that derived it recorded this; docs/reference/frameworks.md says more.
+/// `FILE.json` next to a weights FILE that was derived from the bundle's, for a reference that cannot read a
+/// bundle. The program that derived it recorded this; see docs/reference/frameworks.md.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DerivedWeights {
     /// A file of the bundle, by name.
@@ -189,7 +189,7 @@ pub struct DerivedWeights {
     /// The hash of the derived file.
     pub sha256: Foreign,
     pub by: Foreign,
-    /// Whether it holds the very numbers of the bundle's file.
+    /// Whether it holds exactly the numbers of the bundle's file.
     pub same_values: bool,
 }
 
@@ -273,14 +273,14 @@ macro_rules! event {
 }
 
 impl Run {
-    /// A process that has ended, before anything is judged of it.
+    /// A process that has ended, before it is judged.
     pub fn new(purpose: Purpose, place: Place, framework: &str, outcome: Outcome) -> Run {
         let Outcome { pid, events, ending, left_behind } = outcome;
         let failure = RunFailure::from_ending(ending);
         Run { failure, left_behind, ..Run::of_events(purpose, place, framework, pid, events) }
     }
 
-    /// A process that has said this so far.
+    /// A process that has sent these events so far.
     pub fn of_events(purpose: Purpose, place: Place, framework: &str, pid: u32, events: Vec<Event>) -> Run {
         let Place { round, attempt, position } = place;
         Run {
@@ -317,7 +317,7 @@ impl Run {
         self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.sample.case, &turn.sample))
     }
 
-    /// Every measured request, also those of blocks that were done again.
+    /// Every measured request, including those of repeated blocks.
     pub fn all_requests(&self) -> Vec<&Sample> {
         let aside = self.turns.iter().filter(|turn| !turn.stands).map(|turn| &turn.sample);
         self.requests().map(|(_, sample)| sample).chain(aside).collect()
@@ -353,8 +353,9 @@ impl Run {
         stand.map(|turn| (self.round, self.framework.as_str(), turn))
     }
 
-    /// Highest memory, in bytes: that of the process on the host, by its own reading or the driver's, whichever is larger, or
-    /// on a GPU what the process was seen to hold there at the end of a phase or after a request. `None` where the system or the GPU's driver does not tell.
+    /// Highest memory, in bytes. On the host: that of the process by its own reading or the driver's,
+    /// whichever is larger. On a GPU: the most that the process was seen to hold there at the end of a phase
+    /// or after a request. `None` where the system or the GPU's driver does not report it.
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.device().is_none_or(|device| device == "cpu") {
             let own = self.usage()?.peak_bytes?;
@@ -372,7 +373,7 @@ impl Run {
         after_loading.into_iter().flatten().filter_map(held).chain([last]).chain(between).max()
     }
 
-    /// Whether the whole measurement is there.
+    /// Whether the measurement is complete.
     pub fn is_complete(&self) -> bool {
         self.failure.is_none()
     }

@@ -109,7 +109,7 @@ pub fn usage() -> Usage {
     }
 }
 
-/// A steady one, beside no process.
+/// A steady probe, of no process.
 pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
     Probe {
         after: Vec::new(),

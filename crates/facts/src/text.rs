@@ -1,4 +1,4 @@
-//! How well a model predicts a text, and what an encoder finds.
+//! How well a model predicts a text, and how well an encoder searches.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub enum QualityScore {
 }
 
 impl QualityScore {
-    /// That of a model that continues texts.
+    /// The score of a model that continues texts.
     pub fn text(self) -> Option<TextScore> {
         match self {
             QualityScore::Text(score) => Some(score),
@@ -36,7 +36,7 @@ impl QualityScore {
         }
     }
 
-    /// That of an encoder.
+    /// The score of an encoder.
     pub fn retrieval(self) -> Option<RetrievalScore> {
         match self {
             QualityScore::Text(_) => None,
@@ -45,20 +45,22 @@ impl QualityScore {
     }
 }
 
-/// The vectors or scores of one engine beside those of the reference in f32, on the bundled queries and documents.
+/// The vectors or scores of one engine compared with those of the reference in f32, on the bundled queries
+/// and documents.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalScore {
-    /// Number of vectors that were compared. Of a reranker, a query's scores of all documents are one vector.
+    /// Number of vectors that were compared. For a reranker, a query's scores of all documents are one
+    /// vector.
     pub compared: usize,
     /// Mean cosine of a vector with the reference's.
     pub mean_cosine: f64,
     /// Least cosine of a vector with the reference's.
     pub min_cosine: f64,
-    /// Share of the ten best documents of the reference that are among the engine's ten best, mean over queries. `None`
-    /// where nothing is searched.
+    /// Share of the ten best documents of the reference that are among the engine's ten best, mean over
+    /// queries. `None` without a search.
     pub top10: Option<f64>,
-    /// Kendall's τ-b (Kendall 1945) between the orders of all documents, mean over queries. `None` where nothing is
-    /// searched.
+    /// Kendall's τ-b (Kendall 1945) between the orders of all documents, mean over queries. `None` without a
+    /// search.
     pub kendall_tau: Option<f64>,
 }

@@ -1,11 +1,11 @@
-//! Records that are no part of a development over time, and why.
+//! Records that are excluded from a development over time, and why.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::record::Record;
 
-/// Why a record is kept apart from the runs that are shown over time.
+/// Why a record is excluded from the runs that are shown over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apart {
@@ -37,7 +37,7 @@ impl Apart {
 }
 
 impl Record {
-    /// Every reason to keep this record apart; empty for most records.
+    /// Every reason to exclude this record; empty for most records.
     pub fn apart(&self) -> Vec<Apart> {
         let study = self.study.as_deref().filter(|study| !study.is_empty());
         let is_ab = study.is_some_and(|study| study.split(' ').next() == Some("ab"));
@@ -51,8 +51,8 @@ impl Record {
         reasons.into_iter().filter(|(_, applies)| *applies).map(|(reason, _)| reason).collect()
     }
 
-    /// Whether it was a first look. Records that do not tell have a request or a command that does: a suite for first
-    /// looks accepts noise that nobody asked to accept.
+    /// Whether it was a first look. Records without this field have a request or a command that says so: a
+    /// suite for first looks accepts noise without the user asking for it.
     fn is_quick(&self) -> bool {
         if let Some(quick) = self.settings.quick {
             return quick;
@@ -64,8 +64,8 @@ impl Record {
     }
 }
 
-/// How many of these records are kept apart for each reason, in words: "3 sweep, 1 noisy". A record with several reasons
-/// counts for each.
+/// How many of these records are excluded for each reason, in words: "3 sweep, 1 noisy". A record with
+/// several reasons counts for each.
 pub fn counted<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> String {
     let count = |reason: Apart| records.clone().filter(|record| record.apart().contains(&reason)).count();
     let counts = Apart::ALL.into_iter().map(|reason| (count(reason), reason.words()));

@@ -1,4 +1,4 @@
-//! The file: JSON lines, appended under a lock, read past what was cut off. It is never rewritten.
+//! The file: JSON lines, appended under a lock. Reading skips lines that were cut off. It is never rewritten.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _, Seek, SeekFrom, Write};
@@ -15,7 +15,7 @@ pub struct Error {
     cause: io::Error,
 }
 
-/// For what the system alone says too little of.
+/// Advice for errors that the system's message alone does not explain.
 fn advice(cause: &io::Error) -> &'static str {
     match cause.kind() {
         ErrorKind::Unsupported => {
@@ -25,7 +25,7 @@ fn advice(cause: &io::Error) -> &'static str {
     }
 }
 
-/// What a history holds.
+/// The contents of a history.
 #[derive(Debug, Default, PartialEq)]
 pub struct History {
     /// In the order in which they were appended.
@@ -34,8 +34,8 @@ pub struct History {
     pub skipped: Vec<Skipped>,
 }
 
-/// A line that could not be read as a record: it was cut off while it was written, or is of a version too far from
-/// this one.
+/// A line that could not be read as a record: it was cut off while it was written, or is of a version too far
+/// from this one.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Skipped {
     /// Number of the line, from 1.
@@ -43,14 +43,14 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// Appends records. Once this returns, they are on the disk. They are written together under an exclusive lock, for
-/// which this waits. If they do not all fit, none is kept. A process that is killed meanwhile leaves a line that is
-/// cut off; the next append ends that line first, so nothing else is spoilt.
+/// Appends records. Once this returns, they are on the disk. They are written together under an exclusive
+/// lock, for which this waits. If they do not all fit, none is kept. A process that is killed meanwhile
+/// leaves an incomplete line; the next append ends that line first, so no other record is damaged.
 ///
 /// # Errors
 ///
-/// The file cannot be opened, locked or written; or a record holds what JSON cannot (infinity, NaN) and would
-/// not be read again.
+/// The file cannot be opened, locked or written; or a record holds a value that JSON cannot (infinity, NaN)
+/// and would not be read again.
 pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     let failed = |cause| Error { verb: "append to", path: path.to_path_buf(), cause };
     let mut text = lines(records).map_err(failed)?;
@@ -70,7 +70,7 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     }
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
     if let Err(error) = written {
-        // Take back the part that did fit. If that fails, too, the next append ends its last line.
+        // Remove the part that did fit. If that fails, too, the next append ends its last line.
         let _ = file.set_len(end);
         return Err(failed(error));
     }
@@ -81,12 +81,11 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads every record, under a shared lock where the file system has locks. A history that is not there yet is
-/// empty.
+/// Reads every record, under a shared lock where the file system has locks. A missing history is empty.
 ///
 /// # Errors
 ///
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub fn read(path: &Path) -> Result<History, Error> {
     let failed = |cause| Error { verb: "read", path: path.to_path_buf(), cause };
     let file = match untrusted::file::open(path) {
@@ -94,7 +93,7 @@ pub fn read(path: &Path) -> Result<History, Error> {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(History::default()),
         Err(cause) => return Err(failed(cause)),
     };
-    // Without it, a line that is being written would look cut off; a place without locks has no writers.
+    // Without the lock, a line that is being written would look cut off. Without locks there are no writers.
     if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
         file.lock_shared().map_err(failed)?;
     }
@@ -153,7 +152,8 @@ fn reason(line: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// What flock(2) says of a file system without locks has no kind of its own everywhere: NFS says ENOLCK.
+/// flock(2) on a file system without locks fails with an error that has no `ErrorKind` of its own everywhere:
+/// on NFS, ENOLCK.
 fn lock_failure(cause: io::Error) -> io::Error {
     #[cfg(target_os = "linux")]
     const ENOLCK: i32 = 37;

@@ -8,10 +8,10 @@ use time::format_description::well_known::Rfc3339;
 use crate::exclusions::Apart;
 use crate::record::Record;
 
-/// What records are asked for. The default asks for all.
+/// Which records are asked for. The default asks for all.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Labels; if empty, every one. Upper and lower case are the same, here and below.
+    /// Labels; if empty, every one. Case is ignored, here and below.
     pub frameworks: Vec<String>,
     pub models: Vec<String>,
     pub precisions: Vec<String>,
@@ -23,9 +23,9 @@ pub struct Filter {
     pub commit: Option<String>,
     /// A study, or the first words of its name: "sweep" is every sweep.
     pub study: Option<String>,
-    /// So many of the last runs that match and are not kept apart.
+    /// The number of latest runs that match and are not excluded.
     pub last: Option<u32>,
-    /// Records with one of these reasons are kept apart, unless their study was asked for.
+    /// Records with one of these reasons are excluded, unless their study was asked for.
     pub keep_apart: Vec<Apart>,
 }
 
@@ -33,7 +33,7 @@ pub struct Filter {
 #[derive(Debug, Default)]
 pub struct Found {
     pub records: Vec<Record>,
-    /// Those that match and are kept apart.
+    /// Those that match and are excluded.
     pub apart: Vec<Record>,
 }
 

@@ -1,8 +1,8 @@
-//! What is kept of every run, so that it can be looked at, repeated and compared months later.
+//! The record of every run, so that it can be viewed, repeated and compared months later.
 //!
-//! A [`Record`] is one framework in one case: where and when it ran, what was asked, and every metric with
-//! the figure of each process. It says enough to be tested against another run without that run's directory.
-//! Records are JSON lines of a file that several processes append to ([`append`], [`read`]).
+//! A [`Record`] is one framework in one case: where and when it ran, the request, and every metric with the
+//! figure of each process. It suffices to test it against another run without that run's directory. Records
+//! are JSON lines of a file that several processes append to ([`append`], [`read`]).
 
 mod exclusions;
 mod file;

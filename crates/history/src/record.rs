@@ -1,8 +1,8 @@
 //! One framework in one case. `docs/reference/files.md` describes it for people, `docs/history.schema.json` for
 //! programs.
 //!
-//! What says which record this is must be there; all else may be missing, so that a record of another version is
-//! read as far as it can be.
+//! Only the fields that identify the record are required; all others may be missing, so that a record of
+//! another version is read as far as possible.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Record {
     pub driver_version: String,
     #[serde(default)]
     pub command: Vec<String>,
-    /// What was asked for, as the driver's `Request` has it: how to measure the same again.
+    /// The request, in the form of the driver's `Request`: how to measure the same again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Value>,
     #[serde(default)]
@@ -47,8 +47,8 @@ pub struct Record {
     /// The native library with its version, as the worker observed it.
     pub library: Option<Foreign>,
     pub binding: Option<Foreign>,
-    /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, not observed to be off, and
-    /// this is no `-base` variant, whose point is to do without.
+    /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, were not observed to
+    /// be off, and this is no `-base` variant, which does without them.
     pub optimised: Option<bool>,
     /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
     pub state: String,
@@ -63,27 +63,27 @@ pub struct Record {
     /// Whether the machine was too noisy for verdicts, and how.
     pub noise: Option<ForeignText>,
     pub parity: Option<Parity>,
-    /// By name (`throughput`): `docs/reference/measures.md` defines them. What was not available is not here.
+    /// By name (`throughput`): `docs/reference/measures.md` defines them. Unavailable metrics are missing.
     #[serde(default)]
     pub metrics: BTreeMap<String, Figure>,
-    /// Bytes by part, where the system says: `framework`, `parameters`, `kv_cache`, `activations`,
+    /// Bytes by part, where the system reports them: `framework`, `parameters`, `kv_cache`, `activations`,
     /// `remainder`, `peak`.
     #[serde(default)]
     pub memory: BTreeMap<String, f64>,
     /// Against each other framework of the same run, metric by metric.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
-    /// Fields of newer versions, kept as they came.
+    /// Fields of newer versions, kept unchanged.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What computes. Runs of different fingerprints are not compared unless somebody insists.
+/// The machine. Runs with different fingerprints are not compared unless the user insists.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Hash of what the speed depends on: processor, cores, memory, GPUs, operating system's kind. Not of the
-    /// host's name: machines of one make are one machine.
+    /// Hash of everything that affects the speed: processor, cores, memory, GPUs, operating system's kind.
+    /// The host's name is not included: machines of one make are one machine.
     pub fingerprint: String,
     pub host: String,
     pub os: Option<String>,
@@ -93,15 +93,15 @@ pub struct Machine {
     pub available_cores: usize,
     pub memory_bytes: u64,
     pub gpus: Vec<String>,
-    /// What the machine itself could do during the run, median of its probes: bytes a second read from
-    /// memory, f32 operations a second. What differs between two runs here is not the framework's doing.
+    /// Speed of the machine itself during the run, median of its probes: bytes a second read from memory, f32
+    /// operations a second. A difference between two runs here is not due to the framework.
     pub read_bandwidth: Option<f64>,
     pub arithmetic: Option<f64>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What was computed.
+/// The computation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Case {
@@ -117,11 +117,11 @@ pub struct Case {
     /// Length of each prompt, in tokens.
     pub prompt_tokens: Vec<usize>,
     pub new_tokens: usize,
-    /// What a decode step was fed: `forced`, `greedy`, `sampled`.
+    /// The tokens fed to a decode step: `forced`, `greedy`, `sampled`.
     pub decode: String,
     /// `on` or `off`.
     pub kv_cache: String,
-    /// What keys and values were asked to be kept in; empty where it was left to follow the weights.
+    /// Data type asked for keys and values; empty where it was left to follow the weights.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kv_precision: String,
     pub jit: bool,
@@ -130,7 +130,7 @@ pub struct Case {
     pub steps: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
-    /// Whether a masked-diffusion model's body was used as a decoder that goes token by token.
+    /// Whether a masked-diffusion model's body was used as a decoder, token by token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
     #[serde(flatten)]
@@ -148,23 +148,23 @@ pub struct Settings {
     /// `interleaved` or `sequential`; older records were sequential and do not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// What a turn is: `slice` or `request`; older records had whole requests and do not say so.
+    /// Kind of a turn: `slice` or `request`; older records had whole requests and do not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
-    /// `on` or `off`; older records do not tell.
+    /// `on` or `off`; older records do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<String>,
-    /// `keep` or `fresh`; older records do not tell.
+    /// `keep` or `fresh`; older records do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_cache: Option<String>,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub seed: u64,
     pub accept_noise: bool,
-    /// What disturbed the run, where that was accepted.
+    /// The disturbance of the run, where that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_accepted: Option<String>,
-    /// Whether this was only a first look (`--quick`, or a suite of that kind); older records do not tell.
+    /// Whether this was only a first look (`--quick`, or a suite of that kind); older records do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quick: Option<bool>,
     #[serde(flatten)]
@@ -175,7 +175,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
     pub agrees: bool,
-    /// As the table has it: "ok, Δ ≤ 1e-5".
+    /// In the form of the table: "ok, Δ ≤ 1e-5".
     #[serde(default)]
     pub text: ForeignText,
     pub reference: Option<Foreign>,
@@ -193,7 +193,7 @@ pub struct Figure {
     pub higher_is_better: bool,
     /// The figure that every output shows: the geometric mean over processes.
     pub typical: f64,
-    /// 95 % interval of it, where there are enough rounds.
+    /// Its 95 % interval, where there are enough rounds.
     pub interval: Option<(f64, f64)>,
     /// The figure of each process, by round; `None` for a round without.
     #[serde(default)]
@@ -209,7 +209,7 @@ pub struct Verdict {
     pub against: String,
     /// Verdict on this record's framework: `faster`, `slower`, `equivalent`, `inconclusive`, `not_measurable`.
     pub verdict: String,
-    /// How many times better this one is than the other; below 1: worse.
+    /// How many times better this framework is than the other; below 1: worse.
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
     pub interval: Option<(f64, f64)>,

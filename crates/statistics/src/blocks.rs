@@ -48,7 +48,7 @@ pub fn components(rounds: &[Vec<f64>]) -> Option<Components> {
     Some(Components { within: within.sqrt(), between: between.sqrt() })
 }
 
-/// What is assumed of components before anything is known, and what that is worth.
+/// The components assumed before anything is measured, and the weight of that assumption.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     pub components: Components,
@@ -56,9 +56,9 @@ pub struct Prior {
     pub worth: (usize, usize),
 }
 
-/// The components of all pairs together, pooled with what is assumed: the mean of the squares, each weighted by its
-/// degrees of freedom. `pairs`: log ratios as `[pair][round][block]`. `fitted`: means that each pair's values have lost
-/// beside those of their rounds.
+/// The components of all pairs together, pooled with the prior: the mean of the squares, each weighted by its
+/// degrees of freedom. `pairs`: log ratios as `[pair][round][block]`. `fitted`: means subtracted from each
+/// pair's values, other than the means of its rounds.
 ///
 /// Pairs of the same contenders depend on each other, so that between rounds all pairs together count as one.
 pub fn pooled(pairs: &[Vec<Vec<f64>>], fitted: usize, prior: &Prior) -> Components {
@@ -95,14 +95,15 @@ pub struct Costs {
     pub block_s: f64,
 }
 
-/// The number of blocks in a round that gives the narrowest interval for the time, of a range in steps from its least.
+/// The number of blocks in a round that gives the narrowest interval for the time, from a range in steps.
 ///
 /// A round of n blocks has the variance between² + within²/n and takes process_s + n·block_s seconds. The product of the
 /// two is smallest near n = √((process_s/block_s)·(within²/between²)) (Kalibera & Jones 2013, *Rigorous benchmarking in
 /// reasonable time*).
 ///
-/// No variance within processes, or no cost of them, asks for the fewest blocks; no variance between processes, or no
-/// cost of blocks, for the most. What is negative or not finite asks for the fewest.
+/// Fewest blocks if there is no variance within processes, or if processes cost nothing. Most blocks if there
+/// is no variance between processes, or if blocks cost nothing. Fewest for a value that is negative or not
+/// finite.
 pub fn blocks(costs: &Costs, components: &Components, range: RangeInclusive<usize>, step: usize) -> usize {
     let (Costs { process_s, block_s }, Components { within, between }) = (*costs, *components);
     let least = *range.start();

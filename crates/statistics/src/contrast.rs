@@ -1,9 +1,9 @@
 //! A comparison of two runs that have no rounds in common.
 //!
-//! Nothing pairs the processes of one run with those of the other, so nothing that disturbed them cancels. The two
-//! runs may also have seen different machines: another hour, another neighbour. No test of the figures can see
-//! that, so a comparison of two runs has to look at what the machine did in each. Interleaved rounds
-//! ([`crate::decide`]) need no such care.
+//! Nothing pairs the processes of one run with those of the other, so no disturbance cancels. The two runs
+//! may also have had different conditions: another hour, another neighbour. No test of the figures can detect
+//! that, so a comparison of two runs has to check the machine's activity in each. Interleaved rounds
+//! ([`crate::decide`]) do not need this.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +14,9 @@ use crate::multiplicity::holm;
 use crate::power::noncentrality;
 use crate::unpaired::{Welch, mann_whitney};
 
-/// Power that is asked for of a number of rounds.
+/// Power required of a number of rounds.
 const POWER: f64 = 0.8;
-/// More rounds than anybody would do.
+/// More rounds than anyone would run.
 const MOST_ROUNDS: usize = 1_000;
 
 /// One hypothesis, "both runs have the same mean logarithm": a figure of each process, positive. The ratio
@@ -27,14 +27,14 @@ pub struct Samples<'a> {
     pub b: &'a [f64],
 }
 
-/// What two independent samples say of their ratio.
+/// The ratio of two independent samples, with its tests.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Contrast {
     /// Processes of a and of b.
     pub rounds: (usize, usize),
     /// Geometric mean of a ÷ that of b.
     pub ratio: f64,
-    /// 95 % interval of the ratio, of Welch and Satterthwaite: what the test below does not reject.
+    /// 95 % interval of the ratio (Welch, Satterthwaite): the ratios that Welch's test does not reject.
     pub interval: (f64, f64),
     /// Two-sided p of Welch's t test on logarithms (Welch 1947), unadjusted.
     pub p_welch: f64,
@@ -42,7 +42,7 @@ pub struct Contrast {
     pub p_mann_whitney: f64,
     /// Holm's adjustment (1979) of `p_welch` over the family.
     pub p_adjusted: f64,
-    /// Whether both tests say that the ratio is not 1, Welch's for the whole family. `false` with fewer than
+    /// Whether both tests reject a ratio of 1, Welch's for the whole family. `false` with fewer than
     /// [`MIN_ROUNDS`] in either sample.
     pub significant: bool,
     /// The smallest ratio > 1 that this noise and these rounds would find with 80 % power at the level that
@@ -54,7 +54,7 @@ pub struct Contrast {
 }
 
 impl Contrast {
-    /// Whether no figures whatever could have been significant.
+    /// Whether there are too few rounds for any figures to be significant.
     pub fn has_too_few_rounds(&self) -> bool {
         self.rounds.0.min(self.rounds.1) < MIN_ROUNDS
     }
@@ -63,9 +63,9 @@ impl Contrast {
 /// Contrasts every pair of samples of a table. `None` where there is nothing to contrast: fewer than two
 /// figures in either, or one that is not positive and finite.
 ///
-/// *Significant* takes Welch's t test for the whole family (Holm) and the Mann–Whitney test for the pair. The
-/// t test answers for the table; the rank test, which assumes nothing about the distribution, must agree: one
-/// wild process moves a mean, but not the ranks.
+/// *Significant* needs Welch's t test for the whole family (Holm) and the Mann–Whitney test for the pair. The
+/// t test covers the whole table; the rank test, which assumes nothing about the distribution, must agree:
+/// one wild process moves a mean, but not the ranks.
 pub fn contrast(family: &[Samples<'_>], settings: &Settings) -> Vec<Option<Contrast>> {
     let logarithms: Vec<Option<Pair>> = family.iter().map(Pair::new).collect();
     let p: Vec<f64> = logarithms.iter().flatten().map(|pair| pair.welch.two_sided()).collect();
@@ -128,7 +128,7 @@ impl Pair {
             let freedom = (rounds - 1) as f64 * share;
             noncentrality(freedom, level, POWER) * error <= self.welch.difference.abs()
         };
-        // More is never worse, so that halves can be left out.
+        // More rounds never lower the power, so bisection finds the fewest.
         let (mut few, mut many) = (MIN_ROUNDS, MOST_ROUNDS);
         if !enough(many) {
             return None;

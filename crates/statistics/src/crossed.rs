@@ -1,14 +1,15 @@
-//! What each of several switches is worth that were crossed: measured on and off in every combination.
+//! The effects of several switches that were measured on and off in every combination (crossed).
 //!
-//! A subset of the switches is a number whose bit *i* says whether switch *i* is on, and v(S) the figure with those of S
-//! on. A contrast is a coefficient for each subset, which add up to 0: it stands for Σ c(S)·ln v(S), the logarithm of a
-//! ratio of weighted geometric means. In each round it is a ratio of two figures, so that [`crate::decide`] judges it as
-//! it judges any pair.
+//! A subset of the switches is a number with bit *i* set if switch *i* is on, and v(S) is the figure with the
+//! switches in S on. A contrast is a coefficient for each subset; the coefficients add up to 0. It denotes Σ
+//! c(S)·ln v(S), the logarithm of a ratio of weighted geometric means. In each round it is a ratio of two
+//! figures, so that [`crate::decide`] judges it like any pair.
 //!
-//! How much a switch gives depends on which others are on. So there is no single answer: [`alone`] is what it gives if it
-//! is switched on first, [`left_out`] what goes if it alone is switched off, and [`share`] the mean over all orders in
-//! which the switches can be switched on (Shapley 1953, *A value for n-person games*). Shares of all switches multiply
-//! to the [`whole`], in every round and therefore on average; the other two need not.
+//! The effect of a switch depends on which others are on, so there is no single answer: [`alone`] is its gain
+//! if it is switched on first, [`left_out`] the loss if it alone is switched off, and [`share`] the mean over
+//! all orders in which the switches can be switched on (Shapley 1953, *A value for n-person games*). The
+//! shares of all switches multiply to the [`whole`], in every round and therefore on average; the other two
+//! need not.
 
 /// All on against all off.
 pub fn whole(count: usize) -> Vec<f64> {
@@ -25,8 +26,8 @@ pub fn left_out(count: usize, switch: usize) -> Vec<f64> {
     difference(count, full(count), full(count) & !(1 << switch))
 }
 
-/// The Shapley value of this switch: its effect on every set of the others, each weighted by the share of orders in which
-/// exactly that set stands before it, |S|!·(n − |S| − 1)!/n!.
+/// The Shapley value of this switch: its effect on every set of the others, each weighted by the share of
+/// orders in which exactly that set precedes it, |S|!·(n − |S| − 1)!/n!.
 pub fn share(count: usize, switch: usize) -> Vec<f64> {
     let mut contrast = vec![0.0; 1 << count];
     for before in (0..1_usize << count).filter(|set| set & (1 << switch) == 0) {
@@ -44,9 +45,9 @@ pub fn product(contrasts: &[Vec<f64>]) -> Vec<f64> {
     (0..length).map(|subset| contrasts.iter().map(|contrast| contrast[subset]).sum()).collect()
 }
 
-/// The two figures of each round whose ratio the contrast is: the weighted geometric mean of the subsets with positive
-/// coefficients, and of those with negative ones. `figures` are given by subset and round. A side has none in a
-/// round where one of its figures is missing, or is not positive and finite.
+/// The numerator and the denominator of the contrast in each round: the weighted geometric mean of the
+/// subsets with positive coefficients, and of those with negative ones. `figures` are given by subset and
+/// round. A side is `None` in a round where one of its figures is missing, or is not positive and finite.
 pub fn sides(contrast: &[f64], figures: &[Vec<Option<f64>>]) -> [Vec<Option<f64>>; 2] {
     let taking_part = || contrast.iter().zip(figures).filter(|(weight, _)| **weight != 0.0);
     let rounds = taking_part().map(|(_, figures)| figures.len()).min().unwrap_or(0);
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use crate::{Looks, Series, Settings, decide};
 
-    /// The ratio that a contrast stands for.
+    /// The ratio that a contrast denotes.
     fn ratio(contrast: &[f64], figures: &[f64]) -> f64 {
         let figures: Vec<Vec<Option<f64>>> = figures.iter().map(|&figure| vec![Some(figure)]).collect();
         let [a, b] = sides(contrast, &figures);
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn two_switches_agree_with_a_worked_example() {
-        // Neither, the first, the second, both: the first gives 6x alone and 8x if it is left out.
+        // Figures: neither, the first, the second, both. The first gives 6x alone; without it, 8x is lost.
         let figures = [1.0, 6.0, 1.5, 12.0];
         close(ratio(&whole(2), &figures), 12.0);
         close(ratio(&alone(2, 0), &figures), 6.0);

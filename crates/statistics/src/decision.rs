@@ -14,12 +14,12 @@ use crate::unpaired::{mann_whitney, welch};
 
 /// How often an interval may miss the truth: at the last look, and, taken alone, at an earlier one.
 ///
-/// Rounds that end when the figures please leave an interval that misses more often than it says: at 5 %
+/// Rounds that end when the figures allow it give an interval that misses more often than its level: at 5 %
 /// throughout, in 7 % of simulated comparisons at a ratio of 1.01 or 1.02. The repeated interval of Jennison
-/// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level is between and
-/// is chosen by calibration (`docs/evidence/calibration.md`): all in all it misses in 3 to 6 %.
+/// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level is in between and
+/// is chosen by calibration (`docs/evidence/calibration.md`): overall it misses in 3 to 6 %.
 const INTERVAL_LEVELS: (f64, f64) = (0.05, 0.03);
-/// Power that the guard asks for.
+/// Power required by the guard.
 const POWER: f64 = 0.8;
 
 /// One hypothesis, "their figures do not differ": figures of two contenders by round, positive; `None` where
@@ -28,7 +28,7 @@ const POWER: f64 = 0.8;
 pub struct Series<'a> {
     pub a: &'a [Option<f64>],
     pub b: &'a [Option<f64>],
-    /// The state of each round, where others show it ([`state`](crate::state)); empty where none do.
+    /// The state of each round, as other contenders show it ([`state`](crate::state)); empty without any.
     pub state: Vec<Option<f64>>,
     /// Share of the table's error rate, relative to the other hypotheses'; above 0. [`weights`](crate::weights) gives
     /// those of a whole table.
@@ -62,7 +62,7 @@ pub enum Outcome {
     Inconclusive,
 }
 
-/// Why nothing was shown.
+/// Why the outcome is inconclusive.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Undecided {
@@ -72,15 +72,15 @@ pub enum Undecided {
     Noise,
 }
 
-/// What the evidence says on one hypothesis.
+/// The evidence on one hypothesis.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Pairs used.
     pub rounds: usize,
     /// Geometric mean of a/b.
     pub ratio: f64,
-    /// 95 % bootstrap interval of the ratio; at a look that need not be the last, a wider one that holds the
-    /// truth about as often although rounds end when the figures say so.
+    /// 95 % bootstrap interval of the ratio. At a look that need not be the last it is wider, so that it
+    /// covers the truth about as often although the figures decide when rounds end.
     pub interval: (f64, f64),
     /// Change of ln(a/b) per unit of the state; the interval and the paired tests are adjusted for it. `None` where no state
     /// is known.
@@ -108,17 +108,17 @@ pub struct Decision {
     pub reason: Option<Undecided>,
 }
 
-/// Decides every hypothesis of a table. `looks` says when the evidence was looked at before, `last` that
-/// it will not be looked at again. `None` where there is nothing to compare: fewer than two pairs, or a
-/// figure that is not positive and finite.
+/// Decides every hypothesis of a table. `looks` lists when the evidence was looked at, `last` means that it
+/// will not be looked at again. `None` where there is nothing to compare: fewer than two pairs, or a figure
+/// that is not positive and finite.
 ///
 /// - *Equivalent* if both one-sided t tests reject at half the significance level, under the looks taken, and
-///   the 95 % interval is within the margin: what is said agrees with what is shown. (Without peeking the
-///   two are nearly the same. At the full level the true error at the margin would be the 5 % allowed, and
-///   intervals of ratios close to it would miss too often.)
+///   the 95 % interval is within the margin: the verdict then agrees with the interval shown. (Without
+///   peeking the two are nearly the same. At the full level the true error at the margin would be the 5 %
+///   allowed, and intervals of ratios close to it would miss too often.)
 /// - *Different* if the t test rejects under the looks taken and for the whole family (Holm, weighted, on
-///   sequential p values: Ye, Li, Liu & Yao 2013), and the sign-flip test rejects too. The t test answers for
-///   the table and for the peeking; the sign-flip test, which assumes nothing about the distribution, must
+///   sequential p values: Ye, Li, Liu & Yao 2013), and the sign-flip test rejects too. The t test covers
+///   the table and the peeking; the sign-flip test, which assumes nothing about the distribution, must
 ///   agree comparison by comparison. Its smallest p is 2/2ⁿ. Under Holm over the 15 hypotheses of three
 ///   contenders it would forbid a first verdict on throughput below eight rounds, and any other below twelve.
 /// - *Inconclusive* otherwise, and always with fewer than [`MIN_ROUNDS`] pairs.
@@ -159,7 +159,7 @@ impl Hypothesis {
     }
 }
 
-/// What the hypotheses of a table share.
+/// Values shared by the hypotheses of a table.
 struct Table<'a> {
     boundaries: Boundaries,
     interval_level: f64,
@@ -228,8 +228,8 @@ pub(crate) fn from_log(x: f64) -> f64 {
 /// Whether more rounds would change nothing that matters: every pair on the deciding metric is decided, or
 /// its 95 % interval, as a whole, is narrower than the margin, or it cannot be compared at all.
 ///
-/// To stop where *half* the interval is narrower than the margin would stop too early: a difference of
-/// 3 % would be found half as often (`docs/evidence/calibration.md` says how often it is).
+/// Stopping as soon as *half* the interval is narrower than the margin would be too early: it would find a
+/// difference of 3 % half as often (`docs/evidence/calibration.md`).
 pub fn settled(deciding: &[Option<Decision>], margin: f64) -> bool {
     deciding.iter().flatten().all(|decision| {
         let (low, high) = decision.interval;

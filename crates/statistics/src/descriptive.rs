@@ -4,8 +4,8 @@ use crate::limits::MIN_ROUNDS;
 use crate::mean::{mean, variance};
 use crate::normal::student_critical;
 
-/// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` of
-/// nothing.
+/// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` without
+/// values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -14,14 +14,14 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(below + position.fract() * (above - below))
 }
 
-/// The middle of a sample; between the two middle ones of an even number.
+/// The median: for an even number of values, the mean of the middle two.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
 /// Interval that covers the median with at least 95 % of confidence, whatever the distribution: the narrowest
-/// pair of order statistics, symmetric in rank, that does (the sign test's, Thompson 1936). `None` below
-/// six values, of which not even the smallest and the largest do.
+/// pair of order statistics, symmetric in rank, that does (the sign test's, Thompson 1936). `None` below six
+/// values: not even the smallest and the largest of them do.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let count = values.len();
     let mut sorted = values.to_vec();
@@ -39,7 +39,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     found.map(|rank| (sorted[rank], sorted[count - 1 - rank]))
 }
 
-/// The geometric mean. `None` of nothing, and of values of which one is not positive or not finite: they have none.
+/// The geometric mean. `None` without values, or with a value that is not positive and finite.
 pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let is_sound = |value: &f64| *value > 0.0 && value.is_finite();
     if values.is_empty() || !values.iter().all(is_sound) {
@@ -49,8 +49,8 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     Some(mean(&logarithms).exp())
 }
 
-/// 95 % interval of the geometric mean, from Student's t on the log scale. `None` below six values, of which the
-/// distribution cannot be told, and of values that have no geometric mean.
+/// 95 % interval of the geometric mean, from Student's t on the log scale. `None` below six values, too few
+/// to judge their distribution, and for values without a geometric mean.
 pub fn geometric_interval(values: &[f64]) -> Option<(f64, f64)> {
     let centre = geometric_mean(values).filter(|_| values.len() >= MIN_ROUNDS)?.ln();
     let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
@@ -60,16 +60,16 @@ pub fn geometric_interval(values: &[f64]) -> Option<(f64, f64)> {
     Some(((centre - half).exp(), (centre + half).exp()))
 }
 
-/// Arithmetic mean and standard deviation of a sample, as guides ask for.
+/// Arithmetic mean and standard deviation of a sample, which reporting guides ask for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments {
     pub mean: f64,
-    /// With n − 1; 0 of a single value.
+    /// With n − 1; 0 for a single value.
     pub standard_deviation: f64,
 }
 
 impl Moments {
-    /// `None` of nothing.
+    /// `None` without values.
     pub fn new(values: &[f64]) -> Option<Moments> {
         (!values.is_empty()).then(|| {
             let mean = mean(values);
@@ -101,7 +101,7 @@ mod tests {
         let first = |count: u32| (1..=count).map(f64::from).rev().collect::<Vec<_>>();
         assert_eq!(median_interval(&first(5)), None);
         assert_eq!(median_interval(&first(6)), Some((1.0, 6.0)));
-        // Of tables of the sign test: 9 values lose one on each side, 20 lose five.
+        // From tables of the sign test: of 9 values drop one on each side, of 20 drop five.
         assert_eq!(median_interval(&first(9)), Some((2.0, 8.0)));
         assert_eq!(median_interval(&first(20)), Some((6.0, 15.0)));
     }

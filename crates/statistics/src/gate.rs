@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of a change, "how many times worse": above 1 is worse.
+/// The class of a change, given as "how many times worse": above 1 is worse.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Worse for certain, and by more than the threshold.
+    /// Certainly worse, and by more than the threshold.
     Regression,
-    /// Worse for certain, by no more than the threshold.
+    /// Certainly worse, by no more than the threshold.
     Worse,
-    /// Better for certain.
+    /// Certainly better.
     Better,
-    /// Within the threshold in either direction, for certain; not shown to have changed at all.
+    /// Certainly within the threshold in either direction; not shown to have changed at all.
     Equivalent,
     /// None of these was shown.
     Inconclusive,
@@ -20,12 +20,12 @@ pub enum Change {
 
 /// Classifies a change by its estimate, its 95 % interval, and whether it was shown to differ from 1.
 ///
-/// A regression takes two conditions, and both are needed. *Significant* alone would stop a change of half a percent
-/// that twelve steady rounds make certain; *beyond the threshold* alone would stop every noisy run. The estimate
-/// is compared with the threshold, not the end of the interval that is nearer to 1: a change that is exactly as large
-/// as the threshold is then found in half of the runs, and one of 8 % at a threshold of 5 % nearly always.
-/// `Equivalent` is the inclusion of the interval in the margin (Schuirmann 1987; Westlake 1972), with the threshold as
-/// the margin: what the gate would stop has been ruled out.
+/// A regression needs both conditions. *Significant* alone would fail a change of half a percent that twelve
+/// steady rounds make certain; *beyond the threshold* alone would fail every noisy run. The estimate is
+/// compared with the threshold, not the end of the interval nearer to 1: a change exactly as large as the
+/// threshold is then found in half of the runs, and one of 8 % at a threshold of 5 % nearly always.
+/// `Equivalent` means that the interval is within the margin (Schuirmann 1987; Westlake 1972), with the
+/// threshold as the margin: a failing change has been ruled out.
 pub fn classify(worse: f64, interval: (f64, f64), significant: bool, threshold: f64) -> Change {
     let most = 1.0 + threshold;
     if significant {

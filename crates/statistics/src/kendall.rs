@@ -1,4 +1,4 @@
-//! How alike two orders are.
+//! The similarity of two orders.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,8 @@ pub fn kendall_tau(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() {
         return None;
     }
-    // Pairs that both order alike, less those that they order differently; pairs that each orders at all.
+    // Pairs that both order alike, less those that they order differently; pairs that each list orders at
+    // all.
     let (mut alike, mut ordered) = (0_i64, [0_i64; 2]);
     for (second, (x, y)) in a.iter().zip(b).enumerate() {
         for (other_x, other_y) in a.iter().zip(b).take(second) {

@@ -1,19 +1,20 @@
-//! Verdicts that say when the data do not support one. Pure functions of numbers: no I/O, no clock; a
-//! random choice is a function of a seed.
+//! Verdicts that say when the data do not support one. Pure functions of numbers: no I/O, no clock; a random
+//! choice is a function of a seed.
 //!
 //! The unit of evidence is a process. A round runs every contender once, so figures are paired by round,
-//! which takes out what a round has in common (temperature, neighbours). Everything is done on the log
+//! which removes the effects common to a round (temperature, neighbours). All computation is on the log
 //! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure:
-//! resampling rounds is the outer level of the hierarchy, and the one that the verdict is about
-//! (Kalibera & Jones 2013).
+//! resampling rounds is the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones
+//! 2013).
 //!
-//! Two runs made at different times have no rounds in common: [`contrast`] holds them against each other unpaired,
-//! and [`classify`] says whether a change is a regression. What each of several switches is worth, [`crossed`] says.
+//! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
+//! [`classify`] says whether a change is a regression. [`crossed`] gives the effect of each of several
+//! switches.
 //!
-//! [`decide`] is the whole of a comparison: a table of paired series in, verdicts out. A series has its weight in the
-//! error rate; [`Looks`] how often the evidence was looked at, [`settled`] whether to stop looking,
-//! [`BalancedOrder`] who runs when, [`blocks()`] how many requests each process of a round answers, and
-//! [`steady::classify`] whether one process has reached a steady state.
+//! [`decide`] is a whole comparison: a table of paired series in, verdicts out. A series has its weight in
+//! the error rate; [`Looks`] says how often the evidence was looked at, [`settled`] whether to stop looking,
+//! [`BalancedOrder`] gives the order of the contenders, [`blocks()`] how many requests each process of a
+//! round answers, and [`steady::classify`] whether one process has reached a steady state.
 
 pub mod blocks;
 mod bootstrap;

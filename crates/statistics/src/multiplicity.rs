@@ -53,7 +53,7 @@ mod tests {
         close(&adjusted, &[0.025, 0.045, 0.2, 0.04]);
     }
 
-    /// Holm's procedure as it is written without weights.
+    /// Holm's procedure in its textbook form, without weights.
     fn unweighted(p: &[f64]) -> Vec<f64> {
         let mut order: Vec<usize> = (0..p.len()).collect();
         order.sort_by(|&i, &j| p[i].total_cmp(&p[j]));

@@ -1,13 +1,13 @@
-//! Who runs when.
+//! The order in which contenders run.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// A balanced random order: rounds come in squares of as many rounds as there are contenders, each a
-/// cyclic Latin square (Fisher 1935) with its rows shuffled and its contenders relabelled at random. In
-/// every square every contender takes every position once, so that drift within rounds falls on all
-/// alike; what is left to chance is left to the seed.
+/// A balanced random order: rounds are grouped into squares of as many rounds as there are contenders. Each
+/// is a cyclic Latin square (Fisher 1935) with its rows shuffled and its contenders relabelled at random. In
+/// every square every contender is in every position once, so that drift within rounds affects all alike; the
+/// seed decides the rest.
 ///
 /// Yields the order of one round after another, without end.
 #[derive(Debug, Clone)]

@@ -13,9 +13,9 @@ use crate::normal::student_upper_tail;
 pub const EXACT_UP_TO: usize = 16;
 /// Random assignments beyond.
 pub const FLIPS: usize = 9_999;
-/// Rounding of logarithms, relative to their size: closer figures are the same figure.
+/// Rounding of logarithms, relative to their size: figures closer than this are equal.
 const ROUNDING: f64 = 1e-13;
-/// Pairs whose signed sums one table holds.
+/// Pairs per table of signed sums.
 const CHUNK: usize = 8;
 
 /// Figures of two contenders in the same rounds, on the log scale.
@@ -23,13 +23,13 @@ const CHUNK: usize = 8;
 pub struct LogRatios {
     a: Vec<f64>,
     b: Vec<f64>,
-    /// ln(aᵣ/bᵣ), less what the state of the round accounts for: then about the mean with the variance that is estimated with
+    /// ln(aᵣ/bᵣ), less the part explained by the state of the round: the deviation about the mean then has
     /// one degree of freedom less.
     differences: Vec<f64>,
     mean: f64,
-    /// Standard deviation of the differences; exactly 0 where only rounding tells them apart.
+    /// Standard deviation of the differences; exactly 0 where they differ by rounding alone.
     deviation: f64,
-    /// Change of the log ratio for one of the state, where that is taken out.
+    /// Change of the log ratio per unit of the state, where that is removed.
     slope: Option<f64>,
 }
 
@@ -56,11 +56,11 @@ impl LogRatios {
         Some(Self { a, b, differences, mean, deviation, slope: None })
     }
 
-    /// The same at the mean state of the rounds: what the `state` of a round, a figure that neither contender has an
-    /// influence on, accounts for in its log ratio is taken out by least squares (analysis of covariance; Fisher 1932,
-    /// *Statistical Methods for Research Workers*, 4th edition, §49.1). The mean log ratio stays, and one degree of
-    /// freedom is spent. Unchanged with fewer than [`MIN_ROUNDS`] pairs, or where a pair's round has no state or all have
-    /// the same.
+    /// The same at the mean state of the rounds. Least squares removes the part of the log ratio explained by
+    /// `state`, a figure that neither contender influences (analysis of covariance; Fisher 1932, *Statistical
+    /// Methods for Research Workers*, 4th edition, §49.1). The mean log ratio stays, and one degree of
+    /// freedom is spent. Unchanged with fewer than [`MIN_ROUNDS`] pairs, or where a pair's round has no state
+    /// or all have the same.
     pub fn at_state(mut self, a: &[Option<f64>], b: &[Option<f64>], state: &[Option<f64>]) -> Self {
         let rounds = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a.is_some() && b.is_some());
         let states: Option<Vec<f64>> = rounds.map(|(round, _)| state.get(round).copied().flatten()).collect();
@@ -98,7 +98,7 @@ impl LogRatios {
         self.deviation
     }
 
-    /// Change of the log ratio for one of the state of a round; `None` where none is taken out.
+    /// Change of the log ratio per unit of a round's state; `None` where none is removed.
     pub fn slope(&self) -> Option<f64> {
         self.slope
     }
@@ -121,13 +121,14 @@ impl LogRatios {
         (2.0 * student_upper_tail(self.statistic(self.mean.abs()), self.freedom())).min(1.0)
     }
 
-    /// The larger p of the two one-sided tests that show the mean log ratio within ±`margin`
-    /// (Schuirmann 1987).
+    /// The larger p of the two one-sided tests that show the mean log ratio within ±`margin` (Schuirmann
+    /// 1987).
     pub fn p_equivalence(&self, margin: f64) -> f64 {
         student_upper_tail(self.statistic(margin - self.mean.abs()), self.freedom())
     }
 
-    /// Distance in standard errors. Without noise, every distance is infinite, and none is no evidence.
+    /// Distance in standard errors. Without noise, any distance is infinite, and a distance of 0 is no
+    /// evidence.
     fn statistic(&self, distance: f64) -> f64 {
         let error = self.deviation / (self.rounds() as f64).sqrt();
         match (error > 0.0, distance > 0.0) {
@@ -149,7 +150,7 @@ impl LogRatios {
         let tables: Vec<Vec<f64>> = self.differences.chunks(CHUNK).map(signed_sums).collect();
         let sum: f64 = self.differences.iter().sum();
         let size: f64 = self.differences.iter().map(|difference| difference.abs()).sum();
-        // Sums that are equal but for rounding are ties.
+        // Sums that differ by rounding alone are ties.
         let threshold = sum.abs() - 1e-12 * size;
         if self.rounds() <= EXACT_UP_TO {
             let high = tables.get(1).map_or(&[0.0][..], Vec::as_slice);

@@ -1,11 +1,11 @@
-//! The power guard: what this noise and this number of rounds could find.
+//! The power guard: the difference that this noise and this number of rounds could find.
 
 use crate::normal::{quantile, student_critical};
 
 /// Smallest mean difference, in standard deviations of the differences, that a two-sided paired t test at
-/// `level` finds with probability `power` in `rounds` pairs, whose deviation has so many degrees of `freedom`. The
-/// noncentral t distribution is approximated as by Johnson & Welch (1940): T′ ≤ t where Z ≤ (t·(1 − 1/4ν) − δ)/√(1 +
-/// t²/2ν). Infinite without a degree of freedom.
+/// `level` finds with probability `power` in `rounds` pairs. `freedom`: degrees of freedom of the deviation.
+/// The noncentral t distribution is approximated as by Johnson & Welch (1940): T′ ≤ t where Z ≤ (t·(1 − 1/4ν)
+/// − δ)/√(1 + t²/2ν). Infinite without a degree of freedom.
 pub fn detectable_shift(rounds: usize, freedom: f64, level: f64, power: f64) -> f64 {
     if freedom < 1.0 || level <= 0.0 {
         return f64::INFINITY;

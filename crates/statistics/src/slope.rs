@@ -21,11 +21,11 @@ impl Slope {
     }
 }
 
-/// The slope of y over x: β = Sxy/Sxx with the standard error s/√Sxx, s² being the sum of squared residuals over n − 2, and
-/// Student's t with n − 2 degrees of freedom (Montgomery, Peck & Vining 2012, *Introduction to Linear Regression
-/// Analysis*, section 2.3). `level`: that of the interval's error.
+/// The slope of y over x: β = Sxy/Sxx with the standard error s/√Sxx, s² being the sum of squared residuals
+/// over n − 2, and Student's t with n − 2 degrees of freedom (Montgomery, Peck & Vining 2012, *Introduction
+/// to Linear Regression Analysis*, section 2.3). `level`: error rate of the interval.
 ///
-/// `None` for fewer than four points, for x that are all alike, and for what is not finite.
+/// `None` for fewer than four points, for x that are all alike, and for values that are not finite.
 pub fn slope(x: &[f64], y: &[f64], level: f64) -> Option<Slope> {
     let is_finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
     if x.len() < 4 || x.len() != y.len() || !is_finite(x) || !is_finite(y) {
@@ -34,7 +34,7 @@ pub fn slope(x: &[f64], y: &[f64], level: f64) -> Option<Slope> {
     let centre = (mean(x), mean(y));
     let squares: f64 = x.iter().map(|x| (x - centre.0).powi(2)).sum();
     let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-    // Rounding of the mean is no spread.
+    // A spread from rounding of the mean alone is none.
     if squares.sqrt() <= 1e-13 * largest * (x.len() as f64).sqrt() {
         return None;
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn what_has_no_slope_says_so() {
         assert_eq!(slope(&[1.0; 5], &[1.0, 2.0, 3.0, 4.0, 5.0], 0.05), None);
-        // Ten times 0.1 has a mean that is not 0.1.
+        // The mean of ten times 0.1 is not exactly 0.1.
         let ramp: Vec<f64> = (0..10).map(f64::from).collect();
         assert_eq!(slope(&[0.1; 10], &ramp, 0.05), None);
         assert_eq!(slope(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0], 0.05), None);

@@ -1,10 +1,10 @@
-//! The state of the machine in a round, as contenders outside of a pair show it.
+//! The state of the machine in a round, from the contenders outside of a pair.
 
 use crate::mean::mean;
 
-/// The mean logarithm of the figures of all contenders but `a` and `b`, by round: the machine affects them and
-/// the pair alike, and their own noise is independent of the pair's. `figures`: `[contender][round]`. `None` where one of
-/// them has no positive figure; empty without others.
+/// The mean logarithm of the figures of all contenders but `a` and `b`, by round: the machine affects them
+/// and the pair alike, and their own noise is independent of the pair's. `figures`: `[contender][round]`.
+/// `None` where one of them has no positive figure; empty if there are no others.
 pub fn state(figures: &[Vec<Option<f64>>], a: usize, b: usize) -> Vec<Option<f64>> {
     let others: Vec<&Vec<Option<f64>>> =
         (0..figures.len()).filter(|&place| place != a && place != b).map(|place| &figures[place]).collect();

@@ -1,6 +1,6 @@
-//! Whether one process has reached a steady state, after Barrett, Bolz-Tereick, Killick, Mount & Tratt
-//! (2017, "Virtual Machine Warmup Blows Hot and Cold"): outliers are set aside, change points are found in
-//! mean and variance, and what is between is compared with how the series ends.
+//! Whether one process has reached a steady state, after Barrett, Bolz-Tereick, Killick, Mount & Tratt (2017,
+//! "Virtual Machine Warmup Blows Hot and Cold"): outliers are removed, change points are found in mean and
+//! variance, and the segments in between are compared with the end of the series.
 
 mod outliers;
 mod pelt;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest series that is judged.
 pub const SHORTEST: usize = 12;
-/// Segments whose means differ by less than this share are alike. The paper takes the variance or 1 ms,
-/// whichever is more; iterations here differ by orders of magnitude, so ours is relative.
+/// Segments are alike if their means differ by less than this share. The paper uses the variance or 1 ms,
+/// whichever is more; iterations here differ by orders of magnitude, so this tolerance is relative.
 pub const TOLERANCE: f64 = 0.02;
 
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum SteadyState {
     Flat,
     /// It ends in its fastest segment.
     WarmUp,
-    /// It ends, steadily, slower than it was.
+    /// It ends in a steady state that is slower than before.
     Slowdown,
     /// It still changed within the last quarter.
     NoSteadyState,

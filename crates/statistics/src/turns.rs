@@ -1,26 +1,28 @@
-//! The figure of a round for contenders that took turns: what a disturbance of one turn must not decide.
+//! The figure of a round for contenders that took turns, robust against a disturbance of one turn.
 
 use crate::descriptive::median;
 use crate::mean::mean;
 
-/// Share of whole requests that is left out at either end: of 8 blocks the middle two count, of 4 the middle two.
+/// Share of whole requests that is left out at either end: of 8 blocks the middle two count, of 4 the middle
+/// two.
 pub const TRIMMED_REQUESTS: f64 = 0.375;
-/// Share of slices that is left out at either end. There are ten or more of each request, so that few suffice to leave out
-/// what was disturbed. More would leave out what a contender itself does now and then: `docs/evidence/calibration.md`
-/// has widths of intervals and shifts of ratios, from recorded comparisons.
+/// Share of slices that is left out at either end. Each request has ten or more, so that a small share
+/// suffices to leave out disturbed ones. A larger share would leave out slow slices that the contender itself
+/// causes: `docs/evidence/calibration.md` has widths of intervals and shifts of ratios, from recorded
+/// comparisons.
 pub const TRIMMED_SLICES: f64 = 0.125;
 
 /// Logarithms of the contenders' figures in a round, from those of their turns: `[block][contender]`.
 ///
-/// A block has a level, the median over its contenders: what made the whole block slow is in there. A contender's effect
-/// is the mean of its distances from the levels, without this share of the lowest and of the highest (the trimmed mean;
-/// Tukey 1962, *The Future of Data Analysis*): what made a single turn slow is left out. Its figure is the mean
-/// level plus its effect, so that the difference of two contenders is that of their effects. Machines whose bandwidth
-/// drops to half for tenths of a second disturb single turns often, and a plain mean is as unsteady as the worst of
-/// them (`docs/evidence/calibration.md`).
+/// A block has a level, the median over its contenders: it includes everything that slowed the whole block. A
+/// contender's effect is the mean of its distances from the levels, without this share of the lowest and of
+/// the highest (the trimmed mean; Tukey 1962, *The Future of Data Analysis*): that leaves out the disturbance
+/// of a single turn. Its figure is the mean level plus its effect, so that two contenders differ by their
+/// effects. Machines with a bandwidth that drops to half for tenths of a second disturb single turns often,
+/// and a plain mean is as unsteady as the worst of them (`docs/evidence/calibration.md`).
 ///
-/// A figure outside of those of the contender's own turns is moved to the nearest of them: where half of its turns are
-/// disturbed, levels and effects need not add up to a figure that it can have.
+/// A figure outside the range of the contender's own turns is moved to the nearest of them: where half of its
+/// turns are disturbed, level plus effect need not be a possible figure.
 ///
 /// Empty without a block. Every block has all contenders.
 pub fn of_turns(blocks: &[Vec<f64>], trimmed: f64) -> Vec<f64> {
@@ -80,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_one_that_a_turn_can_have_had() {
-        // The slow turns of the first are in the fast blocks.
+        // The slow turns of the first contender are in the fast blocks.
         let blocks =
             vec![vec![-1.0, -1.0, -1.0], vec![-1.0, 1.0, 1.0], vec![-1.0, 1.0, 1.0], vec![-1.0, -1.0, -1.0]];
         let figures = of_turns(&blocks, TRIMMED_REQUESTS);

@@ -1,5 +1,5 @@
-//! Tests that take no notice of the pairing, shown beside those that do: where they disagree, the rounds
-//! had something in common.
+//! Tests that ignore the pairing, shown next to the paired ones: where they disagree, the rounds had
+//! something in common.
 
 use crate::mean::{mean, variance};
 use crate::normal::{student_critical, student_upper_tail, upper_tail};
@@ -13,7 +13,7 @@ pub fn welch(a: &[f64], b: &[f64]) -> f64 {
     Welch::estimate(a, b).map_or(1.0, |welch| welch.two_sided())
 }
 
-/// The difference of two means, a − b, and how well it is known.
+/// The difference of two means, a − b, and its precision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Welch {
     pub(crate) difference: f64,

@@ -11,7 +11,7 @@ fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
 }
 
-/// In nanoseconds: as long as a request may take, with its first mark and one gap of this length.
+/// In nanoseconds: the longest possible request has its first mark and one gap of this length.
 const HALF_A_DAY: u64 = 43_199_999_999_999;
 
 fn sample(ns: u64) -> Sample {
@@ -25,7 +25,7 @@ fn block(number: usize, stands: bool) -> Fact {
     Fact::Block(Block { round: 0, turns, noise: Noise::default() })
 }
 
-/// What a process says after its last turn.
+/// The events of a process after its last turn.
 fn ended() -> Ended {
     Ended {
         process: process(),
@@ -49,7 +49,7 @@ fn ended() -> Ended {
     }
 }
 
-/// One of every kind, with figures that take all digits of a float and all bits of an integer.
+/// One fact of every kind, with figures that need all digits of a float and all bits of an integer.
 fn facts() -> Vec<Fact> {
     let events = vec![Event::Loaded(testing::loaded(u64::MAX - 1)), Event::Usage(testing::usage())];
     let mut cold = testing::run("a", 0, Vec::new());

@@ -8,7 +8,7 @@ use super::{BYTES, Check, DAY};
 const POSITIONS: u64 = 1 << 32;
 
 impl Check {
-    /// What was kept from token to token.
+    /// Readings of the KV cache.
     pub(super) fn cache(&mut self, cache: &CacheUsage) {
         self.at_most("kv_cache_bytes", cache.bytes, BYTES);
         if let Some(hand_over) = &cache.hand_over {
@@ -23,14 +23,14 @@ impl Check {
         }
     }
 
-    /// What a request gave, beside its marks.
+    /// The output of a request, apart from its marks.
     pub(super) fn output(&mut self, output: &Output, marks: &Marks) {
         if let Output::Steps(steps) = output {
             self.within_steps(&steps.passes_ns, marks);
         }
     }
 
-    /// The pass of a step is over within the step.
+    /// The pass of a step must end within the step.
     fn within_steps(&mut self, passes_ns: &[u64], marks: &Marks) {
         let (passes, steps) = (passes_ns.len(), marks.len());
         let of_others = (passes != steps).then(|| format!("a list of {passes}"));

@@ -1,10 +1,10 @@
-//! Records to keep.
+//! Records for the tests.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// As the driver writes them, with each optional part there.
+/// In the driver's form, with each optional part.
 pub(crate) fn value(run: &str) -> Value {
     let figure = json!({
         "unit": "tok/s", "higher_is_better": true, "typical": 131.25, "interval": [129.5, 133.1],

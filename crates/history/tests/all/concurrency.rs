@@ -1,4 +1,4 @@
-//! Several processes append to one file, and are killed at it.
+//! Several processes append to one file, and are killed while appending.
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::common;
 
-/// Records that one run appends together: enough for a kill to fall within a write.
+/// Records that one run appends together: enough for a kill to interrupt a write.
 const TOGETHER: usize = 20;
 
 const APPENDER: &str = env!("CARGO_BIN_EXE_history-append");
@@ -79,7 +79,7 @@ fn processes_that_append_at_once_do_not_mix_their_lines() {
     let mut writers: Vec<Child> =
         ["a", "b", "c"].iter().map(|run| start(&history, run, Stdio::piped())).collect();
     for writer in &mut writers {
-        // Each has been at it while the others were.
+        // Each has appended while the others did.
         let lines = BufReader::new(writer.stdout.as_mut().unwrap()).lines();
         assert_eq!(lines.take(10).count(), 10);
     }
@@ -105,8 +105,8 @@ fn what_does_not_fit_on_the_disk_is_taken_back() {
     let before = std::fs::read(&history).unwrap();
     let record = directory.path().join("record.json");
     std::fs::write(&record, serde_json::to_vec(&common::record("run")).unwrap()).unwrap();
-    // A limit on the size of files fails writes as a full disk does, in the middle of one. Signal 25 is SIGXFSZ:
-    // ignored, the write fails with an error instead.
+    // A limit on the size of files fails writes as a full disk does, in the middle of one. Signal 25 is
+    // SIGXFSZ: if it is ignored, the write fails with an error instead.
     let script = "trap '' XFSZ 2>/dev/null || trap '' 25; ulimit -f 16; exec \"$0\" \"$1\" big 50 < \"$2\"";
     let output = Command::new("sh")
         .args(["-c", script])

@@ -1,4 +1,4 @@
-//! What is read is what was written, whatever else the file holds.
+//! Records are read as they were written, whatever else the file holds.
 
 use history::{Record, SCHEMA};
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn a_line_that_was_cut_off_spoils_itself_alone() {
         append(&path, "c");
         let read = history::read(&path).unwrap();
         let found: Vec<&str> = read.records.iter().map(|record| record.run.as_str()).collect();
-        // Without its last byte alone, the end of its line, the record is whole.
+        // Without only its last byte, the end of its line, the record is whole.
         if end == last {
             assert_eq!((found, read.skipped.len()), (vec!["a", "b", "c"], 0));
         } else {

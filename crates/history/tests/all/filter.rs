@@ -1,4 +1,4 @@
-//! Which records are selected, and which are kept apart.
+//! Which records are selected, and which are excluded.
 
 use history::{Apart, Filter, Record, counted};
 use serde_json::json;

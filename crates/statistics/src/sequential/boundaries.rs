@@ -15,7 +15,7 @@ pub(super) fn level(index: usize) -> f64 {
     10f64.powf(index as f64 / LEVELS_PER_DECADE as f64 - DECADES as f64)
 }
 
-/// How the p values of one look are to be read.
+/// Converts the p values of one look.
 #[derive(Debug, Clone)]
 pub struct Boundaries {
     /// `None` for a first and last look, which costs nothing.
@@ -45,7 +45,7 @@ impl Boundaries {
     }
 }
 
-/// Nominal level of one look as a function of the overall level; straight lines between on log scales.
+/// Nominal level of one look as a function of the overall level; interpolated linearly on log scales.
 #[derive(Debug)]
 pub(super) struct Curve {
     /// Logarithms, for each of the levels.
@@ -56,7 +56,8 @@ impl Curve {
     pub(super) fn new(nominal: Vec<f64>) -> Self {
         let mut nominal: Vec<f64> =
             nominal.into_iter().map(|level| level.max(f64::MIN_POSITIVE).ln()).collect();
-        // A larger α never allows less; where integration says so, by rounding, the smaller is kept.
+        // A larger α never allows less; where rounding in the integration says otherwise, the smaller is
+        // kept.
         for index in (1..nominal.len()).rev() {
             nominal[index - 1] = nominal[index - 1].min(nominal[index]);
         }

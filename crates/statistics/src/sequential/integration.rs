@@ -4,8 +4,8 @@
 
 use crate::normal::{density, upper_tail};
 
-/// Fineness of the grid: 6·12 − 1 points and those between. Jennison & Turnbull take 16 for six figures;
-/// four are plenty for a p value.
+/// Fineness of the grid: 6·12 − 1 points and those between. Jennison & Turnbull use 16 for six figures; four
+/// are plenty for a p value.
 const FINENESS: usize = 12;
 /// No boundary is beyond: P(Z > 10) < 10⁻²³.
 const FARTHEST: f64 = 10.0;
@@ -152,7 +152,7 @@ fn grid(lowest: f64, highest: f64) -> (Vec<f64>, Vec<f64>) {
 mod tests {
     use super::*;
 
-    /// Nominal boundaries of a test whose looks spend these probabilities.
+    /// Nominal boundaries of a test with looks that spend these probabilities.
     fn boundaries(sides: Sides, looks: &[(f64, f64)]) -> Vec<f64> {
         let mut paths = Continuation::start();
         looks

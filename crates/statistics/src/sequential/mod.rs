@@ -1,16 +1,16 @@
-//! Looking at the evidence more than once, and paying for it.
+//! Corrects for looking at the evidence more than once.
 //!
-//! Every look at accumulating data is another chance to be wrong. The error rate is spent over the looks
-//! by a spending function (Lan & DeMets 1983), the power family of Kim & DeMets (1987): by the time that
-//! a share t of the planned rounds has been seen, α·t² has been spent, and at the last look, whether the
-//! plan or the time budget ended it, all of it. The nominal level of each look follows by recursive numerical
-//! integration (Armitage, McPherson & Rowe 1969; [`integration`]) and is applied to the p values of t
-//! tests by the significance level approach (Jennison & Turnbull 2000, §3.3).
+//! Every look at accumulating data is another chance to be wrong. The error rate is spent over the looks by a
+//! spending function (Lan & DeMets 1983), the power family of Kim & DeMets (1987): once a share t of the
+//! planned rounds has been seen, α·t² has been spent; the last look, ended by the plan or the time budget,
+//! spends all of it. The nominal level of each look follows by recursive numerical integration (Armitage,
+//! McPherson & Rowe 1969; [`integration`]) and is applied to the p values of t tests by the significance
+//! level approach (Jennison & Turnbull 2000, §3.3).
 //!
-//! Turned around, that gives a sequential p value (Liu & Anderson 2008): the smallest α whose nominal level
-//! at this look is at least p. It is valid at any planned look, so Holm's procedure may be applied
-//! to it (Ye, Li, Liu & Yao 2013). Only the present look counts, not the best one so far: what is concluded
-//! agrees with what is shown, and the error is on the safe side.
+//! Inverted, that gives a sequential p value (Liu & Anderson 2008): the smallest α that gives a nominal level
+//! of at least p at this look. It is valid at any planned look, so Holm's procedure may be applied to it (Ye,
+//! Li, Liu & Yao 2013). Only the present look counts, not the best one so far: the conclusion agrees with the
+//! figures shown, and the error is on the safe side.
 
 mod boundaries;
 mod integration;
@@ -26,7 +26,7 @@ use crate::limits::MIN_ROUNDS;
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).
 const RHO: i32 = 2;
-/// The looks that were planned, and what they cost.
+/// The planned looks, and their boundaries.
 #[derive(Debug)]
 pub struct Looks {
     /// In rounds; ascending, never empty; the last is the most rounds there may be.
@@ -34,10 +34,10 @@ pub struct Looks {
     computed: Mutex<Computed>,
 }
 
-/// What is known so far; the rest follows when it is asked for.
+/// Results computed so far; the rest is computed on demand.
 #[derive(Debug, Default)]
 struct Computed {
-    /// What continues after each planned look that something was built on.
+    /// The continuation after each planned look that was needed so far.
     stages: Vec<Arc<Stage>>,
     boundaries: BTreeMap<(usize, bool), Boundaries>,
 }
@@ -86,8 +86,8 @@ impl Looks {
         self.planned.binary_search(&rounds).is_ok()
     }
 
-    /// Boundaries for the look after `rounds`, the earlier planned looks having been taken. `last`: nothing
-    /// more will be looked at, so what remains of the error rate is spent.
+    /// Boundaries for the look after `rounds`, the earlier planned looks having been taken. `last`: no look
+    /// will follow, so the rest of the error rate is spent.
     pub fn after(&self, rounds: usize, last: bool) -> Boundaries {
         let rounds = rounds.max(1);
         let last = self.ends(rounds, last);
@@ -127,7 +127,7 @@ impl Looks {
         boundaries
     }
 
-    /// What continues after the planned look `index`.
+    /// The continuation after the planned look `index`.
     fn stage_after(&self, index: usize, before: Option<&Stage>) -> Stage {
         let rounds = self.planned[index];
         let spent_before = index.checked_sub(1).map_or(0.0, |index| self.spent(self.planned[index]));

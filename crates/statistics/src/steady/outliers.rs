@@ -1,19 +1,18 @@
-//! Outliers of a series: what a moving window finds absurd.
+//! Outliers of a series, found by a moving window.
 
 /// The window of the paper, in points, and the narrowest.
 const WIDEST: usize = 200;
 const NARROWEST: usize = 12;
-/// Least half-width of the band, relative to the median: equal readings of a clock do not make the next
-/// one absurd.
+/// Least half-width of the band, relative to the median: equal readings of a clock do not make the next one
+/// an outlier.
 const LEAST_BAND: f64 = 0.01;
 
-/// Indices of what is left without outliers: points outside median ± 3·(P₉₀ − P₁₀) of the window around
-/// them (Barrett et al. 2017, after Tukey 1977). Theirs is 200 points wide; shorter series get a quarter of
-/// their length.
+/// Indices of the points that are no outliers. An outlier is outside median ± 3·(P₉₀ − P₁₀) of the window
+/// around it (Barrett et al. 2017, after Tukey 1977). The paper's window is 200 points wide; shorter series
+/// get a quarter of their length.
 ///
-/// The paper keeps every point of the first half window, where warming up looks like an outlier. Here a
-/// point is kept there if all points before it are absurd too: that is warming up, and what stands alone is
-/// not.
+/// The paper keeps every point of the first half window, where warming up looks like an outlier. Here a point
+/// is kept there if all points before it are outliers too: that is warming up; an isolated one is not.
 pub(super) fn without(series: &[f64]) -> Vec<usize> {
     let half = (series.len() / 4).clamp(NARROWEST, WIDEST) / 2;
     let mut kept = Vec::with_capacity(series.len());

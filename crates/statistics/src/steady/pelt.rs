@@ -1,6 +1,6 @@
 //! Change points in mean and variance: PELT (Killick, Fearnhead & Eckley 2012).
 
-/// Fewest points between change points: a variance takes two.
+/// Fewest points between change points: a variance needs two.
 const SHORTEST_SEGMENT: usize = 2;
 /// Penalty of a change point, in units of ln n (Barrett et al. 2017).
 const PENALTY: f64 = 15.0;
@@ -20,7 +20,7 @@ pub(super) fn segment_starts(values: &[f64]) -> Vec<usize> {
 }
 
 struct Costs {
-    /// Sums of the first i values, and of their squares; about the mean, so that little is lost.
+    /// Sums of the first i values, and of their squares; centred on the mean, for precision.
     sums: Vec<(f64, f64)>,
     least_variance: f64,
     /// Distance of the places on the grid.
@@ -60,7 +60,7 @@ impl Costs {
     fn optimal(&self) -> Vec<usize> {
         let penalty = PENALTY * (self.len() as f64).ln();
         let places: Vec<usize> = (0..self.len()).step_by(self.step).chain([self.len()]).collect();
-        // Of the series up to each place: least cost, and where its last segment starts.
+        // Of the series up to each place: least cost, and the start of its last segment.
         let mut best = vec![(f64::INFINITY, 0); places.len()];
         best[0] = (-penalty, 0);
         let mut candidates = vec![0];

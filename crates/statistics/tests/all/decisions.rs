@@ -60,7 +60,7 @@ fn noise_is_inconclusive_and_says_what_it_could_have_found() {
 
 #[test]
 fn the_whole_table_is_answered_for() {
-    // p = 0.036 alone, and not enough beside fourteen others that show nothing.
+    // p = 0.036: enough alone, not enough among fourteen others that show nothing.
     let (a, b) = (some(&[1.01, 1.06, 1.05, 1.04, 1.16, 1.09]), some(&[1.0; 6]));
     let alone = one(&[1.01, 1.06, 1.05, 1.04, 1.16, 1.09], &[1.0; 6]).unwrap();
     assert_eq!(alone.outcome, Outcome::Different);
@@ -78,7 +78,7 @@ fn the_whole_table_is_answered_for() {
 fn what_is_asked_first_has_most_of_the_error_rate() {
     let (a, b) = (some(&[1.01, 1.06, 1.05, 1.04, 1.16, 1.09]), some(&[1.0; 6]));
     let noise = some(&[1.1, 0.9, 1.2, 0.8, 1.05, 0.97]);
-    // The same figures once on the deciding metric, and once beside it.
+    // The same figures once on the deciding metric, and once on another.
     let figures = [&a, &a, &noise, &noise, &noise];
     let weights = [0.8, 0.05, 0.05, 0.05, 0.05];
     let family: Vec<Series<'_>> = figures
@@ -89,7 +89,7 @@ fn what_is_asked_first_has_most_of_the_error_rate() {
     let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
     let (deciding, beside) = (table[0].clone().unwrap(), table[1].clone().unwrap());
     assert!((deciding.p_adjusted / deciding.p_t - 1.0 / 0.8).abs() < 1e-9);
-    // What throughput did not need is left to the others: 0.2/0.05 of p instead of 1/0.05.
+    // The error rate that throughput did not need is left to the others: 0.2/0.05 of p instead of 1/0.05.
     assert!((beside.p_adjusted / beside.p_t - 4.0).abs() < 1e-9);
     assert_eq!((deciding.outcome, beside.outcome), (Outcome::Different, Outcome::Inconclusive));
     assert!(deciding.detectable < beside.detectable);
@@ -108,7 +108,8 @@ fn looking_again_and_again_is_paid_for() {
 
 #[test]
 fn the_sign_flip_test_has_a_veto() {
-    // Nearly no noise but for one round: the t test of five alike and one apart is not to be trusted alone.
+    // Nearly no noise but for one round: the t test alone cannot be trusted with five equal values and one
+    // other.
     let decision = one(&[1.10, 1.10, 1.10, 1.10, 1.10, 0.999], &[1.0; 6]).unwrap();
     assert!(decision.p_t < 0.05 && decision.p_sign_flip > 0.05, "{decision:?}");
     assert_eq!(decision.outcome, Outcome::Inconclusive);
@@ -209,7 +210,7 @@ proptest! {
 fn a_decision_is_read_back_as_it_was_written() {
     let shown = [one(&scaled(1.9), &STEADY), one(&STEADY, &scaled(1.004)), one(&[1.0; 6], &[1.0; 6])];
     let undecided = [one(&scaled(3.0)[..5], &STEADY[..5]), one(&STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0])];
-    // Beyond every exponent: the ratio is the largest number there is.
+    // Beyond every exponent: the ratio is the largest finite number.
     let extreme = one(&[1e300; 6], &[1e-300; 6]);
     for decision in shown.into_iter().chain(undecided).chain([extreme]) {
         let decision = decision.unwrap();

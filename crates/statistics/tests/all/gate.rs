@@ -1,8 +1,9 @@
-//! The gate against a known truth: how often `check` cries wolf, and how often it finds the wolf.
+//! The gate against a known truth: how often `check` raises a false alarm, and how often it finds a
+//! regression.
 //!
-//! A simulated check is what `driver check` does: two frameworks with five metrics each, two runs of log-normal
-//! processes, Holm over all ten, the threshold. Of the five metrics two are the same figure (latency and
-//! throughput), which makes the family as dependent as it is in life.
+//! A simulated check does what `driver check` does: two frameworks with five metrics each, two runs of
+//! log-normal processes, Holm over all ten, the threshold. Two of the five metrics are the same figure
+//! (latency and throughput), which makes the family as dependent as in practice.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +12,7 @@ use statistics::{Change, Samples, Settings, classify, contrast};
 
 const CHECKS: usize = 1_000;
 const THRESHOLD: f64 = 0.05;
-/// Metrics of two frameworks; the first two are of one cause.
+/// Metrics of two frameworks; the first two have one cause.
 const FAMILY: usize = 10;
 
 struct Truth {
@@ -20,12 +21,12 @@ struct Truth {
     rounds: usize,
     /// How many times worse the first framework decodes in the current run.
     worse: f64,
-    /// What a whole run has in common, as a standard deviation.
+    /// Effect common to a whole run, as a standard deviation.
     between_runs: f64,
 }
 
-/// Shares of checks in which anything was a regression, anything was significant, and the decoding of the first
-/// framework was a regression.
+/// Shares of checks in which anything was a regression, anything was significant, and the decoding of the
+/// first framework was a regression.
 struct Found {
     alarms: f64,
     significant: f64,
@@ -86,8 +87,9 @@ fn a_slowdown_of_eight_percent_is_found() {
 
 #[test]
 fn what_two_runs_do_not_share_is_what_the_threshold_is_for() {
-    // Each run with 1 % of its own: no test on processes can know. Nearly every check finds a difference, and the
-    // threshold keeps the alarms down; it does not at 3 %, for which there are interleaved rounds.
+    // Each run has 1 % of its own, which no test on processes can detect. Nearly every check finds a
+    // difference, and the threshold keeps the alarms down. At 3 % it does not: interleaved rounds are for
+    // that.
     let alarms =
         |between_runs| simulate(&Truth { noise: 0.01, rounds: 8, worse: 1.0, between_runs }, 3).alarms;
     assert!(alarms(0.01) < 0.01, "{}", alarms(0.01));
