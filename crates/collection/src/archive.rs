@@ -1,4 +1,4 @@
-//! The archive of a run, `photofinish report DIR --archive`: what a submission consists of, in one file.
+//! The archive of a run, `photofinish report DIR --archive`: a submission in one file.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
@@ -71,8 +71,8 @@ fn write(directory: &Path, archive: &Path, names: &[String]) -> std::io::Result<
     Ok(())
 }
 
-/// Writes the files of an archive into `directory`, which exists. Only files that a submission has are written, each
-/// under its own name and within its size.
+/// Writes the files of an archive into `directory`, which exists. Only the files of a submission are written,
+/// each under its own name and within its size limit.
 ///
 /// # Errors
 /// The first member that no archive of this program has, by its name.
@@ -85,7 +85,7 @@ pub(crate) fn unpack(archive: &Path, directory: &Path) -> Result<()> {
     };
     let unreadable = |error: Error| refused(format!("it cannot be read: {error}"));
     let file = untrusted::file::open(archive).map_err(unreadable)?;
-    // Headers and padding come on top of the files.
+    // Headers and padding add to the size of the files.
     let mut tar = tar::Archive::new(GzDecoder::new(file).take(files::MOST + 1_000_000));
     for member in tar.entries().map_err(unreadable)? {
         let member = member.map_err(unreadable)?;

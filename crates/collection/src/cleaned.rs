@@ -1,4 +1,4 @@
-//! Text that can be given away: without paths, and without the names of a machine and of its user.
+//! Text that can be published: without paths, and without the names of a machine and of its user.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 const PATH: &str = "(path)";
 pub(crate) const NAME: &str = "(name)";
 
-/// Every value of JSON in the text, one a line or one in all, without paths and names. A line that was cut short is left
-/// out: its content is not known.
+/// Every value of JSON in the text, one a line or one in all, without paths and names. An incomplete line is
+/// left out: its content is not known.
 pub(crate) fn cleaned(text: &str, names: &[String]) -> String {
     let clean = |text: &str| {
         let value: Value = serde_json::from_str(text).ok()?;
@@ -16,7 +16,8 @@ pub(crate) fn cleaned(text: &str, names: &[String]) -> String {
     clean(text).unwrap_or_else(|| text.lines().filter_map(clean).collect())
 }
 
-/// The value without paths and names, in the names of its fields, too: a contender's label may hold either.
+/// The value without paths and names, also in the names of its fields: a contender's label may contain
+/// either.
 pub(crate) fn without(value: Value, names: &[String]) -> Value {
     match value {
         Value::String(text) => Value::String(without_names(&without_paths(&text), names)),
@@ -40,7 +41,7 @@ pub(crate) fn without(value: Value, names: &[String]) -> Value {
 /// A text without absolute paths, and without those that begin at a home directory or above.
 fn without_paths(text: &str) -> String {
     if ["/", "~/"].iter().any(|start| text.starts_with(start)) && !text.contains('\n') {
-        // It may hold spaces.
+        // The path may contain spaces.
         return PATH.to_owned();
     }
     let ends = |c: char| c.is_whitespace() || "\"'`,;:()<>|=".contains(c);
@@ -56,7 +57,7 @@ fn without_paths(text: &str) -> String {
     kept
 }
 
-/// `GB/s` and `1/2` are none.
+/// `GB/s` and `1/2` are no paths.
 fn is_path(word: &str) -> bool {
     let begins = ["/", "~/", "./", "../", "\\\\"].iter().any(|start| word.starts_with(start));
     let windows = word.len() > 2 && word.as_bytes()[0].is_ascii_alphabetic() && word[1..].starts_with('\\');

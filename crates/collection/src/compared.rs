@@ -1,4 +1,4 @@
-//! A report beside the one that today's rules make from the same samples.
+//! Compares a report with the one that today's rules make from the same samples.
 
 use judge::Report;
 use judge::report::verdicts::Verdict;
@@ -7,7 +7,7 @@ use untrusted::shortened;
 
 use crate::fields::inner;
 
-/// Sentences. Their wording changes from version to version, and pages are made from those of today.
+/// Sentences. Their wording changes from version to version, and pages use today's.
 const SENTENCES: [&str; 12] = [
     "alone",
     "cold_unavailable",
@@ -22,19 +22,19 @@ const SENTENCES: [&str; 12] = [
     "summary",
     "warnings",
 ];
-/// Rules that could not be verified, and findings that are only noted, are in words, too.
+/// Unverified rules and mere notes are in words, too.
 const NOTES: [&str; 2] = ["notes", "unverified"];
 
 const ROWS: &str = "rows";
 
-/// Figures of two machines' mathematical functions may differ by so little.
+/// Results of two machines' mathematical functions may differ by this share.
 const SAME: f64 = 1e-9;
 /// Most characters of a value that is quoted.
 const QUOTED: usize = 60;
 
 /// The first field of a submitted report that the samples do not give, in a sentence.
 pub(crate) fn first_difference(submitted: &Value, judged: &Report) -> Option<String> {
-    // By way of text, as the submitted one came: a value of 32 bits has fewer digits there.
+    // Serialised to text and back, as the submitted report was: an f32 has fewer digits there.
     let judged = serde_json::to_string(judged).expect("a report has string keys and no failing serialiser");
     let mut judged: Value = serde_json::from_str(&judged).expect("what was just written is JSON");
     with_both_sides(&mut judged);

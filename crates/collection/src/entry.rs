@@ -23,7 +23,7 @@ const LISTED: usize = 3;
 const REPACK: &str = "pack the run with `photofinish report DIR --archive`, and change nothing in it";
 const REJUDGE: &str = "judge it again with `photofinish report DIR --rejudge --in-place`, then pack it";
 
-/// Reads the submission in `directory`. What is wrong is added to `problems`; `None` where it cannot be shown.
+/// Reads the submission in `directory`. Adds its faults to `problems`; `None` if it cannot be shown.
 pub(crate) fn read(
     directory: &Path,
     name: &str,
@@ -56,7 +56,7 @@ pub(crate) fn read(
     }
 }
 
-/// What is wrong with the texts of a file: JSON that is none, a text that is too long, a path or a name.
+/// The faults in the texts of a file: invalid JSON, a text that is too long, a path or a name.
 fn texts(directory: &Path, entry: &str, file: &str) -> Vec<Problem> {
     let problem = |what: String, remedy: &str| Problem::new(entry, file, what, remedy);
     let text = match untrusted::file::read_text(&directory.join(file), files::MOST) {
@@ -102,7 +102,7 @@ impl Submission<'_> {
         Problem::new(self.name, file, what, remedy)
     }
 
-    /// The submission with what is wrong with it, or why it cannot be shown.
+    /// The submission with its faults, or why it cannot be shown.
     fn judged(&self) -> Result<(Published, Vec<Problem>), Problem> {
         let unreadable = |file: &str, why: String| self.problem(file, self.without_place(&why), REPACK);
         let submitted =
@@ -158,7 +158,7 @@ impl Submission<'_> {
         Err(self.problem(SUMS, what, "restore the files that were accepted"))
     }
 
-    /// What keeps a run from being published, whatever its figures.
+    /// The reasons not to publish a run, whatever its figures.
     fn unfit(&self, report: &Report) -> Vec<Problem> {
         let Report { environment, plan, model, .. } = report;
         let mut problems = Vec::new();
@@ -201,14 +201,14 @@ impl Submission<'_> {
         Some(self.problem(SAMPLES, what, "measure again with a bundle that `prepare` made"))
     }
 
-    /// A message without the place of the collection on this machine.
+    /// A message without the collection's path on this machine.
     fn without_place(&self, text: &str) -> String {
         text.replace(&format!("{}/", self.directory.display()), "")
             .replace(&self.directory.display().to_string(), "it")
     }
 }
 
-/// A sentence on rules that a report was judged by and that are not today's.
+/// A sentence on the rules that a report was judged by, if they are not today's.
 fn other_rules(recorded: &Report) -> Option<String> {
     let today = report::fairness::ids();
     let theirs: Vec<&str> = recorded.rules.iter().map(|rule| rule.id.as_str()).collect();

@@ -26,7 +26,7 @@ fn below(value: &Value, place: &str, name: &str, visit: &mut dyn FnMut(&str, &st
     }
 }
 
-/// The place of a field of what is at `place`.
+/// The path of a field within `place`.
 pub(crate) fn inner(place: &str, name: &str) -> String {
     if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
 }

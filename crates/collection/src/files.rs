@@ -1,4 +1,4 @@
-//! The files of a submission: which there may be, and how large. They are looked at before one of them is opened.
+//! The files of a submission: their names and largest sizes. They are checked before any of them is opened.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::problem::Problem;
 /// The sha256 of each other file, in the form of `sha256sum`.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
-/// What an archive holds, and most bytes of each.
+/// The files of an archive, and the most bytes of each.
 pub(crate) const FILES: [(&str, u64); 5] =
     [(ENVIRONMENT, 100_000), (PLAN, 4_000_000), (REPORT, 10_000_000), (SAMPLES, 20_000_000), (SUMS, 1_000)];
 /// Most bytes of all of them.
 pub(crate) const MOST: u64 = 25_000_000;
-/// Most entries of a directory that are named.
+/// Most entries of a directory that are listed.
 const NAMED: usize = 5;
 /// Longest name of a submission.
 const LONGEST_NAME: usize = 100;
@@ -31,7 +31,7 @@ pub(crate) fn most(name: &str) -> Option<u64> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, most)| *most)
 }
 
-/// Whether a name can be that of a submission's directory, and so a part of an address.
+/// Whether a name can be that of a submission's directory, and so a part of a URL.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
     name.len() <= LONGEST_NAME
@@ -40,7 +40,7 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// What is wrong with the files in `directory`, by their names, kinds and sizes alone.
+/// The faults of the files in `directory`, by their names, kinds and sizes alone.
 pub(crate) fn check(directory: &Path, entry: &str) -> Vec<Problem> {
     let problem = |file: &str, what: String, remedy: &str| Problem::new(entry, file, what, remedy);
     if !is_name(entry) {
@@ -61,7 +61,7 @@ pub(crate) fn check(directory: &Path, entry: &str) -> Vec<Problem> {
             problems.push(problem(&name, "no submission has such a file".into(), &format!("keep {listed}")));
             continue;
         };
-        // Of the entry itself: a link is not followed.
+        // Metadata of the entry itself: a link is not followed.
         match file.metadata() {
             Ok(metadata) if metadata.is_file() => {
                 total += metadata.len();
@@ -90,7 +90,7 @@ pub(crate) fn size(bytes: u64, most: u64) -> String {
     format!("it has {:.1} MB, and at most {} MB are allowed", bytes as f64 / 1e6, most as f64 / 1e6)
 }
 
-/// What is wrong with the hashes of the files in `directory`.
+/// The faults of the hashes of the files in `directory`.
 pub(crate) fn check_sums(directory: &Path, entry: &str) -> Vec<Problem> {
     let problem = |file: &str, what: &str| Problem::new(entry, file, what, REPACK);
     let text = match untrusted::file::read_text(&directory.join(SUMS), most(SUMS).unwrap_or_default()) {

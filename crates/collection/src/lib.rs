@@ -1,6 +1,6 @@
-//! The public collection of results, `results/collection`: a directory for each submission, made from the archive of a
-//! run and added by a pull request. Nothing that a submission says is believed: its files are read within limits, its
-//! samples are judged again by the functions that `photofinish report` calls, and its report must say the same.
+//! The public collection of results, `results/collection`: a directory for each submission, made from the
+//! archive of a run and added by a pull request. Submissions are not trusted: files are read within limits,
+//! samples are judged again by the functions that `photofinish report` calls, and the report must agree.
 
 mod archive;
 mod cleaned;
@@ -26,10 +26,10 @@ pub use problem::Problem;
 use files::SUMS;
 use tiers::TIERS;
 
-/// Files of a collection beside its entries.
+/// Files of a collection other than its entries.
 const OWN: [&str; 2] = ["README.md", TIERS];
 
-/// A collection as it was found.
+/// A collection, and its problems.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// In the order of their names.
@@ -37,7 +37,7 @@ pub struct Checked {
     pub problems: Vec<Problem>,
 }
 
-/// Checks every submission of the collection in `directory`, and what is said of them.
+/// Checks every submission of the collection in `directory`, and the file about them.
 ///
 /// # Errors
 /// If there is no such directory.
@@ -72,11 +72,11 @@ pub fn check(directory: &Path) -> Result<Checked> {
     Ok(checked)
 }
 
-/// Adds the run of an archive to the collection in `directory`, unless something is wrong with it. Returns the name of its
-/// new directory, or what is wrong.
+/// Adds the run of an archive to the collection in `directory`, unless it has problems. Returns the name of
+/// its new directory, or the problems.
 ///
 /// # Errors
-/// If the archive cannot be read or holds something else than a run, or the collection cannot be written.
+/// If the archive cannot be read or contains anything but a run, or the collection cannot be written.
 pub fn add(archive: &Path, directory: &Path) -> Result<std::result::Result<String, Vec<Problem>>> {
     let cannot = |error: std::io::Error| {
         Failure::usage(format!("cannot write to the collection {}: {error}", directory.display()))

@@ -1,10 +1,10 @@
-//! What keeps a submission out of the collection.
+//! Faults that keep a submission out of the collection.
 
 use std::fmt;
 
 use untrusted::Foreign;
 
-/// One thing that is wrong: where, what, and what to do about it.
+/// One fault: where, what, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The submission's directory, by its name.

@@ -1,4 +1,5 @@
-//! What only several entries together show: a run that was submitted twice, and a model that is not the one of its name.
+//! Faults that only several entries together show: a run that was submitted twice, and a model other than the
+//! one of its name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,11 +8,11 @@ use judge::records::collection::{Published, Tier};
 
 use crate::problem::Problem;
 
-/// Entries of one run have a tenth of their timed requests or more in common, to the nanosecond. Runs of their own have
-/// one now and then, where a request has a single mark.
+/// Entries of one run have a tenth of their timed requests or more in common, to the nanosecond. Separate
+/// runs occasionally share one, where a request has a single mark.
 const COMMON: usize = 10;
 
-/// What is wrong with entries beside the others.
+/// The faults of entries among themselves.
 pub(crate) fn check(entries: &[Published]) -> Vec<Problem> {
     duplicates(entries).into_iter().chain(other_weights(entries)).collect()
 }
@@ -59,8 +60,8 @@ fn requests(entry: &Published) -> Vec<u64> {
         .collect()
 }
 
-/// The same name, precision and layout mean the same bytes. The entry that says what they are is the first of ours, or
-/// else the oldest.
+/// The same name, precision and layout mean the same bytes. The entry that defines them is the first of ours,
+/// or else the oldest.
 fn other_weights(entries: &[Published]) -> Vec<Problem> {
     let mut sorted: Vec<&Published> = entries.iter().collect();
     sorted.sort_by_key(|entry| (entry.tier != Tier::Ours, entry.report.environment.started.clone()));

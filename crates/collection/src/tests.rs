@@ -124,7 +124,7 @@ fn a_foreign_hash_of_the_weights_is_refused() {
         }
     });
     forgery.refused(SAMPLES, &[&foreign, "the bundle's manifest does not name"]);
-    // Consistent with itself, and not with the entry that has the model of that name.
+    // Consistent with itself, but not with the entry that has the model of that name.
     let forgery = Forgery::new();
     forgery.copy(&forgery.path(""), "a-second");
     let second = Forgery { name: "a-second".into(), ..forgery };

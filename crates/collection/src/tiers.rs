@@ -1,4 +1,4 @@
-//! `tiers.toml`: what the keepers of the collection say of its entries.
+//! `tiers.toml`: statements of the collection's maintainers about its entries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) struct Tiers {
     pub(crate) retired: BTreeMap<String, String>,
 }
 
-/// The file of this collection; an empty one where there is none.
+/// The file of this collection; empty if there is none.
 pub(crate) fn read(directory: &Path) -> Result<Tiers, Problem> {
     let refused = |what: String| Problem::new(TIERS, "", what, "correct the file");
     match untrusted::file::read_text(&directory.join(TIERS), untrusted::file::CONFIG) {
@@ -43,7 +43,7 @@ impl Tiers {
         }
     }
 
-    /// What the file says of entries that is not so.
+    /// Wrong statements of the file about entries.
     pub(crate) fn check(&self, entries: &[Published]) -> Vec<Problem> {
         let find = |name: &str| entries.iter().find(|entry| entry.name == name);
         let named = self.ours.iter().chain(self.retired.keys()).chain(self.reproduced.keys());
@@ -62,8 +62,8 @@ impl Tiers {
     }
 }
 
-/// Why a run is no repetition of another: it is one if another machine computed the same case with the same versions, and
-/// every verdict's interval in the deciding metric overlaps that of the same pair.
+/// Why a run does not reproduce another: it does if another machine computed the same case with the same
+/// versions, and every verdict's interval in the deciding metric overlaps that of the same pair.
 fn objection(first: &Report, second: &Report) -> Option<String> {
     if fingerprint(&first.environment) == fingerprint(&second.environment) {
         return Some("both are from machines of one make".into());
@@ -102,7 +102,7 @@ fn objection(first: &Report, second: &Report) -> Option<String> {
                 return Some(format!("its {label} is of another version"));
             }
         }
-        // The same sense in both: how many times better `found.a` is.
+        // The same direction in both: how many times better `found.a` is.
         let turned = other
             .interval
             .map(|(low, high)| if other.a == found.a { (low, high) } else { (1.0 / high, 1.0 / low) });

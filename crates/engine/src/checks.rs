@@ -1,4 +1,4 @@
-//! What every engine checks before it computes: the model's features and the caller's input.
+//! Checks of every engine before it computes: the model's features and the caller's input.
 
 use bundle::{Feature, ModelConfig};
 
@@ -19,7 +19,7 @@ pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Resul
     Ok(())
 }
 
-/// What an engine that cannot attend both ways answers when it is to load such a model.
+/// The error of an engine without bidirectional attention for such a model.
 pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineError> {
     if config.causal {
         return Ok(());
@@ -30,7 +30,7 @@ pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineE
     Err(EngineError::Unsupported(text))
 }
 
-/// For a framework that computes no more than the `known` features of models, in place of leaving the others out.
+/// For a framework that computes only the `known` features of models: it must not ignore the others.
 pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) -> Result<(), EngineError> {
     match config.beyond(known) {
         None => Ok(()),
@@ -41,7 +41,7 @@ pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) 
     }
 }
 
-/// For a framework that computes no sliding window: within it, all is as without one.
+/// For a framework without sliding windows: contexts that fit in one need none.
 pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<(), EngineError> {
     match config.form.window {
         Some(window) if capacity > window => Err(EngineError::Unsupported(format!(
@@ -81,8 +81,8 @@ pub fn check_append(
     Ok(count)
 }
 
-/// The checks that every engine's `append_each` starts with, of sequences of which `filled` positions are taken. Returns
-/// the longest length.
+/// The checks that every engine's `append_each` starts with; `filled` positions of the sequences are taken.
+/// Returns the longest length.
 pub fn check_append_each(
     config: &ModelConfig,
     (tokens, lengths): (&[u32], &[usize]),

@@ -1,13 +1,13 @@
-//! [`InferenceEngine`]: the one seam through which every framework is driven and measured.
+//! [`InferenceEngine`]: the one interface through which every framework is driven and measured.
 //!
-//! The worker is generic over it, so every engine is timed by the same clock code, asked the same
-//! questions in the same order, and held to the same suite (crate `conformance`). An implementation
-//! translates between this trait and a framework's best public operations; it contains no timing, no
-//! logging, and no policy of its own about threads, precision or warm-up.
+//! The worker is generic over it, so every engine is timed by the same clock code, gets the same calls in the
+//! same order, and has to pass the same suite (crate `conformance`). An implementation translates between
+//! this trait and a framework's best public operations; it contains no timing, no logging, and no policy of
+//! its own about threads, precision or warm-up.
 //!
-//! What an adapter must never do: fall back in silence. What was asked and cannot be done is
-//! [`EngineError::Unsupported`] with the reason; what is in effect is reported by
-//! [`InferenceEngine::in_effect`], observed and not repeated from the settings.
+//! An adapter must never fall back silently. It reports a request that it cannot satisfy as
+//! [`EngineError::Unsupported`] with the reason; [`InferenceEngine::in_effect`] reports observed values and
+//! does not repeat the settings.
 
 mod bench;
 mod checks;
@@ -27,8 +27,8 @@ pub use work::{
     Padded, Padding, Plane, Run, Side, Tensor, Texts, Want, by_length, without_panic,
 };
 
-/// Name and version of a framework that a worker is compiled with and that does not tell its own: what the repository
-/// pins, or another version that it was built with (`setup::versions`).
+/// Name and version of a framework that a worker is compiled with and that does not report its own: the
+/// version that the repository pins, or another one that it was built with (`setup::versions`).
 #[macro_export]
 macro_rules! framework_version {
     ($pinned:literal) => {
@@ -39,7 +39,8 @@ macro_rules! framework_version {
     };
 }
 
-/// Bytes that a framework's own allocator has handed out on a GPU. What it keeps for later is not among them.
+/// Bytes that a framework's own allocator has handed out on a GPU. Memory that it keeps for later is not
+/// included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocated {
     pub in_use: u64,
@@ -64,27 +65,27 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// What the driver asks for. See [`InEffect`] for what it got.
+/// The settings that the driver asks for. [`InEffect`] has those in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub precision: Precision,
-    /// What keys and values are kept in: f32, bf16 or f16.
+    /// Data type of keys and values: f32, bf16 or f16.
     pub cache: Precision,
     pub device: Device,
-    /// Threads that may compute at once; 0 for as many as the framework takes unasked. Set it through the framework's own
-    /// API; the environment variables and the CPU set are the driver's business.
+    /// Threads that may compute at once; 0 for the framework's default. Set it through the framework's own
+    /// API; the environment variables and the CPU set are the driver's job.
     pub threads: usize,
     /// Whether the framework's graph optimisation or JIT may be used, where it has one.
     pub jit: bool,
-    /// Whether [`Decode::hidden_states`] will be asked for. Where keeping them costs
-    /// speed, an engine keeps them only then.
+    /// Whether [`Decode::hidden_states`] will be called. Where keeping them costs speed, an engine keeps them
+    /// only then.
     pub hidden_states: bool,
-    /// At a quantised precision, multiply by the dequantised weights in f32, however much faster the
-    /// framework's quantised kernels are. Those are compared with this; a framework without
-    /// kernels for the precision does it in any case.
+    /// At a quantised precision, multiply by the dequantised weights in f32, even if the framework's
+    /// quantised kernels are faster. Those are compared with this; a framework without kernels for the
+    /// precision always does it.
     pub dequantised: bool,
-    /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine refuses
-    /// those that it does not know: see [`Settings::check_options`].
+    /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine rejects unknown ones:
+    /// see [`Settings::check_options`].
     pub options: BTreeMap<String, String>,
 }
 
@@ -133,30 +134,30 @@ pub struct Runtime {
 pub enum KvCachePolicy {
     /// One buffer of the asked capacity, written in place.
     Preallocated,
-    /// Concatenated anew with every token.
+    /// Concatenated again with every token.
     Growing,
-    /// Nothing is kept: the model attends both ways, so that every pass computes all of it.
+    /// Nothing is kept: the model attends both ways, so that every pass computes everything.
     None,
 }
 
-/// What is in effect, observed from what the engine holds after loading.
+/// The values in effect, observed after loading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InEffect {
     /// Element type of the weights as the kernels read them.
     pub weights: Precision,
-    /// Element type that layers pass to one another, and of matrix products' accumulation where the
-    /// framework says so, for example `f32`.
+    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework
+    /// documents it, for example `f32`.
     pub activations: String,
-    /// What keys and values are kept in.
+    /// Data type of keys and values.
     pub kv_cache: Precision,
     pub kv_cache_policy: KvCachePolicy,
     pub device: Device,
     /// Threads as the framework reports them.
     pub threads: usize,
-    /// `eager`, or what was optimised or compiled, for example `graph optimisation: all`.
+    /// `eager`, or the optimisation or compilation in effect, for example `graph optimisation: all`.
     pub jit: String,
-    /// Whether graph optimisation or a JIT is at work; `None` where the framework has neither, or the
-    /// engine has no use for it. Fairness rule R14 compares these.
+    /// Whether graph optimisation or a JIT is in use; `None` where the framework has neither, or the engine
+    /// does not use it. Fairness rule R14 compares these.
     pub optimised: Option<bool>,
     /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
     pub weight_storage: String,
@@ -166,10 +167,10 @@ pub struct InEffect {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// This engine cannot do what was asked; the text says why, for people.
+    /// This engine cannot do the task; the text says why, for people.
     #[error("unsupported: {0}")]
     Unsupported(String),
-    /// What was asked makes no sense, whatever the engine: a token outside the vocabulary, …
+    /// The task makes no sense for any engine: a token outside the vocabulary, …
     #[error("{0}")]
     Input(String),
     #[error(transparent)]
@@ -179,8 +180,8 @@ pub enum EngineError {
     Framework(String),
 }
 
-/// A framework, ready to run one model: what every framework does. What a model does is a capability, a trait of its own
-/// ([`Decode`]).
+/// A framework, ready to run one model: the operations of every framework. The operations of a model are
+/// capabilities, traits of their own ([`Decode`]).
 ///
 /// The worker's order of calls: [`runtime`](Self::runtime) once, [`load`](Self::load) once, then those of a capability.
 pub trait InferenceEngine: Sized + 'static {
@@ -190,41 +191,41 @@ pub trait InferenceEngine: Sized + 'static {
     /// Whether it runs ONNX files: [`load`](Self::load) then takes such a model, and [`graph`](Self::graph) gives the capability.
     const RUNS_GRAPHS: bool = false;
 
-    /// Initialises the framework in this process and says what it is. Timed as part of start-up.
+    /// Initialises the framework in this process and describes it. Timed as part of start-up.
     fn runtime() -> Result<Runtime, EngineError>;
 
-    /// The file that [`load`](Self::load) will read: the bundle's own. What cannot read a bundle derives its file
-    /// here, once. Not timed.
+    /// The file that [`load`](Self::load) will read: the bundle's own. An engine that cannot read a bundle
+    /// derives its file here, once. Not timed.
     fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf, EngineError> {
         Ok(bundle.weights_path(settings.precision)?)
     }
 
-    /// Makes the model's weights resident and ready to compute with. Timed as model load. Pages of
-    /// a mapped file are touched here ([`bundle::Weights::touch`]), or their cost would move
-    /// silently into the first token. Weights whose framework needs them in another form are
-    /// converted here, not on first use, where the framework allows the choice.
+    /// Makes the model's weights resident and ready to compute with. Timed as model load. Pages of a mapped
+    /// file are touched here ([`bundle::Weights::touch`]), or their cost would move silently into the first
+    /// token. If the framework needs weights in another form, they are converted here, not on first use,
+    /// where the framework allows the choice.
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError>;
 
-    /// Fixed work on the GPU of `settings`, with buffers of about so many bytes. The worker times it: what a GPU can do is
-    /// known by what a framework gets out of it.
+    /// Fixed work on the GPU of `settings`, with buffers of about so many bytes. The worker times it: the
+    /// limits of a GPU are those that a framework reaches.
     ///
-    /// `None` where this engine cannot ask its framework for plain work. Errors with [`EngineError::Unsupported`] if the
-    /// framework cannot use that GPU.
+    /// `None` where this engine cannot run plain operations of its framework. Errors with
+    /// [`EngineError::Unsupported`] if the framework cannot use that GPU.
     fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
         let _ = (settings, bytes);
         Ok(None)
     }
 
-    /// What is in effect now. Not timed.
+    /// The values in effect now. Not timed.
     fn in_effect(&self) -> InEffect;
 
-    /// What the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the framework does not
-    /// tell. Not timed.
+    /// Memory that the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the
+    /// framework does not report it. Not timed.
     fn gpu_allocated(&self) -> Option<Allocated> {
         None
     }
 
-    /// This engine as a decoder. An engine that has no such capability leaves this out, and refuses so.
+    /// This engine as a decoder. The default is for engines without this capability.
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
@@ -252,8 +253,8 @@ pub trait InferenceEngine: Sized + 'static {
         Err(EngineError::Unsupported(format!("{} returns no bytes", Self::FRAMEWORK)))
     }
 
-    /// The settings to load with if the run is to be profiled: for what the framework's profiler must know before. It
-    /// may put files into `directory`.
+    /// The settings to load with if the run is to be profiled, for profilers that must be set up before. The
+    /// engine may put files into `directory`.
     fn profiled(settings: Settings, directory: &std::path::Path) -> Settings {
         let _ = directory;
         settings
@@ -268,8 +269,8 @@ pub trait InferenceEngine: Sized + 'static {
         Err(EngineError::Unsupported(text))
     }
 
-    /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and those before
-    /// that it has noted.
+    /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and
+    /// earlier ones that it has recorded.
     fn end_profile(&mut self) -> Result<Profile, EngineError> {
         Err(EngineError::Input("end_profile before begin_profile".into()))
     }

@@ -1,5 +1,5 @@
-//! Options of the variants that make a common mistake, so that its cost can be measured. Every engine reads and refuses
-//! them alike.
+//! Options of the variants that make a common mistake, so that its cost can be measured. Every engine parses
+//! and rejects them in the same way.
 
 use bundle::{ModelConfig, Precision};
 
@@ -32,7 +32,8 @@ impl Settings {
         Ok(converts)
     }
 
-    /// What an encoder's texts are filled up to (`padded`: true, false or a number of tokens), if they are.
+    /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
+    /// they are.
     pub fn padding(&self, config: &ModelConfig) -> Result<Option<Padding>, EngineError> {
         let padding = match self.options.get("padded").map(String::as_str) {
             None | Some("false") => return Ok(None),
@@ -52,7 +53,7 @@ impl Settings {
         Ok(Some(padding))
     }
 
-    /// Whether an option that has one value has it.
+    /// Whether an option with one permitted value is set to it.
     fn is_chosen(&self, name: &str, value: &str) -> Result<bool, EngineError> {
         match self.options.get(name) {
             None => Ok(false),
@@ -62,7 +63,7 @@ impl Settings {
     }
 }
 
-/// Why a cache that grows takes no prompts of different lengths.
+/// Why a growing cache does not support prompts of different lengths.
 pub fn no_place_for_padding() -> EngineError {
     let reason = "a cache that grows has no place for padding: prompts of different lengths need another";
     EngineError::Unsupported(reason.into())

@@ -1,4 +1,4 @@
-//! What a framework's own profiler tells, in one form for all.
+//! The output of a framework's own profiler, in one form for all.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ pub struct Profile {
     pub profiler: String,
     pub clock: ProfileClock,
     pub events: Vec<ProfileEvent>,
-    /// What the profiler cannot tell, a sentence each.
+    /// Limits of the profiler, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// The system's clock that a profiler reads. The worker knows how it stands to its own.
+/// The system's clock that a profiler reads. The worker knows its offset from its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProfileClock {
     /// Time since 1970.
@@ -36,6 +36,6 @@ pub struct ProfileEvent {
     /// By the [`Profile`]'s clock.
     pub start_ns: u64,
     pub duration_ns: u64,
-    /// What else the framework tells of it.
+    /// Other details from the framework.
     pub details: BTreeMap<String, String>,
 }

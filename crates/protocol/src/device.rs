@@ -1,6 +1,6 @@
-//! How a device is named: `cpu`, `cuda:0`, or several GPUs that share the work, `cuda:0,cuda:1`.
+//! Names of devices: `cpu`, `cuda:0`, or several GPUs that share the work, `cuda:0,cuda:1`.
 
-/// The numbers of the GPUs that a device names, as CUDA counts them; none for `cpu` and for what is no name of a device.
+/// The numbers of the GPUs that a device names, as CUDA counts them; none for `cpu` and for an invalid name.
 /// `cuda` is the first.
 pub fn gpus(device: &str) -> Vec<usize> {
     let number = |name: &str| match name.strip_prefix("cuda")? {

@@ -1,11 +1,11 @@
-//! What the worker answers.
+//! The worker's answers.
 
 use serde::{Deserialize, Serialize};
 use untrusted::{Foreign, ForeignPath, Foreigns};
 
 use crate::{CacheInEffect, CacheUsage, Hybrid, Iteration, Marks, Memory, Output, Sample, Traced};
 
-/// The one line that `worker --hello` prints: the receipt that the framework can run here.
+/// The one line that `worker --hello` prints: it shows that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -16,16 +16,16 @@ pub struct Hello {
     /// The library as it reports itself, for example `libtorch 2.11.0`.
     pub library: Foreign,
     pub library_path: Option<ForeignPath>,
-    /// What the framework says it uses of the CPU, for example `AVX512`.
+    /// The CPU features that the framework says it uses, for example `AVX512`.
     pub cpu_capability: Option<Foreign>,
-    /// Whether it can pause within a request ([`Turn::Slice`](crate::Turn::Slice)); not, if it is `null`.
+    /// Whether it can pause within a request ([`Turn::Slice`](crate::Turn::Slice)); `null` means no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<bool>,
     pub build: Build,
 }
 
-/// How the worker was built. Fairness rule R10 compares these between workers that rustc built; of another it asks for
-/// the profile alone.
+/// How the worker was built. Fairness rule R10 compares these between workers that rustc built; of others it
+/// checks the profile alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// Cargo profile: `release` or `debug`. A worker in another language is a `release`.
@@ -38,14 +38,14 @@ pub struct Build {
     pub target_features: Option<Foreigns>,
     /// For example `x86_64-unknown-linux-gnu`.
     pub target: Option<Foreign>,
-    /// What built or runs a worker that rustc did not build, for example `CPython 3.13.1`.
+    /// The compiler or runtime of a worker that rustc did not build, for example `CPython 3.13.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub toolchain: Option<Foreign>,
 }
 
-/// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start, warmup,
-/// sample…, usage, parity, done, and before a sample a slice for each pause of its request. After `warmup` the worker waits for its turns. A run that cannot go on ends in
-/// `failed`.
+/// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start,
+/// warmup, sample…, usage, parity, done; before a sample, a slice for each pause of its request. After
+/// `warmup` the worker waits for its turns. A run that cannot go on ends in `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -104,7 +104,7 @@ pub struct Loaded {
     pub page_cache: Option<PageCache>,
 }
 
-/// What tells a file from every other, and from itself after a change.
+/// Distinguishes a file from every other, and from itself after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileIdentity {
     pub device: u64,
@@ -117,13 +117,13 @@ pub struct FileIdentity {
 /// The weights file in the system's page cache just before the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PageCache {
-    /// Whether dropping it was asked for ([`Job::evict`](crate::Job::evict)).
+    /// Whether the driver asked to drop it ([`Job::evict`](crate::Job::evict)).
     pub evicted: bool,
     /// Share of its pages, 0 to 1, that were resident after a request to drop them; mapped ones cannot be dropped.
     pub resident_before: f64,
 }
 
-/// Observed after load. [`Settings`](crate::Settings) is what was asked.
+/// Observed after load. [`Settings`](crate::Settings) has the settings that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InEffect {
     pub precision: Foreign,
@@ -133,11 +133,11 @@ pub struct InEffect {
     pub device: Foreign,
     pub threads: usize,
     pub jit: Foreign,
-    /// Whether graph optimisation or a JIT is at work; `null` where the framework has neither.
+    /// Whether graph optimisation or a JIT is in use; `null` where the framework has neither.
     pub optimised: Option<bool>,
     pub weight_storage: Foreign,
     pub kernels: Foreigns,
-    /// Bytes of weights on each device that holds some, where they are divided over several; `null` where they are not.
+    /// Bytes of weights on each device that holds some, if they are divided over several; otherwise `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_bytes: Option<Vec<u64>>,
     /// The engines of a worker that reads prompts on one and computes steps on another.
@@ -148,10 +148,10 @@ pub struct InEffect {
 /// The first request after load: the first case's, as it is measured later.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// Its marks. What comes before the request, as computing its context, is part of them.
+    /// Its marks. Preparation before the request, such as computing its context, is part of them.
     pub marks_ns: Marks,
-    /// Spawn to first mark, less the time that the worker took in between for its own readings: of
-    /// memory, of the page cache (and dropping the file from it), of the bundle's description.
+    /// Spawn to first mark, less the time of the worker's own readings in between: of memory, of the page
+    /// cache (and dropping the file from it), of the bundle's description.
     pub since_spawn_ns: Option<u64>,
     pub memory: Memory,
 }
@@ -193,30 +193,30 @@ pub struct Usage {
     /// CPU time and wall time of the measured requests.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// CPU time of each thread in the measured requests, the busiest first. Threads that did nothing are
-    /// left out, and of a thread that ended the request in which it did.
+    /// CPU time of each thread in the measured requests, the busiest first. Idle threads are left out; so is,
+    /// of a thread that ended, the request in which it ended.
     pub thread_cpu_ns: Option<Vec<u64>>,
     /// Time in the measured requests that threads were ready to run but waited for a CPU, summed over all
-    /// threads. Together with the CPU time it says how many threads wanted to compute at once.
+    /// threads. With the CPU time it shows how many threads wanted to compute at once.
     #[serde(default)]
     pub run_queue_ns: Option<u64>,
     /// Threads of the process after the last sample, idle ones included.
     pub threads: Option<usize>,
-    /// CPUs that one of the process's threads or another was allowed to run on after the last sample.
+    /// CPUs that any thread of the process was allowed to run on after the last sample.
     pub cpus: Option<Vec<usize>>,
-    /// Energy of the measured requests. It is that of everything the meter covers, whichever process used it; `null` without a
-    /// meter.
+    /// Energy of the measured requests. It is that of everything the meter covers, whichever process used it;
+    /// `null` without a meter.
     pub energy: Option<Energy>,
     #[serde(flatten)]
     pub cache: CacheUsage,
-    /// Shapes that the process compiled for until now, in this order, one short phrase each; `null` where nothing is
-    /// compiled for a shape, or the framework does not tell.
+    /// Shapes that the process compiled for so far, in order, one short phrase each; `null` where nothing is
+    /// compiled for a shape, or the framework does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<Foreigns>,
-    /// What the GPU did in the measured requests; `null` on a CPU.
+    /// The GPU's activity in the measured requests; `null` on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<crate::GpuWork>,
-    /// sha256 of the weights file, read after the last sample; `null` where that was not asked for.
+    /// sha256 of the weights file, read after the last sample; `null` if it was not asked for.
     pub weights_sha256: Option<Foreign>,
     /// The weights file after the last sample.
     #[serde(default)]
@@ -230,7 +230,7 @@ pub struct Energy {
     pub method: Foreign,
 }
 
-/// What each case's request gave: see [`Answer`](crate::Answer).
+/// The output of each case's request: see [`Answer`](crate::Answer).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     pub outputs: Vec<Output>,
@@ -251,9 +251,9 @@ pub struct Failed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The framework cannot do what was asked.
+    /// The framework cannot do the task.
     Unsupported,
-    /// What was asked makes no sense for this model.
+    /// The task makes no sense for this model.
     Input,
     /// The framework, or the worker, failed.
     Failed,

@@ -1,4 +1,4 @@
-//! Reads numbers of f32. One that is written larger than any of them would become infinite, which JSON cannot say again.
+//! Reads numbers of f32. A larger one would become infinite, which JSON cannot represent.
 
 use serde::de::{Deserialize, Deserializer, Error};
 

@@ -1,4 +1,4 @@
-//! What the driver asks.
+//! The driver's requests to a worker.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DecoderSettings, Input, Load, Serve, Trace, Work};
 
-/// Everything a worker is asked to do in its life: the first line of its stdin. A measurement is followed by
+/// Everything that a worker is asked to do: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub protocol: u32,
     /// Directory of the prepared model.
     pub bundle: String,
-    /// The model's description (`bundle::ModelConfig::described`): sizes, properties, names of tensors, frequencies of
-    /// the rotation. Workers that read the bundle by that crate have no use for it.
+    /// The model's description (`bundle::ModelConfig::described`): sizes, properties, names of tensors,
+    /// frequencies of the rotation. Workers that read the bundle with that crate do not need it.
     #[serde(default)]
     pub model: serde_json::Value,
     pub settings: Settings,
@@ -27,7 +27,7 @@ pub struct Job {
     pub task: Task,
 }
 
-/// What the engine is asked to be. Compare [`InEffect`](crate::InEffect).
+/// Settings asked for. Compare [`InEffect`](crate::InEffect).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// `f32`, `bf16`, `f16`
@@ -37,14 +37,14 @@ pub struct Settings {
     /// `cpu` or `cuda:N`
     pub device: String,
     pub threads: usize,
-    /// Devices that the weights are divided over; 1 where they are not.
+    /// Devices that the weights are divided over; 1 if they are not.
     #[serde(default = "one")]
     pub shards: usize,
     pub jit: bool,
     #[serde(default)]
     pub hidden_states: bool,
-    /// At a quantised precision, multiply by the dequantised weights, in f32: what quantised kernels are held
-    /// against.
+    /// At a quantised precision, multiply by the dequantised weights, in f32: the baseline for quantised
+    /// kernels.
     #[serde(default)]
     pub dequantised: bool,
     /// Options of the engine variant.
@@ -53,10 +53,11 @@ pub struct Settings {
     /// How several callers are served.
     #[serde(default, skip_serializing_if = "Serve::is_shared")]
     pub serve: Serve,
-    /// A positive control: every `append` is made to last longer by this share of its own time, 0 to 10.
+    /// A positive control: every `append` is slowed down by this share of its own time, 0 to 10.
     #[serde(default)]
     pub slowdown: f64,
-    /// Whether every measured request loads the model anew, which is part of its time: the cost of a new session for each.
+    /// Whether every measured request loads the model again, which is part of its time: the cost of a new
+    /// session for each.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }
@@ -74,24 +75,23 @@ pub enum Task {
     Load,
     Answer(Answer),
     Score(Score),
-    /// What the machine can do just now. Initialises no framework, opens no bundle.
+    /// The machine's present speed. Initialises no framework, opens no bundle.
     Probe(Probe),
-    /// A run to look at, not to time: it may be slowed by a profiler.
+    /// A run to inspect, not to time: a profiler may slow it down.
     Trace(Trace),
 }
 
-/// Load, cold start and warm-up at once, then measured requests as they are asked for: one run yields all that is
-/// reported.
+/// Load, cold start and warm-up at once, then measured requests on demand: one run yields all figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     pub work: Work,
     pub warmup: Warmup,
-    /// Each measured request is preceded by the beginning of the same request up to so many marks, untimed: a
-    /// process that has waited finds cold caches and sleeping threads. 0 for none.
+    /// Before each measured request, run its beginning up to so many marks, untimed: a process that has
+    /// waited has cold caches and sleeping threads. 0 for none.
     #[serde(default)]
     pub lead_in: usize,
-    /// Where it is given, a turn holds many requests of several callers, each for one of the case's sequences, texts or sets
-    /// of inputs in turn. Such a turn has one mark, the end.
+    /// If present, a turn holds many requests of several callers, each for one of the case's sequences, texts
+    /// or sets of inputs in turn. Such a turn has one mark, the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -100,38 +100,39 @@ pub struct Measure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub work: Work,
-    /// Logits along the answers: what other engines are compared with.
+    /// Logits along the answers: other engines are compared with them.
     #[serde(default)]
     pub parity: Option<ParityTask>,
 }
 
-/// What a worker that is warm is asked next.
+/// The next request to a warm worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "turn", rename_all = "snake_case")]
 pub enum Turn {
     /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
     Request {
         case: usize,
-        /// What it is given; what its case has where this is left out.
+        /// Its input; the case's own if this is left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Input>,
     },
-    /// The next slice of a request of a case: up to its first mark if no request is under way, else so many more marks of
-    /// it, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice), and to the last slice of a
-    /// request the [`Event::Sample`](crate::Event::Sample). The time between two slices is in no mark.
+    /// The next slice of a request of a case: up to its first mark if no request is in progress, else so many
+    /// more marks of it, or as many as it still has. The answer is a [`Event::Slice`](crate::Event::Slice),
+    /// and to the last slice of a request the [`Event::Sample`](crate::Event::Sample). No mark includes the
+    /// time between two slices.
     Slice {
         case: usize,
         marks: usize,
-        /// As of a whole request, with its first slice.
+        /// As for a whole request, with its first slice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Input>,
     },
-    /// No more requests: say what they used, and end.
+    /// No more requests: report usage, and end.
     Finish(Finish),
 }
 
 impl Turn {
-    /// A request of a case, given what the case has.
+    /// A request of a case, with the case's own input.
     pub fn request(case: usize) -> Turn {
         Turn::Request { case, input: None }
     }
@@ -142,7 +143,7 @@ impl Turn {
     }
 }
 
-/// What is read after the last sample.
+/// What to do after the last sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
     /// Whether the weights file is hashed.
@@ -156,19 +157,19 @@ pub struct Finish {
 /// Teacher-forced logits: context and prompt in one piece, the first `steps` tokens of the trace one at a
 /// time, the rest in one piece, so that prefill and decode are both covered at little cost.
 ///
-/// By masked diffusion they are the logits that each token was unmasked by, in the state that the trace has at its step, and
-/// behind them those of the last position in the last step. Shapes are as with `prompt_last_only`.
+/// By masked diffusion they are the logits that unmasked each token, in the state that the trace has at its
+/// step, followed by those of the last position in the last step. Shapes are as with `prompt_last_only`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityTask {
     pub steps: usize,
     /// safetensors: `case.0` … f32 [batch, context + prompt + trace, vocabulary]
     pub file: String,
     /// Keep only the last position's logits of context and prompt: `case.0` … f32 [batch, 1 + trace,
-    /// vocabulary]. It is for long prompts and large batches, whose logits take gigabytes.
+    /// vocabulary]. For long prompts and large batches, whose logits would need gigabytes.
     #[serde(default)]
     pub prompt_last_only: bool,
-    /// Keep the logits of the first so many sequences of each case alone, of a batch whose logits would take gigabytes.
-    /// All sequences are computed.
+    /// Keep the logits of only the first so many sequences of each case, for batches whose logits would need
+    /// gigabytes. All sequences are computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequences: Option<usize>,
 }
@@ -178,7 +179,7 @@ pub struct ParityTask {
 pub struct Probe {
     /// Size of the buffer that is read to measure memory bandwidth.
     pub bytes: u64,
-    /// The buffer is read again and again until this time has passed, and at least once.
+    /// The buffer is read repeatedly until this time has passed, and at least once.
     pub sweep_ns: u64,
     /// How often the arithmetic and the multiply-adds are repeated.
     pub repeats: usize,

@@ -1,9 +1,9 @@
-//! What crosses the pipe between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
+//! The messages between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
 //! [`Event`]s out, as JSON, a line each.
 //!
-//! `docs/reference/protocol.md` is the page for people; this is the same in types. Field names are the wire
-//! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0.
-//! The worker reports facts and the driver judges, so nothing here is a verdict.
+//! `docs/reference/protocol.md` describes it for people; these are its types. Field names are the wire
+//! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0. The worker
+//! reports facts and the driver judges, so nothing here is a verdict.
 
 mod device;
 mod event;
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(line).unwrap(), Event::Scored(Scored { file: "x".into() }));
     }
 
-    /// The example for people must not drift from the types: it is read back whole.
+    /// The example for people must agree with the types: it is parsed completely.
     #[test]
     fn the_example_of_a_run_is_this_protocol() {
         let read = |name: &str| {

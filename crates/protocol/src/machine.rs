@@ -1,17 +1,17 @@
-//! What the machine and its GPU did.
+//! Speed of the machine, and activity of its GPU.
 
 use serde::{Deserialize, Serialize};
 use untrusted::{Foreign, Foreigns};
 
-/// What the machine did just now: see [`Probe`](crate::Probe). Times are of all threads together, from the first
-/// one's begin to the last one's end. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
+/// The machine's present speed: see [`Probe`](crate::Probe). Times are of all threads together, from the
+/// start of the first one to the end of the last one. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
 /// `operations / multiply_adds_ns[i]` a speed in GFLOP/s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
     /// Best time of fixed arithmetic.
     pub compute_ns: u64,
-    /// What one sweep reads: the buffer, or a small one several times. On a GPU, what one row of copies reads and
-    /// writes.
+    /// Bytes read by one sweep: of the buffer, or of a small one several times. On a GPU, bytes read and
+    /// written by one row of copies.
     pub bytes: u64,
     /// Time of each sweep, in order.
     pub sweeps_ns: Vec<u64>,
@@ -20,7 +20,7 @@ pub struct Probed {
     /// Time of each burst.
     pub multiply_adds_ns: Vec<u64>,
     pub threads: usize,
-    /// What was probed, as the engine names the GPU; `null` for the CPU.
+    /// The probed GPU, by the engine's name for it; `null` for the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Foreign>,
     /// The element type of the multiply-adds; `null` for f32.
@@ -28,7 +28,7 @@ pub struct Probed {
     pub precision: Option<Foreign>,
 }
 
-/// What a GPU was seen to do right after measured requests.
+/// Readings of a GPU right after measured requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuWork {
     /// Slowest and fastest clock of its multiprocessors, in megahertz, and the most that they can do.
@@ -42,8 +42,8 @@ pub struct GpuWork {
     pub held_mean_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_most_bytes: Option<u64>,
-    /// What slowed it down, each once: `heat`, `its power limit`.
+    /// Causes that slowed it down, each once: `heat`, `its power limit`.
     pub held_back: Foreigns,
-    /// Why a reading is not available, and what else is to be said of the GPU, one sentence each.
+    /// Why a reading is not available, and other remarks on the GPU, one sentence each.
     pub remarks: Foreigns,
 }

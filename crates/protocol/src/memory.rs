@@ -22,7 +22,8 @@ pub struct Memory {
     pub method: Option<Foreign>,
     /// Memory of the GPU that this process holds.
     pub gpu: Option<GpuMemory>,
-    /// What the framework's own allocator has handed out on GPUs; `null` on a CPU, and where it does not tell.
+    /// Memory that the framework's own allocator has handed out on GPUs; `null` on a CPU, and where it does
+    /// not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_allocator: Option<GpuAllocator>,
 }

@@ -91,10 +91,10 @@ pub struct Load {
     pub callers: usize,
     /// Requests of a turn.
     pub requests: usize,
-    /// A caller makes its next request when its last is answered, where this is left out.
+    /// If left out, a caller makes its next request when its last is answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<Arrivals>,
-    /// A request that is given texts searches the highest rate at which answers come in time.
+    /// A turn with texts searches for the highest rate at which answers are in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
@@ -103,25 +103,25 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
     pub limit_ns: u64,
-    /// What the times of requests follow from.
+    /// Determines the times of requests.
     pub seed: u64,
 }
 
-/// Requests that come at random, whatever becomes of those before: a Poisson process.
+/// Requests at random times, independent of earlier ones: a Poisson process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Arrivals {
     /// Mean number a second.
     pub rate: f64,
-    /// What the times between them follow from.
+    /// Determines the times between them.
     pub seed: u64,
 }
 
 /// One of several requests that a turn holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// When it was made, or was to be made, since the turn's requests began.
+    /// When it was made, or was due, since the turn's requests began.
     pub asked_ns: u64,
-    /// When its answer was there.
+    /// When its answer was complete.
     pub done_ns: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A run to look at: what is asked, and what the worker answers. No figure of it is a measurement, for a profiler slows
-//! what it watches.
+//! A run to inspect: the request, and the worker's answer. None of its figures is a measurement, because a
+//! profiler slows the run down.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use untrusted::{Foreign, ForeignPath, Foreigns};
 
 use crate::Work;
 
-/// Load, cold start, one request of warm-up and one request, all noted with the clock's readings, and the framework's
-/// own profiler where it has one. Requests are those of the first case, which is not fed.
+/// Load, cold start, one request of warm-up and one request, all recorded with clock readings, and the
+/// framework's own profiler where it has one. Requests are those of the first case, not forced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     pub work: Work,
-    /// Where the profiler's events go: a JSON list of [`ProfileEvent`]s. It is not written without a profiler. Its
-    /// directory is the worker's to put files into that a profiler leaves behind.
+    /// File for the profiler's events: a JSON list of [`ProfileEvent`]s. It is not written without a
+    /// profiler. The worker may use its directory for files that a profiler leaves behind.
     pub file: String,
 }
 
@@ -29,7 +29,7 @@ pub struct Traced {
     /// The framework's own profiler; `null` where it has none.
     #[serde(default)]
     pub profiler: Option<Profiler>,
-    /// A sentence each for people: why there is no profiler, or what it cannot tell.
+    /// A sentence each for people: why there is no profiler, or what it does not report.
     pub notes: Foreigns,
 }
 
@@ -40,20 +40,20 @@ pub struct Interval {
     pub end_ns: u64,
 }
 
-/// One request, token by token. The first is there after the prefill, each other after a decode step that begins when
-/// the one before is there.
+/// One request, token by token. The first is complete after the prefill, each other one after a decode step
+/// that begins when the one before is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedRequest {
     /// The phase's name.
     pub phase: Foreign,
     pub start_ns: u64,
-    /// When each token was there, or a batch of texts was encoded.
+    /// When each token was complete, or a batch of texts encoded.
     pub tokens_ns: Vec<u64>,
-    /// `[batch][tokens]`; none of texts that are encoded.
+    /// `[batch][tokens]`; empty for texts that are encoded.
     pub tokens: Vec<Vec<u32>>,
 }
 
-/// What a framework's own profiler told, and how well its clock is known.
+/// The output of a framework's own profiler, and the accuracy of its clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profiler {
     /// For example `ONNX Runtime's profiler`.
@@ -64,17 +64,17 @@ pub struct Profiler {
     pub alignment: Alignment,
 }
 
-/// How the profiler's times were put on the worker's clock.
+/// How the profiler's times were converted to the worker's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alignment {
-    /// The clock that the profiler reads: `CLOCK_REALTIME`, `CLOCK_MONOTONIC`; or `none`, where it tells durations
-    /// alone and the worker has placed them.
+    /// The clock that the profiler reads: `CLOCK_REALTIME`, `CLOCK_MONOTONIC`; or `none`, if it reports only
+    /// durations and the worker has placed them.
     pub clock: Foreign,
-    /// How far a time may be off, by readings of both clocks beside each other at the profiler's start and its end;
+    /// Largest error of a time, from readings of both clocks together at the profiler's start and its end;
     /// `null` where there was nothing to read.
     #[serde(default)]
     pub error_ns: Option<u64>,
-    /// How far an event reaches at most over the beginning or the end of the step that most of it is in.
+    /// How far an event extends at most over the beginning or the end of the step that most of it is in.
     pub overhang_ns: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct ProfileEvent {
     pub thread: Foreign,
     pub start_ns: u64,
     pub duration_ns: u64,
-    /// What else the framework tells of it.
+    /// Other details from the framework.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<Foreign, Foreign>,
 }

@@ -1,10 +1,10 @@
-//! Whatever a worker writes into whichever field, it is bounded and harmless once it is read.
+//! Whatever a worker writes into any field, it is bounded and harmless once it is read.
 
 use protocol::*;
 use serde_json::Value;
 use untrusted::PATH;
 
-/// One of each event with text, in which no text is missing: the compiler asks for every field.
+/// One of each event with text, with every text present: the compiler asks for every field.
 fn events() -> Vec<Event> {
     let memory = || Memory {
         method: Some("a".into()),
@@ -114,7 +114,7 @@ fn traced() -> Traced {
     }
 }
 
-/// Calls `change` on every text of a value but the names of events and kinds.
+/// Calls `change` on every text of a value except the names of events and kinds.
 fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => change(text),

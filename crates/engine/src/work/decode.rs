@@ -5,7 +5,7 @@ use crate::EngineError;
 /// Which logits [`Decode::append`] computes and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// Logits of the last appended position alone: the output head runs over one row a sequence.
+    /// Logits of the last appended position alone: the output head runs over one row per sequence.
     Last,
     /// Logits of every appended position.
     All,
@@ -21,14 +21,14 @@ pub struct HiddenStates {
 }
 
 impl HiddenStates {
-    /// What was kept, or why nothing was.
+    /// The states that were kept, or why there are none.
     pub fn kept(layers: Option<Vec<Vec<f32>>>) -> Result<HiddenStates, EngineError> {
         let why = "hidden states are kept only where the settings at load ask for them";
         layers.map(|layers| HiddenStates { layers }).ok_or_else(|| EngineError::Unsupported(why.into()))
     }
 }
 
-/// What a hand-over did.
+/// The result of a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandedOver {
     /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
@@ -43,63 +43,66 @@ pub struct Hybrid {
     /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
     pub prefill: String,
     pub decode: String,
-    /// Why one of them computes everything, in a sentence's second half; then both names are that one's.
+    /// Why one of them computes everything, as the second half of a sentence; then both names are that
+    /// engine's.
     pub alone: Option<String>,
-    /// Why keys and values of the present sequences are copied; `None` where both engines keep them in the same memory,
-    /// and where there are no sequences yet.
+    /// Why keys and values of the present sequences are copied; `None` if both engines keep them in the same
+    /// memory, and if there are no sequences yet.
     pub obstacle: Option<String>,
 }
 
-/// Where sequences of different lengths are filled up, so that they are one batch.
+/// The side on which sequences of different lengths are padded to form one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Before their first token.
     Left,
-    /// Behind their last token.
+    /// After their last token.
     Right,
 }
 
-/// How prompts of different lengths became one batch, observed by the engine in what it computed.
+/// How prompts of different lengths became one batch, observed by the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPadding {
     pub side: Side,
-    /// Positions of padding that went through the layers with the prompts; 0 where padding takes room in the KV cache
-    /// alone.
+    /// Positions of padding that went through the layers with the prompts; 0 where padding only takes room in
+    /// the KV cache.
     pub computed: usize,
 }
 
-/// A model that continues sequences: any number of times [`begin`](Self::begin), followed by [`append`](Self::append)s.
+/// A model that continues sequences: any number of times [`begin`](Self::begin), each followed by
+/// [`append`](Self::append)s.
 pub trait Decode {
-    /// Forgets all earlier sequences and prepares `batch` new ones, with a KV cache for `capacity` tokens each. Buffers of an equal earlier `begin` may
-    /// be reused. Anything that depends on the capacity (cache, rotary tables) is allocated here, never
-    /// in `append`. Timed as part of the first token, unless tokens that are not timed come first.
+    /// Forgets all earlier sequences and prepares `batch` new ones, with a KV cache for `capacity` tokens
+    /// each. Buffers of an equal earlier `begin` may be reused. Everything that depends on the capacity
+    /// (cache, rotary tables) is allocated here, never in `append`. Timed as part of the first token, unless
+    /// untimed tokens come first.
     ///
     /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
     /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::check_begin).
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
 
     /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
-    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for
-    /// [`Want::All`]. Several appends give what one long one gives.
+    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for [`Want::All`].
+    /// Several appends give the same as one long one.
     ///
-    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice
-    /// borrows the engine's own buffer where that saves a copy. This call is what is timed as prefill
-    /// (n > 1) and decode (n = 1).
+    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice borrows
+    /// the engine's own buffer where that saves a copy. This call is timed as prefill (n > 1) and decode (n =
+    /// 1).
     ///
     /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
     /// capacity: see [`check_append`](crate::check_append).
     ///
-    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one piece,
-    /// and what it yields is a pass over all positions. Nothing is kept from one pass to the next.
+    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one
+    /// piece and computes a pass over all positions. Nothing is kept from one pass to the next.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
 
-    /// Appends prompts of different lengths, right after [`begin`](Self::begin): `tokens` has those of one sequence behind
-    /// those of the other, `lengths` how many are whose. Returns the logits of the last token of each,
-    /// `[batch, 1, vocabulary]`: those that each prompt gives alone. Every later [`append`](Self::append) goes on behind
-    /// each sequence's own tokens. The capacity is that of the longest.
+    /// Appends prompts of different lengths, right after [`begin`](Self::begin): `tokens` has them one after
+    /// another, `lengths` their numbers of tokens. Returns the logits of the last token of each, `[batch, 1,
+    /// vocabulary]`: the same as each prompt gives alone. Every later [`append`](Self::append) continues
+    /// after each sequence's own tokens. The capacity is that of the longest.
     ///
-    /// Errors with [`EngineError::Input`] as [`check_append_each`](crate::check_append_each) has it, and with
-    /// [`EngineError::Unsupported`] where a batch has sequences of one length alone.
+    /// Errors with [`EngineError::Input`] as [`check_append_each`](crate::check_append_each) does, and with
+    /// [`EngineError::Unsupported`] if all sequences of a batch must have one length.
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
         let _ = (tokens, lengths);
         Err(EngineError::Unsupported(
@@ -115,10 +118,10 @@ pub trait Decode {
         None
     }
 
-    /// Size of the buffers that hold keys and values of the present sequences, as they are allocated, with
-    /// whatever room and padding they have; `None` if the engine cannot tell, or has no sequences. Not timed.
+    /// Size of the buffers of keys and values of the present sequences, as allocated, including unused room
+    /// and padding; `None` if the engine cannot tell, or has no sequences. Not timed.
     ///
-    /// Read from the buffers, not computed from the model's shapes: those it is compared with.
+    /// Read from the buffers, not computed from the model's shapes: it is compared with those.
     fn kv_cache_bytes(&self) -> Option<u64> {
         None
     }
@@ -128,9 +131,9 @@ pub trait Decode {
         None
     }
 
-    /// Hands keys and values of the present sequences to the engine that computes steps of one token, where another
-    /// one read the prompt. `append` would do it itself: it is called before the first step so that it can be timed
-    /// apart. `None` where one engine computes everything.
+    /// Hands keys and values of the present sequences to the engine that computes steps of one token, if
+    /// another one read the prompt. `append` would do it itself: it is called before the first step so that
+    /// it can be timed separately. `None` if one engine computes everything.
     fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
         Ok(None)
     }

@@ -2,7 +2,7 @@
 
 use crate::EngineError;
 
-/// Returns the bytes that it is given.
+/// Returns its input.
 pub trait Echo {
     fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError>;
 }

@@ -4,7 +4,7 @@ use bundle::{ModelConfig, Pooling};
 
 use crate::{EngineError, HiddenStates};
 
-/// Texts of different lengths, one behind the other.
+/// Texts of different lengths, one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Texts<'a> {
     pub tokens: &'a [u32],
@@ -14,13 +14,13 @@ pub struct Texts<'a> {
     pub lengths: &'a [usize],
 }
 
-/// What texts become.
+/// The output for texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodeTask {
-    /// A vector of each text, `[texts, hidden]`, divided by its length (the root of the sum of squares) if `normalise`
-    /// says so.
+    /// A vector for each text, `[texts, hidden]`, divided by its length (the root of the sum of squares) if
+    /// `normalise` is set.
     Embed { pooling: Pooling, normalise: bool },
-    /// What the model's head makes of them: `[texts, labels]`, or `[tokens, labels]` of a head that scores tokens.
+    /// The output of the model's head: `[texts, labels]`, or `[tokens, labels]` of a head that scores tokens.
     Score,
 }
 
@@ -46,7 +46,7 @@ pub trait Encode {
 }
 
 impl Texts<'_> {
-    /// Refuses texts that this model cannot encode, and scores of a model that has no head.
+    /// Rejects texts that this model cannot encode, and scores from a model without a head.
     pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<(), EngineError> {
         let Some(encoder) = &config.encoder else {
             return Err(EngineError::Input("the model continues texts and encodes none".into()));
@@ -83,7 +83,7 @@ impl Texts<'_> {
 }
 
 impl EncodeTask {
-    /// Numbers that a text of so many tokens becomes.
+    /// Number of numbers for a text of so many tokens.
     pub fn width(self, config: &ModelConfig, tokens: usize) -> usize {
         match self {
             EncodeTask::Embed { .. } => config.hidden_size,
@@ -92,8 +92,8 @@ impl EncodeTask {
     }
 }
 
-/// The places of texts by their lengths: those of one length, in their order, for each length. What is of one length can be
-/// computed as one batch.
+/// The places of texts by their lengths: those of one length, in their order, for each length. Texts of one
+/// length can be computed as one batch.
 pub fn by_length(lengths: &[usize]) -> Vec<(usize, Vec<usize>)> {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     for (place, &length) in lengths.iter().enumerate() {

@@ -1,31 +1,31 @@
-//! Keys and values in one process, from the engine that read a prompt to the one that goes on: what an engine offers so
-//! that another can take over behind it.
+//! Hands keys and values, within one process, from the engine that read a prompt to the one that continues
+//! it.
 //!
-//! Two engines that compute on the same memory hand over nothing but a number of positions. Others copy, once, and say
-//! how much.
+//! Two engines that compute on the same memory hand over nothing but a number of positions. Others copy once,
+//! and return the bytes copied.
 
 use std::ops::Range;
 
 use crate::{Decode, EngineError, InferenceEngine};
 
-/// An engine whose sequences another one can continue, and that can continue another's. In f32 and in main memory alone:
-/// its loader sees to that.
+/// An engine that can continue another's sequences and hand over its own. Only in f32 and in main memory: the
+/// caller that loads it ensures that.
 pub trait HandOver: InferenceEngine + Decode {
-    /// Where keys and values of the present sequences are, all of their capacity. They stay there until the engine
-    /// begins sequences of another size, or other memory is lent to it, or it is dropped.
+    /// The memory of keys and values of the present sequences, of their whole capacity. It stays valid until
+    /// the engine begins sequences of another size, is lent other memory, or is dropped.
     ///
     /// Errors with [`EngineError::Input`] before [`begin`](Decode::begin).
     fn export(&mut self) -> Result<CacheMemory, EngineError>;
 
     /// As [`begin`](Decode::begin), but keys and values are kept in `memory`, which another engine owns. A
-    /// later `begin` of an equal size goes on using it.
+    /// later `begin` of an equal size keeps using it.
     ///
-    /// [`EngineError::Unsupported`] where this engine cannot compute on memory of that owner or of that layout; the
-    /// text goes on from "it ...".
+    /// [`EngineError::Unsupported`] if this engine cannot compute on memory of that owner or of that layout;
+    /// the text continues a sentence that starts with "it".
     ///
     /// # Safety
-    /// `memory` must stay where it is until this engine begins sequences of another size or is dropped, and while a
-    /// call of this engine runs, nobody else may read or write it.
+    /// `memory` must stay valid until this engine begins sequences of another size or is dropped. While a
+    /// call of this engine runs, nothing else may read or write it.
     #[allow(unsafe_code)]
     unsafe fn begin_in(
         &mut self,
@@ -34,19 +34,20 @@ pub trait HandOver: InferenceEngine + Decode {
         memory: &CacheMemory,
     ) -> Result<(), EngineError>;
 
-    /// Says that the first `positions` of every present sequence are filled, by whichever engine.
+    /// Declares the first `positions` of every present sequence filled, by whichever engine.
     fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
 
-    /// Takes over `positions` of the present sequences, which are in `from`, behind those that this engine has already.
-    /// Returns the bytes copied: 0 where `from` is this engine's own memory.
+    /// Takes over `positions` of the present sequences from `from`, after those that this engine already has.
+    /// Returns the bytes copied: 0 if `from` is this engine's own memory.
     ///
     /// # Safety
-    /// `from` must be readable, and nobody may write it during the call.
+    /// `from` must be readable, and nothing may write it during the call.
     #[allow(unsafe_code)]
     unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
         let own = self.export()?;
         let end = positions.end;
-        // SAFETY: the caller's, and what an engine exports of its own is there, and not in use between its calls.
+        // SAFETY: the caller's contract; an engine's own exported memory is valid, and not in use between its
+        // calls.
         let bytes = unsafe { own.copy_from(from, positions) }?;
         self.set_filled(end)?;
         Ok(bytes)
@@ -56,7 +57,7 @@ pub trait HandOver: InferenceEngine + Decode {
 /// Keys or values of one layer: f32, `[batch, kv_heads, capacity, head_dim]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plane {
-    /// Where its first element is.
+    /// Address of its first element.
     pub address: usize,
     pub shape: [usize; 4],
     /// Elements from one index of a dimension to the next.
@@ -72,7 +73,7 @@ impl Plane {
 
     /// Whether its elements are without gaps.
     pub fn is_contiguous(&self) -> bool {
-        // Where there is one sequence, the way to the next does not matter.
+        // With one sequence, the stride to the next does not matter.
         let tight = Plane::contiguous(self.address, self.shape).strides;
         self.strides[1..] == tight[1..] && (self.shape[0] == 1 || self.strides[0] == tight[0])
     }
@@ -103,16 +104,17 @@ impl CacheMemory {
             && self.layers.iter().flatten().zip(other.layers.iter().flatten()).all(is)
     }
 
-    /// Where the first layer's keys are.
+    /// Address of the first layer's keys.
     pub fn address(&self) -> usize {
         self.layers.first().map_or(0, |[keys, _]| keys.address)
     }
 
-    /// Copies `positions` of every sequence, layer and head out of `from`, if that is other memory. A head may be wider
-    /// on one side, which pads it: the numbers that both have are copied. Returns the bytes.
+    /// Copies `positions` of every sequence, layer and head out of `from`, if that is other memory. A head
+    /// may be padded on one side: only the numbers that both have are copied. Returns the bytes.
     ///
     /// # Safety
-    /// Both must be memory of this process with the shapes and strides that they state, and not in use by anybody else.
+    /// Both must be memory of this process with the shapes and strides that they state, and not in use by
+    /// anything else.
     #[allow(unsafe_code)]
     unsafe fn copy_from(&self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
         if self.is(from) {
@@ -134,14 +136,14 @@ impl CacheMemory {
             for (sequence, head) in (0..batch).flat_map(|s| (0..heads).map(move |head| (s, head))) {
                 let (target, step) = to.rows(sequence, head, &positions);
                 let (source, stride) = from.rows(sequence, head, &positions);
-                // Rows that follow one another on both sides are one piece.
+                // Adjacent rows on both sides are one piece.
                 let (pieces, length) = match (step == count, stride == count) {
                     (true, true) => (1, count * positions.len()),
                     _ => (positions.len(), count),
                 };
                 for piece in 0..pieces {
                     let element = size_of::<f32>();
-                    // SAFETY: within both planes, as their shapes say and was checked above; they are different
+                    // SAFETY: within both planes by their shapes, as checked above; they are different
                     // memory, so the pieces do not overlap.
                     unsafe {
                         let source = (source + piece * stride * element) as *const f32;
@@ -160,8 +162,8 @@ impl CacheMemory {
 mod tests {
     use super::*;
 
-    /// Room for two layers of two sequences, two heads, four positions, with heads of `dim` numbers; each number is its
-    /// own place from `first` on.
+    /// Room for two layers of two sequences, two heads, four positions, with heads of `dim` numbers; each
+    /// number is its own index plus `first`.
     fn memory(storage: &mut [f32], dim: usize, first: f32) -> CacheMemory {
         storage.iter_mut().enumerate().for_each(|(at, number)| *number = first + at as f32);
         let shape = [2, 2, 4, dim];
@@ -210,7 +212,7 @@ mod tests {
         let (mut ours, mut theirs) = ([0.0; 64 * 3], [0.0; 64 * 3]);
         let to = memory(&mut ours, 3, 0.0);
         let mut from = memory(&mut theirs, 3, 0.0);
-        // SAFETY: as above; what does not fit is refused before it is read.
+        // SAFETY: as above; mismatches are rejected before anything is read.
         unsafe {
             assert_eq!(to.copy_from(&to.clone(), 0..4).unwrap(), 0);
             assert!(to.copy_from(&from, 0..5).is_err(), "a position beyond the capacity");

@@ -1,4 +1,4 @@
-//! What an engine can do for each kind of work: a capability each, as a trait.
+//! An engine's capability for each kind of work, as a trait.
 
 mod decode;
 mod echo;

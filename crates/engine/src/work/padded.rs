@@ -1,4 +1,4 @@
-//! Texts that are padded to one length, and what is asked for of what a model makes of them.
+//! Texts that are padded to one length, and their outputs without the padding.
 
 use bundle::{Head, ModelConfig, Pooling, Scored};
 
@@ -25,7 +25,7 @@ impl Texts<'_> {
         rows.collect()
     }
 
-    /// For each token its cell in a matrix with rows of `width`.
+    /// The cell of each token in a matrix with rows of `width`.
     pub fn cells(&self, width: usize) -> impl Iterator<Item = usize> {
         self.lengths
             .iter()
@@ -33,8 +33,9 @@ impl Texts<'_> {
             .flat_map(move |(text, &length)| (0..length).map(move |at| text * width + at))
     }
 
-    /// The numbers of `task`, from what the model made of so many rows of each text, of which the first are its tokens:
-    /// vectors `[rows, hidden]`, or what its head gave, `[rows, labels]`, or `[texts, labels]` of a head of texts.
+    /// The numbers of `task`, from the model's output for so many rows of each text; the first rows are its
+    /// tokens: vectors `[rows, hidden]`, or the head's output, `[rows, labels]`, or `[texts, labels]` of a
+    /// head of texts.
     pub fn numbers(
         &self,
         rows: &[usize],
@@ -62,12 +63,12 @@ impl Texts<'_> {
     }
 }
 
-/// What an encoder's texts are filled up to.
+/// The length that an encoder's texts are padded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
     /// The longest of their batch.
     Longest,
-    /// So many tokens, or the longest of their batch where it has more.
+    /// So many tokens, or the longest of their batch if that has more.
     To(usize),
 }
 
@@ -90,7 +91,7 @@ impl std::fmt::Display for Padding {
     }
 }
 
-/// Texts that are filled up, to be computed as texts of one length.
+/// Texts that are padded, to be computed as texts of one length.
 #[derive(Debug)]
 pub struct Padded {
     tokens: Vec<u32>,
@@ -141,7 +142,7 @@ fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vecto
         }
     }
     if normalise {
-        // The floor is that of PyTorch's `normalize`.
+        // The lower bound is that of PyTorch's `normalize`.
         let norm = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
         vector.iter_mut().for_each(|number| *number /= norm);
     }

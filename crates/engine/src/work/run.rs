@@ -19,21 +19,23 @@ pub trait Run {
     /// The graph that is loaded.
     fn graph(&self) -> &Graph;
 
-    /// Takes the inputs of the runs that follow, one for each of the graph's and in that order: puts them where the
-    /// framework reads them. Not timed: programs hold their inputs in such tensors.
+    /// Takes the inputs of the following runs, one for each of the graph's and in that order: puts them where
+    /// the framework reads them. Not timed: programs keep their inputs in such tensors.
     fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError>;
 
     /// Computes all outputs of the graph. Complete on return, in host memory.
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] with the operator's name where the framework finds only now that it has none.
+    /// [`EngineError::Unsupported`] with the operator's name if the framework only now finds that it does not
+    /// implement it.
     fn run(&mut self) -> Result<(), EngineError>;
 
-    /// What the last run gave, in the order of the graph's outputs. Not timed.
+    /// The outputs of the last run, in the order of the graph's outputs. Not timed.
     fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError>;
 }
 
-/// Runs what reads a file of others in a framework. A panic of the framework, whose message stderr has, is its error.
+/// Runs framework code that reads an untrusted file. A panic of the framework becomes an error; its message
+/// goes to stderr.
 pub fn without_panic<T>(
     framework: &str,
     work: impl FnOnce() -> Result<T, EngineError>,

@@ -9,9 +9,9 @@ use crate::finite;
 pub struct DenoiseWork {
     /// An iteration of warm-up runs each of these once, in this order.
     pub cases: Vec<MaskedCase>,
-    /// Masks behind each prompt.
+    /// Masks after each prompt.
     pub new_tokens: usize,
-    /// Whether each step is fed the state that the case's trace has, and not the worker's own.
+    /// Whether each step is fed the state of the case's trace, not the worker's own.
     pub forced: bool,
     pub how: Denoise,
 }
@@ -21,8 +21,8 @@ pub struct DenoiseWork {
 pub struct MaskedCase {
     /// `[batch][prompt tokens]`
     pub prompts: Vec<Vec<u32>>,
-    /// `[batch][new tokens]`: the tokens of the states that a forced request is fed, and that parity is taken along.
-    /// Only an [`Answer`](crate::Answer) that feeds itself may leave it empty.
+    /// `[batch][new tokens]`: the tokens of the states that a forced request is fed, and for which parity is
+    /// computed. Only an [`Answer`](crate::Answer) that feeds itself may leave it empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Vec<u32>>,
     /// `[batch][new tokens]`: the step, from 0, that unmasks each token of the trace.
@@ -30,33 +30,33 @@ pub struct MaskedCase {
     pub unmasked: Vec<Vec<u32>>,
 }
 
-/// What a request that fills in masks gave.
+/// The output of a request that fills in masks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
     /// `[batch][new tokens]`
     pub tokens: Vec<Vec<u32>>,
-    /// `[batch][new tokens]`: the step, from 0, in which the worker itself would have unmasked each token. Where it is fed
-    /// given states, the number of steps marks a token that it would not have unmasked in the step in which the trace
-    /// does.
+    /// `[batch][new tokens]`: the step, from 0, in which the worker itself would have unmasked each token. If
+    /// it is fed given states, the number of steps marks a token that it would not have unmasked in the
+    /// trace's step.
     pub unmasked: Vec<Vec<u32>>,
     /// When the pass of each step was done, on the clock of the request's marks. The rest of a step chooses tokens.
     pub passes_ns: Vec<u64>,
 }
 
-/// How masked tokens are filled in. The method is that of Dream (Ye and others 2025), and `docs/reference/protocol.md`
-/// states it.
+/// How masked tokens are filled in. The method is that of Dream (Ye and others 2025); see
+/// `docs/reference/protocol.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Denoise {
     /// Passes over all positions, 1 or more.
     pub steps: usize,
     pub algorithm: Algorithm,
-    /// What logits are divided by before a token is drawn; 0 takes the most likely token.
+    /// Divisor of the logits before a token is drawn; 0 takes the most likely token.
     #[serde(deserialize_with = "finite::number", default)]
     pub temperature: f32,
     /// The fewest most likely tokens that have this share of the probability, above 0 up to 1.
     #[serde(deserialize_with = "finite::optional", default)]
     pub top_p: Option<f32>,
-    /// Number of most likely tokens that remain of these, 1 or more.
+    /// Of these, keep so many most likely tokens, 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// At 0 the surest positions are unmasked; above, they are drawn by softmax(confidence / `alg_temp`).
@@ -89,7 +89,7 @@ pub enum Algorithm {
     Origin,
     /// Those whose token is likeliest (MaskGIT: Chang and others 2022).
     MaskgitPlus,
-    /// Those whose likeliest token is farthest ahead of the next.
+    /// Those whose likeliest token has the largest margin over the next.
     TopkMargin,
     /// Those whose distribution has the least entropy.
     Entropy,
@@ -99,7 +99,7 @@ impl Algorithm {
     pub const ALL: [Algorithm; 4] =
         [Algorithm::Origin, Algorithm::MaskgitPlus, Algorithm::TopkMargin, Algorithm::Entropy];
 
-    /// As it is typed, and as it stands in files.
+    /// The name on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Origin => "origin",
@@ -110,8 +110,8 @@ impl Algorithm {
     }
 }
 
-/// The states of one sequence: after each step its `prompt`, and behind it `tokens`, those masked that are unmasked in a
-/// later step. `unmasked[i]` is the step, from 0, that gives `tokens[i]`.
+/// The states of one sequence: after each step its `prompt`, followed by `tokens`, with those masked that are
+/// unmasked in a later step. `unmasked[i]` is the step, from 0, that gives `tokens[i]`.
 pub fn states(prompt: &[u32], tokens: &[u32], unmasked: &[u32], mask: u32, steps: usize) -> Vec<Vec<u32>> {
     let after = |step: usize| {
         let shown =

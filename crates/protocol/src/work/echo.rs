@@ -1,5 +1,5 @@
-//! A toy that tests how a kind of work is added: requests return the bytes that they are given. Only the mock engine can do
-//! it.
+//! A toy that tests how a kind of work is added: requests return their own bytes. Only the mock engine
+//! supports it.
 
 use serde::{Deserialize, Serialize};
 

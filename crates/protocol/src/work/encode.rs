@@ -10,7 +10,7 @@ pub struct EncodeWork {
     pub task: EncodeTask,
 }
 
-/// What texts become.
+/// The output for texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncodeTask {
@@ -19,7 +19,7 @@ pub enum EncodeTask {
         /// Whether each vector is divided by its length, the root of the sum of squares.
         normalise: bool,
     },
-    /// What the model's head makes of a text, or of each of its tokens.
+    /// The output of the model's head for a text, or for each of its tokens.
     Score,
 }
 
@@ -33,7 +33,7 @@ pub struct TextBatch {
     pub types: Vec<Vec<u32>>,
 }
 
-/// How the vector of a text comes from those of its tokens.
+/// How the vector of a text is computed from those of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -46,11 +46,11 @@ pub enum Pooling {
     Last,
 }
 
-/// What a request that encodes texts gave.
+/// The output of a request that encodes texts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Vectors {
-    /// `[text][hidden]`, or a text's scores: those of all its tokens where tokens have scores. A number that JSON cannot say
-    /// is `null`, and read as one that is not finite.
+    /// `[text][hidden]`, or a text's scores: those of all its tokens where tokens have scores. A number that
+    /// JSON cannot represent is `null`, and read as one that is not finite.
     #[serde(deserialize_with = "numbers")]
     pub vectors: Vec<Vec<f32>>,
     /// Positions that were computed, padding included.

@@ -13,22 +13,22 @@ pub struct GenerateWork {
     pub new_tokens: usize,
     pub decode: Decode,
     pub kv_cache: KvCache,
-    /// Tokens of a prompt that are read at once, one chunk after another; all of them where it is left out.
+    /// Tokens of a prompt that are read at once, one chunk after another; all of them if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_chunk: Option<usize>,
 }
 
-/// One prompt, or a batch of prompts. They may differ in length where there is no context and no `prefill_chunk`: each is
-/// then continued behind its own last token.
+/// One prompt, or a batch of prompts. They may differ in length if there is no context and no
+/// `prefill_chunk`: each is then continued after its own last token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// `[batch][context tokens]`, or empty: what is in the KV cache already when the clock starts. With the
-    /// cache off there is nothing to put it into, so it is computed with the prompt, timed.
+    /// `[batch][context tokens]`, or empty: tokens in the KV cache before the clock starts. Without a cache
+    /// they are computed with the prompt, timed.
     #[serde(default)]
     pub context: Vec<Vec<u32>>,
     /// `[batch][prompt tokens]`
     pub prompts: Vec<Vec<u32>>,
-    /// `[batch][new tokens]`: what is fed in [`Decode::Forced`], and what parity is taken along. Only an
+    /// `[batch][new tokens]`: the tokens fed in [`Decode::Forced`], for which parity is computed. Only an
     /// [`Answer`](crate::Answer) that feeds itself may leave it empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Vec<u32>>,
@@ -42,7 +42,7 @@ impl Case {
     }
 }
 
-/// What a decode step is fed.
+/// The token fed to a decode step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decode {
@@ -58,7 +58,7 @@ pub enum Decode {
 /// numbers in every iteration; two requests of one iteration draw different ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// What logits are divided by (Ackley, Hinton & Sejnowski 1985), above 0.
+    /// Divisor of the logits (Ackley, Hinton & Sejnowski 1985), above 0.
     #[serde(deserialize_with = "finite::number")]
     pub temperature: f32,
     /// Draw only among this number of most likely tokens (Fan, Lewis & Dauphin 2018), 1 or more.
@@ -79,13 +79,13 @@ pub enum KvCache {
     Off,
 }
 
-/// What an engine that continues prompts is asked to be, besides what every engine is.
+/// Settings of an engine that continues prompts, in addition to those of every engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecoderSettings {
-    /// What keys and values are kept in: `f32`, `bf16`, `f16`; what the worker thinks best where it is left out.
+    /// Data type of keys and values: `f32`, `bf16`, `f16`; the worker's choice if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_precision: Option<String>,
-    /// Use a masked-diffusion model's body as a decoder that goes token by token: its attention is made causal.
+    /// Use a masked-diffusion model's body as a decoder, token by token: its attention becomes causal.
     #[serde(default)]
     pub autoregressive: bool,
 }
@@ -95,22 +95,23 @@ pub struct DecoderSettings {
 pub struct CacheInEffect {
     #[serde(rename = "kv_cache_precision")]
     pub precision: Foreign,
-    /// `preallocated` or `growing`; `recomputed` without one; `none` of a model that attends both ways.
+    /// `preallocated` or `growing`; `recomputed` without a cache; `none` for a model that attends both ways.
     #[serde(rename = "kv_cache")]
     pub policy: Foreign,
 }
 
-/// What was kept of keys and values in the measured requests, and handed over.
+/// Usage of keys and values in the measured requests, and their hand-over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUsage {
     /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
     #[serde(rename = "kv_cache_bytes", default)]
     pub bytes: Option<u64>,
-    /// `null` where one engine computes everything, and where there was nothing to hand over: without a KV cache, and in
-    /// requests for one token.
+    /// `null` if one engine computes everything, and if there was nothing to hand over: without a KV cache,
+    /// and in requests for one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
-    /// How prompts of different lengths became one batch in the last measured case; `null` where they had one length.
+    /// How prompts of different lengths became one batch in the last measured case; `null` if they had one
+    /// length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
 }
@@ -118,7 +119,7 @@ pub struct CacheUsage {
 /// Padding of sequences that are shorter than others of their batch, observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Padding {
-    /// `left`: before the first token; `right`: behind the last.
+    /// `left`: before the first token; `right`: after the last.
     pub side: Foreign,
     /// Positions of padding that were computed with the prompts; 0 where padding takes room in the KV cache alone.
     pub computed: u64,
@@ -130,7 +131,8 @@ pub struct Hybrid {
     /// The framework that reads prompts, and the one that computes steps of one token.
     pub prefill: Foreign,
     pub decode: Foreign,
-    /// Why one of them computes everything: `falls back to candle alone: …`. Both names are that one's then.
+    /// Why one of them computes everything: `falls back to candle alone: …`. Both names are then that
+    /// engine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Foreign>,
 }
@@ -138,17 +140,17 @@ pub struct Hybrid {
 /// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
-    /// How often: once a request.
+    /// Number of times: once a request.
     pub times: u64,
     /// Bytes copied, all together; 0 where both engines keep keys and values in the same memory.
     pub bytes: u64,
     /// Time that they took, all together. It is part of each request's first gap.
     pub ns: u64,
-    /// Where the first layer's keys lay in the last request, in the engine that read the prompt.
+    /// Address of the first layer's keys in the last request, in the engine that read the prompt.
     pub prefill_address: u64,
     /// The same in the engine that decoded.
     pub decode_address: u64,
-    /// Why they were copied; `null` where they were not.
+    /// Why they were copied; `null` if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Foreign>,
 }

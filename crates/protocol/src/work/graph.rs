@@ -18,9 +18,9 @@ pub struct GraphWork {
 pub struct GraphCase {
     /// A tensor for each input of the graph, in the graph's order.
     pub inputs: Vec<Feed>,
-    /// What drawn values follow from. A request may be given another ([`Input::Seed`](super::Input)).
+    /// Seed of drawn values. A request may have another ([`Input::Seed`](super::Input)).
     pub seed: u64,
-    /// Sets of inputs, a run each. What each set is drawn from follows from the seed and its number.
+    /// Sets of inputs, a run each. The seed and a set's number determine what it draws.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub sets: usize,
 }
@@ -45,18 +45,19 @@ pub struct Feed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
-    /// Each from `low` to below `high`, whole numbers where the type has no others; all are `low` where the two are equal.
-    /// `docs/reference/protocol.md` says how they are drawn, so that workers in all languages draw the same.
+    /// Each from `low` to below `high`, whole numbers where the type has no others; all are `low` if the two
+    /// are equal. `docs/reference/protocol.md` says how they are drawn, so that workers in all languages draw
+    /// the same.
     Drawn { low: f64, high: f64 },
-    /// A file of the numbers alone, little-endian, row-major.
+    /// A file of only the numbers, little-endian, row-major.
     File(PathBuf),
 }
 
-/// A tensor that a run gave.
+/// An output tensor of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     pub name: String,
-    /// As NumPy calls it: `float32`, `int64`, `bool`.
+    /// NumPy's name: `float32`, `int64`, `bool`.
     pub dtype: String,
     pub shape: Vec<usize>,
     /// The numbers, little-endian, row-major; in JSON as base64.

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Times within one request, in nanoseconds since it began, each later than the one before. The kind of work defines the
-/// events that they mark. The time between two slices of a request is in none of them.
+/// Times within one request, in nanoseconds since it began, each later than the one before. The kind of work
+/// defines the events that they mark. None includes the time between two slices of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Marks(pub Vec<u64>);
 
 impl Marks {
-    /// Marks of which the first came after so many nanoseconds, and each other so many after the one before.
+    /// Marks: the first after so many nanoseconds, each other one after a gap.
     pub fn new(first_ns: u64, gaps_ns: impl IntoIterator<Item = u64>) -> Marks {
         let mut marks = vec![first_ns];
         for gap in gaps_ns {
@@ -39,7 +39,8 @@ impl Marks {
         self.gaps().sum()
     }
 
-    /// Nanoseconds from each to the next. Workers may send anything: 0 where one is not later than the one before.
+    /// Nanoseconds from each to the next; 0 where one is not later than the one before, because workers may
+    /// send anything.
     pub fn gaps(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone {
         self.0.windows(2).map(|pair| pair[1].saturating_sub(pair[0]))
     }

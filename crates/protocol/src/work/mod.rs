@@ -1,5 +1,5 @@
-//! Work as a value: what requests are given, and what they give. Each kind of work has a file here. Turns, warm-up, clock
-//! and journal read [`Marks`] and never name a token.
+//! Work as a value: the inputs and outputs of requests. Each kind of work has a file here. Turns, warm-up,
+//! clock and journal read [`Marks`] and never name a token.
 
 mod denoise;
 mod echo;
@@ -28,7 +28,7 @@ pub use sample::{Iteration, Sample};
 pub enum Work {
     /// Continue prompts token by token. A request's marks: its first token, and each further one.
     Generate(GenerateWork),
-    /// Fill in masks behind prompts, by masked diffusion. A request's marks: the end of each step.
+    /// Fill in masks after prompts, by masked diffusion. A request's marks: the end of each step.
     Denoise(DenoiseWork),
     /// Turn batches of texts into vectors. A request's mark: the end.
     Encode(EncodeWork),
@@ -50,7 +50,7 @@ impl Work {
         }
     }
 
-    /// Whether keys and values are to be kept from one mark to the next, where the model has such.
+    /// Whether keys and values are to be kept from one mark to the next, where the model has any.
     pub fn kv_cache(&self) -> KvCache {
         match self {
             Work::Generate(work) => work.kv_cache,
@@ -58,7 +58,8 @@ impl Work {
         }
     }
 
-    /// This work along what requests gave, an output for each case: what logits are then taken along.
+    /// This work with the outputs of requests, one for each case, as its traces: logits are then computed
+    /// along them.
     pub fn along(mut self, outputs: &[Output]) -> Work {
         match &mut self {
             Work::Generate(work) => {
@@ -78,19 +79,19 @@ impl Work {
     }
 }
 
-/// What one request is given in place of its case's own.
+/// The input of one request in place of its case's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// `[batch][new tokens]`: what is fed in [`Decode::Forced`].
+    /// `[batch][new tokens]`: the tokens fed in [`Decode::Forced`].
     Trace(Vec<Vec<u32>>),
     /// The token ids of each text of the batch, as long as the case's own.
     Texts(Vec<Vec<u32>>),
-    /// What the values of a graph's inputs that are drawn follow from.
+    /// Seed of a graph's drawn inputs.
     Seed(u64),
 }
 
-/// What a request gave: what parity reads.
+/// The output of a request, which parity reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
@@ -113,7 +114,7 @@ impl Output {
         }
     }
 
-    /// A vector for each text that was encoded, or its scores; empty of other work.
+    /// A vector for each text that was encoded, or its scores; empty for other work.
     pub fn into_vectors(self) -> Vec<Vec<f32>> {
         match self {
             Output::Vectors(output) => output.vectors,
@@ -121,7 +122,7 @@ impl Output {
         }
     }
 
-    /// How many numbers its vectors or tensors have; 0 of other work.
+    /// Number of numbers in its vectors or tensors; 0 for other work.
     pub fn numbers(&self) -> usize {
         match self {
             Output::Vectors(output) => output.vectors.iter().map(Vec::len).sum(),
@@ -132,7 +133,7 @@ impl Output {
         }
     }
 
-    /// Frees the numbers of vectors and tensors, which are many; those of other work stay.
+    /// Frees the numbers of vectors and tensors, which are large; other outputs stay.
     pub fn clear_numbers(&mut self) {
         match self {
             Output::Vectors(output) => output.vectors.clear(),

@@ -1,4 +1,4 @@
-//! One request: its times, and what it gave.
+//! One request: its times and its output.
 
 use std::ops::Range;
 
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 use super::{Marks, Output};
 use crate::Call;
 
-/// One request. The answer to a turn, and in warm-up one of an iteration.
+/// One request: the answer to a turn, or a part of a warm-up iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Number of the case.
     pub case: usize,
-    /// On the host: a mark is there when its result can be read. What is computed before the request, as its context, is
-    /// no part of it.
+    /// On the host: a mark is taken when its result can be read. Preparation before the request, such as
+    /// computing its context, is not included.
     pub marks_ns: Marks,
-    /// Places, among the gaps between marks, of steps that a process computed just after a pause within the request: its
-    /// caches were cold. They are part of the request's time, and of no figure of its steps. The driver notes them.
+    /// Places, among the gaps between marks, of steps computed just after a pause within the request, with
+    /// cold caches. They are part of the request's time, but of none of its step figures. The driver records
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lead_in: Vec<usize>,
-    /// The requests that the turn holds where several callers make them, in the order of its texts.
+    /// The requests of the turn if several callers make them, in the order of its texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
     pub output: Output,
@@ -32,8 +33,8 @@ impl Sample {
         gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, ns)| ns)
     }
 
-    /// The slices that the request was dealt in, each as places among its gaps: it begins just after a pause. Those in
-    /// which no gap counts are left out. A request without pauses is one slice.
+    /// The slices of the request, each as places among its gaps: it begins just after a pause. Those without
+    /// a gap that counts are left out. A request without pauses is one slice.
     pub fn slices(&self) -> Vec<Range<usize>> {
         let pauses = self.lead_in.iter().copied().filter(|&place| place > 0);
         let starts: Vec<usize> = [0].into_iter().chain(pauses).collect();
