@@ -8,23 +8,23 @@ use serde_json::Value;
 use crate::config::{HeadNames, LayerNames, ModelConfig, NormNames};
 use crate::rotary;
 
-/// What [`ModelConfig`] and its methods say, resolved: no reader needs to know an architecture.
+/// The values of [`ModelConfig`] and its methods, resolved: readers need no knowledge of architectures.
 #[derive(Serialize)]
 struct Described<'a> {
     #[serde(flatten)]
     config: &'a ModelConfig,
-    /// `[head_dim / 2]`, or none where positions are learned.
+    /// `[head_dim / 2]`, or `null` if positions are learned.
     inverse_frequencies: Option<Vec<f32>>,
-    /// Likewise of sliding layers, where they have a rotation of their own.
+    /// The same for sliding layers, if they have a rotation of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     sliding_inverse_frequencies: Option<Vec<f32>>,
-    /// What a plain layer has not, by name, in words: to be known or refused.
+    /// Features beyond a plain layer, by name, in words: a reader must know or reject each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     features: BTreeMap<&'static str, &'static str>,
     tensors: Tensors,
 }
 
-/// Names of tensors by what they are for.
+/// Names of tensors by their role.
 #[derive(Serialize)]
 struct Tensors {
     embedding: String,
@@ -36,7 +36,7 @@ struct Tensors {
     encoder: Option<EncoderTensors>,
 }
 
-/// Names of what an encoder has and a decoder has not; null where this one has none.
+/// Names of tensors that an encoder has and a decoder does not; null if this one has none.
 #[derive(Serialize)]
 struct EncoderTensors {
     token_type_embedding: Option<String>,
@@ -46,8 +46,8 @@ struct EncoderTensors {
 }
 
 impl ModelConfig {
-    /// The properties, the names of the tensors and the frequencies of the rotation, as `docs/reference/protocol.md`
-    /// has them.
+    /// The properties, the names of the tensors and the frequencies of the rotation, in the form of
+    /// `docs/reference/protocol.md`.
     pub fn described(&self) -> Value {
         let rotations = self.rotations().into_iter();
         let mut frequencies = rotations.map(|rotary| rotary::inverse_frequencies(rotary, self.rotary_dim()));
@@ -68,7 +68,7 @@ impl ModelConfig {
         };
         let described =
             Described { config: self, inverse_frequencies, sliding_inverse_frequencies, features, tensors };
-        // Strings and numbers alone: there is nothing that JSON cannot hold.
+        // Only strings and numbers: JSON can hold all of it.
         serde_json::to_value(described).unwrap_or_default()
     }
 }

@@ -1,10 +1,10 @@
-//! What can be wrong.
+//! Errors of bundles.
 
 use std::path::PathBuf;
 
 use crate::precision::{Element, Precision};
 
-/// What can be wrong with a bundle, or with a `config.json` on its way into one.
+/// An error of a bundle, or of a `config.json` to be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     #[error("cannot read {path}: {source}")]
@@ -31,11 +31,11 @@ pub enum BundleError {
     HashMismatch { path: PathBuf, found: String, expected: String },
 }
 
-/// From this likeness on (Jaro and Winkler's, 1 for equal names) a name may have been meant.
+/// Least similarity (Jaro and Winkler's, 1 for equal names) at which another name is suggested.
 const LIKE: f64 = 0.7;
 
 impl BundleError {
-    /// An architecture that is none of `known`, with the one of them that is most like it.
+    /// An architecture that is none of `known`, with the most similar one of them.
     pub fn unknown_architecture(name: &str, known: &[&str]) -> BundleError {
         let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
         let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));

@@ -1,4 +1,4 @@
-//! A file that was hashed: its sha256, and what tells it from another and from itself after a change.
+//! A file that was hashed: its sha256 and its identity.
 
 use std::fs::Metadata;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What tells a file from every other, and from itself after a change.
+/// Distinguishes a file from every other, and from itself after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     pub device: u64,

@@ -1,21 +1,20 @@
-//! A *bundle* is a prepared model: an immutable directory that every engine reads, so that "the
-//! same weights" is a hash and not a promise.
+//! A *bundle* is a prepared model: an immutable directory that every engine reads, so that "the same weights"
+//! is a hash and not a promise.
 //!
 //! ```text
 //! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
 //! pooling.json     how the vectors of an encoder are pooled (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
-//! f32.safetensors  bf16.safetensors  f16.safetensors              (those that were asked for)
+//! f32.safetensors  bf16.safetensors  f16.safetensors              (the requested ones)
 //! graph.onnx and the files that it names, in place of weights, of a model that is an ONNX file
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
 //! ```
 //!
-//! Three things are settled here once, so that no engine does them in a way of its own:
-//! linear weights are `[out, in]` whatever the source's layout; tensors that engines fuse
-//! (q·k·v, gate·up) are side by side in the file, so that a fused weight is a view
+//! Three things are fixed here for all engines: linear weights are `[out, in]` whatever the source's layout;
+//! tensors that engines fuse (q·k·v, gate·up) are adjacent in the file, so that a fused weight is a view
 //! ([`Weights::stacked`]) and not a copy; and the rotary tables are computed in one place ([`rotary`]).
 //!
-//! This crate reads. Writing a bundle is the work of `prepare`.
+//! This crate reads bundles. `prepare` writes them.
 
 mod config;
 mod described;
@@ -63,7 +62,7 @@ impl Bundle {
         Ok(Bundle { directory, config, manifest })
     }
 
-    /// The same weights as a decoder that goes token by token ([`ModelConfig::autoregressive`]).
+    /// The same weights as a token-by-token decoder ([`ModelConfig::autoregressive`]).
     pub fn autoregressive(self) -> Bundle {
         Bundle { config: self.config.autoregressive(), ..self }
     }
@@ -80,7 +79,7 @@ impl Bundle {
         &self.manifest
     }
 
-    /// The precisions whose weights this bundle holds.
+    /// The precisions of the weights in this bundle.
     pub fn precisions(&self) -> Vec<Precision> {
         let is_held = |precision: &Precision| self.manifest.files.contains_key(&self.file_name(*precision));
         Precision::ALL.into_iter().filter(is_held).collect()
@@ -97,7 +96,7 @@ impl Bundle {
         is_there.then(|| self.directory.join("tokenizer_config.json"))
     }
 
-    /// How an encoder's vectors are pooled; `None` where its source does not say.
+    /// How an encoder's vectors are pooled; `None` if its source does not say.
     pub fn pooled(&self) -> Result<Option<Pooled>, BundleError> {
         if !self.manifest.files.contains_key(POOLING) {
             return Ok(None);
@@ -109,7 +108,7 @@ impl Bundle {
         pooled.map(Some).map_err(|e| BundleError::Config(format!("{} does not parse: {e}", path.display())))
     }
 
-    /// Path of the weights at `precision`; an error that says what there is where it is not held.
+    /// Path of the weights at `precision`; the error lists the available precisions.
     pub fn weights_path(&self, precision: Precision) -> Result<PathBuf, BundleError> {
         let held = self.precisions();
         if !held.contains(&precision) {
@@ -123,7 +122,8 @@ impl Bundle {
         Ok(self.directory.join(self.file_name(precision)))
     }
 
-    /// The file that holds the weights at `precision`. An ONNX file has the precision of its own, which goes by f32.
+    /// The file with the weights at `precision`. An ONNX file has a precision of its own, and is found under
+    /// f32.
     fn file_name(&self, precision: Precision) -> String {
         match &self.config.graph {
             Some(_) if precision == Precision::F32 => GRAPH_FILE.to_owned(),
@@ -131,8 +131,8 @@ impl Bundle {
         }
     }
 
-    /// Refuses weights that are not all there: every tensor's presence, shape and type are looked at, but no page of
-    /// theirs. An ONNX file is its own description.
+    /// Rejects incomplete weights: checks every tensor's presence, shape and type, without reading their
+    /// pages. An ONNX file describes itself.
     pub fn check_weights(&self, precision: Precision) -> Result<(), BundleError> {
         match &self.config.graph {
             Some(_) => self.weights_path(precision).map(drop),

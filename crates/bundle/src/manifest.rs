@@ -1,4 +1,4 @@
-//! `manifest.json`: where a bundle came from and what each of its files is.
+//! `manifest.json`: the origin of a bundle and the description of its files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,28 +8,29 @@ use serde::{Deserialize, Serialize};
 use crate::error::BundleError;
 
 pub const MANIFEST: &str = "manifest.json";
-/// Version of the layout of a bundle. A bundle of another version is prepared anew.
+/// Version of the layout of a bundle. A bundle of another version is prepared again.
 pub const MANIFEST_FORMAT: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub format: u32,
-    /// What people call the model, for example `SmolLM2-135M-Instruct.Q4_1`.
+    /// The model's usual name, for example `SmolLM2-135M-Instruct.Q4_1`.
     pub name: String,
     pub source: Source,
     /// By file name within the bundle.
     pub files: BTreeMap<String, FileRecord>,
 }
 
-/// What the bundle was made from.
+/// The origin of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// `gguf`, `huggingface` or `synthetic`.
     pub kind: String,
-    /// The seed of weights that were drawn at random.
+    /// The seed of random weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The type that the source stores most of its weights in, as `Q4_1` or `bf16`. `None` for weights that were drawn.
+    /// The type that the source stores most of its weights in, such as `Q4_1` or `bf16`. `None` for random
+    /// weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
     /// sha256 by name of every source file that was read.

@@ -1,4 +1,4 @@
-//! What weights may be stored as.
+//! Storage types of weights.
 
 /// Storage type of a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -19,7 +19,7 @@ impl Precision {
     pub const ALL: [Precision; 6] =
         [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
 
-    /// Those that keys and values may be kept in.
+    /// Possible types of keys and values.
     pub const CACHES: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
 
     pub fn name(self) -> &'static str {
@@ -38,7 +38,7 @@ impl Precision {
         Precision::ALL.map(Precision::name).join(", ")
     }
 
-    /// Bits of one weight in a linear layer, its share of the scales not counted.
+    /// Bits of one weight in a linear layer, without its share of the scales.
     pub fn bits(self) -> usize {
         match self {
             Precision::F32 => 32,
@@ -53,7 +53,7 @@ impl Precision {
         self.bits() < 16
     }
 
-    /// Element type of what is not quantised: at a quantised precision, of norms and biases.
+    /// Element type of unquantised tensors: at a quantised precision, of norms and biases.
     pub fn element(self) -> Element {
         match self {
             Precision::Bf16 => Element::Bf16,
@@ -114,7 +114,7 @@ impl Element {
         }
     }
 
-    /// As a safetensors header spells it.
+    /// The spelling of safetensors headers.
     pub fn name(self) -> &'static str {
         match self {
             Element::F32 => "F32",

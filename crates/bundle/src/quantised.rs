@@ -1,7 +1,8 @@
-//! Weights below 16 bits: codes and scales, computed once by `prepare`, so that "same weights" holds for them too.
+//! Weights below 16 bits: codes and scales, computed once by `prepare`, so that "same weights" holds for them
+//! too.
 //!
 //! A quantised tensor `NAME` of shape `[out, in]` is stored as its codes under its own name and its scales,
-//! f32, under `NAME.scale`. The forms are those that every framework's kernels can run unchanged:
+//! f32, under `NAME.scale`. Every framework's kernels can use these forms unchanged:
 //!
 //! | precision | codes | scales | weight |
 //! |---|---|---|---|
@@ -9,10 +10,10 @@
 //! | int4 | U8 `[out, in / 2]`, two to a byte, the even column in the low half, 0 … 15 | `[out, in / 32]` | (code − 8) · scale |
 //! | nf4 | U8 `[out, in / 2]`, two to a byte, the even column in the high half | `[out · in / 64]`, over the row-major weight | [`NF4`]`[code]` · scale |
 //!
-//! Scales of int8 and int4 have eight significant bits and fit f16 and bf16 exactly, so that a kernel may hold
-//! them in either. Their products with a code are exact in f32; so is what [`Quantised::dequantised`] gives, and
-//! engines can be held to it bit for bit. The layout of nf4 is that of bitsandbytes, and of ONNX Runtime's
-//! `MatMulBnb4`.
+//! Scales of int8 and int4 have eight significant bits and fit f16 and bf16 exactly, so that a kernel may
+//! hold them in either. Their products with a code are exact in f32; so is the result of
+//! [`Quantised::dequantised`], and engines can be required to match it bit for bit. The layout of nf4 is that
+//! of bitsandbytes, and of ONNX Runtime's `MatMulBnb4`.
 
 use crate::precision::Precision;
 use crate::tensor::TensorView;
@@ -21,7 +22,7 @@ use crate::tensor::TensorView;
 pub const INT4_GROUP: usize = 32;
 /// Consecutive weights that share a scale in nf4.
 pub const NF4_BLOCK: usize = 64;
-/// What is added to an integer of 4 bits to store it.
+/// Added to an integer of 4 bits to store it.
 pub const INT4_OFFSET: i8 = 8;
 
 /// The sixteen values of NormalFloat: quantiles of the normal distribution, scaled to ±1, with an exact zero.
@@ -60,7 +61,7 @@ pub(crate) fn scale_shape(precision: Precision, rows: usize, columns: usize) -> 
     }
 }
 
-/// A quantised tensor, or several that are side by side.
+/// A quantised tensor, or several adjacent ones.
 #[derive(Debug, Clone)]
 pub struct Quantised<'a> {
     pub precision: Precision,
@@ -127,7 +128,7 @@ impl Quantised<'_> {
             _ => {
                 let codes = &self.codes.bytes[row * columns / 2..][..columns / 2];
                 for (at, (pair, &byte)) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes).enumerate() {
-                    // Blocks are of an even number of weights, so that a pair never spans two.
+                    // Blocks have an even number of weights, so that a pair never spans two.
                     let scale = self.scale((row * columns + 2 * at) / NF4_BLOCK);
                     *pair = [NF4[usize::from(byte >> 4)] * scale, NF4[usize::from(byte & 15)] * scale];
                 }

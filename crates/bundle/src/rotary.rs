@@ -4,8 +4,8 @@
 
 use crate::config::{Llama3Scaling, LongRope, ModelConfig, Rotary};
 
-/// Inverse frequencies θ^(−2i/d) for i in 0..d/2 with d rotated dimensions, scaled as the configuration says.
-/// In f32 as the reference implementation has them. Those of LongRoPE are those of a short context.
+/// Inverse frequencies θ^(−2i/d) for i in 0..d/2 with d rotated dimensions, scaled according to the
+/// configuration. In f32 like the reference implementation's. For LongRoPE, those of a short context.
 pub fn inverse_frequencies(rotary: &Rotary, dims: usize) -> Vec<f32> {
     match &rotary.longrope {
         None => scaled(rotary, dims),
@@ -48,8 +48,8 @@ fn llama3(frequency: f32, s: &Llama3Scaling) -> f32 {
     scaled as f32
 }
 
-/// `(cos, sin)`, each `[positions, dims / 2]` row-major. Whether a context is a long one to LongRoPE is decided by
-/// `positions`, the room for the whole of it: keys that are cached are not rotated again.
+/// `(cos, sin)`, each `[positions, dims / 2]` row-major. For LongRoPE, `positions`, the room for the whole
+/// context, decides whether the context is a long one: cached keys are not rotated again.
 pub fn cos_sin(rotary: &Rotary, dims: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
     let (frequencies, scale) = match &rotary.longrope {
         None => (scaled(rotary, dims), None),
@@ -64,7 +64,7 @@ pub fn cos_sin(rotary: &Rotary, dims: usize, positions: usize) -> (Vec<f32>, Vec
     angles.map(|angle| (angle.cos() * scale, angle.sin() * scale)).unzip()
 }
 
-/// The tables of each of [`ModelConfig::rotations`], as [`cos_sin`] has them.
+/// The tables of each of [`ModelConfig::rotations`], as from [`cos_sin`].
 pub fn tables(config: &ModelConfig, positions: usize) -> Vec<(Vec<f32>, Vec<f32>)> {
     let rotations = config.rotations().into_iter();
     rotations.map(|rotary| cos_sin(rotary, config.rotary_dim(), positions)).collect()

@@ -1,4 +1,5 @@
-//! What is beside a bundle, in the directory of all bundles. Every such name begins with a dot, as no bundle's does.
+//! Files next to a bundle, in the directory of all bundles. Each such name begins with a dot; no bundle's
+//! does.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,13 @@ pub fn lock(bundle: &Path) -> PathBuf {
     beside(bundle, LOCK)
 }
 
-/// Where new files are until they are complete. Without the lock's holder it is the litter of a crash.
+/// Directory for new files until they are complete. If no process holds the lock, it is left over from a
+/// crash.
 pub fn staging(bundle: &Path) -> PathBuf {
     beside(bundle, STAGING)
 }
 
-/// Locked, shared, by everyone who uses the bundle; its time of change is the bundle's last use.
+/// Locked, shared, by every process that uses the bundle; its time of change is the bundle's last use.
 pub fn used(bundle: &Path) -> PathBuf {
     beside(bundle, USE)
 }

@@ -36,8 +36,8 @@ impl Weights {
     /// Maps `path` and checks that it holds each of `expected` ([`crate::ModelConfig::stored`]).
     pub fn map(path: &Path, precision: Precision, expected: &[StoredTensor]) -> Result<Weights, BundleError> {
         let file = untrusted::file::open(path).map_err(BundleError::io(path))?;
-        // SAFETY: bundles are immutable by contract; a file truncated by someone else while mapped
-        // would fault, as it would under any framework that maps weights.
+        // SAFETY: bundles are immutable by contract; a file truncated by another process while mapped would
+        // fault, as it would under any framework that maps weights.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(BundleError::io(path))?;
         let malformed = |e: safetensors::SafeTensorError| BundleError::Malformed {
@@ -104,8 +104,8 @@ impl Weights {
         })
     }
 
-    /// Several tensors that are side by side, stacked along their first dimension: a fused weight
-    /// (`q_proj`, `k_proj`, `v_proj` → `[q + k + v, hidden]`) without a copy.
+    /// Several adjacent tensors, stacked along their first dimension: a fused weight (`q_proj`, `k_proj`,
+    /// `v_proj` → `[q + k + v, hidden]`) without a copy.
     pub fn stacked(&self, names: &[String]) -> Result<TensorView<'_>, BundleError> {
         let mut whole = self.tensor(&names[0])?;
         let mut end = self.entry(&names[0])?.range.end;
@@ -129,7 +129,7 @@ impl Weights {
         Ok(whole)
     }
 
-    /// The codes and scales of quantised tensors that are side by side, stacked like [`Weights::stacked`].
+    /// The codes and scales of adjacent quantised tensors, stacked like [`Weights::stacked`].
     pub fn quantised(&self, names: &[String]) -> Result<Quantised<'_>, BundleError> {
         let codes = self.stacked(names)?;
         let scales: Vec<_> = names.iter().map(|name| scale_name(name)).collect();
@@ -144,28 +144,28 @@ impl Weights {
         self.precision.is_quantised() && self.tensors.contains_key(&scale_name(name))
     }
 
-    /// The whole file, to which [`TensorView::file_offset`] is an offset.
+    /// The whole file; [`TensorView::file_offset`] is an offset into it.
     pub fn file(&self) -> &[u8] {
         &self.map
     }
 
-    /// Reads one byte of every page, so that the cost of paging weights in falls into load and not
-    /// into the first token. Returns a checksum so that the reads cannot be optimised away.
+    /// Reads one byte of every page, so that the cost of paging in the weights is part of load, not of the
+    /// first token. Returns a checksum so that the reads cannot be optimised away.
     pub fn touch(&self) -> u64 {
         touch(&self.map)
     }
 
-    /// Lets the system take back the pages of `view`, of which the caller keeps a converted copy. They are
-    /// read from the file again should anyone look.
+    /// Lets the system take back the pages of `view`, of which the caller keeps a converted copy. If they are
+    /// read again, the system reloads them from the file.
     pub fn release(&self, view: &TensorView<'_>) {
         #[cfg(unix)]
         {
             let (start, length) = (view.file_offset as usize, view.bytes.len());
-            // SAFETY: the mapping is shared and never written to, so a page that comes back holds what it held.
+            // SAFETY: the mapping is shared and never written to, so a page that is reloaded is unchanged.
             #[allow(unsafe_code)]
             let released =
                 unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, length) };
-            // It is advice: where the system does not take it, the pages stay resident.
+            // Only advice: if the system ignores it, the pages stay resident.
             let _ = released;
         }
         #[cfg(not(unix))]

@@ -31,7 +31,7 @@ pub fn distance<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::INFINITY))
 }
 
-/// Reads an interval, whose upper end may be infinite.
+/// Reads an interval. Its upper end may be infinite.
 pub fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>, D::Error> {
     let ends = Option::<(Option<f64>, Option<f64>)>::deserialize(from)?;
     Ok(ends.map(|(low, high)| (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))))

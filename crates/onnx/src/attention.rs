@@ -1,11 +1,11 @@
-//! How a model's attention is put together.
+//! Structure of a model's attention.
 //!
-//! GroupQueryAttention rotates whole heads whose size is a multiple of 16 and attends over those whose size is a
-//! multiple of 8. For other sizes the rotation is an operator of its own, and heads are padded with
-//! zeros, which add nothing to a score and leave the output's first numbers as they are.
+//! GroupQueryAttention rotates whole heads of a size that is a multiple of 16 and attends over heads of a
+//! size that is a multiple of 8. For other sizes the rotation is a separate operator, and heads are padded
+//! with zeros, which add nothing to a score and leave the output's first numbers unchanged.
 //!
-//! It is causal. Of a model that attends both ways attention is a MultiHeadAttention, and the rotation an operator of its
-//! own. Such a model has no cache, and an encoder has none either.
+//! It is causal. A model that attends both ways uses MultiHeadAttention, with the rotation as a separate
+//! operator. Such a model has no cache; nor has an encoder.
 
 use bundle::{ModelConfig, Position};
 
@@ -19,13 +19,13 @@ pub enum Rotation {
     Separate,
 }
 
-/// How a model's attention is put together.
+/// Structure of a model's attention.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention {
     pub rotation: Rotation,
     /// Size of a head in the cache.
     pub cached_head_dim: usize,
-    /// Whether positions attend to those before them alone.
+    /// Whether positions attend only to earlier ones.
     pub causal: bool,
     /// Whether keys and values are kept from one run to the next.
     pub cached: bool,
@@ -49,12 +49,13 @@ impl Attention {
         }
     }
 
-    /// Whether the graph has the input [`POSITIONS`](crate::names::POSITIONS). The fused rotation counts positions itself.
+    /// Whether the graph has the input [`POSITIONS`](crate::names::POSITIONS). The fused rotation counts
+    /// positions itself.
     pub fn takes_positions(self) -> bool {
         self.rotation != Rotation::Fused
     }
 
-    /// The operators that do the work, for people.
+    /// The operators that compute it, for people.
     pub fn operators(self) -> &'static str {
         match self.rotation {
             Rotation::None if !self.causal => "MultiHeadAttention",

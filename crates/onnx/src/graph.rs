@@ -31,16 +31,16 @@ pub enum Dim {
     Named(&'static str),
 }
 
-/// Where the weights of a graph are.
+/// The place of a graph's weights.
 pub enum Storage {
-    /// In this file, relative to the folder that the session is told of: the runtime maps it.
+    /// In this file, relative to the folder given to the session: the runtime maps it.
     File(String),
-    /// In a file in memory ([`Written::in_memory`]), where they are not those of the bundle's file. Not in the graph
-    /// itself, for a protobuf message has at most 2 GiB.
+    /// In a file in memory ([`Written::in_memory`]), if they differ from the bundle's. Not in the graph
+    /// itself, because a protobuf message has at most 2 GiB.
     Memory(Vec<u8>),
 }
 
-/// A graph as far as it is written.
+/// The graph written so far.
 pub struct GraphBuilder {
     graph: GraphProto,
     opset: i64,
@@ -52,11 +52,11 @@ pub struct GraphBuilder {
 pub struct Written {
     /// A `.onnx` file.
     pub model: Vec<u8>,
-    /// The file [`IN_MEMORY`], where weights are in it.
+    /// The file [`IN_MEMORY`], if weights are in it.
     pub in_memory: Option<Vec<u8>>,
 }
 
-/// What a graph says it was made by.
+/// The graph's producer name.
 const PRODUCER: &str = "photofinish";
 /// Name of the file in memory.
 pub const IN_MEMORY: &str = "weights";
@@ -73,7 +73,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Takes the standard operators as version `opset` of their set defines them, rather than version 21.
+    /// Uses version `opset` of the standard operators rather than 21.
     pub fn with_opset(self, opset: i64) -> GraphBuilder {
         GraphBuilder { opset, ..self }
     }
@@ -86,7 +86,7 @@ impl GraphBuilder {
         self.graph.output.push(value_info(name, data_type, dims));
     }
 
-    /// As [`Self::weight`], of f32, f16 or bf16 and in the shape that it has.
+    /// As [`Self::weight`], for f32, f16 or bf16 and in the tensor's own shape.
     pub fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
         let data_type = match tensor.element {
             Element::F16 => DataType::Float16,
@@ -96,7 +96,8 @@ impl GraphBuilder {
         self.weight(name, data_type, &tensor.shape, tensor);
     }
 
-    /// A tensor of the weights file. Its bytes are taken as `dims` of `data_type`. Asking twice is asking once.
+    /// A tensor of the weights file. Its bytes are interpreted as `dims` of `data_type`. A second call for
+    /// the same name has no effect.
     pub fn weight(&mut self, name: &str, data_type: DataType, dims: &[usize], tensor: &TensorView<'_>) {
         match &self.storage {
             Storage::File(file) => {
@@ -139,7 +140,7 @@ impl GraphBuilder {
         self.bytes(name, DataType::Float, dims, bytes);
     }
 
-    /// One number, f32, in whatever is computed with as `data_type`.
+    /// One f32 number, for computations in `data_type`.
     pub fn number(&mut self, name: &str, data_type: DataType, value: f64) {
         if data_type == DataType::Float {
             return self.floats(name, &[1], [value as f32]);
@@ -167,13 +168,14 @@ impl GraphBuilder {
         self.node((ONNX, "Cast"), &[input], &[out], &[Attribute::Int("to", data_type as i64)]);
     }
 
-    /// Adds a node named after its first output. An empty name stands for an optional input or
-    /// output that is left out.
+    /// Adds a node named after its first output. An empty name means an optional input or output that is left
+    /// out.
     pub fn node(&mut self, op: (&str, &str), inputs: &[&str], outputs: &[&str], attributes: &[Attribute]) {
         self.named_node(outputs[0], op, inputs, outputs, attributes);
     }
 
-    /// As [`Self::node`], by the name of the part that it computes where its output's is another's.
+    /// As [`Self::node`], named after the part that it computes, if its output's name belongs to another
+    /// part.
     pub fn named_node(
         &mut self,
         name: &str,
@@ -196,7 +198,7 @@ impl GraphBuilder {
     pub fn finish(self) -> Written {
         let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
         let model = ModelProto {
-            // The version of the format that came with the set of operators.
+            // The version of the format that was released with the opset.
             ir_version: if self.opset > 22 { 11 } else { 10 },
             producer_name: PRODUCER.into(),
             graph: Some(self.graph),
@@ -209,7 +211,7 @@ impl GraphBuilder {
         Written { model: model.encode_to_vec(), in_memory }
     }
 
-    /// A tensor of `length` bytes from `offset` of `file`.
+    /// A tensor of `length` bytes at `offset` of `file`.
     fn external(
         &mut self,
         name: &str,

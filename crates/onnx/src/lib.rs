@@ -1,11 +1,11 @@
-//! Writes a decoder or an encoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone: there is no
-//! exporter.
+//! Writes a decoder or an encoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone,
+//! without an exporter.
 //!
-//! Two profiles: [`fused`] is for ONNX Runtime, in the operators whose kernels it has fused by hand and at every
-//! precision; [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
+//! Two profiles: [`fused`] is for ONNX Runtime, with its hand-fused operators and at every precision;
+//! [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
 //! copied into a graph: its initialisers point into the bundle's file ([`Storage`]).
 //!
-//! [`read`] has what an ONNX file of others says of itself.
+//! [`read`] reads the descriptions in ONNX files from elsewhere.
 
 mod attention;
 pub mod fused;

@@ -4,13 +4,13 @@ use crate::proto::DataType;
 
 /// Token ids `[batch, positions]`.
 pub const TOKENS: &str = "tokens";
-/// Position of each token `[batch, positions]`, where the graph asks for it: see
+/// Position of each token `[batch, positions]`, if the graph has this input: see
 /// `Attention::takes_positions`.
 pub const POSITIONS: &str = "positions";
 /// Which of the appended positions get logits, `[rows]`, counted through all sequences.
 pub const ROWS: &str = "rows";
 pub const LOGITS: &str = "logits";
-/// What the head of an encoder gives, `[texts, labels]` or `[tokens, labels]`.
+/// Output of an encoder's head, `[texts, labels]` or `[tokens, labels]`.
 pub const SCORES: &str = "scores";
 
 /// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,
@@ -27,11 +27,11 @@ pub fn hidden_output(layer: usize, float: DataType) -> String {
     }
 }
 
-/// Tokens in the cache after this append, less one, of each sequence: `[batch]`, int32.
+/// For each sequence, tokens in the cache after this append, less one: `[batch]`, int32.
 pub const LAST_POSITIONS: &str = "seqlens_k";
 /// Tokens in the cache after this append: a scalar, int32.
 pub const TOTAL: &str = "total_sequence_length";
-/// Rotary tables `[capacity, rotated dimensions / 2]`, where positions are rotary: those of the first rotation.
+/// Rotary tables `[capacity, rotated dimensions / 2]`, if positions are rotary: those of the first rotation.
 pub const COS: &str = "cos";
 pub const SIN: &str = "sin";
 
@@ -55,8 +55,8 @@ pub fn cache_names(layer: usize) -> [CacheNames; 2] {
     })
 }
 
-/// The part of the model that a node computes, by its name, in the words of `engine::ProfileEvent`; `None` for a node
-/// that a runtime has named itself. A norm is fused with the addition before it.
+/// The part of the model that a node computes, by its name, in the words of `engine::ProfileEvent`; `None`
+/// for a node that a runtime has named itself. A norm is fused with the addition before it.
 pub fn part(node: &str) -> Option<String> {
     let mut words = node.split('.');
     let (first, second) = (words.next()?, words.next());

@@ -1,8 +1,8 @@
-//! Products with a weight at each precision, and rows of a table: by which operator, over which bytes.
+//! Products with a weight at each precision, and rows of a table: the operators and their bytes.
 //!
-//! f32 is a FusedMatMul with `transB`: the kernel packs its weight from the `[out, in]` rows of the bundle
-//! as they are there, where a plain MatMul would first need a transposed copy. int8 and int4 are MatMulNBits,
-//! nf4 is MatMulBnb4; their contracts are in
+//! f32 uses a FusedMatMul with `transB`: the kernel packs its weight from the bundle's `[out, in]` rows
+//! directly; a plain MatMul would first need a transposed copy. int8 and int4 use MatMulNBits, nf4 uses
+//! MatMulBnb4; see
 //! <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
 
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
@@ -16,26 +16,27 @@ use crate::proto::DataType;
 pub const WITH_INT8: i64 = 4;
 /// MatMulBnb4's `quant_type` for nf4.
 const NF4_TYPE: i64 = 1;
-/// What int8 codes are offset by in MatMulNBits: it takes unsigned ones and subtracts 128.
+/// Offset of int8 codes in MatMulNBits: it expects unsigned ones and subtracts 128.
 const SIGN_BIT: u8 = 0x80;
-/// Blocks of int8 are as long as the rows allow, up to this. Longer ones are faster: fewer scales to read and to
-/// apply.
+/// Blocks of int8 are as long as the rows allow, up to this. Longer ones are faster: fewer scales to read and
+/// to apply.
 const LONGEST_INT8_BLOCK: usize = 64;
 
 /// How weights are multiplied.
 #[derive(Debug, Clone, Copy)]
 pub struct Products {
     pub precision: Precision,
-    /// In f32 by the dequantised weights, where the precision is a quantised one.
+    /// In f32 by the dequantised weights, if the precision is a quantised one.
     pub dequantised: bool,
-    /// In f32 by weights that are in 16 bits and are cast in every run. Constant folding would cast them once.
+    /// In f32 by weights that are stored in 16 bits and cast in every run. Constant folding would cast them
+    /// once.
     pub converted: bool,
     /// Whether nodes over constants are computed while loading.
     pub folds_constants: bool,
 }
 
 impl Products {
-    /// Whether the operator takes codes and scales.
+    /// Whether the operator's inputs are codes and scales.
     pub fn by_codes(self) -> bool {
         self.precision.is_quantised() && !self.dequantised
     }
@@ -65,7 +66,7 @@ impl Products {
         match self.precision {
             _ if self.dequantised => "dequantised, and a prepacked copy",
             _ if self.converted => "mapped; converted to f32 for every product",
-            // Its kernel dequantises the mapped codes anew in every step.
+            // Its kernel dequantises the mapped codes again in every step.
             Precision::Nf4 => "mapped",
             Precision::F16 => "one copy on the device",
             _ => "prepacked copy; embedding mapped",
@@ -116,13 +117,14 @@ pub fn quantised_product(
     graph.node((MICROSOFT, "MatMulNBits"), &[input, &codes, &scales], &[out], &attributes);
 }
 
-/// The longest power of two that divides a row, for one scale holds for the whole of it.
+/// The longest power of two that divides a row; one scale holds for the whole of it.
 fn int8_block(columns: usize) -> usize {
     (1 << columns.trailing_zeros()).min(LONGEST_INT8_BLOCK)
 }
 
-/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy of all
-/// codes passes through the graph's own bytes; where the graph is to run as written, they are written flipped.
+/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy
+/// of all codes passes through the graph's own bytes; if the graph is to run as written, they are written
+/// flipped.
 fn unsigned_codes(
     graph: &mut GraphBuilder,
     products: Products,
@@ -141,8 +143,8 @@ fn unsigned_codes(
     out
 }
 
-/// Rows of a quantised table, dequantised: the values that each byte stands for are looked up in a table of 256,
-/// and multiplied by their scale. That is exact, and costs a few microseconds.
+/// Rows of a quantised table, dequantised: the values of each byte are looked up in a table of 256, and
+/// multiplied by their scale. That is exact, and costs a few microseconds.
 pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
     let block = match table.precision {
         Precision::Int8 => table.columns,
@@ -150,7 +152,7 @@ pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quant
         _ => NF4_BLOCK,
     };
     if !table.columns.is_multiple_of(block) {
-        // Blocks of nf4 that span two rows: written out.
+        // Blocks of nf4 would span two rows: the table is written dequantised.
         let values = table.dequantised();
         graph.floats("embed.table", &[table.rows, table.columns], values);
         graph.node((ONNX, "Gather"), &["embed.table", TOKENS], &[out], &[]);
@@ -174,7 +176,7 @@ pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quant
     graph.node((ONNX, "Reshape"), &["embed.scaled", "embed.joined"], &[out], &[]);
 }
 
-/// What a byte of codes stands for, before its scale.
+/// The values of a byte of codes, before scaling.
 fn meaning(precision: Precision, byte: u8) -> Vec<f32> {
     let integer = |nibble: u8| f32::from(nibble as i8 - INT4_OFFSET);
     match precision {

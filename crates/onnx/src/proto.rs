@@ -1,7 +1,7 @@
 //! The messages of the ONNX format that this crate writes, a subset of `onnx.proto`
-//! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, IR version 10). Field numbers are the format;
-//! a reader takes fields that are not written for absent. Lists of numbers are not packed, for that is the default of
-//! proto2, and not every reader takes both forms.
+//! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>, IR version 10). Field numbers are those of the
+//! format; a reader treats fields that are not written as absent. Lists of numbers are not packed: that is
+//! the default of proto2, and not every reader accepts both forms.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ModelProto {
@@ -89,7 +89,7 @@ pub(crate) struct TensorProto {
     pub(crate) name: String,
     #[prost(bytes = "vec", tag = "9")]
     pub(crate) raw_data: Vec<u8>,
-    /// `location`, `offset` and `length` where the data are in a file.
+    /// `location`, `offset` and `length` if the data are in a file.
     #[prost(message, repeated, tag = "13")]
     pub(crate) external_data: Vec<StringStringEntryProto>,
     #[prost(enumeration = "DataLocation", tag = "14")]
@@ -161,7 +161,7 @@ pub(crate) struct DimensionProto {
 pub(crate) enum Dimension {
     #[prost(int64, tag = "1")]
     Fixed(i64),
-    /// A name; equal names stand for equal sizes.
+    /// A name; equal names mean equal sizes.
     #[prost(string, tag = "2")]
     Named(String),
 }

@@ -1,16 +1,16 @@
-//! Reads what an ONNX file says of itself: its inputs and outputs, its operators, and the files that it names for its
-//! weights. The weights themselves are passed over.
+//! Reads an ONNX file's description: its inputs and outputs, its operators, and the names of its external
+//! weights files. The weights themselves are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bundle::{Dtype, Graph, GraphInput, GraphOutput, Size};
 use prost::Message;
 
-/// What a file says of itself.
+/// A file's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     pub graph: Graph,
-    /// Files beside it that hold weights, as it names them.
+    /// Names of its external files with weights, as written in it.
     pub external: BTreeSet<String>,
 }
 
@@ -19,12 +19,12 @@ pub struct Described {
 pub enum Unreadable {
     /// It is no ONNX file.
     NotOnnx(String),
-    /// It is one of a kind that is not run here.
+    /// It is an ONNX file of a kind that is not supported here.
     Unsupported(String),
 }
 
-// The messages of onnx.proto, as far as they are read here. Fields that are left out, such as the weights, are passed over
-// without a copy.
+// The messages of onnx.proto, as far as they are read here. Fields that are left out, such as the weights,
+// are skipped without a copy.
 
 #[derive(Clone, PartialEq, Message)]
 struct Model {
@@ -160,10 +160,10 @@ enum DimensionValue {
 
 /// `DataLocation.EXTERNAL`
 const EXTERNAL: i32 = 1;
-/// Elements of one tensor that anybody has.
+/// More elements than any tensor has.
 const MOST_ELEMENTS: usize = 1 << 40;
 
-/// Reads an ONNX file's description of itself. [`Graph::bytes`] is the file's own: files that it names are not looked at.
+/// Reads an ONNX file's description. [`Graph::bytes`] is the file's own: external files are not included.
 ///
 /// # Errors
 /// A sentence without the file's name.
@@ -198,7 +198,7 @@ pub fn described(bytes: &[u8]) -> Result<Described, Unreadable> {
     Ok(Described { graph, external: found.external })
 }
 
-/// What nodes, tensors and nested graphs hold.
+/// The contents of nodes, tensors and nested graphs.
 #[derive(Default)]
 struct Found {
     operators: BTreeMap<String, usize>,
@@ -266,9 +266,9 @@ fn input(value: &Value) -> Result<GraphInput, Unreadable> {
     let (dtype, shape) = tensor_type(value, "input")?;
     let size = |(axis, dimension): (usize, &Dimension)| match &dimension.value {
         Some(DimensionValue::Fixed(size)) if *size >= 0 => Size::Fixed(*size as usize),
-        // Some exporters call every size `?`.
+        // Some exporters name every size `?`.
         Some(DimensionValue::Named(name)) if !matches!(name.as_str(), "" | "?") => Size::Free(name.clone()),
-        // It has no name: as --dim says it.
+        // Without a name it gets the one that --dim uses.
         _ => Size::Free(format!("{}.{axis}", value.name)),
     };
     let shape = shape.map(|shape| shape.dim.iter().enumerate().map(size).collect::<Vec<_>>());
@@ -302,7 +302,8 @@ fn dtype(number: i32) -> Option<Dtype> {
     })
 }
 
-/// The type of weights, called as precisions are. Indices and shapes, which are whole numbers too, are none.
+/// The type of weights, by the names of precisions. Indices and shapes, which are whole numbers too, do not
+/// count.
 fn stored(number: i32) -> Option<&'static str> {
     match number {
         1 => Some("f32"),

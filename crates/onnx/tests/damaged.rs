@@ -1,8 +1,8 @@
-//! Damaged ONNX files: what they say of themselves is read or refused, and nothing else happens.
+//! Damaged ONNX files: reading succeeds or fails with an error, and nothing else happens.
 
 use onnx::read::{Unreadable, described};
 
-/// Damages for all files together.
+/// Number of damages, over all files.
 const PLACES: usize = 1000;
 
 #[test]
@@ -30,7 +30,7 @@ fn a_file_with_a_changed_byte_or_cut_off_is_read_or_refused_in_words() {
             }
         }
     }
-    // Many bytes are those of names and weights.
+    // Many bytes belong to names and weights.
     assert!(read > 0 && read < PLACES, "{read} of {PLACES} were read");
 }
 

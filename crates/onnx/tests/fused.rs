@@ -17,7 +17,7 @@ fn sha256(bytes: &[u8]) -> String {
     })
 }
 
-/// A graph that changes is another engine: results from before are no longer its own. `UPDATE_GRAPHS=1` takes the
+/// A changed graph is another engine: earlier results no longer apply to it. `UPDATE_GRAPHS=1` accepts the
 /// change.
 #[test]
 fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {

@@ -1,18 +1,18 @@
-//! What attention does in each layer.
+//! The attention of each layer.
 
 use std::ops::Range;
 
 use super::model::ModelConfig;
 use super::position::{Position, Rotary};
 
-/// What attention does in one layer.
+/// The attention of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerAttention {
-    /// A query sees keys less than so many positions away; all where there is none.
+    /// A query sees keys less than so many positions away; all if `None`.
     pub window: Option<usize>,
-    /// A query sees no key behind its own.
+    /// A query sees no key after its own.
     pub causal: bool,
-    /// Which of [`ModelConfig::rotations`] turns queries and keys.
+    /// Index in [`ModelConfig::rotations`] of the rotation of queries and keys.
     pub rotation: Option<usize>,
 }
 
@@ -22,21 +22,21 @@ impl LayerAttention {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// The keys that the query at `position` sees, of a text of so many tokens.
+    /// The keys that the query at `position` sees, in a text of so many tokens.
     pub fn keys(&self, position: usize, length: usize) -> Range<usize> {
         let end =
             if self.causal { position + 1 } else { self.window.map_or(length, |window| position + window) };
         self.first_key(position)..end.min(length)
     }
 
-    /// Whether every query sees every key, of a text of so many tokens.
+    /// Whether every query sees every key, in a text of so many tokens.
     pub fn sees_all(&self, length: usize) -> bool {
         !(self.causal && length > 1) && self.window.is_none_or(|window| window >= length)
     }
 }
 
 impl ModelConfig {
-    /// What attention does in layer `index`.
+    /// The attention of layer `index`.
     pub fn layer_attention(&self, index: usize) -> LayerAttention {
         let form = &self.form;
         let listed = |list: &[bool], absent| list.get(index).copied().unwrap_or(absent);
@@ -50,7 +50,7 @@ impl ModelConfig {
         }
     }
 
-    /// Every rotation that layers take one of, by its index.
+    /// Every rotation used by some layer, in the order of [`LayerAttention::rotation`].
     pub fn rotations(&self) -> Vec<&Rotary> {
         match &self.position {
             Position::Learned => Vec::new(),

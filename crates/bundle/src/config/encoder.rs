@@ -1,4 +1,4 @@
-//! Encoders: a vector, or scores, of each text.
+//! Encoders: a vector, or scores, for each text.
 
 use super::activation::{Activation, activation};
 use super::fields::Fields;
@@ -10,10 +10,11 @@ use super::position::{Position, Rotary};
 use super::{layers, rope};
 use crate::error::BundleError;
 
-/// Distances of MPNet's tokens that have a bucket of their own or share one; those beyond share the last.
+/// Distances between MPNet's tokens up to this have a bucket of their own or share one; larger ones share the
+/// last.
 const RELATIVE_DISTANCE: usize = 128;
 
-/// The description of BERT and its relatives.
+/// The description of BERT and related models.
 pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     if fields.flag("is_decoder", false)? {
         return Err(BundleError::Config(
@@ -32,8 +33,8 @@ pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Mo
     Ok(config)
 }
 
-/// A decoder without a head over its vocabulary encodes texts: its last token has seen all of them. `None` where this one
-/// continues texts.
+/// A decoder without a head over its vocabulary encodes texts: its last token has seen all of them. `None` if
+/// this one continues texts.
 pub(super) fn of_decoder(
     architecture: Architecture,
     fields: &Fields<'_>,
@@ -50,7 +51,7 @@ pub(super) fn of_decoder(
     Ok(Some(Encoder {
         token_types: 0,
         first_position: 0,
-        // Nothing is looked up for it: padding is behind every text.
+        // Never looked up: padding is after every text.
         pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
         embedding_norm: false,
         final_norm: true,
@@ -59,7 +60,7 @@ pub(super) fn of_decoder(
     }))
 }
 
-/// Refuses what would make tables that no model has.
+/// Rejects absurd table sizes.
 pub(super) fn check(encoder: &Encoder, vocabulary: usize) -> Result<(), BundleError> {
     let &Encoder { token_types, pad_token, .. } = encoder;
     if token_types >= 1 << 16 {
@@ -86,7 +87,7 @@ fn bert(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, 
     let heads = fields.count(name("num_attention_heads", "n_heads"))?;
     let counts_from_padding = matches!(architecture, Roberta | Mpnet);
     let pad_token = fields.optional_count("pad_token_id")?.unwrap_or(usize::from(counts_from_padding));
-    // mpnet has it fixed.
+    // mpnet has a fixed padding row.
     let padding_row = if architecture == Mpnet { 1 } else { pad_token };
     let first_position = if counts_from_padding { padding_row.saturating_add(1) } else { 0 };
     let table = fields.optional_count("max_position_embeddings")?.unwrap_or(512);
@@ -133,8 +134,8 @@ fn buckets(count: usize) -> Result<usize, BundleError> {
     Err(BundleError::Config(format!("relative_attention_num_buckets is {count}; only 32 is supported")))
 }
 
-/// ModernBERT (Warner and others 2024): norms before blocks, gated MLPs, rotations, and two layers of three see only the
-/// tokens near by.
+/// ModernBERT (Warner and others 2024): norms before blocks, gated MLPs, rotations; two layers of three see
+/// only nearby tokens.
 fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let activation_name = fields.optional_text("hidden_activation")?.unwrap_or("gelu");
     let hidden_size = fields.count("hidden_size")?;
@@ -169,7 +170,7 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let sliding = listed.unwrap_or_else(|| {
         (0..config.layers).map(|layer| !layer.is_multiple_of(interval)).collect::<Vec<_>>()
     });
-    // A token sees as many on each side as half of `local_attention`, and itself.
+    // A token sees half of `local_attention` on each side, and itself.
     let half = fields.optional_count("local_attention")?.unwrap_or(128) / 2;
     let (main, own) = rope::modernbert(fields, (config.head_dim, config.max_positions))?;
     if sliding.contains(&true) {
@@ -181,8 +182,8 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(config)
 }
 
-/// Nomic's BERT (Nussbaum and others 2024): BERT's layers with rotations and gated MLPs, and no biases but the norms'.
-/// Fields that transformers 5 has no names for are those of the code that was published with the model.
+/// Nomic's BERT (Nussbaum and others 2024): BERT's layers with rotations and gated MLPs, and no biases but
+/// the norms'. Fields without a name in transformers 5 are those of the code published with the model.
 fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let refused = [("prenorm", false), ("use_rms_norm", false), ("parallel_block", false), ("causal", false)]
         .into_iter()
@@ -235,7 +236,7 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(config)
 }
 
-/// What all encoders say, by whatever names.
+/// The sizes of every encoder, whatever their names.
 struct Sizes {
     hidden_size: usize,
     intermediate_size: usize,
@@ -248,7 +249,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// BERT's description but for what is given.
+    /// BERT's description, except for the given parts.
     fn config(
         self,
         architecture: Architecture,

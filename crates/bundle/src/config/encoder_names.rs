@@ -1,11 +1,12 @@
-//! Names of an encoder's tensors, as transformers 5 has them. With a head, those of the body are under the body's name.
+//! Names of an encoder's tensors, as in transformers 5. With a head, those of the body have the body's name
+//! as a prefix.
 
 use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
 use super::named::{HeadNames, LayerNames, LinearNames, NormNames};
 use super::position::Position;
 
-/// Names of the parts of a layer, and the words before the layer's number.
+/// Names of the parts of a layer, and the prefix before the layer's number.
 struct Parts {
     layers: &'static str,
     qkv: &'static [&'static str],
@@ -72,7 +73,7 @@ fn parts(architecture: Architecture) -> Option<&'static Parts> {
 }
 
 impl ModelConfig {
-    /// What names of the body begin with.
+    /// Prefix of the body's names.
     fn body(&self) -> &'static str {
         if self.encoder.as_ref().is_none_or(|encoder| encoder.head.is_none()) {
             return "";
@@ -100,7 +101,7 @@ impl ModelConfig {
         format!("{}embeddings.position_embeddings.weight", self.body())
     }
 
-    /// The norm of the embeddings, of an encoder that has one.
+    /// The norm of the embeddings, if the encoder has one.
     pub fn embedding_norm(&self) -> Option<NormNames> {
         let part = match self.architecture {
             Architecture::ModernBert => "norm",
@@ -110,13 +111,14 @@ impl ModelConfig {
         self.encoder.as_ref().filter(|encoder| encoder.embedding_norm).map(|_| self.norm(&prefix))
     }
 
-    /// The table of token types, of an encoder that has one.
+    /// The table of token types, if the encoder has one.
     pub fn token_type_embedding(&self) -> Option<String> {
         let types = self.encoder.as_ref().filter(|encoder| encoder.token_types > 0);
         types.map(|_| format!("{}embeddings.token_type_embeddings.weight", self.body()))
     }
 
-    /// The table of what is added to scores by how far apart two tokens are, `[buckets, heads]`, of an encoder that has one.
+    /// The table of biases added to scores by the distance of two tokens, `[buckets, heads]`, if the encoder
+    /// has one.
     pub fn relative_bias(&self) -> Option<String> {
         let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
         relative.map(|_| format!("{}encoder.relative_attention_bias.weight", self.body()))
@@ -126,7 +128,7 @@ impl ModelConfig {
         self.norm(&format!("{}final_norm", self.body()))
     }
 
-    /// The head of an encoder that has one.
+    /// The encoder's head, if it has one.
     pub fn head(&self) -> Option<HeadNames> {
         let head = self.scoring()?;
         let of_texts = matches!(head.of, Scored::Texts(_));
@@ -152,7 +154,7 @@ impl ModelConfig {
         })
     }
 
-    /// The tensors of an encoder's layer; `None` where they are those of a decoder's.
+    /// The tensors of an encoder's layer; `None` if they have a decoder's names.
     pub(super) fn encoder_layer(&self, index: usize) -> Option<LayerNames> {
         let parts = parts(self.architecture)?;
         let at = |part: &str| format!("{}{}.{index}.{part}", self.body(), parts.layers);
@@ -162,7 +164,7 @@ impl ModelConfig {
         };
         let [attention, mlp] = parts.norms.map(|part| self.norm(&at(part)));
         let is_before = self.form.norms == NormPlacement::Before;
-        // The norm of the embeddings is the first layer's, where norms go before blocks.
+        // With norms before blocks, the norm of the embeddings is the first layer's.
         let has_first = index > 0 || self.embedding_norm().is_none();
         Some(LayerNames {
             attention_norm: (is_before && has_first).then(|| attention.clone()),

@@ -1,10 +1,10 @@
-//! What a model has beyond a plain layer, by name: an engine says which of them it knows, and refuses the
-//! rest rather than leave it out.
+//! Differences of a model from a plain layer, by name: an engine says which of them it knows, and rejects the
+//! rest rather than ignore it.
 
 use super::form::NormPlacement;
 use super::model::ModelConfig;
 
-/// What some models have and llama, qwen3 and gpt2 do not.
+/// Features of some models that llama, qwen3 and gpt2 do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     NormsBehind,
@@ -27,7 +27,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// As a description of the model has it ([`ModelConfig::described`]).
+    /// The name in a model's description ([`ModelConfig::described`]).
     pub fn name(self) -> &'static str {
         match self {
             Feature::NormsBehind => "norms_behind",
@@ -50,7 +50,7 @@ impl Feature {
         }
     }
 
-    /// For people, behind "the model has".
+    /// For people, after "the model has".
     pub fn words(self) -> &'static str {
         match self {
             Feature::NormsBehind => "norms behind its blocks",
@@ -75,7 +75,7 @@ impl Feature {
 }
 
 impl ModelConfig {
-    /// What this model has beyond a plain layer.
+    /// The features of this model beyond a plain layer.
     pub fn features(&self) -> Vec<Feature> {
         let form = &self.form;
         let layers = || (0..self.layers).map(|index| self.layer_attention(index));
@@ -102,7 +102,7 @@ impl ModelConfig {
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()
     }
 
-    /// The words for those features of the model that are not `known`, or `None` where all are.
+    /// The words for those features of the model that are not `known`; `None` if all are.
     pub fn beyond(&self, known: &[Feature]) -> Option<String> {
         let unknown = self.features().into_iter().filter(|feature| !known.contains(feature));
         let words: Vec<&str> = unknown.map(Feature::words).collect();

@@ -9,7 +9,7 @@ use crate::error::BundleError;
 pub(super) struct Fields<'a>(pub(super) &'a Value);
 
 impl<'a> Fields<'a> {
-    /// A field that is absent and one that is null mean the same in these files.
+    /// An absent field and null mean the same in these files.
     fn get(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
         Ok(self.optional_number(name)?.unwrap_or(default))
     }
 
-    /// What a norm adds before its root: no less than 0.
+    /// The number that a norm adds before its root: not negative.
     pub(super) fn epsilon(&self, name: &str, default: f64) -> Result<f64, BundleError> {
         match self.number(name, default)? {
             epsilon if epsilon >= 0.0 => Ok(epsilon),
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::optional_number`], but a field that is absent means `default`, and one that is null means none.
+    /// As [`Fields::optional_number`], but an absent field means `default`, and null means `None`.
     pub(super) fn number_unless_null(
         &self,
         name: &str,
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
         Ok(self.get(name).map(read).transpose()?.unwrap_or(default))
     }
 
-    /// How many fields there are.
+    /// Number of fields.
     pub(super) fn len(&self) -> usize {
         self.0.as_object().map_or(0, serde_json::Map::len)
     }

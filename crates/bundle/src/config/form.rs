@@ -1,4 +1,4 @@
-//! What a model does otherwise than llama's: norms, windows, rotations, multipliers, caps.
+//! Differences of a model from llama: norms, windows, rotations, multipliers, caps.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::activation::Activation;
 use super::position::Rotary;
 use crate::pooling::Pooling;
 
-/// Where the norms of a block stand.
+/// Where the norms of a block are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormPlacement {
@@ -21,49 +21,49 @@ pub enum NormPlacement {
     OfSum,
 }
 
-/// How a model is put together. The default of every field is llama's way.
+/// The form of a model. The default of every field is llama's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Form {
     pub norms: NormPlacement,
-    /// LayerNorms have no biases, as RMSNorms have none.
+    /// LayerNorms have no biases, like RMSNorms.
     #[serde(skip_serializing_if = "is_false")]
     pub norm_without_bias: bool,
-    /// What is added to the weights of every RMSNorm: gemma's files hold them less 1.
+    /// Added to the weights of every RMSNorm: gemma's files store them less 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub norm_offset: f32,
-    /// The norms of q and k, where there are any, go over all heads together.
+    /// The norms of q and k, if any, go over all heads together.
     #[serde(skip_serializing_if = "is_false")]
     pub whole_qk_norm: bool,
-    /// What scores are multiplied by; 1/√head_dim where there is none.
+    /// Factor of the scores; 1/√head_dim if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_scale: Option<f64>,
     /// Scores are c · tanh(score / c).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_cap: Option<f64>,
-    /// A query of a sliding layer sees its own key and those less than so many positions away: those before it, and of a
-    /// model that attends both ways those behind it, too.
+    /// A query of a sliding layer sees its own key and those less than so many positions away: earlier ones,
+    /// and in a model that attends both ways later ones, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
-    /// Which layers have the window, one entry for each; all have it where the list is empty.
+    /// Which layers have the window, one entry for each; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sliding: Vec<bool>,
-    /// The rotation of sliding layers, where they have one of their own.
+    /// The rotation of sliding layers, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sliding_rotary: Option<Rotary>,
-    /// Which layers do not rotate, one entry for each; all rotate where the list is empty.
+    /// Which layers do not rotate, one entry for each; all rotate if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unrotated: Vec<bool>,
-    /// Leading dimensions of a head that are rotated; all where there is none.
+    /// Leading dimensions of a head that are rotated; all if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotated: Option<usize>,
-    /// What embeddings are multiplied by.
+    /// Factor of the embeddings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_multiplier: Option<f64>,
-    /// What the result of a block is multiplied by before it is added.
+    /// Factor of a block's result before it is added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual_multiplier: Option<f64>,
-    /// What logits are multiplied by.
+    /// Factor of the logits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logits_multiplier: Option<f64>,
     /// Logits are c · tanh(logit / c).
@@ -71,34 +71,34 @@ pub struct Form {
     pub logits_cap: Option<f64>,
 }
 
-/// What an encoder has and a decoder has not.
+/// Parts that an encoder has and a decoder does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoder {
-    /// Rows of the table of token types, which is added to the embeddings; 0 where there is none.
+    /// Rows of the table of token types, which is added to the embeddings; 0 without one.
     pub token_types: usize,
-    /// Row of the table of positions that the first token of a text has.
+    /// Row of the first token of a text in the table of positions.
     pub first_position: usize,
-    /// The token that fills texts up to the length of the longest.
+    /// The token that pads texts to the length of the longest.
     pub pad_token: u32,
     /// Whether the sum of the embeddings is normed.
     pub embedding_norm: bool,
-    /// Whether the vectors behind the last layer are normed.
+    /// Whether the vectors after the last layer are normed.
     pub final_norm: bool,
-    /// What is added to scores of attention, by how far apart two tokens are.
+    /// Bias added to scores of attention by the distance of two tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relative: Option<RelativePositions>,
-    /// What turns the vectors of tokens into scores.
+    /// Turns the vectors of tokens into scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
 }
 
-/// What turns the vectors of tokens into scores.
+/// Turns the vectors of tokens into scores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub of: Scored,
-    /// Numbers of a score, one for each label.
+    /// Numbers per score, one for each label.
     pub labels: usize,
-    /// A linear layer, an activation and a norm before the scores; the vector itself is scored where there is none.
+    /// A linear layer, an activation and a norm before the scores; without it the vector itself is scored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dense: Option<Dense>,
     /// Whether a bias is added to the scores.
@@ -106,7 +106,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Numbers that a text of so many tokens becomes.
+    /// Number of numbers for a text of so many tokens.
     pub fn numbers(&self, tokens: usize) -> usize {
         match self.of {
             Scored::Texts(_) => self.labels,
@@ -115,7 +115,7 @@ impl Head {
     }
 }
 
-/// What a head gives a score to.
+/// The unit that a head scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scored {
@@ -125,7 +125,7 @@ pub enum Scored {
     Tokens,
 }
 
-/// A square linear layer, an activation, and a LayerNorm where there is one.
+/// A square linear layer, an activation, and an optional LayerNorm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dense {
     pub activation: HeadActivation,
@@ -133,17 +133,17 @@ pub struct Dense {
     pub norm: bool,
 }
 
-/// What follows the linear layer of a head.
+/// The activation after the linear layer of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadActivation {
     Tanh,
-    /// One of those that MLPs have.
+    /// One of the MLP activations.
     Of(Activation),
 }
 
-/// Rows of a table that has, for each head, what is added to the score of a query and a key: by the distance of the two.
-/// T5's formula (Raffel and others 2020), as MPNet has it.
+/// Rows of a table that has, for each head, the bias added to the score of a query and a key, by their
+/// distance. T5's formula (Raffel and others 2020), as in MPNet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelativePositions {
     /// Rows of the table.
@@ -176,7 +176,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Form {
-    /// Whether all is llama's way.
+    /// Whether everything is as in llama.
     pub fn is_plain(&self) -> bool {
         *self == Form::default()
     }

@@ -1,4 +1,4 @@
-//! A model that is an ONNX file: what it is given and what it gives.
+//! A model that is an ONNX file: its inputs and outputs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,7 +8,7 @@ pub(super) const MODEL_TYPE: &str = "onnx";
 /// The file itself.
 pub const GRAPH_FILE: &str = "graph.onnx";
 
-/// An ONNX file, as far as a run must know it.
+/// Properties of an ONNX file that a run needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     /// Version of the operators of the standard's own domain.
@@ -16,24 +16,24 @@ pub struct Graph {
     /// In the file's order, without those that have a value in the file.
     pub inputs: Vec<GraphInput>,
     pub outputs: Vec<GraphOutput>,
-    /// Bytes of the file, and of those that it names for its weights.
+    /// Bytes of the file and of its external weights files.
     pub bytes: u64,
-    /// The type of most weights, as `f32` or `int8`; `None` where it has none.
+    /// The type of most weights, such as `f32` or `int8`; `None` without weights.
     pub stored: Option<String>,
-    /// Nodes by operator, those of nested graphs included, as `Conv` or `com.microsoft::QLinearAdd`.
+    /// Nodes by operator, those of nested graphs included, such as `Conv` or `com.microsoft::QLinearAdd`.
     pub operators: std::collections::BTreeMap<String, usize>,
 }
 
-/// A tensor that a run is given.
+/// An input tensor of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphInput {
     pub name: String,
     pub dtype: Dtype,
-    /// `None` where the file does not say how many dimensions it has.
+    /// `None` if the file does not say how many dimensions it has.
     pub shape: Option<Vec<Size>>,
 }
 
-/// A tensor that a run gives.
+/// An output tensor of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphOutput {
     pub name: String,
@@ -45,11 +45,11 @@ pub struct GraphOutput {
 #[serde(untagged)]
 pub enum Size {
     Fixed(usize),
-    /// Any, but the same wherever the name is.
+    /// Any, but the same wherever the name occurs.
     Free(String),
 }
 
-/// The type of a tensor's numbers, called as NumPy calls it.
+/// The type of a tensor's numbers, by NumPy's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {

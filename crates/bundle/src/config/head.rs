@@ -1,4 +1,4 @@
-//! Heads of encoders: scores of a text, or of each of its tokens, in place of a vector.
+//! Heads of encoders: scores for a text, or for each of its tokens, instead of a vector.
 
 use super::activation::{Activation, activation};
 use super::fields::Fields;
@@ -7,10 +7,10 @@ use super::model::Architecture;
 use crate::error::BundleError;
 use crate::pooling::Pooling;
 
-/// Labels that no model has more of: what a head computes must not fill memory.
+/// More labels than any model has: the output of a head must not fill memory.
 const MOST_LABELS: usize = 1 << 20;
 
-/// The head that the first of `architectures` names, such as `BertForSequenceClassification`.
+/// The head named by the first of `architectures`, such as `BertForSequenceClassification`.
 pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Option<Head>, BundleError> {
     use Architecture::{
         Bert, DistilBert, Llama, Mistral, ModernBert, Mpnet, NomicBert, Qwen2, Qwen3, Roberta,
@@ -53,7 +53,7 @@ pub(super) fn class<'a>(fields: &Fields<'a>) -> Result<Option<&'a str>, BundleEr
     Ok(fields.optional_texts("architectures")?.and_then(|names| names.first().copied()))
 }
 
-/// transformers writes a name for each label, and reads two labels where it finds none.
+/// transformers writes a name for each label, and assumes two labels without names.
 fn labels(fields: &Fields<'_>) -> Result<usize, BundleError> {
     let labels = match fields.object("id2label")? {
         Some(names) => names.len(),

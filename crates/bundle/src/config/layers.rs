@@ -1,11 +1,11 @@
-//! What a model's layers do otherwise than llama's, from the fields of a config.json.
+//! Differences of a model's layers from llama's, from the fields of a config.json.
 
 use super::fields::Fields;
 use super::form::{Form, NormPlacement};
 use super::model::{Architecture, ModelConfig};
 use crate::error::BundleError;
 
-/// Fields that change what is computed unless they are 1, and whose they are.
+/// Fields that change the computation unless they are 1, with the architectures that use them.
 const MULTIPLIERS: [(&str, &[Architecture]); 6] = [
     ("attn_logit_softcapping", &[Architecture::Gemma2, Architecture::Gemma3]),
     ("final_logit_softcapping", &[Architecture::Gemma2, Architecture::Gemma3]),
@@ -15,7 +15,7 @@ const MULTIPLIERS: [(&str, &[Architecture]); 6] = [
     ("logits_scaling", &[Architecture::Granite]),
 ];
 
-/// The form of `config`, whose sizes are known to be those of a model, but for its rotations.
+/// The form of `config` without its rotations. The sizes of `config` have been checked.
 pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, BundleError> {
     use Architecture::{Gemma2, Gemma3, Granite, Olmo2, Smollm3};
     let architecture = config.architecture;
@@ -138,7 +138,7 @@ fn windows(
         return Err(BundleError::Config(reason.into()));
     }
     let context = config.max_positions;
-    // Published so: Phi-3-mini-128k says 262144 of 131072. Then nothing slides.
+    // Published that way: Phi-3-mini-128k has a window of 262144 with 131072 positions. Then nothing slides.
     if config.architecture == Phi3 && window >= context {
         return Ok((None, Vec::new()));
     }
@@ -151,7 +151,7 @@ fn windows(
     Ok((Some(window), if sliding.contains(&false) { sliding } else { Vec::new() }))
 }
 
-/// Which layers slide, as `layer_types` lists them.
+/// Which layers slide, according to `layer_types`.
 pub(super) fn layer_types(
     config: &ModelConfig,
     fields: &Fields<'_>,
@@ -169,7 +169,7 @@ pub(super) fn layer_types(
     one_for_each_layer(config, name, types).map(Some)
 }
 
-/// Which layers slide where no list says so, as transformers takes it for each architecture.
+/// Which layers slide without a list, by transformers' default for each architecture.
 fn usual_layers<'a>(
     config: &ModelConfig,
     form: &'a Form,

@@ -1,7 +1,7 @@
-//! `config.json` in Hugging Face's field names, resolved into what an engine needs to know.
+//! `config.json` in Hugging Face's field names, resolved into the properties that an engine needs.
 //!
-//! An engine never asks which architecture it runs: it reads the properties here and the tensor
-//! names of [`ModelConfig::layer`].
+//! An engine never asks which architecture it runs: it reads the properties here and the tensor names of
+//! [`ModelConfig::layer`].
 
 mod activation;
 mod attention;

@@ -11,7 +11,7 @@ use crate::error::BundleError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
-    /// Also of models that are llama's in all but their name.
+    /// Also for models that are llama's in all but their name.
     Llama,
     Mistral,
     Qwen2,
@@ -33,11 +33,11 @@ pub enum Architecture {
     Mpnet,
     ModernBert,
     NomicBert,
-    /// An ONNX file: no transformer that is known by its parts.
+    /// An ONNX file: its parts are not known.
     Onnx,
 }
 
-/// Every `model_type` that is read. Those behind `llama` are llama's in all but their name.
+/// Every supported `model_type`. Those after `llama` are llama's in all but their name.
 const MODEL_TYPES: [(&str, Architecture); 24] = [
     ("llama", Architecture::Llama),
     ("aquila", Architecture::Llama),
@@ -75,7 +75,7 @@ impl Architecture {
     }
 }
 
-/// A transformer that decodes or encodes, as far as an engine must know it, or an ONNX file.
+/// The properties that an engine needs: of a transformer that decodes or encodes, or of an ONNX file.
 ///
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
 /// is read by [`ModelConfig::from_json`].
@@ -105,25 +105,25 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// The output head shares the embedding's weight.
     pub tied_embeddings: bool,
-    /// Each position attends to itself and those before it. Else all attend to all, and nothing can be kept from one
-    /// pass to the next.
+    /// Each position attends to itself and earlier ones. Otherwise all attend to all, and nothing can be kept
+    /// from one pass to the next.
     #[serde(default = "causal")]
     pub causal: bool,
-    /// The token that stands for what is still to be filled in, of a model that generates by masked diffusion.
+    /// The token for positions still to be filled in, if the model generates by masked diffusion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_token: Option<u32>,
-    /// What is otherwise than llama's way.
+    /// Differences from llama.
     #[serde(default, skip_serializing_if = "Form::is_plain")]
     pub form: Form,
-    /// There is one if the model encodes texts and continues none.
+    /// Present if the model encodes texts and does not continue them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoder: Option<Encoder>,
-    /// There is one if the model is an ONNX file, and then nothing else.
+    /// Present if the model is an ONNX file; nothing else is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
 }
 
-/// What descriptions that do not say so mean.
+/// The default for descriptions without this field.
 fn causal() -> bool {
     true
 }
@@ -134,12 +134,12 @@ impl ModelConfig {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
     }
 
-    /// What turns the vectors of an encoder's tokens into scores, where it has such a head.
+    /// The head that turns the vectors of an encoder's tokens into scores, if it has one.
     pub fn scoring(&self) -> Option<&Head> {
         self.encoder.as_ref()?.head.as_ref()
     }
 
-    /// The same body as a decoder that goes token by token: what a masked-diffusion model is compared with.
+    /// The same body as a token-by-token decoder, with which a masked-diffusion model is compared.
     pub fn autoregressive(self) -> ModelConfig {
         ModelConfig { causal: true, mask_token: None, ..self }
     }

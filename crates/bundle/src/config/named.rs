@@ -1,4 +1,4 @@
-//! What names of tensors are for.
+//! Names of tensors by their role.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub struct NormNames {
 pub struct HeadNames {
     /// Before the scores.
     pub dense: Option<LinearNames>,
-    /// Behind `dense`.
+    /// After `dense`.
     pub norm: Option<NormNames>,
     /// `[labels, hidden]`
     pub scores: LinearNames,
@@ -46,21 +46,21 @@ pub struct LayerNames {
     pub q_norm: Option<String>,
     pub k_norm: Option<String>,
     pub output: LinearNames,
-    /// Behind attention.
+    /// After attention.
     #[serde(rename = "attention_norm_behind", skip_serializing_if = "Option::is_none")]
     pub post_attention_norm: Option<NormNames>,
     /// Before the MLP.
     pub mlp_norm: Option<NormNames>,
-    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; `[up]` of another.
+    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; otherwise `[up]`.
     pub gate_up: LinearNames,
     pub down: LinearNames,
-    /// Behind the MLP.
+    /// After the MLP.
     #[serde(rename = "mlp_norm_behind", skip_serializing_if = "Option::is_none")]
     pub post_mlp_norm: Option<NormNames>,
 }
 
 impl ModelConfig {
-    /// The tensors of a norm whose names begin so.
+    /// The tensors of a norm with names that begin with `prefix`.
     pub(super) fn norm(&self, prefix: &str) -> NormNames {
         NormNames {
             weight: format!("{prefix}.weight"),

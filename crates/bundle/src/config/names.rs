@@ -8,7 +8,7 @@ use super::named::{LayerNames, LinearNames, NormNames, TensorSpec};
 use super::position::Position;
 
 impl ModelConfig {
-    /// Every tensor a bundle of this model holds, in file order.
+    /// Every tensor in a bundle of this model, in file order.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         if self.graph.is_some() {
             return Vec::new();
@@ -103,7 +103,7 @@ impl ModelConfig {
         (self.position == Position::Learned).then(name)
     }
 
-    /// The norm behind the last layer, of a decoder and of an encoder that has one.
+    /// The norm after the last layer, of a decoder and of an encoder that has one.
     pub fn final_norm(&self) -> NormNames {
         match self.architecture {
             Architecture::Gpt2 => self.norm("transformer.ln_f"),
@@ -112,7 +112,7 @@ impl ModelConfig {
         }
     }
 
-    /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself where they are tied.
+    /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself if they are tied.
     pub fn lm_head(&self) -> String {
         if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
     }
@@ -154,7 +154,8 @@ impl ModelConfig {
         let placement = self.form.norms;
         let before = |part: &str| (placement != NormPlacement::After).then(|| self.norm(&at(part)));
         let behind = |part: &str| (placement != NormPlacement::Before).then(|| self.norm(&at(part)));
-        // Where blocks have norms behind them, the name of one is what elsewhere is that before the MLP.
+        // If blocks have norms after them, one of those has the name that otherwise belongs to the norm
+        // before the MLP.
         let mlp_norm = match placement {
             NormPlacement::Before => "post_attention_layernorm",
             _ => "pre_feedforward_layernorm",

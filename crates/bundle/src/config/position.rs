@@ -1,4 +1,4 @@
-//! How a model knows where a token stands.
+//! How a model encodes the position of a token.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum Position {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rotary {
     pub theta: f64,
-    /// Frequencies are divided by this (`rope_type` "linear"); 1 where there is no such scaling.
+    /// Frequencies are divided by this (`rope_type` "linear"); 1 without such scaling.
     pub linear_factor: f64,
     pub llama3: Option<Llama3Scaling>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,8 +42,8 @@ pub struct Llama3Scaling {
 pub struct LongRope {
     pub short: Vec<f64>,
     pub long: Vec<f64>,
-    /// The longest context that is short.
+    /// The longest context that counts as short.
     pub original_max_positions: usize,
-    /// What cosines and sines are multiplied by.
+    /// Factor of cosines and sines.
     pub scale: f64,
 }

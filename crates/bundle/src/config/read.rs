@@ -14,11 +14,12 @@ use super::position::{Position, Rotary};
 use super::{activation, encoder, encoder_names, layers, rope};
 use crate::error::BundleError;
 
-/// The tensors of every layer are listed by name; a lying config.json must not make that list fill memory.
+/// The tensors of every layer are listed by name; a malicious config.json must not make that list fill
+/// memory.
 const MAX_LAYERS: usize = 1 << 12;
 /// Numbers in all weights: a thousand times the largest model so far. In bytes, they can still be counted in 64 bits.
 const MAX_NUMBERS: u128 = 1 << 50;
-/// The frequencies of a rotation are computed before any weights are seen.
+/// The frequencies of a rotation are computed before any weights are read.
 const MAX_HEAD_DIM: usize = 1 << 16;
 
 impl ModelConfig {
@@ -43,7 +44,7 @@ impl ModelConfig {
             };
             return config.check().map(|()| config);
         }
-        // A model that sees as well has an object for the part that reads and writes.
+        // A multimodal model has an object for its text part.
         let text = if architecture == Architecture::Gemma3 { fields.object("text_config")? } else { None };
         let fields = text.unwrap_or(fields);
         let mut config = decoder(architecture, &fields)?;
@@ -74,7 +75,7 @@ impl ModelConfig {
             ("vocabulary size", self.vocab_size),
             ("number of positions", self.max_positions),
         ];
-        // The products below, and those of every engine, must not overflow on a lying header.
+        // The products below, and those of every engine, must not overflow on a malicious header.
         if let Some((what, value)) = positive.into_iter().find(|(_, value)| !(1..1 << 28).contains(value)) {
             return Err(BundleError::Config(format!("{what} is {value}, which no model has")));
         }
@@ -111,7 +112,7 @@ impl ModelConfig {
 }
 
 impl ModelConfig {
-    /// How many numbers the weights of all matrices are.
+    /// Number of all numbers in the weights of matrices.
     fn numbers(&self) -> u128 {
         let wide = |count: usize| count as u128;
         let (hidden, heads) = (wide(self.hidden_size), wide(self.heads) + wide(self.kv_heads));
@@ -122,7 +123,7 @@ impl ModelConfig {
     }
 }
 
-/// The configuration of an ONNX file. What transformers have, it has not: sizes are 0.
+/// The configuration of an ONNX file. Sizes, which only transformers have, are 0.
 fn onnx(value: &Value) -> Result<ModelConfig, BundleError> {
     let graph = value.get("graph").cloned().unwrap_or_default();
     let graph: Graph = serde_json::from_value(graph)
@@ -190,12 +191,12 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     })
 }
 
-/// What an architecture's configuration means where it does not say, as transformers takes it.
+/// Transformers' defaults of an architecture, for missing fields.
 struct Defaults {
     heads: Option<usize>,
-    /// As many as heads of queries, where there is none.
+    /// `None`: as many as heads of queries.
     kv_heads: Option<usize>,
-    /// An even share of the hidden size, where there is none.
+    /// `None`: an even share of the hidden size.
     head_dim: Option<usize>,
     vocab_size: Option<usize>,
     max_positions: Option<usize>,
@@ -223,7 +224,7 @@ impl Defaults {
     }
 }
 
-/// Any decoder but gpt2's, before its form is known.
+/// Any decoder but gpt2's, still without its form.
 fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     use Architecture::{Dream, Gemma2, Gemma3, Granite, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
     let defaults = Defaults::new(architecture);
@@ -277,6 +278,6 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
 
 fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
     let id = fields.count("mask_token_id")?;
-    // Whether the vocabulary has it is checked with the other sizes.
+    // Whether it is within the vocabulary is checked with the other sizes.
     Ok(u32::try_from(id).unwrap_or(u32::MAX))
 }

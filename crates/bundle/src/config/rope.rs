@@ -5,18 +5,18 @@ use super::model::Architecture;
 use super::position::{Llama3Scaling, LongRope, Rotary};
 use crate::error::BundleError;
 
-/// Numbers that frequencies are divided by, or compared with. Frequencies are f32: beyond these they would be zero or
+/// Range of divisors and thresholds of frequencies. Frequencies are f32: outside it they would be zero or
 /// infinite.
 const FINITE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
-/// The base of gemma3's sliding layers, where the configuration does not say.
+/// The base of gemma3's sliding layers, if the configuration has none.
 const LOCAL_THETA: f64 = 10_000.0;
 
 /// The rotations of a model.
 pub(super) struct Rotations {
     pub(super) main: Rotary,
-    /// That of sliding layers, where they have one of their own.
+    /// The rotation of sliding layers, if it differs.
     pub(super) sliding: Option<Rotary>,
-    /// Leading dimensions of a head that are rotated, where it is not all.
+    /// Leading dimensions of a head that are rotated, if not all.
     pub(super) rotated: Option<usize>,
 }
 
@@ -54,13 +54,13 @@ pub(super) fn rotations(
         }
         _ => None,
     };
-    // What is the main one's is not a layer's own.
+    // Dropped if it equals the main rotation.
     let sliding = sliding.filter(|own| *own != main);
     Ok(Rotations { main, sliding, rotated })
 }
 
-/// The rotations of ModernBERT's global layers and of its local ones. Before transformers 5, the bases were fields of their
-/// own.
+/// The rotations of ModernBERT's global layers and of its local ones. Before transformers 5, the bases were
+/// separate fields.
 pub(super) fn modernbert(
     fields: &Fields<'_>,
     (dims, max_positions): (usize, usize),
@@ -82,7 +82,7 @@ pub(super) fn modernbert(
     ))
 }
 
-/// The rotation of a model that has one, of this base where its parameters say none.
+/// The rotation of a model, with this base if its parameters have none.
 pub(super) fn plain(
     fields: &Fields<'_>,
     theta: f64,
@@ -149,7 +149,7 @@ impl Reader<'_> {
                     original_max_positions: scaling.count("original_max_position_embeddings")?,
                 });
             }
-            // What older configurations of phi3 call it.
+            // `su` is its name in older configurations of phi3.
             "longrope" | "su" => rotary.longrope = Some(self.longrope(&scaling)?),
             other => {
                 let reason = format!(
@@ -161,7 +161,7 @@ impl Reader<'_> {
         Ok(rotary)
     }
 
-    /// As transformers' `_compute_longrope_parameters` has it.
+    /// As in transformers' `_compute_longrope_parameters`.
     fn longrope(&self, scaling: &Fields<'_>) -> Result<LongRope, BundleError> {
         let original = "original_max_position_embeddings";
         let original_max_positions = match scaling.optional_count(original)? {

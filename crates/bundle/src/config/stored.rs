@@ -1,4 +1,4 @@
-//! What the file of each precision holds.
+//! The tensors in the file of each precision.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,9 @@ impl StoredTensor {
 }
 
 impl ModelConfig {
-    /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; behind each run
-    /// of quantised tensors are their scales, in the same order. So what engines fuse is side by side in both.
+    /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; after
+    /// each run of quantised tensors follow their scales, in the same order. So tensors that engines fuse are
+    /// adjacent in both.
     pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
         let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
         let mut stored = Vec::new();
@@ -52,7 +53,7 @@ impl ModelConfig {
         Ok(stored)
     }
 
-    /// Bytes of the weights at `precision`: of their file, or of an ONNX file and those that it names.
+    /// Bytes of the weights at `precision`: of their file, or of an ONNX file and its external weights files.
     pub fn stored_bytes(&self, precision: Precision) -> Result<u64, BundleError> {
         match &self.graph {
             Some(graph) => Ok(graph.bytes),
@@ -60,8 +61,9 @@ impl ModelConfig {
         }
     }
 
-    /// Names of the weights of all linear layers: what a quantised precision stores as codes. A tied embedding
-    /// is among them, being the output head's weight; one that only looks rows up is not.
+    /// Names of the weights of all linear layers, which a quantised precision stores as codes. A tied
+    /// embedding is included because it is the output head's weight; an embedding used only for lookup is
+    /// not.
     pub fn quantised(&self) -> BTreeSet<String> {
         let layers = (0..self.layers).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
@@ -71,7 +73,7 @@ impl ModelConfig {
 }
 
 fn check_columns(precision: Precision, name: &str, rows: usize, columns: usize) -> Result<(), BundleError> {
-    // candle's blocks are of 32 in int8 as well.
+    // candle's int8 blocks have 32 columns, too.
     let multiple = INT4_GROUP;
     let whole_blocks = precision != Precision::Nf4 || (rows * columns).is_multiple_of(NF4_BLOCK);
     if columns.is_multiple_of(multiple) && whole_blocks {

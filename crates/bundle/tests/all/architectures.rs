@@ -1,4 +1,4 @@
-//! What is read from the configurations of each architecture.
+//! The configurations of each architecture, as read.
 
 use bundle::{Feature, LayerAttention, ModelConfig, NormPlacement};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A weights file is checked before anyone computes with it.
+//! A weights file is checked before it is used.
 
 use bundle::{Element, Precision, StoredTensor, Weights};
 use serde_json::{Value, json};

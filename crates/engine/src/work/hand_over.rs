@@ -65,13 +65,13 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// A plane whose elements are without gaps.
+    /// A plane without gaps between elements.
     pub fn contiguous(address: usize, shape: [usize; 4]) -> Plane {
         let [_, heads, capacity, dim] = shape;
         Plane { address, shape, strides: [heads * capacity * dim, capacity * dim, dim, 1] }
     }
 
-    /// Whether its elements are without gaps.
+    /// Whether there are no gaps between elements.
     pub fn is_contiguous(&self) -> bool {
         // With one sequence, the stride to the next does not matter.
         let tight = Plane::contiguous(self.address, self.shape).strides;

@@ -1,6 +1,6 @@
-//! Attention with its KV cache, or without one. Causal: one GroupQueryAttention node a layer, which rotates, writes keys and
-//! values into the cache in place, and attends. Both ways: a MultiHeadAttention. What heads need around either is the
-//! plan's ([`Attention`](crate::attention::Attention)).
+//! Attention with its KV cache, or without one. Causal: one GroupQueryAttention node a layer, which rotates,
+//! writes keys and values into the cache in place, and attends. Both ways: a MultiHeadAttention. The plan
+//! ([`Attention`](crate::attention::Attention)) adds the nodes that heads need around either.
 
 use bundle::{BundleError, LayerNames};
 
@@ -42,7 +42,7 @@ impl Writer<'_> {
         }
     }
 
-    /// From the input of layer `index` to what its output projection takes.
+    /// From the input of layer `index` to the input of its output projection.
     pub(super) fn attend(
         &mut self,
         index: usize,
@@ -54,14 +54,14 @@ impl Writer<'_> {
         let at = |part: &str| format!("layer.{index}.{part}");
         let packed = self.biased(input, &names.qkv, &at("qkv"))?;
         let padded = plan.cached_head_dim != config.head_dim;
-        // By nodes of its own.
+        // The rotation has its own nodes.
         let tables = match (plan.rotation, config.layer_attention(index).rotation) {
             (Rotation::Separate, Some(rotation)) => Some(rotary_names(rotation)),
             _ => None,
         };
         let as_projected = plan.causal && !padded && !config.qk_norm && tables.is_none();
         let layout = self.layout(index);
-        // The operator takes queries, keys and values in one tensor where nothing is done to them.
+        // The operator accepts queries, keys and values in one tensor if nothing is done to them.
         if as_projected {
             let packed = self.in_texts(packed, layout.queries);
             let attended = self.group_query_attention(index, [&packed, "", ""]);
@@ -96,7 +96,7 @@ impl Writer<'_> {
         Ok(self.in_rows(attended, index))
     }
 
-    /// What the operator of layer `index` gives.
+    /// The output of the operator of layer `index`.
     fn attended(&self, index: usize) -> String {
         let layout = if self.config.encoder.is_some() { ".padded" } else { "" };
         format!("layer.{index}.attended{layout}")
@@ -132,8 +132,8 @@ impl Writer<'_> {
         Attribute::Float("scale", self.config.form.attention_scale.unwrap_or(usual) as f32)
     }
 
-    /// Every position attends to all, or to those of its text that the layer lets it see. The operator has as many heads
-    /// of keys and values as of queries: those that several share are repeated.
+    /// Every position attends to all, or to those of its text within the layer's window. The operator has as
+    /// many heads of keys and values as of queries: those that several share are repeated.
     fn attention_both_ways(&mut self, index: usize, parts: &Projected) -> String {
         let (config, out) = (self.config, self.attended(index));
         let (key, value) = (self.repeat_heads(&parts.key), self.repeat_heads(&parts.value));
@@ -194,8 +194,8 @@ impl Writer<'_> {
         Ok(self.join_heads(&normed))
     }
 
-    /// Positions by which queries and keys are rotated: in an encoder the first one alone, because scores depend on how far
-    /// apart two tokens are.
+    /// Positions by which queries and keys are rotated. An encoder passes only the first: scores depend on
+    /// the distance of two tokens.
     fn rotary_positions(&mut self, index: usize) -> [&'static str; 2] {
         if self.config.encoder.is_none() {
             return [POSITIONS; 2];

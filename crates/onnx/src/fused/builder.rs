@@ -1,4 +1,4 @@
-//! What the parts of the graph are written with.
+//! Helpers for writing the parts of the graph.
 
 use bundle::{BundleError, ModelConfig, TensorView, Weights};
 
@@ -7,14 +7,14 @@ use crate::graph::{GraphBuilder, ONNX};
 use crate::products::Products;
 use crate::proto::DataType;
 
-/// The graph as far as it is written, and what it is written from.
+/// The graph written so far, and its sources.
 pub(super) struct Writer<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) attention: Attention,
     pub(super) products: Products,
     pub(super) weights: &'a Weights,
     pub(super) graph: GraphBuilder,
-    /// Whether an encoder computes padding as it computes tokens.
+    /// Whether an encoder computes padding like tokens.
     pub(super) padded: bool,
 }
 
@@ -24,7 +24,7 @@ impl Writer<'_> {
         Ok(self.float(name, &self.weights.tensor(name)?))
     }
 
-    /// Makes a tensor an initialiser and returns the name that operators take it by.
+    /// Makes a tensor an initialiser and returns the name under which operators use it.
     fn float(&mut self, name: &str, tensor: &TensorView<'_>) -> String {
         self.graph.float_weight(name, tensor);
         if !self.products.converted {
@@ -53,7 +53,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The weight of an RMSNorm, as it multiplies.
+    /// The weight of an RMSNorm, with its offset added.
     pub(super) fn norm_weight(&mut self, name: &str) -> Result<String, BundleError> {
         let weight = self.weight(name)?;
         let offset = self.config.form.norm_offset;
@@ -66,13 +66,13 @@ impl Writer<'_> {
         Ok(out)
     }
 
-    /// `out` = `input` · a number of that name.
+    /// `out` = `input` · `number`, an initialiser of that name.
     pub(super) fn multiply(&mut self, input: &str, name: &str, number: f64, out: &str) {
         self.graph.number(name, self.products.float(), number);
         self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
     }
 
-    /// Several tensors that are side by side as one initialiser.
+    /// Several adjacent tensors as one initialiser.
     pub(super) fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
         Ok(self.float(&names.join("+"), &self.weights.stacked(names)?))
     }

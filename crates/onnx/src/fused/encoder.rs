@@ -1,8 +1,8 @@
 //! An encoder as an ONNX graph.
 //!
-//! The tokens of all texts are the rows of one matrix, so that linear layers and norms compute nothing for padding.
-//! Attention alone has texts padded to the longest: two Gathers lay its rows out and collect them again. With texts that
-//! come padded every cell is a row, and two Reshapes do.
+//! The tokens of all texts are the rows of one matrix, so that linear layers and norms compute nothing for
+//! padding. Only attention has texts padded to the longest: two Gathers arrange its rows and collect them
+//! again. If texts are already padded, every cell is a row, and two Reshapes suffice.
 
 use bundle::{
     Activation, BundleError, HeadActivation, ModelConfig, NormNames, NormPlacement, Pooling, Scored, Weights,
@@ -16,23 +16,25 @@ use crate::names::{POSITIONS, SCORES, TOKENS, hidden_state};
 use crate::products::Products;
 use crate::proto::DataType;
 
-/// The type of each token, `[tokens]`, where the model has a table of types.
+/// The type of each token, `[tokens]`, if the model has a table of types.
 pub const TYPES: &str = "types";
-/// For each cell of the padded layout the row of its token, or any row: `[texts, longest]`, unless texts come padded.
+/// For each cell of the padded layout the row of its token, or any row: `[texts, longest]`, unless texts are
+/// already padded.
 pub const PADDED: &str = "padded";
-/// For each row its cell in the padded layout, `[tokens]`, unless texts come padded.
+/// For each row its cell in the padded layout, `[tokens]`, unless texts are already padded.
 pub const UNPADDED: &str = "unpadded";
-/// The shape in which rows are cells where texts come padded, `[3]`: texts, longest and -1.
+/// The shape in which rows are cells if texts are already padded, `[3]`: texts, longest and -1.
 pub const CELLS: &str = "cells";
-/// Number of tokens of each text, `[texts]`, int32, where the model attends both ways.
+/// Number of tokens of each text, `[texts]`, int32, if the model attends both ways.
 pub const LENGTHS: &str = "lengths";
-/// What is added to the score of each query and key by how far apart they are, `[1, heads, longest, longest]`, where the
-/// model has a table of relative positions. A Gather of single numbers from that table would take longer than a layer's
-/// attention.
+/// Bias added to the score of each query and key by their distance, `[1, heads, longest, longest]`, if the
+/// model has a table of relative positions. A Gather of single numbers from that table would take longer than
+/// a layer's attention.
 pub const RELATIVE: &str = "relative";
 
-/// What layers with a window take, of a model that has such layers and attends both ways. They have every text in blocks of
-/// as many queries, each beside the keys that any of them may see: the cost of a token does not grow with its text.
+/// Inputs of layers with a window, in a model that has such layers and attends both ways. Every text is
+/// divided into blocks of equally many queries, each with the keys that any of them may see: the cost of a
+/// token does not grow with its text.
 pub mod blocks {
     /// For each cell of the blocks' queries the row of its token, or any row: `[blocks, queries]`.
     pub const QUERIES: &str = "blocks.queries";
@@ -40,42 +42,42 @@ pub mod blocks {
     pub const KEYS: &str = "blocks.keys";
     /// 1 for each key that is a token of the text, 0 for others: `[blocks, keys]`, int32.
     pub const TOKENS: &str = "blocks.tokens";
-    /// Which of its block's keys is the first query's own, `[1]`.
+    /// Index of the first query's own key among its block's keys, `[1]`.
     pub const FIRST: &str = "blocks.first";
-    /// What is added to the score of each query and key, `[1, 1, queries, keys]`: [`UNSEEN`](super::UNSEEN) where the
-    /// window has the query not see the key, 0 elsewhere.
+    /// Bias added to the score of each query and key, `[1, 1, queries, keys]`: [`UNSEEN`](super::UNSEEN) if
+    /// the key is outside the query's window, 0 otherwise.
     pub const WINDOW: &str = "blocks.window";
     /// For each row its cell among the queries, `[tokens]`.
     pub const ROWS: &str = "blocks.rows";
 }
 
-/// Leaves a key no weight, and is finite: a row of nothing else still has a softmax.
+/// Gives a key no weight, and is finite: a row of nothing else still has a softmax.
 pub const UNSEEN: f32 = f32::MIN;
-/// The row of the vector that a head scores, `[texts]`, where it is a token's.
+/// The row of the vector that a head scores, `[texts]`, if it is a token's.
 pub const SCORED: &str = "scored";
-/// The share of each cell of the padded layout in the vector that a head scores, `[texts, 1, longest]`, where that is the
-/// mean.
+/// The share of each cell of the padded layout in the vector that a head scores, `[texts, 1, longest]`, if
+/// that is the mean.
 pub const SHARES: &str = "shares";
 
-/// How a layer's queries, keys and values are laid out: inputs by their names.
+/// Layout of a layer's queries, keys and values: inputs by their names.
 pub(super) struct Layout {
     pub(super) queries: &'static str,
     pub(super) keys: &'static str,
-    /// The way back. `None` where every cell is a row.
+    /// The way back. `None` if every cell is a row.
     pub(super) rows: Option<&'static str>,
 }
 
-/// The window of layers that take [`blocks`]: windows that are causal are the operator's own.
+/// The window of layers that use [`blocks`]; the operator itself handles causal windows.
 pub fn window_in_blocks(config: &ModelConfig) -> Option<usize> {
     config.form.window.filter(|_| !config.causal)
 }
 
-/// Name of the output: the vectors of all tokens, `[tokens, hidden]`, behind the last layer and its norm.
+/// Name of the output: the vectors of all tokens, `[tokens, hidden]`, after the last layer and its norm.
 pub fn output(config: &ModelConfig) -> String {
     state(config, config.layers)
 }
 
-/// Name of the vectors of all tokens behind so many layers; those behind the last are normed.
+/// Name of the vectors of all tokens after so many layers; those after the last are normed.
 pub fn state(config: &ModelConfig, layers: usize) -> String {
     match config.form.norms {
         NormPlacement::OfSum => behind_layers(layers),
@@ -83,7 +85,7 @@ pub fn state(config: &ModelConfig, layers: usize) -> String {
     }
 }
 
-/// The operator that activates, for people.
+/// The activation operator, for people.
 pub fn activation_operator(config: &ModelConfig) -> &'static str {
     match config.activation {
         Activation::Relu => "Relu",
@@ -94,9 +96,10 @@ pub fn activation_operator(config: &ModelConfig) -> &'static str {
     }
 }
 
-/// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are of one
-/// dimension here; positions are rows of the table, where there is one. With `padded` the rows are all cells of the padded
-/// layout, text by text. With `hidden_states` what is behind every layer is an output, too: see [`state`].
+/// The graph of `config` over the weights in `weights`, ready for a session. [`TOKENS`] and [`POSITIONS`] are
+/// of one dimension here; positions are rows of the table, if there is one. With `padded` the rows are all
+/// cells of the padded layout, text by text. With `hidden_states` the output of every layer is an output,
+/// too: see [`state`].
 pub fn build(
     config: &ModelConfig,
     (attention, products): (Attention, Products),
@@ -123,7 +126,7 @@ pub fn build(
     Ok(writer.graph.finish())
 }
 
-/// The rows behind so many layers that norm sums.
+/// The rows after so many layers that norm sums.
 fn behind_layers(count: usize) -> String {
     count.checked_sub(1).map_or(hidden_state(0), |last| format!("layer.{last}.mlp_norm"))
 }
@@ -137,7 +140,7 @@ fn biased_operator(activation: Activation) -> Option<&'static str> {
     }
 }
 
-/// What every layer that norms sums has.
+/// A norm that every layer that norms sums must have.
 fn required(norm: Option<&NormNames>) -> Result<&NormNames, BundleError> {
     norm.ok_or_else(|| BundleError::Config("a layer norms the sums behind attention and MLP".into()))
 }
@@ -192,7 +195,7 @@ impl Writer<'_> {
         self.graph.output(SCORES, float, &[scored, Dim::Fixed(head.labels)]);
     }
 
-    /// The sums of the embeddings of tokens, types and positions, normed where the model norms them.
+    /// The sums of the embeddings of tokens, types and positions, normed if the model norms them.
     fn embed_texts(&mut self) -> Result<(), BundleError> {
         let (config, out) = (self.config, hidden_state(0));
         let norm = config.embedding_norm();
@@ -201,7 +204,7 @@ impl Writer<'_> {
         let is_sum = types.is_some() || positions.is_some();
         let mut sum = if is_sum || norm.is_some() { "embed.token" } else { &out };
         self.look_up(&config.embedding(), sum)?;
-        // The last addition is the norm's.
+        // The norm includes the last addition.
         let mut last = None;
         for (table, rows, embedded) in [types, positions].into_iter().flatten() {
             if let Some(added) = last.replace(embedded) {
@@ -223,7 +226,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Which keys hold tokens, and what is added to scores, in layer `index` of an encoder that attends both ways.
+    /// The inputs with the keys that hold tokens and with the bias added to scores, for layer `index` of an
+    /// encoder that attends both ways.
     pub(super) fn mask_and_bias(&self, index: usize) -> (&'static str, Option<&'static str>) {
         match self.is_in_blocks(index) {
             true => (blocks::TOKENS, Some(blocks::WINDOW)),
@@ -262,7 +266,8 @@ impl Writer<'_> {
         self.add_and_norm(&down, &middle, norm, &behind_layers(index + 1), "")
     }
 
-    /// `[tokens, columns]` as `[texts, longest, columns]`, or as the blocks of a layer; a decoder has its texts so.
+    /// `[tokens, columns]` as `[texts, longest, columns]`, or as the blocks of a layer; a decoder has this
+    /// layout already.
     pub(super) fn in_texts(&mut self, rows: String, layout: &str) -> String {
         if self.config.encoder.is_none() {
             return rows;
@@ -277,7 +282,7 @@ impl Writer<'_> {
         self.graph.node((ONNX, op), &[rows, layout], &[out], &[]);
     }
 
-    /// The way back, of what heads of layer `index` give: `[tokens, heads · head_dim]`.
+    /// The way back, for the heads' output of layer `index`: `[tokens, heads · head_dim]`.
     pub(super) fn in_rows(&mut self, cells: String, index: usize) -> String {
         if self.config.encoder.is_none() {
             return cells;
@@ -290,7 +295,7 @@ impl Writer<'_> {
         out
     }
 
-    /// The activation of an MLP's first layer, with its bias where an operator adds both at once.
+    /// The activation of an MLP's first layer, with its bias if an operator adds both at once.
     fn biased_activation(&mut self, up: Unbiased, out: &str) -> String {
         let activation = self.config.activation;
         match (biased_operator(activation), &up.bias) {
@@ -305,7 +310,7 @@ impl Writer<'_> {
         out.to_owned()
     }
 
-    /// What the head makes of the last vectors, where there is a head.
+    /// The head's output for the last vectors, if there is a head.
     fn scores(&mut self) -> Result<(), BundleError> {
         let head = self.config.scoring();
         let (Some(head), Some(names)) = (head, self.config.head()) else { return Ok(()) };

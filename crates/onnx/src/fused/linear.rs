@@ -16,7 +16,7 @@ pub(super) struct Unbiased {
 }
 
 impl Writer<'_> {
-    /// A linear layer whose bias, if it has one, goes into the operator that follows.
+    /// A linear layer. Its bias, if any, goes into the operator that follows.
     pub(super) fn linear(
         &mut self,
         input: &str,
@@ -39,7 +39,7 @@ impl Writer<'_> {
         Ok(self.with_bias(unbiased))
     }
 
-    /// The output with its bias added, where it has one.
+    /// The output with its bias added, if it has one.
     pub(super) fn with_bias(&mut self, Unbiased { value, bias }: Unbiased) -> String {
         let Some(bias) = bias else { return value };
         let sum = format!("{value}.biased");
@@ -50,7 +50,7 @@ impl Writer<'_> {
     /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
     pub(super) fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
         let mut name = weights.join("+");
-        // A quantised precision has the heads of encoders in f32.
+        // At a quantised precision, the heads of encoders are still in f32.
         let is_quantised = self.weights.is_quantised(&weights[0]);
         if is_quantised && self.products.by_codes() {
             let weight = (name.as_str(), &self.weights.quantised(weights)?);
@@ -72,7 +72,7 @@ impl Writer<'_> {
     /// The rows of table `name` for the tokens: `[batch, positions, columns]`.
     pub(super) fn look_up(&mut self, name: &str, out: &str) -> Result<(), BundleError> {
         if !self.weights.is_quantised(name) {
-            // An initialiser of its own, though a tied head has the same bytes: that one is packed and then
+            // An initialiser of its own, though a tied head has the same bytes: the head's is packed and then
             // unmapped, and of this one only the rows that are looked up become resident.
             return self.rows_of((&format!("{name}.rows"), name), TOKENS, out);
         }

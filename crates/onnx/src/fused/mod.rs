@@ -1,7 +1,7 @@
 //! The transformer as an ONNX graph.
 //!
-//! Written with the operators whose kernels ONNX Runtime has fused by hand, so that the graph as
-//! written is already near what its optimiser would make of a naive export.
+//! Written with the operators that have hand-fused kernels in ONNX Runtime, so that the graph is already
+//! close to the optimiser's result for a naive export.
 
 mod attention;
 mod builder;
@@ -29,8 +29,8 @@ pub fn build(
     let graph = GraphBuilder::new("decoder", storage);
     let mut writer = Writer { config, attention, products, weights, graph, padded: false };
     writer.declare_inputs_and_outputs(hidden_states);
-    // Weights are packed in the order of their nodes, and each is mapped and packed for a moment. So the largest
-    // goes first, when little else is resident. The order of nodes does not bind ONNX Runtime.
+    // Weights are packed in the order of their nodes, and each is briefly both mapped and packed. So the
+    // largest goes first, when little else is resident. ONNX Runtime need not run nodes in this order.
     writer.head()?;
     writer.embed()?;
     for layer in 0..config.layers {
@@ -86,8 +86,8 @@ impl Writer<'_> {
         let at = |part: &str| format!("layer.{index}.{part}");
         let (residual, middle, sum) =
             (hidden_state(index), at("attention_residual"), hidden_state(index + 1));
-        // The norm before a layer's attention is fused with the residual addition that ends the
-        // layer before; the first has none before it.
+        // The norm before a layer's attention is fused with the residual addition that ends the previous
+        // layer; the first layer has none before it.
         if let (0, Some(norm)) = (index, &names.attention_norm) {
             self.norm(&residual, norm, &at("attention_norm"))?;
         }
@@ -123,7 +123,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a block gave, as it is added to the residual stream.
+    /// The output of a block in the form in which it is added to the residual stream.
     fn behind(&mut self, block: Unbiased, norm: Option<&NormNames>) -> Result<Unbiased, BundleError> {
         let multiplier = self.config.form.residual_multiplier;
         if norm.is_none() && multiplier.is_none() {
@@ -151,7 +151,7 @@ impl Writer<'_> {
 
     fn head(&mut self) -> Result<(), BundleError> {
         let last = hidden_state(self.config.layers);
-        // All sequences' rows as those of one matrix: each may end at another one.
+        // The rows of all sequences as one matrix: each sequence may end at another row.
         self.graph.integers("head.shape", &[-1, self.config.hidden_size as i64]);
         self.graph.node((ONNX, "Reshape"), &[&last, "head.shape"], &["head.all"], &[]);
         self.graph.node((ONNX, "Gather"), &["head.all", ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
@@ -172,7 +172,7 @@ impl Writer<'_> {
             self.graph.cast(&logits, DataType::Float, "head.wide");
             logits = "head.wide".into();
         }
-        // What is left of a number's operations, the last of which gives the logits.
+        // The remaining operations with a number; the last of them gives the logits.
         let divided = cap.map(|cap| ("Div", "head.cap", cap));
         let steps = [multiplier.map(|multiplier| ("Mul", "head.multiplier", multiplier)), divided];
         let steps: Vec<_> = steps.into_iter().flatten().collect();
@@ -230,9 +230,10 @@ impl Writer<'_> {
 
     /// `sum` = input + its bias + residual; `out` = norm(sum). `sum` may be empty: not wanted.
     ///
-    /// In f32 a layer norm is an operator of its own. ONNX Runtime's SkipLayerNormalization sums up with a division for each
-    /// number (1.31, on a CPU): `photofinish trace --framework ort --model minilm --batch 32 --prompt-tokens 128` had 4.0 ms
-    /// for 4,096 rows of 384, and has 1.0 to 1.5 for the operators in its place.
+    /// In f32 a layer norm is a separate operator. ONNX Runtime's SkipLayerNormalization divides once for
+    /// each number in its sums (1.31, on a CPU): in `photofinish trace --framework ort --model minilm --batch
+    /// 32 --prompt-tokens 128` it took 4.0 ms for 4,096 rows of 384; the operators in its place take 1.0 to
+    /// 1.5.
     fn add_and_norm(
         &mut self,
         input: &Unbiased,
@@ -254,7 +255,7 @@ impl Writer<'_> {
         let mut inputs = vec![input.value.as_str(), residual, &weight];
         match (&norm_bias, &input.bias) {
             (Some(bias), _) => inputs.push(bias),
-            // The place of the norm's bias.
+            // Placeholder for the norm's bias.
             (None, Some(_)) if !rms_norm => inputs.push(""),
             (None, _) => {}
         }

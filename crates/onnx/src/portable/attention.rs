@@ -39,7 +39,7 @@ impl Writer<'_> {
         }
     }
 
-    /// From the input of layer `index` to what its output projection takes, `[tokens, heads · head_dim]`.
+    /// From the input of layer `index` to the input of its output projection, `[tokens, heads · head_dim]`.
     pub(super) fn attend(
         &mut self,
         index: usize,
@@ -127,7 +127,7 @@ impl Writer<'_> {
         let mut inputs = turned.to_vec();
         inputs.push(self.swapped(&value));
         let [key, value] = cache_names(index);
-        // No mask: the operator's own is causal.
+        // No mask: the operator itself is causal.
         inputs.extend([String::new(), key.past, value.past]);
         let out = format!("layer.{index}.attended");
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
@@ -137,7 +137,7 @@ impl Writer<'_> {
         Ok(self.swapped(&out))
     }
 
-    /// Queries, keys and values, `[batch, positions, heads, head_dim]` each, normed where the model norms them.
+    /// Queries, keys and values, `[batch, positions, heads, head_dim]` each, normed if the model norms them.
     pub(super) fn heads_of(
         &mut self,
         names: &LayerNames,
@@ -223,8 +223,8 @@ impl Writer<'_> {
         }
     }
 
-    /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention. The angles are those of a
-    /// rotation, if there is one.
+    /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention. The
+    /// angles are those of `rotation`; without one, `input` is returned.
     pub(super) fn rotate(&mut self, input: String, rotation: Option<usize>) -> String {
         let Some(rotation) = rotation else { return input };
         let input = input.as_str();

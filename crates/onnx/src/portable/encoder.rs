@@ -1,7 +1,7 @@
-//! An encoder as its usual exports have it: texts are padded to the longest, and a mask says which cells are tokens.
+//! An encoder in the form of its usual exports: texts are padded to the longest, and a mask marks the tokens.
 //!
-//! Attention is spelled out, as products and a softmax. What a query sees by distance (windows, earlier tokens alone,
-//! tables of relative positions) is looked up once for all layers.
+//! Attention is written as products and a softmax. Masks and biases that depend on distance (windows,
+//! causality, tables of relative positions) are looked up once for all layers.
 
 use bundle::{
     Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, ModelConfig, Pooling,
@@ -19,11 +19,11 @@ use crate::proto::DataType;
 pub const INPUT_IDS: &str = "input_ids";
 /// 1 for each token, 0 for padding: `[batch, sequence]`.
 pub const ATTENTION_MASK: &str = "attention_mask";
-/// `[batch, sequence]`, where the model has a table of types.
+/// `[batch, sequence]`, if the model has a table of types.
 pub const TOKEN_TYPE_IDS: &str = "token_type_ids";
-/// The vectors of tokens behind the last layer and its norm, `[batch, sequence, hidden]`.
+/// The vectors of tokens after the last layer and its norm, `[batch, sequence, hidden]`.
 pub const LAST_HIDDEN_STATE: &str = "last_hidden_state";
-/// What the head of a model that has one gives: `[batch, labels]`, or `[batch, sequence, labels]` of one that scores
+/// Output of the model's head, if it has one: `[batch, labels]`, or `[batch, sequence, labels]` if it scores
 /// tokens.
 pub use crate::names::LOGITS as SCORES;
 
@@ -36,20 +36,20 @@ pub const FEATURES: [Feature; 5] = [
     Feature::FusedGateUp,
 ];
 
-/// What is added to the score of a key that a query does not see. Two of them leave a sum finite, and with it the softmax of
-/// a row of padding.
+/// Added to the score of a key that a query does not see. Twice this is still finite, and so is the softmax
+/// of a row of padding.
 const UNSEEN: f32 = f32::MIN / 2.0;
-/// The shape of a batch of texts, whose dimensions are named in all inputs and outputs.
+/// The shape of a batch of texts, with the same named dimensions in all inputs and outputs.
 const TEXTS: [Dim; 2] = [Dim::Named("batch"), Dim::Named("sequence")];
 
-/// The graph of `bundle`, whose features are among [`FEATURES`], in f32. Rotary models take the tables of
-/// [`rotary_names`], too: `[sequence, head_dim / 2]`.
+/// The graph of `bundle`, with features among [`FEATURES`], in f32. Rotary models have the tables of
+/// [`rotary_names`] as inputs, too: `[sequence, head_dim / 2]`.
 pub fn build(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, BundleError> {
     build_with(bundle, form, storage, Inputs::Tables)
 }
 
-/// As [`build`], with the inputs that the usual exports have and no other, for programs that give those alone: rotary
-/// tables are in the graph, for as many positions as the model has, and [`TOKEN_TYPE_IDS`] is there only if
+/// As [`build`], with only the inputs of the usual exports, for programs that provide no others: rotary
+/// tables are in the graph, for as many positions as the model has, and [`TOKEN_TYPE_IDS`] exists only if
 /// [`takes_several_types`].
 pub fn build_usual(bundle: &Bundle, form: Form, storage: Storage) -> Result<Written, BundleError> {
     build_with(bundle, form, storage, Inputs::Usual)
@@ -60,12 +60,12 @@ pub fn takes_several_types(config: &ModelConfig) -> bool {
     config.encoder.as_ref().is_some_and(|encoder| encoder.token_types > 1)
 }
 
-/// What a graph is given beside tokens and mask.
+/// Inputs of a graph besides tokens and mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inputs {
     /// Rotary tables as long as the texts, and the types of models that have a table of them.
     Tables,
-    /// Types, where there are several.
+    /// Types, if there are several.
     Usual,
 }
 
@@ -131,7 +131,7 @@ impl Writer<'_> {
         self.declare_mask();
     }
 
-    /// What is added to scores for padding, `[batch, 1, 1, sequence]`.
+    /// Bias added to scores for padding, `[batch, 1, 1, sequence]`.
     fn declare_mask(&mut self) {
         self.graph.integers("mask.axes", &[1, 2]);
         self.graph.number("mask.one", DataType::Float, 1.0);
@@ -142,7 +142,8 @@ impl Writer<'_> {
         self.graph.node((ONNX, "Mul"), &["mask.padding", "mask.unseen"], &["mask"], &[]);
     }
 
-    /// The sums of the embeddings of tokens, types and positions, `[tokens, hidden]`, normed where the model norms them.
+    /// The sums of the embeddings of tokens, types and positions, `[tokens, hidden]`, normed if the model
+    /// norms them.
     fn embed_texts(&mut self, inputs: Inputs) -> Result<(), BundleError> {
         let config = self.config;
         let table = self.weight(&config.embedding())?;
@@ -213,7 +214,7 @@ impl Writer<'_> {
         out
     }
 
-    /// What is added to the scores of a layer: for padding, and by how far apart a query and a key are.
+    /// Bias added to the scores of a layer: for padding, and by the distance of a query and a key.
     fn mask(&mut self, attention: LayerAttention) -> Result<String, BundleError> {
         let config = self.config;
         let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
@@ -225,7 +226,7 @@ impl Writer<'_> {
             return Ok(name.to_owned());
         }
         let last = config.max_positions.saturating_sub(1);
-        // From the key furthest before a query to the one furthest behind it.
+        // From the key furthest before a query to the one furthest after it.
         let pairs = (0..last).map(|query| (last - query, 0)).chain((0..=last).map(|key| (0, key)));
         let sees = |(query, key): (usize, usize)| attention.keys(query, query.max(key) + 1).contains(&key);
         let unseen = pairs.clone().map(|pair| if sees(pair) { 0.0 } else { UNSEEN });
@@ -269,7 +270,7 @@ impl Writer<'_> {
         self.graph.node((ONNX, "Sub"), &apart, &["distance.cells"], &[]);
     }
 
-    /// What the head makes of the last vectors, where there is a head.
+    /// The head's output for the last vectors, if there is a head.
     fn scores(&mut self) -> Result<(), BundleError> {
         let config = self.config;
         let head = config.scoring();
@@ -312,7 +313,8 @@ impl Writer<'_> {
                 if pooling == Pooling::Mean {
                     self.graph.node((ONNX, "Div"), &["mask.tokens", "head.counts"], &["head.shares"], &[]);
                 } else {
-                    // Texts begin at the first cell: of their tokens, the last has all of them up to it.
+                    // Texts begin at the first cell: the last token is the one where the count reaches the
+                    // total.
                     let so_far = ["mask.tokens", "head.axis"];
                     self.graph.bytes("head.axis", DataType::Int64, &[], 1i64.to_le_bytes().to_vec());
                     self.graph.node((ONNX, "CumSum"), &so_far, &["head.so_far"], &[]);

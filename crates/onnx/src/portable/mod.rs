@@ -1,11 +1,12 @@
 //! The transformer in operators that several runtimes have, in f32: a decoder, or an [`encoder`].
 //!
-//! The residual stream is `[tokens, hidden]`, with the tokens of all sequences one below the other: a linear layer is
-//! then one `Gemm` whose weight keeps the bundle's `[out, in]` rows (`transB`), and no runtime needs a transposed copy
-//! of it. Weights are the bundle's tensors one by one; a fused q·k·v is three initialisers over its rows.
+//! The residual stream is `[tokens, hidden]`, with the tokens of all sequences one below the other: a linear
+//! layer is then one `Gemm` with the bundle's `[out, in]` rows as its weight (`transB`), and no runtime needs
+//! a transposed copy of it. Weights are the bundle's tensors one by one; a fused q·k·v is three initialisers
+//! over its rows.
 //!
-//! Inputs and outputs are named in [`crate::names`]. A runtime gives the rows of its cache that are filled and gets
-//! them back with the new ones behind them.
+//! Inputs and outputs are named in [`crate::names`]. A runtime passes the filled rows of its cache and gets
+//! them back with the new ones after them.
 
 mod attention;
 pub mod encoder;
@@ -24,8 +25,8 @@ use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
 use crate::proto::DataType;
 use parts::{Linear, weight_rows};
 
-/// What these graphs compute beside a plain layer. Not every runtime has the attributes and masks for the rest. Whoever
-/// runs one keeps within a model's window (`engine::check_window`).
+/// Features of these graphs beyond a plain layer. Not every runtime has the attributes and masks for the
+/// rest. Callers must stay within a model's window (`engine::check_window`).
 pub const FEATURES: [Feature; 11] = [
     Feature::Window,
     Feature::NormsBehind,
@@ -43,10 +44,10 @@ pub const FEATURES: [Feature; 11] = [
 /// Which operators normalise and attend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// ONNX Runtime's own, which some others have taken over: GroupQueryAttention, which also rotates, and
+    /// ONNX Runtime's own, adopted by some others: GroupQueryAttention, which also rotates, and
     /// SimplifiedLayerNormalization.
     Contributed,
-    /// Those of the standard since opset 23: Attention and RMSNormalization. The rotation is spelled out.
+    /// The standard's since opset 23: Attention and RMSNormalization. The rotation is written out.
     Standard,
 }
 
@@ -57,7 +58,8 @@ impl Form {
     }
 }
 
-/// The graph of `bundle`, whose features are among [`FEATURES`], in f32. With `hidden_states` they are outputs, `[tokens, hidden]` each.
+/// The graph of `bundle`, with features among [`FEATURES`], in f32. With `hidden_states` they are outputs,
+/// `[tokens, hidden]` each.
 pub fn build(
     bundle: &Bundle,
     form: Form,
@@ -75,13 +77,13 @@ pub fn build(
     Ok(writer.graph.finish())
 }
 
-/// The graph as far as it is written, and what it is written from.
+/// The graph written so far, and its sources.
 struct Writer<'a> {
     config: &'a ModelConfig,
     form: Form,
     weights: &'a Weights,
     graph: GraphBuilder,
-    /// Shapes, and masks of an encoder, that are written.
+    /// Shapes, and masks of an encoder, already written.
     shapes: HashSet<String>,
 }
 
@@ -108,7 +110,7 @@ impl Writer<'_> {
                 self.graph.output(&hidden_state(layer), DataType::Float, &dims);
             }
         }
-        // What a linear layer gives is `[tokens, …]`; attention takes `[batch, positions, …]`.
+        // The output of a linear layer is `[tokens, …]`; attention needs `[batch, positions, …]`.
         self.graph.node((ONNX, "Shape"), &[TOKENS], &["tokens.shape"], &[]);
         self.graph.integers("flat", &[-1]);
     }
@@ -138,8 +140,8 @@ impl Writer<'_> {
             self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &[out], &[]);
             return Ok(());
         }
-        // An initialiser in a shape of its own, though the head has the same bytes. tract takes equal tensors for one,
-        // and packs a large one that has two readers anew in every run.
+        // An initialiser in a shape of its own, though the head has the same bytes. tract merges equal
+        // tensors, and packs a large one with two readers again in every run.
         let (table, tensor) = (format!("{name}.rows"), self.weights.tensor(&name)?);
         self.graph.weight(&table, DataType::Float, &[self.config.vocab_size, 1, hidden], &tensor);
         self.graph.node((ONNX, "Gather"), &[&table, "tokens.flat"], &["embed.rows"], &[]);
@@ -161,7 +163,7 @@ impl Writer<'_> {
         self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
         let has_final_norm = self.config.encoder.as_ref().is_none_or(|encoder| encoder.final_norm);
         let is_normed = has_final_norm && index + 1 == self.config.layers;
-        // The last hidden state is taken behind the final norm.
+        // The last hidden state is taken after the final norm.
         let sum = if is_normed { at("residual") } else { hidden_state(index + 1) };
         self.add(at("down"), &middle, names.post_mlp_norm.as_ref(), &sum)?;
         if is_normed {
@@ -170,7 +172,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What a block takes of the residual stream: `out`, where the model has a norm there.
+    /// The input of a block from the residual stream: `out`, if the model has a norm there.
     fn before(
         &mut self,
         residual: &str,
@@ -182,7 +184,8 @@ impl Writer<'_> {
         Ok(out)
     }
 
-    /// `out` = what a block gave + `residual`, with a norm of the one or of the sum where the model has one there.
+    /// `out` = a block's output + `residual`, with a norm of the one or of the sum if the model has one
+    /// there.
     fn add(
         &mut self,
         value: String,
@@ -200,7 +203,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What a block gave, as it is added to the residual stream.
+    /// The output of a block in the form in which it is added to the residual stream.
     fn behind(&mut self, mut value: String, norm: Option<&NormNames>) -> Result<String, BundleError> {
         if let Some(norm) = norm {
             let out = format!("{value}.normed");
@@ -215,7 +218,7 @@ impl Writer<'_> {
         Ok(value)
     }
 
-    /// `out` = `input` · a number of that name.
+    /// `out` = `input` · `number`, an initialiser of that name.
     fn multiply(&mut self, input: &str, name: &str, number: f64, out: &str) {
         self.graph.number(name, DataType::Float, number);
         self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
@@ -247,7 +250,7 @@ impl Writer<'_> {
         for (linear, out) in linears.into_iter().zip([gate, up]) {
             self.linear(input, linear, out)?;
         }
-        // Without a gate there is one linear layer, and it is what the function is applied to.
+        // Without a gate there is one linear layer, and the function is applied to it.
         self.activation(self.config.activation, gate, activated);
         if !self.config.gated_mlp {
             return Ok(activated.clone());

@@ -1,4 +1,4 @@
-//! Linear layers one by one, out of tensors that may hold several.
+//! Linear layers one by one, from tensors that may hold several.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub(super) struct Linear {
     pub(super) weight: String,
     /// `[out]`
     pub(super) bias: Option<String>,
-    /// Its rows of the weight and of the bias, where they hold more than this layer.
+    /// Its rows of the weight and of the bias, if they hold more than this layer.
     pub(super) rows: Option<Range<usize>>,
 }
 
@@ -34,7 +34,7 @@ impl Linear {
     }
 }
 
-/// `rows` of a tensor, which are side by side in its file.
+/// `rows` of a tensor, which are adjacent in its file.
 pub(super) fn weight_rows<'a>(tensor: &TensorView<'a>, rows: Range<usize>) -> TensorView<'a> {
     let stride = tensor.bytes.len() / tensor.shape[0];
     let bytes = &tensor.bytes[rows.start * stride..rows.end * stride];

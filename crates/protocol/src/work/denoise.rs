@@ -87,11 +87,11 @@ impl Denoise {
 pub enum Algorithm {
     /// Each by itself, with the probability that the step's share of the time gives (Austin and others 2021).
     Origin,
-    /// Those whose token is likeliest (MaskGIT: Chang and others 2022).
+    /// Those with the likeliest token (MaskGIT: Chang and others 2022).
     MaskgitPlus,
-    /// Those whose likeliest token has the largest margin over the next.
+    /// Those with the largest margin between the likeliest token and the next.
     TopkMargin,
-    /// Those whose distribution has the least entropy.
+    /// Those with the least entropy of the distribution.
     Entropy,
 }
 

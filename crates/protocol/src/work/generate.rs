@@ -103,7 +103,7 @@ pub struct CacheInEffect {
 /// Usage of keys and values in the measured requests, and their hand-over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUsage {
-    /// Keys and values of the last measured case, as allocated; `null` where the engine cannot tell.
+    /// Keys and values of the last measured case, as allocated; `null` if the engine does not know it.
     #[serde(rename = "kv_cache_bytes", default)]
     pub bytes: Option<u64>,
     /// `null` if one engine computes everything, and if there was nothing to hand over: without a KV cache,
