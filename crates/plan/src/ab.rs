@@ -1,5 +1,5 @@
-//! A/B studies: each framework with an optimisation and without it. Every framework is a comparison of its own, paired
-//! by round.
+//! A/B studies: each framework with an optimisation and without it. Every framework is a comparison of its
+//! own, paired by round.
 
 use bundle::Precision;
 use protocol::KvCache;
@@ -16,18 +16,18 @@ const PROMPT_TOKENS: u32 = 16;
 /// Rules that two named variants may differ in.
 const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 
-/// The layout of batches of texts: as an engine has it, and padded to the longest.
+/// The layout of batches of texts: the engine's own, and padded to the longest.
 const PADDING: &str = "padding";
-/// Attention by a kernel of its own, and as plain products with a softmax.
+/// Attention by a dedicated kernel, and as plain products with a softmax.
 const ATTENTION: &str = "attention";
-/// What encodes where no model is named, and how many texts at once.
+/// The default encoder, and how many texts at once.
 const ENCODER: (&str, u32) = ("minilm", 32);
 
-/// The reason why `ab jit` has nothing to compare with each other.
+/// Why `ab jit` has nothing to compare.
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
 
-/// A switch: the names of both sides, and the rule whose subject it is, if it is one's.
+/// A switch: the names of both sides, and the rule that it varies, if any.
 struct Switch {
     names: [&'static str; 2],
     varied: Option<&'static str>,
@@ -149,14 +149,14 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     switched(name, &switch, request, engines)
 }
 
-/// Fills in what is continued.
+/// Fills in the prompts to continue.
 fn complete_prompts(request: &mut Request) {
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::prompts::STUDY_PROMPT.to_owned()]);
     }
 }
 
-/// Fills in what is continued, and for how long.
+/// Fills in the prompts to continue, and the number of new tokens.
 fn complete(request: &mut Request, is_crossed: bool) {
     complete_prompts(request);
     request.usual_lengths((PROMPT_TOKENS, if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }));

@@ -1,4 +1,4 @@
-//! The answers of a process that a model's tokenizer and chat template run in.
+//! The answers of a process that runs a model's tokenizer and chat template.
 
 use std::io::{BufRead, Result as IoResult, Write};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The parts of a comparison that cannot be typed: its sides, and its purpose.
+//! Parts of a comparison that cannot be typed: its sides, and its purpose.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Switch;
 
-/// Settings that a study gives to a comparison and nobody can type.
+/// Settings of a comparison that only a study can make.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StudySettings {
@@ -17,19 +17,20 @@ pub struct StudySettings {
     pub name: String,
     /// The contenders, if they are not simply the frameworks: the sides of an A/B comparison.
     pub arms: Vec<Arm>,
-    /// The switches that the arms cross; in a request as typed, those that were named. None outside `ab optimised`.
+    /// The switches that the arms cross; in a request as typed, the named ones. Empty outside `ab optimised`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crossed: Vec<Switch>,
-    /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and strike no row.
+    /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and
+    /// exclude no row.
     pub varied: Vec<String>,
     /// Whether warm-up has exactly as many iterations as the measurement.
     pub equal_warmup: bool,
-    /// Whether quality is judged too, by the bundled text: perplexity and agreement with f32; of encoders, by what the
-    /// bundled queries find.
+    /// Whether quality is judged too: perplexity of the bundled text and agreement with f32; for encoders,
+    /// the search results of the bundled queries.
     pub text: bool,
-    /// The analysis of the suite that named the study: what it shows, and what it does not.
+    /// The analysis of the suite that named the study: its conclusions and their limits.
     pub analysis: String,
-    /// Published figures that stand beside those of the study.
+    /// Published figures shown next to those of the study.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
     /// The reason why this comparison makes no sense, if there is one.
@@ -42,7 +43,7 @@ impl StudySettings {
         *self == StudySettings::default()
     }
 
-    /// What a crossed switch is called in outputs: "cache", "JIT", "bf16", "fused".
+    /// The name of a crossed switch in outputs: "cache", "JIT", "bf16", "fused".
     pub fn title(&self, switch: Switch) -> &'static str {
         let on = self.arms.iter().find(|arm| arm.on.contains(&switch));
         switch.title(on.and_then(|arm| arm.precision))
@@ -64,26 +65,26 @@ pub struct Arm {
     pub on: Vec<Switch>,
     /// Directory of the workers of another build.
     pub workers: Option<PathBuf>,
-    /// Another number of threads than the budget's.
+    /// A number of threads other than the budget's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<ThreadsAsked>,
-    /// Whether every request loads the model anew.
+    /// Whether every request loads the model again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }
 
-/// Another number of threads than the budget's.
+/// A number of threads other than the budget's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThreadsAsked {
-    /// What the framework takes unasked, on all CPUs.
+    /// The framework's own default, on all CPUs.
     Default,
-    /// Two for each thread of the budget, on the CPUs of that.
+    /// Two for each thread of the budget, on the budget's CPUs.
     Twice,
 }
 
 impl ThreadsAsked {
-    /// The number in place of a budget; 0 is the framework's own.
+    /// The number that replaces the budget; 0 is the framework's own.
     pub(crate) fn of_budget(self, budget: usize) -> usize {
         match self {
             ThreadsAsked::Default => 0,
@@ -98,13 +99,13 @@ impl Arm {
         Arm { kv_cache: Some(cache), ..self }
     }
 
-    /// Whether this side keeps keys and values, where others do what is `usual`.
+    /// Whether this side keeps keys and values; without a setting of its own, `usual`.
     pub(crate) fn keeps(&self, usual: KvCache) -> KvCache {
         self.kv_cache.unwrap_or(usual)
     }
 
-    /// The engine of this side. If its worker is from another build, it has the side's label as its name, because it is
-    /// not this program's own engine.
+    /// The engine of this side. If its worker is from another build, it is named by the side's label, because
+    /// it is not this program's own engine.
     pub fn built(&self, engine: Engine) -> Engine {
         match &self.workers {
             None => engine,

@@ -1,5 +1,5 @@
-//! Text in a process of its own. A tokenizer or a chat template comes with a model and may ask for any amount of memory,
-//! time or stack: the process that it ends is not this program. Questions and answers are lines of JSON.
+//! Text processing in a separate process. A tokenizer or a chat template comes with a model and may use any
+//! amount of memory, time or stack; it must not end this program. Questions and answers are lines of JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Result};
 
-/// What is asked of a model's tokenizer or of its template.
+/// A question to a model's tokenizer or template.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
     /// The ids of a text, without special tokens.
     Encode { text: String },
-    /// The ids and types of a text, or of a pair of texts, with the special tokens that the model wants around it.
+    /// The ids and types of a text, or of a pair of texts, with the model's special tokens around it.
     EncodeWhole { text: String, pair: Option<String> },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
-    /// How long the ids of all these texts take, in nanoseconds.
+    /// The time to compute the ids of all these texts, in nanoseconds.
     Time { texts: Vec<Written> },
     /// The text that the model is fed for a prompt.
     Render { prompt: String },
@@ -31,7 +31,7 @@ pub struct Written {
     pub pair: Option<String>,
 }
 
-/// Ids of a text, or of a pair of texts, with the special tokens that a model wants around it.
+/// Ids of a text, or of a pair of texts, with the model's special tokens around it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whole {
     pub tokens: Vec<u32>,
@@ -47,9 +47,9 @@ pub enum Answer {
     Whole(Whole),
     Text(Option<String>),
     Time(Option<u64>),
-    /// Why there is none: a mistake in what was given.
+    /// Why there is none: a mistake in the input.
     Refused(String),
-    /// The same: something failed.
+    /// Why there is none: an internal failure.
     Failed(String),
 }
 
@@ -60,7 +60,7 @@ pub trait Apart: Send + Sync {
     fn ask(&self, question: &Question) -> Result<Answer>;
 }
 
-/// A process that is asked.
+/// A process to which questions are sent.
 #[derive(Clone)]
 pub struct Asked(pub Arc<dyn Apart>);
 

@@ -10,7 +10,7 @@ use crate::{Failure, Request, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
-    /// The framework: an axis of A/B studies, whose arms differ in something else.
+    /// The framework: an axis of A/B studies, which vary something else in their arms.
     Framework,
     Model,
     Precision,
@@ -25,9 +25,9 @@ pub enum Axis {
     Steps,
     /// Callers that make requests, one at a time each.
     Callers,
-    /// Requests a second that come at random.
+    /// Requests a second at random times.
     Rate,
-    /// What is done wrong: an axis of `ab mistakes`.
+    /// The mistake: an axis of `ab mistakes`.
     Mistake,
 }
 
@@ -87,7 +87,7 @@ impl Axis {
         }
     }
 
-    /// The flag of this axis, as it is typed.
+    /// The command-line flag of this axis.
     pub fn flag(self) -> &'static str {
         match self {
             Axis::Framework => "--frameworks",
@@ -174,12 +174,12 @@ pub fn varied(request: &Request) -> Vec<Axis> {
     Axis::TYPED.into_iter().filter(|axis| axis.values(request).len() > 1).collect()
 }
 
-/// Refuses a list if only one comparison is possible. Batches are for [`check_batches`].
+/// Rejects a list if only one comparison is possible. Batches are for [`check_batches`].
 pub fn check_single(request: &Request) -> Result<()> {
     varied(request).into_iter().find(|&axis| axis != Axis::Batch).map_or(Ok(()), |axis| Err(several(axis)))
 }
 
-/// Refuses several sizes of batches, unless they are of an encoder: in its comparison, each is a request of its own.
+/// Rejects several batch sizes, unless for an encoder: in its comparison, each is a request of its own.
 pub fn check_batches(request: &Request, encodes: bool) -> Result<()> {
     if encodes || request.batch.len() < 2 { Ok(()) } else { Err(several(Axis::Batch)) }
 }

@@ -1,15 +1,15 @@
-//! Work of a library that panics on what others wrote. It is refused in a sentence, as anything else that cannot be read.
+//! Catches panics of libraries on untrusted input. They become errors, as for any other unreadable input.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is in such work: its panics are not shown.
+    /// Whether this thread is inside such a call: its panics are not shown.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does the work. The error is what it panicked with.
+/// Runs the call. The error is the panic's message.
 pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {

@@ -22,7 +22,7 @@ impl StudyRequest {
         let mut request = sweep::completed(kind, &self.request, engines)?;
         if kind == SweepKind::Warmup && request.jit {
             let arms = sweep::beside_no_jit(&ab::engines_of(&request, engines)?);
-            // With and without a JIT is the subject.
+            // The JIT is the subject of the study.
             if arms.iter().any(|arm| arm.jit.is_some()) {
                 request.study.arms = arms;
                 request.study.varied = vec!["R14".to_owned()];

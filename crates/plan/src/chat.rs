@@ -1,8 +1,8 @@
-//! A prompt as the model's own chat template puts it: one message of the user's, and the opening of the answer.
+//! A prompt in the form of the model's own chat template: one user message, and the opening of the answer.
 //!
-//! Templates are written for Python's Jinja2 as transformers sets it up (`apply_chat_template`), so that is what is
-//! offered here: its whitespace rules, methods of Python's strings and dicts, `raise_exception`, `tojson`,
-//! `strftime_now`. The clock of `strftime_now` stands still: the same request gives the same tokens on every day.
+//! Templates are written for Python's Jinja2 as transformers configures it (`apply_chat_template`), so this
+//! does the same: its whitespace rules, methods of Python's strings and dicts, `raise_exception`, `tojson`,
+//! `strftime_now`. The clock of `strftime_now` is fixed: the same request gives the same tokens on every day.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use time::macros::datetime;
 use crate::asked::{Asked, Question};
 use crate::{Failure, Request, Result};
 
-/// What a template's errors call it.
+/// The template's name in errors.
 const NAME: &str = "chat template";
-/// The date that Llama 3.2's template falls back on where there is no clock.
+/// The date that Llama 3.2's template uses without a clock.
 const TODAY: PrimitiveDateTime = datetime!(2024-07-26 12:00:00);
 /// Instructions after which a template counts as endless. Those of published models take some hundreds.
 const MOST_STEPS: u64 = 1_000_000;
@@ -29,7 +29,7 @@ const MOST_STEPS: u64 = 1_000_000;
 /// The chat template of a model.
 pub enum Chat {
     Here(Box<Template>),
-    /// In a process of its own.
+    /// In a separate process.
     Apart(Asked),
 }
 
@@ -59,7 +59,7 @@ pub struct Template {
     tokens: BTreeMap<String, String>,
 }
 
-/// What of `tokenizer_config.json` a bundle keeps.
+/// The parts of `tokenizer_config.json` that a bundle keeps.
 #[derive(Deserialize)]
 struct Stored {
     chat_template: String,
@@ -110,7 +110,7 @@ impl Template {
         values.extend(self.tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str()))));
         values.insert("messages", Value::from(vec![context! { role => "user", content => prompt }]));
         values.insert("add_generation_prompt", Value::from(true));
-        // As transformers has them where nobody gave any.
+        // transformers' values if none are given.
         values.extend(["tools", "documents"].map(|name| (name, Value::from(()))));
         let template = self.environment.get_template(NAME).expect("it was added when this was made");
         template.render(values).map_err(|error| self.fails(&error))
@@ -125,7 +125,7 @@ impl Template {
     }
 }
 
-/// Refuses chats that cannot be as the template makes them.
+/// Rejects requests for which the template's output would have to be changed.
 pub(crate) fn check(request: &Request, suite: &Suite) -> Result<()> {
     if !request.chat {
         return Ok(());
@@ -143,7 +143,7 @@ pub(crate) fn check(request: &Request, suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// What is told of a prompt that was put through a template.
+/// The output for a prompt that was put through a template.
 pub fn line(name: &str, text: &str, tokens: &[u32]) -> String {
     let ids: Vec<_> = tokens.iter().map(u32::to_string).collect();
     format!("{name} as a chat: {text:?}, {} tokens: {}", ids.len(), ids.join(" "))
@@ -156,7 +156,7 @@ fn read(path: &Path) -> Result<Stored> {
     serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))
 }
 
-/// transformers marks what an assistant says by `{% generation %}`, for training. Here the tags mean nothing.
+/// transformers marks assistant messages with `{% generation %}`, for training. Here the tags have no effect.
 fn without_markers(template: &str) -> String {
     const TAGS: [(&str, &str); 2] = [("endgeneration", "endif"), ("generation", "if true")];
     let mut pieces = template.split("{%");
@@ -205,7 +205,7 @@ fn to_json(value: Value, options: Kwargs) -> std::result::Result<Value, Error> {
     Ok(Value::from_safe_string(String::from_utf8(json).expect("JSON is UTF-8")))
 }
 
-/// A space behind every comma and colon, as Python writes JSON.
+/// A space after every comma and colon, as in Python's JSON.
 struct Spaced;
 
 impl Formatter for Spaced {

@@ -1,10 +1,10 @@
-//! What a request may not ask for, whatever the model.
+//! Limits of requests that do not depend on the model.
 
 use configs::{Engine, Suite};
 
 use crate::{Failure, Request, Result};
 
-/// As far as the flags of the same names go.
+/// The limits of the flags of the same names.
 const LONGEST_PAUSE_S: f64 = 3600.0;
 const LONGEST_BUDGET_MIN: f64 = 10_080.0;
 const MOST_MEMORY_GB: f64 = 1e6;
@@ -12,7 +12,7 @@ const WIDEST_MARGIN_PERCENT: f64 = 50.0;
 const LONGEST_TIMEOUT_S: u64 = 86_400;
 const LARGEST_BATCH: u32 = 4096;
 
-/// Refuses numbers that no flag takes: a request may come from a file.
+/// Rejects numbers that no flag accepts: a request may come from a file.
 pub(crate) fn ranges(request: &Request) -> Result<()> {
     let within = |value: f64, most: f64| (0.0..=most).contains(&value);
     let none = |values: &[u32]| !values.contains(&0);
@@ -35,7 +35,7 @@ pub(crate) fn ranges(request: &Request) -> Result<()> {
     }
 }
 
-/// Refuses parts of the weights that there is no GPU for, and GPUs without a part.
+/// Rejects more parts of the weights than GPUs, and GPUs without a part.
 pub(crate) fn devices(request: &Request) -> Result<()> {
     let (device, count) = (&request.device, request.devices());
     match request.shards[..] {
@@ -49,7 +49,7 @@ pub(crate) fn devices(request: &Request) -> Result<()> {
     }
 }
 
-/// Refuses several lengths of several prompts, and two flags for the length.
+/// Rejects several lengths for several prompts, and two flags for the length.
 pub(crate) fn lengths(request: &Request, suite: &Suite) -> Result<()> {
     if request.prompt_lengths.is_empty() {
         return Ok(());

@@ -18,10 +18,10 @@ use crate::{
 };
 
 const DEFAULT_ITERATIONS: u32 = 2;
-/// Rounds with a cold cache. The cold load is shown and not tested, and takes time from what is.
+/// Rounds with a cold cache. The cold load is shown but not tested, and takes time from the tested figures.
 const COLD_LOADS: usize = 1;
 const QUICK_ROUNDS: usize = 2;
-/// On a machine whose memory changes its speed, a narrower limit is missed for that reason, again and again.
+/// On a machine with varying memory speed, a narrower limit would often be missed for that reason alone.
 const SETTLED_WITHIN: f64 = 0.1;
 /// The part of a comparison that is known without its model.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub struct Draft {
     lengths: Lengths,
 }
 
-/// Refuses a request that is not a single comparison, whatever engines and models exist.
+/// Rejects a request that is not a single comparison, whatever engines and models exist.
 pub fn check(request: &Request) -> Result<()> {
     if let Some(reason) = &request.study.refused {
         return Err(Failure::usage(reason));
@@ -66,11 +66,11 @@ pub struct Given<'a> {
     /// The model's name, from its manifest.
     pub name: &'a str,
     pub config: &'a ModelConfig,
-    /// The prompts, or the texts that an encoder is given.
+    /// The prompts, or the texts for an encoder.
     pub prompts: Vec<Prompt>,
-    /// How an encoder's vectors are pooled, where its files say so.
+    /// How an encoder's vectors are pooled, if its files say so.
     pub pooled: Option<Pooled>,
-    /// The arrays of files that an ONNX file's inputs are given, by input.
+    /// Arrays from files for an ONNX file's inputs, by input.
     pub arrays: BTreeMap<String, work::graph::Given>,
     /// CPUs for the workers; `None` where the system does not report.
     pub cpus: Option<Vec<usize>>,
@@ -78,12 +78,13 @@ pub struct Given<'a> {
     pub available_memory: Option<u64>,
     /// The seed to use if the request has none.
     pub drawn_seed: u64,
-    /// What quality is judged by if the request asks for it, or the reason why it cannot be.
+    /// The data for judging quality if the request asks for it, or why there is none.
     pub quality: Option<std::result::Result<QualityData, String>>,
 }
 
 impl Draft {
-    /// Checks `request`. `engines` are those that it names, in the same order; `suite` has its prompts and settings.
+    /// Checks `request`. `engines` are those that it names, in the same order; `suite` has its prompts and
+    /// settings.
     pub fn new(
         request: &Request,
         engines: Vec<Engine>,
@@ -175,7 +176,7 @@ impl Draft {
         (!is_open).then_some(self.iterations)
     }
 
-    /// The lengths of prompts, and of what is added to them.
+    /// The lengths of prompts, and of their continuations.
     pub fn lengths(&self) -> &Lengths {
         &self.lengths
     }
@@ -200,7 +201,7 @@ impl Draft {
         self.request.batch.iter().max().map_or(mixed, |&batch| batch as usize)
     }
 
-    /// Lengths in tokens at each of which the prompt is a prompt of its own.
+    /// Lengths in tokens; the prompt is a separate prompt at each of them.
     pub fn prompt_lengths(&self) -> &[u32] {
         &self.request.prompt_lengths
     }
@@ -210,7 +211,7 @@ impl Draft {
         self.lengths.capacity(&self.request.prompt_lengths)
     }
 
-    /// Refuses a model that does not fit into memory with these sequences.
+    /// Rejects a model that does not fit into memory with these sequences.
     fn check_fits(&self, given: &Given<'_>, work: &Work) -> Result<()> {
         let Some(available) = given.available_memory else { return Ok(()) };
         let (sequences, activations) =
@@ -231,7 +232,7 @@ impl Draft {
         }
     }
 
-    /// The texts of each case, where turning them into token ids is timed.
+    /// The texts of each case, if tokenising is timed.
     fn tokenised(&self, work: &Work, texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
         match work {
             Work::Encode(work) if self.request.encode.include_tokenizer => {
@@ -241,7 +242,7 @@ impl Draft {
         }
     }
 
-    /// What each worker is expected to take at its peak, in bytes. Of a GPU nothing is known.
+    /// Expected peak memory of each worker, in bytes. Nothing is known for a GPU.
     fn expected_memory(&self, config: &ModelConfig, sequences: (usize, usize)) -> BTreeMap<String, u64> {
         if self.request.is_on_gpu() {
             return BTreeMap::new();
@@ -263,7 +264,7 @@ impl Draft {
         let chooses_blocks =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
-        // Two rounds never give a verdict, so noise cannot spoil one; it is reported all the same.
+        // Two rounds never give a verdict, so noise cannot invalidate one; it is still reported.
         let is_look = request.quick || suite.quick;
         Ok(Plan {
             contenders,
@@ -319,7 +320,7 @@ fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
 /// The end of warm-up: see [`Warmup`]. `measured` is the number of measured iterations that follow.
 fn warmup(request: &Request, measured: u32) -> Warmup {
     let fixed = request.warmup.or(request.study.equal_warmup.then_some(measured)).map(|count| count as usize);
-    // A turn of several callers has many requests of its own.
+    // With several callers, a turn has many requests.
     let most = if request.serving.is_default() { 10 } else { 3 };
     let (min_iterations, max_iterations) = fixed.map_or((1, most), |count| (count, count));
     // An explicit number is used as it is; only the process's time limit can end it.

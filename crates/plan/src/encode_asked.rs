@@ -1,4 +1,4 @@
-//! What is asked of an encoder beside the texts: the task, and the lengths of the texts.
+//! Settings for an encoder other than the texts: the task, and the lengths of the texts.
 
 use std::str::FromStr;
 
@@ -13,10 +13,10 @@ pub struct EncodeAsked {
     /// The task; `None` is the one that the model's files are for.
     pub task: Option<TaskAsked>,
     pub lengths: LengthsAsked,
-    /// Whether texts that are longer than the model takes are cut.
+    /// Whether texts that are too long for the model are cut.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncate: bool,
-    /// Whether turning the texts into token ids is timed, too.
+    /// Whether tokenising is timed, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_tokenizer: bool,
 }
@@ -26,7 +26,7 @@ impl EncodeAsked {
         *self == EncodeAsked::default()
     }
 
-    /// Whether a study may choose the lengths of texts: none are asked for, and texts are not timed as they are written.
+    /// Whether a study may choose the lengths of texts: none are asked for, and tokenising is not timed.
     pub(crate) fn has_real_lengths(&self) -> bool {
         self.lengths == LengthsAsked::Real && !self.include_tokenizer
     }
@@ -47,7 +47,7 @@ pub enum TaskAsked {
 impl TaskAsked {
     pub const ALL: [TaskAsked; 3] = [TaskAsked::Embed, TaskAsked::Rerank, TaskAsked::Classify];
 
-    /// As it is typed.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             TaskAsked::Embed => "embed",
@@ -61,17 +61,17 @@ impl TaskAsked {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LengthsAsked {
-    /// Those that the texts have.
+    /// The texts' own.
     #[default]
     Real,
-    /// All alike: longer texts are cut, shorter ones repeated.
+    /// All equal: longer texts are cut, shorter ones repeated.
     Fixed(u32),
-    /// Drawn for each text, any length in the range as likely as another.
+    /// Drawn for each text, all lengths in the range equally likely.
     Uniform { from: u32, to: u32 },
 }
 
 impl LengthsAsked {
-    /// The longest length that is asked for, where any is.
+    /// The longest length asked for, if any.
     pub(crate) fn longest(self) -> Option<usize> {
         match self {
             LengthsAsked::Real => None,
@@ -116,8 +116,8 @@ impl Lengths {
         Lengths { asked, random: ChaCha8Rng::seed_from_u64(seed) }
     }
 
-    /// The places in a text of so many tokens that make a text of the length that is asked for. The last token stays the
-    /// last; a text that is too short is repeated between its first and its last.
+    /// The places of the tokens that make a text of `tokens` tokens as long as asked for. The last token
+    /// stays the last; a text that is too short is repeated between its first and its last.
     pub(crate) fn places(&mut self, tokens: usize) -> Vec<usize> {
         let wanted = match self.asked {
             LengthsAsked::Real => tokens,

@@ -1,4 +1,4 @@
-//! What a study has to know of engines and models.
+//! Knowledge about engines and models that a study needs.
 
 use configs::Engine;
 
@@ -9,15 +9,15 @@ pub trait Engines {
     /// The engine with this name; the error lists the names that exist.
     fn engine(&self, name: &str) -> Result<Engine>;
 
-    /// The engines that these names and sets of names ask for; the usual ones without a name.
+    /// The engines that these names and sets of names ask for; the default ones without a name.
     fn selected(&self, names: &[String]) -> Result<Vec<Engine>>;
 
-    /// Whether the model of this name encodes texts, and continues none.
+    /// Whether the model of this name encodes texts, rather than continuing them.
     fn encodes(&self, model: &str) -> Result<bool>;
 }
 
 impl Request {
-    /// Whether its models encode texts and continue none. A study has one kind.
+    /// Whether its models encode texts, rather than continuing them. A study has one kind.
     pub(crate) fn encodes(&self, engines: &dyn Engines) -> Result<bool> {
         let mut first = None;
         for model in &self.models {

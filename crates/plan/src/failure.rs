@@ -34,7 +34,7 @@ impl Failure {
             Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Spoken(code) => *code,
-            Failure::Interrupted => 130, // as shells have it: 128 + SIGINT
+            Failure::Interrupted => 130, // as in shells: 128 + SIGINT
         }
     }
 }
@@ -45,5 +45,5 @@ impl From<configs::ConfigError> for Failure {
     }
 }
 
-/// A result whose error ends the program.
+/// A result with an error that ends the program.
 pub type Result<T> = std::result::Result<T, Failure>;

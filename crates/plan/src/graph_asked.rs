@@ -1,4 +1,4 @@
-//! What is asked of an ONNX file: sizes of its free dimensions, and what its inputs are given.
+//! Settings for an ONNX file: sizes of its free dimensions, and its inputs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct GraphAsked {
     /// Sizes of free dimensions by name. With several, each combination is a case of its own.
     pub dims: BTreeMap<String, Vec<u32>>,
-    /// What inputs are given, by name; what is not named is drawn.
+    /// Values of inputs, by name; the others are drawn.
     pub inputs: BTreeMap<String, InputAsked>,
 }
 
@@ -30,13 +30,13 @@ impl GraphAsked {
     }
 }
 
-/// What an input is given.
+/// The source of an input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputAsked {
-    /// Values from `low` to below `high`, drawn by the seed; all are `low` where the two are equal.
+    /// Values from `low` to below `high`, drawn by the seed; all are `low` if the two are equal.
     Drawn { low: f64, high: f64 },
-    /// An array of NumPy's: `.npy`, or the one of the input's name in `.npz`.
+    /// An array of NumPy's: `.npy`, or the one with the input's name in `.npz`.
     File(PathBuf),
 }
 
@@ -54,7 +54,7 @@ impl FromStr for Dims {
         let mut dims: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         let mut latest: Option<String> = None;
         for part in text.split(',') {
-            // The name of a dimension may hold an equals sign; a size does not.
+            // The name of a dimension may contain an equals sign; a size does not.
             let (name, number) = match (part.rsplit_once('='), &latest) {
                 (Some((name, number)), _) => (name.trim().to_owned(), number),
                 (None, Some(name)) => (name.clone(), part),

@@ -1,8 +1,8 @@
 //! Turns a request into a plan.
 //!
-//! A [`Request`] is what a person, a suite, a study or a record of the history asks for: plain data, without a parser.
-//! A [`Draft`] is a request that was checked as far as possible without a model. A [`Plan`] is complete: contenders,
-//! prompts as token ids, rounds. Making either reads no file, no clock and no machine.
+//! A [`Request`] comes from a person, a suite, a study or a record of the history: plain data, without a
+//! parser. A [`Draft`] is a request that was checked as far as possible without a model. A [`Plan`] is
+//! complete: contenders, prompts as token ids, rounds. Making either reads no file, no clock and no machine.
 
 pub mod ab;
 pub mod apart;

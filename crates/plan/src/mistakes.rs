@@ -1,4 +1,4 @@
-//! `ab mistakes`: what common mistakes cost, each beside the same engine without it.
+//! `ab mistakes`: the cost of common mistakes, each compared with the same engine without it.
 
 use bundle::Precision;
 use configs::Engine;
@@ -9,17 +9,17 @@ use crate::{
     ThreadsAsked, axes,
 };
 
-/// Its name behind `ab`.
+/// Its name after `ab`.
 pub(crate) const NAME: &str = "mistakes";
 /// Names of both sides.
 const SIDES: [&str; 2] = ["done right", "mistaken"];
-/// Tokens of a prompt and behind it where none are asked for.
+/// Default numbers of prompt tokens and new tokens.
 const USUAL: (u32, u32) = (16, 16);
 /// A debug build takes many times as long.
 const SHORT: (u32, u32) = (4, 2);
 /// A growing cache costs more the longer a sequence is.
 const LONG: (u32, u32) = (16, 128);
-/// Rules that a mistake may break: that is what it is measured for.
+/// Rules that a mistake may break: it is measured for that.
 const VARIED: [&str; 7] = ["R2", "R5", "R10", "R13", "R14", "R16", "R17"];
 
 /// The models that a mistake can be made with.
@@ -30,20 +30,20 @@ enum Of {
     Encoders,
 }
 
-/// A mistake: what it is called, and what makes it.
+/// A mistake: its name, and its cause.
 struct Mistake {
     name: &'static str,
     of: Of,
     makes: Makes,
-    /// Tokens of a prompt and behind it.
+    /// Numbers of prompt tokens and new tokens.
     lengths: (u32, u32),
 }
 
-/// What makes a mistake of an engine without it.
+/// How an engine is made to make the mistake.
 enum Makes {
-    /// A column that makes it: what follows the engine's name.
+    /// A column that makes it: the suffix of the engine's name.
     Column(&'static str),
-    /// The same at 16 bits, beside the engine in f32: both compute in f32.
+    /// The same at 16 bits, compared with the engine in f32: both compute in f32.
     HalfColumn(&'static str),
     Threads(ThreadsAsked),
     /// The model is loaded for every request.
@@ -108,7 +108,7 @@ impl Mistake {
         self.of == Of::Any || (self.of == Of::Encoders) == encodes
     }
 
-    /// Fills in lengths that are not asked for. They are the mistake's, and no axes.
+    /// Fills in lengths that were not asked for. They belong to the mistake and are no axes.
     fn complete(&self, cell: &mut Request) {
         cell.usual_lengths(self.lengths);
     }
@@ -122,7 +122,7 @@ impl Mistake {
             engine: engine.clone(),
             ..Arm::default()
         };
-        // In a history, the arms of one mistake are not those of another.
+        // In a history, the arms of different mistakes must differ.
         let mut arms = [side(SIDES[0]), side(self.name)];
         match self.makes {
             Makes::Column(behind) | Makes::HalfColumn(behind) => {

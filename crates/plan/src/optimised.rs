@@ -1,5 +1,5 @@
-//! `ab optimised`: the switches of each framework in every combination, so that what each is worth can be told in every
-//! order. Each framework is a comparison of its own, of 2ⁿ arms.
+//! `ab optimised`: the switches of each framework in every combination, which gives the effect of each in
+//! every order. Each framework is a comparison of its own, of 2ⁿ arms.
 
 use bundle::Precision;
 use configs::Engine;
@@ -9,14 +9,16 @@ use crate::engines::Engines;
 use crate::{Arm, Axis, CellPlan, Failure, Request, Result, Setting, StudyPlan, StudyView, Switch, axes};
 use protocol::KvCache;
 
-/// Its name, as it is typed behind `ab`.
+/// Its name on the command line, after `ab`.
 pub(crate) const NAME: &str = "optimised";
-/// Default number of new tokens: with neither cache nor JIT, a framework may take a tenth of a second for each.
+/// Default number of new tokens: with neither cache nor JIT, a framework may need a tenth of a second for
+/// each.
 pub(crate) const NEW_TOKENS: u32 = 32;
 /// Fewest switches: a single one has an A/B study of its own.
 const FEWEST: usize = 2;
 
-/// A cell for each place on the axes and each framework of `named`. `request` is complete but for its arms.
+/// A cell for each place on the axes and each framework of `named`. `request` is complete except for its
+/// arms.
 pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -> Result<StudyPlan> {
     check(request)?;
     let mut cells = Vec::new();
@@ -51,7 +53,7 @@ pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -
     Ok(StudyPlan { name: format!("ab {NAME}"), view: StudyView::Crossed, cells })
 }
 
-/// Refuses what no framework could do.
+/// Rejects requests that no framework supports.
 fn check(request: &Request) -> Result<()> {
     if request.precisions.len() > 1 {
         return Err(Failure::usage(
@@ -98,7 +100,7 @@ struct Crossing<'a> {
 }
 
 impl<'a> Crossing<'a> {
-    /// Those that were typed, or all that `engine` has; the error says what it lacks.
+    /// The typed switches, or all that `engine` has; the error names the missing one.
     fn new(engine: &'a Engine, request: &'a Request) -> std::result::Result<Crossing<'a>, String> {
         let (name, typed) = (&engine.name, &request.study.crossed);
         let has = |switch: &&Switch| lacks(engine, request, **switch).is_none();
@@ -136,7 +138,7 @@ impl<'a> Crossing<'a> {
         let mut arm = Arm {
             label: self.label(&on),
             precision: Some(fixed.precision.unwrap_or(request.precision())),
-            // A variant without something else may fix this as well.
+            // A variant that lacks one switch may fix this one as well.
             jit: Some(request.jit && fixed.jit != Some(false)),
             ..Arm::default()
         }
@@ -178,12 +180,12 @@ impl<'a> Crossing<'a> {
     }
 }
 
-/// Why an engine lacks a switch; `None` if it has it. Some are there only for those who name them.
+/// Why an engine lacks a switch; `None` if it has it. Some are available only if named.
 fn lacks(engine: &Engine, request: &Request, switch: Switch) -> Option<&'static str> {
     let is_named = request.study.crossed.contains(&switch);
     match switch {
         Switch::Cache if !request.cache().is_on() => Some("--kv-cache off"),
-        // Its own variant without a cache.
+        // The engine is its own variant without a cache.
         Switch::Cache => {
             (engine.without_cache.as_ref() == Some(&engine.name)).then_some("it has no KV cache")
         }
@@ -197,7 +199,7 @@ fn lacks(engine: &Engine, request: &Request, switch: Switch) -> Option<&'static 
     }
 }
 
-/// The reduced precision: the one that was asked for, or else one that the engine has kernels of its own for.
+/// The reduced precision: the one that was asked for, or else one for which the engine has dedicated kernels.
 fn reduced(engine: &Engine, request: &Request) -> Option<Precision> {
     let is_named = request.study.crossed.contains(&Switch::Precision);
     match request.precisions.first() {
@@ -207,7 +209,7 @@ fn reduced(engine: &Engine, request: &Request) -> Option<Precision> {
     }
 }
 
-/// The name of the variant whose kernels are not fused.
+/// The name of the variant without fused kernels.
 fn without_fused(engine: &Engine) -> String {
     engine.without_fused.clone().unwrap_or_else(|| format!("{}-base", engine.name))
 }

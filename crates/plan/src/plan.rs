@@ -20,7 +20,7 @@ pub struct Contender {
     pub engine: Engine,
     pub precision: Precision,
     pub jit: bool,
-    /// Number of threads; 0 for as many as the framework takes unasked.
+    /// Number of threads; 0 for the framework's own default.
     pub threads: usize,
     #[serde(flatten)]
     pub cache: CacheAsked,
@@ -30,7 +30,7 @@ pub struct Contender {
     /// How several callers are served.
     #[serde(default, skip_serializing_if = "Serve::is_shared")]
     pub serve: Serve,
-    /// Whether every request loads the model anew.
+    /// Whether every request loads the model again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }
@@ -55,7 +55,7 @@ impl Contender {
         }
     }
 
-    /// The element type that keys and values are to be kept in: f32, bf16 or f16.
+    /// The element type asked for keys and values: f32, bf16 or f16.
     pub fn asked_cache(&self) -> Option<Precision> {
         self.cache.element(self.precision)
     }
@@ -100,10 +100,10 @@ impl Rounds {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// All processes of a round live together and take turns, request by request.
+    /// All processes of a round are alive together and take turns, request by request.
     Interleaved,
-    /// Not all fit into memory: groups of processes live together and take turns, one group after another
-    /// ([`Plan::groups`]).
+    /// Not all fit into memory: groups of processes are alive together and take turns, one group after
+    /// another ([`Plan::groups`]).
     Grouped,
     /// One process after another, each from start to end.
     #[default]
@@ -144,20 +144,22 @@ pub struct Plan {
     /// The groups of the grouped schedule, by label, the anchor first in each; empty under the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Vec<String>>,
-    /// Peak memory that each contender's worker is expected to have, in bytes, by label: of those whose memory was measured.
+    /// Expected peak memory of each contender's worker, in bytes, by label; only of those with measured
+    /// memory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_memory: BTreeMap<String, u64>,
-    /// How the batch was found, where the largest that fits was asked for.
+    /// How the batch was found, if the largest that fits was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_batch: Option<String>,
-    /// The reason for that schedule, if it is not the usual one.
+    /// The reason for that schedule, if it is not the default.
     #[serde(default)]
     pub schedule_reason: Option<String>,
     #[serde(default)]
     pub slice: SliceAsked,
-    /// Measured iterations in each process, where their number is not left open.
+    /// Measured iterations in each process, if their number is not left open.
     pub iterations: usize,
-    /// Whether the number of blocks of a round is chosen from costs and variances. Older files say that a pilot chose it.
+    /// Whether the number of blocks of a round is chosen from costs and variances. In older files a pilot
+    /// chose it.
     #[serde(default, alias = "has_pilot")]
     pub chooses_blocks: bool,
     /// Memory policy of all workers.
@@ -174,10 +176,10 @@ pub struct Plan {
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
-    /// The texts of each case, where turning them into token ids is timed.
+    /// The texts of each case, if tokenising is timed.
     #[serde(skip)]
     pub tokenised: Option<Vec<Vec<Written>>>,
-    /// What quality is judged by after the last round, or the reason why it cannot be.
+    /// The data for judging quality after the last round, or why there is none.
     #[serde(skip)]
     pub quality: Option<std::result::Result<QualityData, String>>,
     pub fair_comparison: bool,
@@ -189,7 +191,7 @@ pub struct Plan {
     /// Time limit of one worker process, in seconds.
     pub timeout_s: u64,
     pub suite: Option<String>,
-    /// The suite's analysis: what it shows, and what it does not.
+    /// The suite's analysis: its conclusions and their limits.
     pub analysis: String,
 }
 
@@ -201,7 +203,7 @@ impl Schedule {
 }
 
 impl Plan {
-    /// Whether a GPU does the computing.
+    /// Whether the work is computed on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         !protocol::gpus(&self.device).is_empty()
     }
@@ -212,15 +214,15 @@ impl Plan {
         of_label.count().max(1)
     }
 
-    /// The contender that every group has, where there are groups: the others are compared with it, and across groups
-    /// against one another by way of it.
+    /// The contender that is in every group, if there are groups: the others are compared with it, and across
+    /// groups with one another through it.
     pub fn anchor(&self) -> Option<&str> {
         self.groups.first()?.first().map(String::as_str)
     }
 
-    /// New tokens of the untimed request before each timed one. On a CPU a context that is longer than that request does
-    /// its work: it is computed right before the clock starts, and a lead-in would compute it twice. Of several callers, it
-    /// would compute all requests of a turn twice.
+    /// New tokens of the untimed request before each timed one. On a CPU a context longer than that request
+    /// replaces it: the context is computed right before the clock starts, and a lead-in would compute it
+    /// twice. With several callers, a lead-in would compute all requests of a turn twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
         let context_leads = self.work.has_longer_context(LEAD_IN) && contender.cache.is_on();
         let has_callers = self.work.load().is_some();
@@ -230,8 +232,8 @@ impl Plan {
         LEAD_IN
     }
 
-    /// Why each turn is a whole request; `None` if contenders take turns within requests. A GPU's clock falls while others
-    /// have their turns, so there each request comes behind an untimed one.
+    /// Why each turn is a whole request; `None` if contenders take turns within requests. A GPU's clock drops
+    /// while others have their turns, so there each request follows an untimed one.
     pub fn whole_requests(&self) -> Option<&'static str> {
         if self.slice == SliceAsked::Off {
             Some("--slice off")

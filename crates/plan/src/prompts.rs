@@ -37,11 +37,11 @@ pub struct Prompt {
     /// The second text of a pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
-    /// That text as the model's chat template has it, if it was put through it. Its tokens are `tokens`.
+    /// The prompt's text after the model's chat template, if that was applied. Its tokens are `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<String>,
     pub tokens: Vec<u32>,
-    /// The type of each token, as for the second of a pair of texts; all 0 where it is empty.
+    /// The type of each token, used for the second of a pair of texts; all 0 if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<u32>,
 }
@@ -53,19 +53,19 @@ pub(crate) const STUDY_PROMPT: &str =
 /// The tokenizer of a bundle's model, or its replacement.
 pub enum Text {
     Tokens(Box<Tokenizer>),
-    /// Replacement for models without a tokenizer, such as synthetic ones: each byte of UTF-8 is a token, modulo the
-    /// vocabulary's size. Tokens are not turned back into text.
+    /// Replacement for models without a tokenizer, such as synthetic ones: each byte of UTF-8 is a token,
+    /// modulo the vocabulary's size. Tokens are not turned back into text.
     Bytes {
         vocabulary: usize,
     },
-    /// A tokenizer in a process of its own.
+    /// A tokenizer in a separate process.
     Apart(Asked),
 }
 
-/// Refuses what is no JSON, wherever in it, and tables of SentencePiece that are shorter than they say: the tokenizer library
-/// takes their size at its word.
+/// Rejects invalid JSON anywhere in the file, and SentencePiece tables shorter than their stated size: the
+/// tokenizer library trusts that size.
 fn check(bytes: &[u8]) -> std::result::Result<(), String> {
-    // The whole document: serde does not validate UTF-8 in skipped fields, and the tokenizer library does.
+    // The whole document: serde does not validate UTF-8 in skipped fields, but the tokenizer library does.
     let document: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     match document.get("normalizer") {
         Some(normalizer) => check_tables(normalizer),
@@ -91,7 +91,7 @@ fn check_tables(normalizer: &Value) -> std::result::Result<(), String> {
     }
 }
 
-/// Whether tables of SentencePiece hold the trie of so many bytes that they begin with the number of.
+/// Whether SentencePiece tables contain a trie as long as the number of bytes that they begin with.
 fn is_whole(tables: &str) -> bool {
     let Ok(bytes) = BASE64_STANDARD.decode(tables) else { return false };
     bytes.split_first_chunk().is_some_and(|(size, rest)| {
@@ -111,7 +111,7 @@ impl Text {
         Text::parse(&path, &bytes)
     }
 
-    /// The tokenizer in the bytes of a tokenizer.json that is called `path`.
+    /// The tokenizer from the bytes of a tokenizer.json; `path` is for errors.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
         let refused = |why: &dyn std::fmt::Display| {
             Failure::usage(format!("{} is not a tokenizer: {why}", path.display()))
@@ -119,8 +119,8 @@ impl Text {
         check(bytes).map_err(|why| refused(&why))?;
         let read = survived(|| Tokenizer::from_bytes(bytes)).map_err(|why| refused(&why))?;
         let mut tokenizer = read.map_err(|why| refused(&why))?;
-        // A prompt is measured as it is: what a tokenizer.json would cut off or fill up is no part of it. Filling up could
-        // take any amount of memory.
+        // A prompt is measured as it is: truncation and padding of a tokenizer.json do not apply. Padding
+        // could use any amount of memory.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         Ok(Text::Tokens(Box::new(tokenizer)))
@@ -135,8 +135,8 @@ impl Text {
         }
     }
 
-    /// Ids of `text`, and of a second text behind it, with the special tokens that the model wants around them: what an
-    /// encoder is given.
+    /// Ids of `text`, and of a second text after it, with the model's special tokens around them: the input
+    /// of an encoder.
     pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
         match self {
             Text::Tokens(tokenizer) => {
@@ -166,8 +166,8 @@ impl Text {
         }
     }
 
-    /// How long the ids of all `texts` take, in nanoseconds: those of several on as many threads as the tokenizer library
-    /// takes. `None` without a tokenizer.
+    /// The time to compute the ids of all `texts`, in nanoseconds: of several texts on the tokenizer
+    /// library's own number of threads. `None` without a tokenizer.
     pub fn time(&self, texts: &[Written], now: fn() -> Instant) -> Result<Option<u64>> {
         let tokenizer = match self {
             Text::Tokens(tokenizer) => tokenizer,
@@ -200,8 +200,8 @@ impl Text {
     fn filler(&self) -> Result<Vec<u32>> {
         match self {
             Text::Tokens(_) | Text::Apart(_) => self.encode(PASSAGE),
-            // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more of the
-            // embedding than bytes do.
+            // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more
+            // of the embedding than bytes do.
             Text::Bytes { vocabulary } => {
                 Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
             }
@@ -237,7 +237,7 @@ pub fn from_texts(texts: &[String]) -> Suite {
 /// The texts and pairs of texts of a file with a JSON value a line.
 ///
 /// # Errors
-/// The line, and what is wrong with it.
+/// The line, and its error.
 pub fn from_json_lines(text: &str) -> std::result::Result<Suite, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -263,8 +263,8 @@ pub fn from_json_lines(text: &str) -> std::result::Result<Suite, String> {
     Ok(Suite { prompts: lines.map(prompt).collect::<std::result::Result<_, _>>()?, ..Suite::default() })
 }
 
-/// Resolves prompts to ids of the vocabulary of `config`: put through a chat template if one is given, cut or extended to
-/// `length` tokens if that is given.
+/// Resolves prompts to ids of the vocabulary of `config`: with a chat template applied if one is given, cut
+/// or extended to `length` tokens if that is given.
 pub fn resolve(
     prompts: &[SuitePrompt],
     length: Option<usize>,
@@ -273,7 +273,7 @@ pub fn resolve(
     chat: Option<&Chat>,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
-    // What an encoder is given has its length where batches are made of it: its ends stay.
+    // An encoder's input gets its length when batches are made of it: its ends stay.
     let length = length.filter(|_| config.encoder.is_none());
     let filler = if length.is_some() { text.filler()? } else { Vec::new() };
     for (index, prompt) in prompts.iter().enumerate() {
@@ -310,7 +310,7 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Refuses more prompts than a comparison can measure in any reasonable time.
+/// Rejects more prompts than a comparison can measure in reasonable time.
 pub(crate) fn check_count(suite: &Suite) -> Result<()> {
     let count = suite.prompts.len();
     if count > MOST_PROMPTS {
@@ -322,7 +322,7 @@ pub(crate) fn check_count(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Refuses ids that the model does not have.
+/// Rejects ids that the model does not have.
 pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
     let vocabulary = config.vocab_size;
     match tokens.iter().find(|&&token| token as usize >= vocabulary) {

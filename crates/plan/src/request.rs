@@ -46,7 +46,7 @@ pub struct Request {
     pub chat: bool,
     /// Length in tokens that every prompt is cut or extended to.
     pub prompt_tokens: Vec<u32>,
-    /// Lengths in tokens at each of which the one prompt is a prompt of the same comparison.
+    /// Lengths in tokens; the one prompt is a separate prompt of the same comparison at each of them.
     pub prompt_lengths: Vec<u32>,
     /// Tokens in the KV cache before each prompt.
     pub context: Vec<u32>,
@@ -57,7 +57,7 @@ pub struct Request {
     pub prefill_chunk: Vec<u32>,
     /// Numbers of sequences that are computed together.
     pub batch: Vec<u32>,
-    /// Whether the batch is the largest that fits into memory. It is searched for where `batch` has no number yet.
+    /// Whether the batch is the largest that fits into memory. It is searched for while `batch` is empty.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub batch_max: bool,
     /// Whether all prompts are one batch, whatever their lengths.
@@ -75,12 +75,12 @@ pub struct Request {
     pub patience_s: f64,
     /// Whether models are also loaded from a cold page cache.
     pub cold_load: Option<bool>,
-    /// Number of measured iterations in each process; `None` leaves it open where rounds are automatic.
+    /// Number of measured iterations in each process; `None` leaves it open if rounds are automatic.
     pub iterations: Option<u32>,
     pub schedule: ScheduleAsked,
     #[serde(skip_serializing_if = "SliceAsked::is_auto")]
     pub slice: SliceAsked,
-    /// Memory that all workers of a round may take together, in gigabytes; `None` for what is free.
+    /// Memory for all workers of a round together, in gigabytes; `None` for the free memory.
     pub memory_gb: Option<f64>,
     pub huge_pages: HugePages,
     pub kernel_cache: KernelCache,
@@ -90,19 +90,19 @@ pub struct Request {
     pub sampling: SamplingAsked,
     #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
     pub denoise: DenoiseAsked,
-    /// What is asked of an encoder beside the texts.
+    /// Settings for an encoder other than the texts.
     #[serde(skip_serializing_if = "EncodeAsked::is_default")]
     pub encode: EncodeAsked,
-    /// What is asked of callers.
+    /// Settings for several callers.
     #[serde(skip_serializing_if = "ServingAsked::is_default")]
     pub serving: ServingAsked,
-    /// What is asked of an ONNX file.
+    /// Settings for an ONNX file.
     #[serde(skip_serializing_if = "GraphAsked::is_default")]
     pub graph: GraphAsked,
-    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    /// Whether a masked-diffusion model's body is used as a token-by-token decoder.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
-    /// Numbers of bytes to return, in place of any other work.
+    /// Numbers of bytes to return, instead of any other work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub echo: Vec<u32>,
     pub kv_cache: KvCache,
@@ -204,14 +204,14 @@ pub enum RoundsAsked {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleAsked {
-    /// Interleaved where all contenders fit into memory together, else sequential.
+    /// Interleaved if all contenders fit into memory together, else sequential.
     #[default]
     Auto,
     Interleaved,
     Sequential,
 }
 
-/// How far a request goes before the next contender has its turn.
+/// How much of a request is computed before the next contender's turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SliceAsked {
@@ -235,9 +235,9 @@ impl SliceAsked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugePages {
-    /// They are asked for, where the system leaves that to programs (`madvise`).
+    /// They are asked for, if the system leaves that to programs (`madvise`).
     On,
-    /// The system's own way.
+    /// The system's default.
     Off,
 }
 
@@ -250,7 +250,7 @@ impl HugePages {
         }
     }
 
-    /// The request for people.
+    /// The request in words for people.
     pub fn words(self) -> &'static str {
         match self {
             HugePages::On => "asks for huge pages",
@@ -274,17 +274,18 @@ impl Request {
         }
     }
 
-    /// The usual 16-bit precision: bf16 on a CPU, where hardware support for 16 bits is usually for bf16; f16 on a GPU.
+    /// The usual 16-bit precision: bf16 on a CPU, where hardware support for 16 bits is usually for bf16; f16
+    /// on a GPU.
     pub fn half(&self) -> Precision {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
     }
 
-    /// Whether a GPU does the computing.
+    /// Whether the work is computed on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         !protocol::gpus(&self.device).is_empty()
     }
 
-    /// How many devices each contender computes on.
+    /// Number of devices that each contender computes on.
     pub fn devices(&self) -> u32 {
         protocol::gpus(&self.device).len().max(1) as u32
     }
@@ -299,7 +300,7 @@ impl Request {
         serde_json::from_value(value.clone()).map_err(|error| Failure::usage(error.to_string()))
     }
 
-    /// The request as a file stores it.
+    /// The request in the form stored in files.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a request is plain data")
     }

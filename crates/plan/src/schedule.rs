@@ -7,8 +7,9 @@ use crate::{Contender, Failure, Request, Result, Schedule, ScheduleAsked, worker
 /// Labels of contenders that are measured together.
 pub(crate) type Groups = Vec<Vec<String>>;
 
-/// The schedule, its groups, and the reason for it if it is not the usual one. `sequences`: how many there are at once,
-/// and their longest in tokens; `machine`: bytes of memory that a process can use, where the system tells.
+/// The schedule, its groups, and the reason for it if it is not the default. `sequences`: how many there are
+/// at once, and their longest in tokens; `machine`: bytes of memory that a process can use, where the system
+/// reports it.
 pub(crate) fn choose(
     request: &Request,
     contenders: &[Contender],

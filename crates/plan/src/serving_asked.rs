@@ -1,17 +1,17 @@
-//! What is asked of callers: how many there are or when they come, and how they are served.
+//! Settings for several callers: their number or rate, and how they are served.
 
 use protocol::{Arrivals, Load, Search, Serve};
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Result};
 
-/// Callers of which each may have a request under way, where requests come at random.
+/// Most callers with a request in progress, if requests come at random.
 const MOST_CALLERS: usize = 64;
-/// Requests of a turn where they come at random: those of so many seconds, and at most.
+/// Requests of a turn if they come at random: those of so many seconds, and at most `MOST`.
 const SECONDS: f64 = 2.0;
 const MOST: usize = 4096;
 
-/// Requests of a turn where their number is not asked for: for each caller, and in all at least.
+/// Default number of requests of a turn: for each caller, and at least in all.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usual {
     pub(crate) each: usize,
@@ -24,14 +24,14 @@ pub(crate) struct Usual {
 pub struct ServingAsked {
     /// Numbers of callers that each make a request when their last is answered.
     pub callers: Vec<u32>,
-    /// Requests a second that come at random.
+    /// Requests a second at random times.
     pub rate: Vec<u32>,
     /// Requests of a turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
     /// How they are served, a column for each; if empty, by one shared model.
     pub serve: Vec<Serve>,
-    /// The limit within which 99 of 100 answers have to come at the highest rate, which is searched for; microseconds.
+    /// The limit for 99 of 100 answers at the highest rate, which is searched for; microseconds.
     pub slo_us: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl ServingAsked {
         *self == ServingAsked::default()
     }
 
-    /// Whether there are callers, beside the one that each comparison has.
+    /// Whether there are callers besides the one of every comparison.
     pub fn has_callers(&self) -> bool {
         !self.callers.is_empty() || !self.rate.is_empty()
     }
@@ -50,7 +50,7 @@ impl ServingAsked {
         self.callers.len() > 1 || self.rate.len() > 1
     }
 
-    /// When requests come, where there are several callers.
+    /// When requests come, if there are several callers.
     pub(crate) fn load(&self, usual: Usual, seed: u64) -> Result<Option<Load>> {
         if self.slo_us.is_some() && !self.rate.is_empty() {
             return Err(Failure::usage("--slo finds the highest rate itself: leave --rate out"));
@@ -69,7 +69,7 @@ impl ServingAsked {
             (Some(asked), _) => asked as usize,
             (None, Some(&rate)) => ((f64::from(rate) * SECONDS) as usize).clamp(usual.least, MOST),
             (None, None) if is_closed => (usual.each * callers).clamp(usual.least, MOST),
-            // The search decides how many it makes.
+            // The search decides how many requests it makes.
             (None, None) => usual.least,
         };
         Ok(Some(Load {

@@ -51,8 +51,8 @@ pub struct CellPlan {
 }
 
 impl StudyRequest {
-    /// Whether both ask for the same measurements. Settings that affect no figure are not part of a request; what the
-    /// suite says and what others published affect none either and are left out here.
+    /// Whether both ask for the same measurements. Settings that affect no figure are not part of a request;
+    /// the suite's analysis and published figures do not affect any either and are ignored here.
     pub fn measures_the_same(&self, other: &StudyRequest) -> bool {
         let plain = |study: &StudyRequest| {
             let mut study = study.clone();

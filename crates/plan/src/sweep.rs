@@ -78,13 +78,13 @@ impl SweepKind {
     }
 }
 
-/// The name of a contender without its JIT, beside itself in a study of warm-up.
+/// The name of a contender without its JIT, which is compared with itself in a study of warm-up.
 pub fn without_jit(name: &str) -> String {
     format!("{name} (no JIT)")
 }
 
-/// The contenders of a study of warm-up: pairs each compiling engine with itself, JIT off, so that cost and gain of compiling
-/// are measured in the same rounds.
+/// The contenders of a study of warm-up: pairs each compiling engine with itself, JIT off, so that cost and
+/// gain of compiling are measured in the same rounds.
 pub(crate) fn beside_no_jit(engines: &[configs::Engine]) -> Vec<Arm> {
     let arms = engines.iter().flat_map(|engine| {
         let arm = Arm { label: engine.name.clone(), engine: engine.name.clone(), ..Arm::default() };
@@ -114,14 +114,14 @@ pub(crate) fn completed(kind: SweepKind, asked: &Request, engines: &dyn Engines)
     let mut request = asked.clone();
     let rounds = match kind {
         _ if request.quick => QUICK_ROUNDS,
-        // Each point is a question of its own.
+        // Each point needs a verdict of its own.
         SweepKind::Callers => statistics::MIN_ROUNDS as u32,
         _ => ROUNDS,
     };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);
-    // A study of its own kind of model says itself which.
+    // These studies have their own kind of model and choose it themselves.
     let has_model = matches!(kind, SweepKind::Embed | SweepKind::Callers | SweepKind::Denoise);
     let encodes = !has_model && request.encodes(engines)?;
     kind.complete(&mut request, encodes)?;

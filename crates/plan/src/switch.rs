@@ -1,4 +1,4 @@
-//! Switches: what makes a contender faster and can be left out, one by one or together.
+//! Switches: optimisations of a contender that can be left out, one by one or together.
 
 use bundle::Precision;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub enum Switch {
     Cache,
     /// The JIT, or graph optimisation.
     Jit,
-    /// A reduced precision in place of f32.
+    /// A reduced precision instead of f32.
     Precision,
     /// Fused kernels.
     Fused,
@@ -24,7 +24,7 @@ impl Switch {
         Switch::VARIANTS.iter().copied().find(|switch| switch.name() == name)
     }
 
-    /// Its name, as it is typed.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Switch::Cache => "cache",
@@ -34,7 +34,7 @@ impl Switch {
         }
     }
 
-    /// Id of the fairness rule whose subject it is.
+    /// Id of the fairness rule that it varies.
     pub(crate) fn rule(self) -> &'static str {
         match self {
             Switch::Cache => "R13",
@@ -43,7 +43,7 @@ impl Switch {
         }
     }
 
-    /// What it is called in outputs, where `reduced` is the precision that it switches on.
+    /// Its name in outputs; `reduced` is the precision that it switches on.
     pub(crate) fn title(self, reduced: Option<Precision>) -> &'static str {
         match self {
             Switch::Jit => "JIT",

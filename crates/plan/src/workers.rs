@@ -1,4 +1,4 @@
-//! How much memory the workers of a comparison take, and which of them may be in memory together.
+//! Memory of a comparison's workers, and which of them may be in memory together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use configs::{Engine, EngineMemory};
 use crate::work::memory::{Demand, gigabytes};
 use crate::{Contender, KvPrecision};
 
-/// What the worker of an engine without measured memory takes at most of weights and KV cache: engines that pack weights
-/// hold a second copy of a part.
+/// Upper bound of an engine without measured memory, as a multiple of weights and KV cache: engines that pack
+/// weights hold a second copy of a part.
 const PACKED: f64 = 1.4;
 /// A framework's own libraries and buffers, in bytes.
 const FRAMEWORK: f64 = 250e6;
-/// The same of a reference: it may convert its weights once more, and bring Python with it. Measured peaks, one process
-/// each on a model of 0.54 GB, are in `docs/evidence/notes.md`.
+/// The same for a reference: it may convert its weights once more, and load Python. Measured peaks, one
+/// process each on a model of 0.54 GB, are in `docs/evidence/notes.md`.
 const COPIED: f64 = 2.0;
 const WITH_PYTHON: f64 = 500e6;
-/// How far a peak may be above the arithmetic of measured memory.
+/// Allowance of a peak above the arithmetic of measured memory.
 const SLACK: f64 = 1.1;
 
-/// What kind of worker a contender has, as far as its memory goes.
+/// The kind of a contender's worker as regards memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind<'a> {
     /// An engine whose memory was measured.
@@ -43,7 +43,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Bytes that a worker of this kind takes, from above.
+    /// Upper bound of the memory of a worker of this kind, in bytes.
     fn bytes(self, config: &ModelConfig, demand: &Demand) -> f64 {
         let from_above = |copies: f64, more: f64| copies * demand.total() as f64 + more;
         match self {
@@ -55,7 +55,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Peaks of the workers on a CPU in bytes, by label: of contenders whose engine's memory was measured at their precision.
+/// Peaks of the workers on a CPU in bytes, by label: of contenders with an engine whose memory was measured
+/// at their precision.
 pub(crate) fn expected(
     config: &ModelConfig,
     contenders: &[Contender],
@@ -95,17 +96,17 @@ fn peak(memory: &EngineMemory, config: &ModelConfig, demand: &Demand) -> f64 {
     1e6 * memory.framework_mb + held + widened + demand.cache as f64
 }
 
-/// Memory of the workers of a comparison, from above.
+/// Upper bounds of the memory of a comparison's workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Together {
-    /// Bytes that each contender's worker may take.
+    /// Bytes that each contender's worker may need.
     each: Vec<f64>,
     available: f64,
 }
 
 impl Together {
-    /// Contenders are given by the precisions of weights and cache, and by kind. A precision that cannot store this model takes no memory: its worker
-    /// ends at once.
+    /// Contenders are given by the precisions of weights and cache, and by kind. A precision that cannot
+    /// store this model needs no memory: its worker ends at once.
     pub(crate) fn new(
         config: &ModelConfig,
         contenders: &[(Precision, KvPrecision, Kind<'_>)],
@@ -132,8 +133,8 @@ impl Together {
         })
     }
 
-    /// Groups of contenders, by their places, each with the first of all and as few as the memory allows; `None` where
-    /// there is no room for three, since groups of two save nothing.
+    /// Groups of contenders, by their places, each with the first contender and as few groups as the memory
+    /// allows; `None` without room for three, since groups of two save nothing.
     pub(crate) fn groups(&self) -> Option<Vec<Vec<usize>>> {
         const FEWEST: usize = 3;
         let (anchor, others) = self.each.split_first()?;
@@ -195,8 +196,8 @@ mod tests {
             let contender = Contender::new("a".into(), engine.clone(), &request, 1);
             super::expected(config, &[contender], (2, 10)).remove("a")
         };
-        // Embedding (tied: a linear layer) and layer of 2 bytes, one and a half times; norms of 2 bytes; gate and up of
-        // 4 bytes; keys and values of 2 bytes.
+        // Embedding (tied: a linear layer) and layer of 2 bytes, one and a half times; norms of 2 bytes; gate
+        // and up of 4 bytes; keys and values of 2 bytes.
         let linear = 3 * (320 * 64 + 4 * 64 * 64 + 3 * 64 * 160);
         let rest = 2 * 3 * 64 + 4 * 2 * 64 * 160 + 2 * 64 * 2 * 2 * 10;
         assert_eq!(expected(&config(), Precision::Bf16), Some(100_000_000 + linear + rest));

@@ -1,4 +1,4 @@
-//! Members of a wheel → files, once the wheel is known to be the pinned one.
+//! Extracts members of a wheel into files, once its hash is known to be the pinned one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,8 +11,8 @@ use zip::ZipArchive;
 
 use crate::pins::{self, Wheel};
 
-/// Refuses a wheel that is not the pinned one. Returns its sha256, which is not known before of a release that a user
-/// names.
+/// Rejects a wheel that is not the pinned one. Returns its sha256, which is not known before for a release
+/// that a user names.
 pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
     let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
     ensure!(
@@ -25,7 +25,7 @@ pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
     Ok(found)
 }
 
-/// Unpacks what the pin names into `directory`, and adds each file's name to `files`.
+/// Unpacks the members that the pin names into `directory`, and adds each file's name to `files`.
 pub(crate) fn extract(
     file: &Path,
     wheel: &Wheel,
@@ -57,7 +57,7 @@ pub(crate) fn extract(
     Ok(())
 }
 
-/// Gives a program its right to run, which zip archives keep in a corner of their own.
+/// Makes a program executable: zip archives store that permission separately.
 fn make_executable(path: &Path, mode: Option<u32>) -> Result<()> {
     #[cfg(unix)]
     if mode.is_some_and(|mode| mode & 0o100 != 0) {
@@ -70,7 +70,7 @@ fn make_executable(path: &Path, mode: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// The rule that a member falls under, and the file it becomes.
+/// The rule that a member matches, and the file it becomes.
 fn target_of<'a>(name: &str, rules: &'a BTreeMap<String, String>) -> Option<(&'a str, String)> {
     rules.iter().find_map(|(rule, target)| {
         let rest = name.strip_prefix(rule.as_str())?;

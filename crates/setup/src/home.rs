@@ -1,11 +1,11 @@
-//! The directories of a user, as the XDG Base Directory Specification names them.
+//! The directories of a user, by the XDG Base Directory Specification.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::layout::PROGRAM;
 
-/// What the environment says about the user's directories. None of them need exist.
+/// The user's directories according to the environment. None of them need exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Home {
     home: Option<PathBuf>,
@@ -17,12 +17,12 @@ pub struct Home {
 impl Home {
     pub fn from_environment() -> Self {
         let mut found = Self::from_variables(|name| std::env::var_os(name));
-        // Without HOME, the system's list of users still knows it.
+        // Without HOME, the system's user database still has it.
         found.home = found.home.or_else(|| std::env::home_dir().filter(|home| home.is_absolute()));
         found
     }
 
-    /// A relative path counts as not set: the specification asks for that.
+    /// A relative path counts as not set, as the specification requires.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         Self {
@@ -38,7 +38,7 @@ impl Home {
         self.ours(&self.cache, ".cache")
     }
 
-    /// `${XDG_DATA_HOME:-~/.local/share}/photofinish`: what `cargo xtask install` puts there.
+    /// `${XDG_DATA_HOME:-~/.local/share}/photofinish`: files of `cargo xtask install`.
     pub fn data(&self) -> Option<PathBuf> {
         self.ours(&self.data, ".local/share")
     }

@@ -1,4 +1,4 @@
-//! Installing one piece: fetch, verify, unpack beside its place, move in.
+//! Installing one piece: fetch, verify, unpack next to its place, move in.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,13 +11,13 @@ use crate::pins::{Pin, Wheel};
 use crate::receipt::{self, Look, Receipt, State};
 use crate::{Piece, extract, staging};
 
-/// Where wheels come from: pip, or a test.
+/// The source of wheels: pip, or a test.
 pub(crate) trait Fetch {
     /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
     fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
 }
 
-/// Does nothing, and needs neither network nor write access, if the piece is there.
+/// If the piece is there, does nothing, and needs neither network nor write access.
 pub(crate) fn install(
     cache: &Path,
     piece: Piece,
@@ -62,9 +62,9 @@ pub(crate) fn install(
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }
 
-/// Moves a staged piece to its place. The old receipt goes first and the new one comes last: at no
-/// moment is there a receipt beside anything but the files that it lists. What else is in the
-/// directory is left alone.
+/// Moves a staged piece to its place. The old receipt is removed first and the new one comes last: at no
+/// moment is there a receipt next to files other than those that it lists. Other files in the directory are
+/// left alone.
 fn publish(staging: &Path, staged: &Path, place: &Path, receipt: &str) -> std::io::Result<()> {
     fs::create_dir_all(place)?;
     remove(&place.join(receipt))?;

@@ -1,16 +1,16 @@
-//! Where the parts of an installed program are, for those who put them there and those who look for them.
+//! Paths of the parts of an installed program, for installing and finding them.
 //!
 //! ```text
 //! ROOT/bin/photofinish
 //! ROOT/share/photofinish/   the data directory
-//!     build.json            what it was built from
+//! build.json            the source of the build
 //!     configs/              as in the repository
 //!     references/python/    workers in Python
 //!     sources/              packages of workers, to build them with other versions of their frameworks
 //!     workers/              engine-candle, engine-ort, engine-tch, prepare, …
 //! ```
 //!
-//! No file names another by an absolute path, so a root can be moved as a whole.
+//! No file refers to another by an absolute path, so a root can be moved as a whole.
 
 use std::path::{Path, PathBuf};
 
@@ -27,17 +27,17 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The one at `data`.
+    /// The layout at `data`.
     pub fn at(data: impl Into<PathBuf>) -> Self {
         Self { data: data.into() }
     }
 
-    /// The one of an installation below `root`, whose programs are in `root/bin`.
+    /// The layout of an installation below `root`, with programs in `root/bin`.
     pub fn below(root: &Path) -> Self {
         Self::at(root.join("share").join(PROGRAM))
     }
 
-    /// The one that was installed together with the program at `executable`.
+    /// The layout that was installed together with the program at `executable`.
     pub fn beside(executable: &Path) -> Option<Self> {
         let layout = Self::below(executable.parent()?.parent()?);
         layout.is_there().then_some(layout)
@@ -56,7 +56,7 @@ impl Layout {
         self.data.join("configs")
     }
 
-    /// What workers are built from with other versions of their frameworks.
+    /// Sources of workers, to build them with other versions of their frameworks.
     pub fn sources(&self) -> PathBuf {
         self.data.join("sources")
     }
@@ -65,7 +65,7 @@ impl Layout {
         self.data.join("workers")
     }
 
-    /// What the installation was built from, if it says so.
+    /// The record of the installation's build, if it has one.
     pub fn build(&self) -> Option<BuildRecord> {
         serde_json::from_slice(&std::fs::read(self.data.join(BUILD)).ok()?).ok()
     }
@@ -79,16 +79,17 @@ impl Layout {
 
 const BUILD: &str = "build.json";
 
-/// What an installation was built from. A checkout asks git instead, and each worker reports its own compiler and flags.
+/// The source of an installation's build. A checkout asks git instead, and each worker reports its own
+/// compiler and flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildRecord {
     pub version: String,
-    /// `None` where git did not know.
+    /// `None` if git did not know it.
     pub git_commit: Option<String>,
     pub git_modified: Option<bool>,
-    /// The compiler's flags, where they are not those of the repository.
+    /// The compiler's flags, if they are not those of the repository.
     pub rustflags: Option<String>,
-    /// The user's own libtorch, where the workers were built with one.
+    /// The user's own libtorch, if the workers were built with one.
     pub libtorch: Option<PathBuf>,
 }
 

@@ -1,9 +1,9 @@
-//! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache directory.
-//! Where an installed program and its parts are is said here, too.
+//! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache
+//! directory. Also the paths of an installed program and its parts.
 //!
-//! A piece that is there is recognised by its receipt and used without any network. One that is not
-//! is staged beside its place on the same file system, verified, and moved in; its receipt comes
-//! last, so that whatever was interrupted is done again and never used by halves.
+//! An installed piece is recognised by its receipt and used without any network. A missing one is staged next
+//! to its place on the same file system, verified, and moved in; its receipt comes last, so that an
+//! interrupted set-up is repeated and never leaves a half-installed piece in use.
 
 mod extract;
 mod home;
@@ -54,7 +54,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The pieces that are asked for; none stands for those of a CPU.
+    /// The requested pieces; none means those of a CPU.
     pub fn pieces(&self) -> Vec<Piece> {
         match self.device {
             Target::Cpu => self.only.clone(),
@@ -88,12 +88,12 @@ pub enum Target {
 }
 
 impl Target {
-    /// What work on a device of this name takes: `cpu`, `cuda:0`.
+    /// The target of work on a device of this name: `cpu`, `cuda:0`.
     pub fn of_device(device: &str) -> Self {
         if device.starts_with("cuda") { Self::Cuda } else { Self::Cpu }
     }
 
-    /// The pieces that it takes. A compiler that the system has is used.
+    /// The pieces that it needs. If the system has a compiler, that one is used.
     pub fn pieces(self) -> Vec<Piece> {
         match self {
             Self::Cpu => Piece::ALL.to_vec(),
@@ -105,7 +105,7 @@ impl Target {
     }
 }
 
-/// Directory of the workers that are built for a GPU, beside all others in `workers`.
+/// Directory of the workers that are built for a GPU, inside that of all others, `workers`.
 pub fn gpu_workers(workers: &Path) -> PathBuf {
     workers.join("cuda")
 }
@@ -119,7 +119,7 @@ impl Piece {
     pub const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
     pub const CUDA: [Self; 4] = [Self::Cuda, Self::LibtorchCuda, Self::OnnxruntimeCuda, Self::Nvcc];
 
-    /// The pieces that a file of configs/engines or configs/models names as `native`.
+    /// The pieces listed as `native` in a file of configs/engines or configs/models.
     pub fn named(native: &[String]) -> Result<Vec<Self>> {
         let unknown = |name: &String| {
             let known = Self::ALL.map(|piece| piece.to_string()).join(", ");
@@ -129,7 +129,7 @@ impl Piece {
         native.iter().map(piece).collect()
     }
 
-    /// The pieces in place of this one on `target`.
+    /// The pieces that replace this one on `target`.
     pub fn on(self, target: Target) -> Vec<Self> {
         match (target, self) {
             (Target::Cuda, Self::Libtorch) => vec![Self::Cuda, Self::LibtorchCuda],
@@ -138,7 +138,7 @@ impl Piece {
         }
     }
 
-    /// The environment variable that tells builds and tests where the piece is.
+    /// The environment variable with the piece's path for builds and tests.
     pub fn variable(self) -> &'static str {
         match self {
             Self::Libtorch | Self::LibtorchCuda => "LIBTORCH",
@@ -150,11 +150,11 @@ impl Piece {
         }
     }
 
-    /// What people can do who cannot or will not download it.
+    /// The alternative for people who cannot or do not want to download it.
     fn instead(self, version: &str) -> String {
         match self {
             Self::Libtorch => format!("set LIBTORCH to a directory of libtorch {version}"),
-            // The oldest with the C API that ort's feature api-24 asks for.
+            // The oldest with the C API that ort's feature api-24 needs.
             Self::Onnxruntime => {
                 format!(
                     "set ORT_DYLIB_PATH to the shared library of onnxruntime 1.24 or newer, such as {version}"
@@ -178,9 +178,9 @@ impl fmt::Display for Piece {
 pub struct Provided {
     pub piece: Piece,
     pub path: PathBuf,
-    /// `None`: a library of the user's own that does not say.
+    /// `None`: a library of the user's own that does not report its version.
     pub version: Option<String>,
-    /// The user's variable names it, rather than set-up having installed it.
+    /// Whether the user's variable names it; otherwise set-up installed it.
     pub given: bool,
 }
 
@@ -201,14 +201,14 @@ pub struct Provision {
 }
 
 impl Provision {
-    /// `configs` holds native.toml; `cache` need not exist.
+    /// `configs` contains native.toml; `cache` need not exist.
     pub fn new(configs: &Path, cache: &Path, reporter: Reporter) -> Result<Self> {
         let pins = Pins::read(configs)?;
         let given = Given::from_environment(&pins);
         Ok(Self { cache: cache.to_owned(), reporter, pins, given })
     }
 
-    /// Provides these pieces, all of them if none is named, and removes what interrupted set-ups left.
+    /// Provides these pieces, all of them if none is named, and removes leftovers of interrupted set-ups.
     pub fn provide_all(&self, only: &[Piece]) -> Result<()> {
         staging::sweep(&self.cache)?;
         for &piece in if only.is_empty() { &Piece::ALL } else { only } {
@@ -218,13 +218,13 @@ impl Provision {
         Ok(())
     }
 
-    /// Whether the library that the user names for this piece, if any, is what it should be.
+    /// Checks the library that the user names for this piece, if any.
     pub fn check_given(&self, piece: Piece) -> Result<()> {
         self.given.get(piece)?;
         Ok(())
     }
 
-    /// The piece, downloaded if it must be.
+    /// The piece, downloaded if necessary.
     pub fn provide(&self, piece: Piece) -> Result<Provided> {
         if let Some(given) = self.given.get(piece)? {
             return Ok(given);
@@ -244,8 +244,8 @@ impl Provision {
         Ok(self.installed(piece))
     }
 
-    /// The library of a piece at a version that a user names, whatever the environment says: a release, downloaded if it
-    /// must be, or a file.
+    /// The library of a piece at a version that a user names, whatever the environment says: a release,
+    /// downloaded if necessary, or a file.
     pub fn provide_version(&self, piece: Piece, version: &Version) -> Result<Provided> {
         let like =
             format!("name a release, such as {}, or the path of a library", self.pins.piece(piece).version);
@@ -287,7 +287,7 @@ impl Provision {
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }
 
-    /// Where the library of that version is, or will be.
+    /// The path of the library of that version, installed or not.
     pub fn place_of_version(&self, piece: Piece, version: &Version) -> PathBuf {
         let pinned = self.pins.piece(piece);
         match version {
@@ -298,7 +298,7 @@ impl Provision {
         }
     }
 
-    /// The piece as it is now, without downloading: `None` if it is not there.
+    /// The piece as it is now, without downloading: `None` if it is missing.
     pub fn find(&self, piece: Piece) -> Result<Option<Provided>> {
         if let Some(given) = self.given.get(piece)? {
             return Ok(Some(given));
@@ -307,8 +307,8 @@ impl Provision {
         Ok(receipt::is_whole(&self.cache, piece, &pin).then(|| self.installed(piece)))
     }
 
-    /// What is wrong with an installed piece, by the sha256 of all its files; `None` if nothing is, if it is not set up,
-    /// and of a library of the user's own.
+    /// The damage to an installed piece, by the sha256 of all its files; `None` without damage, if it is not
+    /// set up, and for a library of the user's own.
     pub fn damage(&self, piece: Piece) -> Result<Option<String>> {
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
         if self.given.get(piece)?.is_some() {
@@ -320,7 +320,7 @@ impl Provision {
         })
     }
 
-    /// Where the piece is, or will be once it is set up.
+    /// The path of the piece, set up or not.
     pub fn place(&self, piece: Piece) -> Result<PathBuf> {
         let given = self.given.get(piece)?;
         Ok(given.map_or_else(|| self.cache.join(&self.pins.piece(piece).path), |given| given.path))
@@ -336,7 +336,7 @@ impl Provision {
             }
             _ => return Ok(vec![place.join("lib")]),
         }
-        // One package of NVIDIA's beside the other.
+        // NVIDIA's packages, each in a directory of its own.
         let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
         let mut directories: Vec<PathBuf> =
             packages.map(|package| package.path().join("lib")).filter(|path| path.is_dir()).collect();
@@ -344,7 +344,7 @@ impl Provision {
         Ok(directories)
     }
 
-    /// Bytes of the packages that set-up downloads for it here; 0 where nothing is pinned for this platform.
+    /// Bytes of the packages that set-up downloads for it here; 0 if nothing is pinned for this platform.
     pub fn download_bytes(&self, piece: Piece) -> u64 {
         let pin = self.pins.for_this_platform(piece);
         pin.map_or(0, |(pin, _)| pin.wheels.iter().map(|wheel| wheel.bytes).sum())

@@ -37,9 +37,9 @@ pub(crate) struct Pinned {
     pub(crate) version: String,
     /// In the cache directory.
     directory: String,
-    /// In the cache directory: what the rest of the repository is pointed at.
+    /// In the cache directory: the path for the rest of the repository.
     pub(crate) path: String,
-    /// By platform; `any` for what runs on none in particular.
+    /// By platform; `any` for pieces that depend on none.
     on: BTreeMap<String, Contents>,
 }
 
@@ -55,7 +55,7 @@ struct Contents {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wheel {
-    /// As pip takes it: `name==version`.
+    /// In pip's form: `name==version`.
     pub(crate) requirement: String,
     pub(crate) sha256: String,
     pub(crate) bytes: u64,
@@ -63,8 +63,8 @@ pub(crate) struct Wheel {
     pub(crate) extract: BTreeMap<String, String>,
 }
 
-/// Everything that decides what an installed piece consists of. It is kept in the receipt: a piece
-/// whose pin has changed since is installed again.
+/// Everything that determines the contents of an installed piece. It is kept in the receipt: if the pin has
+/// changed since, the piece is installed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pin {
     pub(crate) version: String,
@@ -74,8 +74,8 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Whether what was installed by `other` is what this asks for. The sha256 of a release that a user named is that of
-    /// the wheel that first came.
+    /// Whether an installation by `other` satisfies this pin. For a release that a user named, the sha256 is
+    /// that of the first wheel downloaded.
     pub(crate) fn is_that_of(&self, other: &Pin) -> bool {
         let mut known = self.clone();
         for (wheel, other) in known.wheels.iter_mut().zip(&other.wheels) {
@@ -86,7 +86,7 @@ impl Pin {
         known == *other
     }
 
-    /// The same of another release, whose wheel is not known yet.
+    /// The pin of another release, without the hash of its wheel.
     pub(crate) fn of_release(&self, version: &str) -> Pin {
         if version == self.version {
             return self.clone();
@@ -139,7 +139,7 @@ impl Pins {
         }
     }
 
-    /// The pin and the tags that pip accepts; `None` where nothing is pinned for this platform.
+    /// The pin and the tags that pip accepts; `None` if nothing is pinned for this platform.
     pub(crate) fn for_this_platform(&self, piece: Piece) -> Option<(Pin, &[String])> {
         let pinned = self.piece(piece);
         [this_platform().as_str(), "any"].into_iter().find_map(|platform| {
@@ -193,12 +193,12 @@ impl Wheel {
     }
 }
 
-/// Whether a relative path stays below where it starts.
+/// Whether a relative path stays below its start.
 pub(crate) fn is_inside(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// As the platforms are named in configs/native.toml.
+/// The platform's name in configs/native.toml.
 pub fn this_platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }

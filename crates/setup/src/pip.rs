@@ -14,7 +14,7 @@ use crate::pins::{PipOptions, Wheel};
 pub(crate) struct Pip<'a> {
     pub(crate) options: &'a PipOptions,
     pub(crate) tags: &'a [String],
-    /// What people can do who have no network.
+    /// The alternative for people without a network.
     pub(crate) instead: String,
 }
 
@@ -22,8 +22,8 @@ impl Fetch for Pip<'_> {
     fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
         self.require_pip(wheel)?;
         let log = directory.join("pip.log");
-        // pip unpacks what it downloads under TMPDIR first: kept here, half a gigabyte neither lands
-        // in a small /tmp nor escapes the clean-up, and its growth can be shown.
+        // pip first unpacks its downloads under TMPDIR: here, half a gigabyte neither fills a small /tmp nor
+        // escapes the clean-up, and its growth can be shown.
         let partial = directory.join("partial");
         let complete = directory.join("complete");
         std::fs::create_dir_all(&partial)?;
@@ -89,7 +89,7 @@ fn only_file(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Bytes of whatever is readable at the moment: pip moves files while this looks.
+/// Bytes of everything readable at the moment: pip moves files meanwhile.
 fn size_of_tree(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -1,9 +1,9 @@
-//! The receipt of an installed piece: what it was made from, and every file with its sha256.
+//! The receipt of an installed piece: its pin, and every file with its sha256.
 //!
-//! A piece without a receipt that fits does not exist. Files were verified when they were unpacked from a wheel of the
-//! pinned sha256. Before each use they are looked at: one whose size, time of change or inode is another than the receipt
-//! says is hashed again. A file that was changed with its old size and time put back is found by `doctor --deep`, which
-//! hashes them all.
+//! A piece without a matching receipt counts as missing. Files were verified when they were unpacked from a
+//! wheel of the pinned sha256. They are checked before each use: a file with another size, time of change or
+//! inode than in the receipt is hashed again. A file that was changed with its old size and time restored is
+//! found by `doctor --deep`, which hashes all files.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -34,33 +34,33 @@ enum Installed {
         #[serde(flatten)]
         stamp: Stamp,
     },
-    /// As receipts of version 0.1 have it; the hash is added when it is next looked at.
+    /// The form of receipts of version 0.1; the hash is added at the next check.
     Bytes(u64),
 }
 
-/// What changes when a file is replaced or written to.
+/// Values that change when a file is replaced or written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     modified_ns: i64,
     inode: u64,
 }
 
-/// How closely files are looked at.
+/// How thoroughly files are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Those that seem to have changed are hashed.
+    /// Files that seem to have changed are hashed.
     Usual,
     /// All are hashed.
     Deep,
 }
 
-/// What became of a piece.
+/// The state of a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Whole,
-    /// There is no receipt, or it is of another pin.
+    /// There is no receipt, or it has another pin.
     Missing,
-    /// Something is wrong with a file: which, and what.
+    /// A file is wrong: which one, and how.
     Damaged(String),
 }
 
@@ -81,7 +81,7 @@ impl Receipt {
         Ok(Receipt { pin: pin.clone(), files: names.iter().map(installed).collect::<Result<_>>()? })
     }
 
-    /// Writes it whole or not at all.
+    /// Writes it completely or not at all.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let write = || -> std::io::Result<()> {
             let mut whole = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new(".")))?;
@@ -106,7 +106,7 @@ impl Installed {
         Ok(Installed::Known { bytes: found.len(), sha256: sha256(file)?, stamp: Stamp::new(&found) })
     }
 
-    /// The file as it is now, if it holds what was installed; else what is wrong with it.
+    /// The file as it is now, if its contents are unchanged; otherwise the problem.
     fn examined(&self, file: &Path, look: Look) -> Result<Installed, String> {
         let cannot = |error: std::io::Error| format!("cannot be read: {error}");
         let found = match std::fs::metadata(file) {
@@ -146,7 +146,8 @@ impl Stamp {
     }
 }
 
-/// Looks at an installed piece. What was hashed and is as it should be is noted, so that it is hashed once.
+/// Checks an installed piece. Files that were hashed and are intact are recorded, so that they are hashed
+/// once.
 pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State {
     let directory: PathBuf = cache.join(&pin.directory);
     let place = directory.join(file_name(piece));
@@ -161,7 +162,7 @@ pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State 
         };
     }
     if files != receipt.files {
-        // A cache that cannot be written is hashed again next time.
+        // If the cache cannot be written, files are hashed again next time.
         let _ = Receipt { files, ..receipt }.write(&place);
     }
     State::Whole

@@ -1,10 +1,9 @@
-//! The frameworks' own implementations, for those who want to hold the engines against them
-//! (docs/reference/frameworks.md).
+//! The frameworks' own implementations, to compare the engines with (docs/reference/frameworks.md).
 //!
-//! A reference in Python is installed into a virtual environment in the cache directory. What was installed is kept in
-//! a receipt, a copy of its requirements: another pin counts as not set up. Beside it a file says which environment
-//! it was; `references/python/worker` reads that. What has packages of its own for a GPU is installed for it apart, under
-//! a name that ends in `-cuda`.
+//! A reference in Python is installed into a virtual environment in the cache directory. Its receipt is a
+//! copy of the installed requirements: with another pin the reference counts as not set up. A file next to it
+//! names the environment; `references/python/worker` reads it. A reference with separate packages for a GPU
+//! is installed separately for it, under a name that ends in `-cuda`.
 
 mod environment;
 
@@ -56,7 +55,7 @@ impl Reference {
         Self::Tinygrad,
     ];
 
-    /// Package and binary of its worker, for one that is a crate of this workspace.
+    /// Package and binary of its worker, if that is a crate of this workspace.
     pub fn worker(self) -> Option<&'static str> {
         match self {
             Self::Burn => Some("reference-burn"),
@@ -76,8 +75,8 @@ impl Reference {
         }
     }
 
-    /// The virtual environment that it is installed into, in the references' directory; none for what is not Python.
-    /// Those whose pins agree share one. The pins of the others would be held back or overruled there.
+    /// The virtual environment that it is installed into, in the references' directory; `None` if it is not
+    /// Python. References with compatible pins share one; the others' pins would conflict there.
     fn environment(self, target: Target) -> Option<&'static str> {
         match (self, target) {
             (Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract, _) => None,
@@ -90,7 +89,7 @@ impl Reference {
         }
     }
 
-    /// The name of its packages, and of its receipt. The PyTorch of transformers computes on both.
+    /// The name of its packages, and of its receipt. transformers' PyTorch computes on both.
     fn packages(self, target: Target) -> String {
         match (self, target) {
             (Self::Jax | Self::Tinygrad, Target::Cuda) => format!("{self}-cuda"),
@@ -98,7 +97,7 @@ impl Reference {
         }
     }
 
-    /// Whether it is driven on such a device here.
+    /// Whether it is supported on such a device here.
     fn computes_on(self, target: Target) -> bool {
         match target {
             Target::Cpu => true,
@@ -106,7 +105,7 @@ impl Reference {
         }
     }
 
-    /// Packages that the registry has no wheels of for this, or whose wheels are for other machines than this one.
+    /// Packages without wheels in the registry for this, or with wheels for other machines only.
     fn built_here(self) -> &'static [&'static str] {
         match self {
             Self::Llamacpp => &["llama-cpp-python"],
@@ -114,7 +113,7 @@ impl Reference {
         }
     }
 
-    /// An error that says what to install, unless what it needs besides Python is here.
+    /// An error that says what to install, if a tool besides Python is missing.
     fn require_tools(self, target: Target) -> Result<()> {
         ensure!(
             self.computes_on(target),
@@ -135,27 +134,27 @@ fn on(target: Target) -> impl Iterator<Item = Reference> {
     Reference::ALL.into_iter().filter(move |reference| reference.computes_on(target))
 }
 
-/// Package and binary of the tool that writes GGUF. The references that read it find it in the cache directory.
+/// Package and binary of the tool that writes GGUF. References that read GGUF find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
 
-/// Where references come from and where they go.
+/// Sources and destinations of references.
 #[derive(Debug, Clone)]
 pub struct References {
     /// The cache directory; it need not exist.
     pub cache: PathBuf,
     /// `references/python` of the checkout or of the installation.
     pub sources: PathBuf,
-    /// Directory of the binaries that are built and not downloaded.
+    /// Directory of the binaries that are built, not downloaded.
     pub binaries: PathBuf,
     /// The command that people type for set-up.
     pub command: &'static str,
-    /// What they are to compute on.
+    /// The device that they are to compute on.
     pub target: Target,
 }
 
 impl References {
-    /// Sets up those that are named, all if none is. `build` is called for each first, to build its
-    /// [`Reference::package`]. Of all, those that cannot be set up here do not keep the others from it.
+    /// Sets up the named ones, all if none is named. `build` is called for each first, to build its
+    /// [`Reference::package`]. If all are set up, one that fails does not stop the others.
     pub fn set_up(
         &self,
         named: &[Reference],
@@ -189,7 +188,7 @@ impl References {
         Ok(())
     }
 
-    /// An error that says how to set it up, unless it is.
+    /// An error that says how to set it up, if it is not set up.
     pub fn check(&self, reference: Reference) -> Result<()> {
         let there = match (reference.environment(self.target), reference.worker()) {
             (_, Some(worker)) => self.binary(worker).is_file(),
@@ -215,7 +214,7 @@ impl References {
     /// The interpreter of the reference with this name.
     ///
     /// # Errors
-    /// How to set it up, if it is not.
+    /// How to set it up, if it is not set up.
     pub fn python(&self, name: &str) -> Result<PathBuf> {
         let unknown = |_| BadInput(format!("{name} is set up by nothing here"));
         let reference = Reference::from_str(name, true).map_err(unknown)?;
@@ -244,7 +243,7 @@ impl References {
         let (file, text) = self.requirements(reference)?;
         let environment = self.environment(name);
         if environment.make(reporter)? {
-            // What was installed in one that is gone is gone, too.
+            // Packages installed in a removed environment are gone, too.
             let gone = on(self.target).filter(|other| other.environment(self.target) == Some(name));
             gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
         }
@@ -277,13 +276,13 @@ impl References {
         Environment { place: self.directory().join(name) }
     }
 
-    /// The file that says which python runs it, relative to the references' directory.
+    /// The file that names the python that runs it, relative to the references' directory.
     fn whereabouts(&self, reference: Reference) -> PathBuf {
         self.directory().join(format!("{}.python", reference.packages(self.target)))
     }
 
-    /// A worker's environment names neither cargo's directories nor an installation's, so the tool is in the cache
-    /// directory.
+    /// A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
+    /// cache directory.
     fn install_tool(&self) -> Result<()> {
         let place = self.tool();
         let staged = place.with_extension("new");

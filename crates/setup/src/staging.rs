@@ -1,4 +1,4 @@
-//! Temporary directories in the cache directory, and the lock under which they live.
+//! Temporary directories in the cache directory, and the lock that protects them.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -9,8 +9,8 @@ use tooling::Reporter;
 
 const PREFIX: &str = ".setup-";
 
-/// The one set-up that may write to the cache directory. The system drops the lock with the process,
-/// however that ends.
+/// The lock of the one set-up that may write to the cache directory. The system releases it when the process
+/// ends, however that happens.
 pub(crate) struct Lock {
     _file: File,
 }
@@ -26,7 +26,7 @@ pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
     Ok(Lock { _file: file })
 }
 
-/// A new directory on the file system of the cache, gone when dropped.
+/// A new directory on the file system of the cache, removed when dropped.
 pub(crate) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
     // The processes that made these have ended: a running one would hold the lock.
     remove_stale(cache)?;
@@ -36,14 +36,14 @@ pub(crate) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
         .with_context(|| format!("cannot create a directory in {}", cache.display()))
 }
 
-/// Removes what interrupted set-ups left, unless one is at work now.
+/// Removes leftovers of interrupted set-ups, unless a set-up is running.
 pub(crate) fn sweep(cache: &Path) -> Result<()> {
     if !cache.is_dir() {
         return Ok(());
     }
     match open(cache).ok().map(|file| (file.try_lock().is_ok(), file)) {
         Some((true, _lock)) => remove_stale(cache),
-        // Busy, or a cache that can only be read: nothing of ours to remove.
+        // Busy, or a read-only cache: nothing of ours to remove.
         _ => Ok(()),
     }
 }
@@ -63,7 +63,7 @@ fn remove_stale(cache: &Path) -> Result<()> {
     for entry in std::fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            // A pip that outlived its killed set-up may still write there; then the next one succeeds.
+            // A pip that outlived its killed set-up may still write there; the next removal succeeds.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH win over what set-up would install, and so does
+//! Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH take precedence over set-up's, and so does
 //! PHOTOFINISH_CUDA on a GPU.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tooling::BadInput;
 use crate::pins::Pins;
 use crate::{Piece, Provided};
 
-/// What the variables name, with absolute paths, or what is wrong with it.
+/// The libraries in the variables, with absolute paths, or their errors.
 #[derive(Debug)]
 pub(crate) struct Given(BTreeMap<Piece, Result<Provided, String>>);
 
@@ -41,13 +41,13 @@ impl Given {
         Self(given)
     }
 
-    /// `None` where the user names none; bad input where it is not what it should be.
+    /// `None` if the user names none; an error if the library is unsuitable.
     pub(crate) fn get(&self, piece: Piece) -> Result<Option<Provided>, BadInput> {
         self.0.get(&piece).cloned().transpose().map_err(BadInput)
     }
 }
 
-/// The same for a GPU. A library that was built for a CPU alone is none of these.
+/// The same for a GPU. A library that was built for a CPU only does not count.
 fn for_a_gpu(
     pins: &Pins,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -73,7 +73,7 @@ fn for_a_gpu(
     })
 }
 
-/// NVIDIA's packages, as its wheels put them: `cu13/lib`, `cudnn/lib`.
+/// NVIDIA's packages, in the layout of its wheels: `cu13/lib`, `cudnn/lib`.
 fn cuda(directory: &Path) -> Checked {
     let packages = fs::read_dir(directory).into_iter().flatten().flatten();
     if !packages.into_iter().any(|package| package.path().join("lib").is_dir()) {
@@ -99,7 +99,7 @@ pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
     }
 }
 
-/// From `build-version`, which the distributed archives hold, or the headers.
+/// From `build-version` in the distributed archives, or from the headers.
 fn libtorch_version(directory: &Path) -> Option<String> {
     if let Ok(text) = fs::read_to_string(directory.join("build-version")) {
         // 2.11.0+cpu
@@ -120,13 +120,13 @@ pub(crate) fn onnxruntime(file: &Path) -> Checked {
     if !file.is_file() {
         return Err("is not a file".into());
     }
-    // Its version is in the name where the name has one; the worker asks the library itself.
+    // The version is taken from the file's name if it has one; the worker asks the library itself.
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let version = name.split_once(".so.").map(|(_, version)| version.to_owned());
     Ok((absolute(file)?, version.filter(|version| version.contains('.'))))
 }
 
-/// Builds run in other directories than the one the user named it from.
+/// Builds run in other directories than the one that the user's path is relative to.
 fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))
 }

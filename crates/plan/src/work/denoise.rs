@@ -1,4 +1,4 @@
-//! Generation by masked diffusion: what is asked of it, what it comes to, and what makes no sense.
+//! Generation by masked diffusion: its settings, the resolved work, and invalid requests.
 
 use bundle::ModelConfig;
 use protocol::{Algorithm, DenoiseWork, KvCache, MaskedCase, Output, Sample, Steps};
@@ -11,12 +11,12 @@ use crate::{DecodeAsked, DenoiseAsked, Failure, Request, Result, SamplingAsked};
 const ALGORITHM: Algorithm = Algorithm::Entropy;
 const EPS: f32 = 1e-3;
 
-/// Masks behind prompts, which are filled in step by step.
+/// Masks after prompts, which are filled in step by step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Denoise {
     #[serde(flatten)]
     pub prompted: Prompted,
-    /// Whether each step is fed the reference's state, and not the process's own.
+    /// Whether each step is fed the reference's state, not the process's own.
     pub forced: bool,
     pub how: protocol::Denoise,
 }
@@ -84,7 +84,7 @@ impl Describe for Denoise {
     fn stand_ins(&self) -> Vec<Output> {
         let new_tokens = self.prompted.new_tokens;
         let output = |tokens: Vec<Vec<u32>>| {
-            // From left to right, as many in each step.
+            // From left to right, equally many in each step.
             let step = |place: usize| (place * self.how.steps / new_tokens) as u32;
             let unmasked = vec![(0..new_tokens).map(step).collect(); tokens.len()];
             Output::Steps(Steps { tokens, unmasked, passes_ns: Vec::new() })
@@ -148,7 +148,7 @@ pub fn mask_of(config: &ModelConfig, model: &str) -> Result<u32> {
     })
 }
 
-/// Refuses a prompt that holds the mask.
+/// Rejects a prompt that contains the mask.
 pub fn check_prompt(tokens: &[u32], mask: u32) -> Result<()> {
     if !tokens.contains(&mask) {
         return Ok(());
@@ -158,7 +158,7 @@ pub fn check_prompt(tokens: &[u32], mask: u32) -> Result<()> {
     )))
 }
 
-/// Masked diffusion, of a model that generates so; `None` where the model goes token by token.
+/// Masked diffusion, for a model that generates this way; `None` if the model goes token by token.
 pub(super) fn resolve(
     request: &Request,
     config: &ModelConfig,

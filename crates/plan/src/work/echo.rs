@@ -1,5 +1,5 @@
-//! A toy that tests how a kind of work is added: requests return the bytes that they are given. Only the mock engine can do
-//! it.
+//! A toy that tests how a kind of work is added: requests return their own bytes. Only the mock engine
+//! supports it.
 
 use protocol::{EchoWork, KvCache, Output, Sample};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Bytes {
 }
 
 impl Echo {
-    /// Cases of so many bytes, which the seed draws.
+    /// Cases of so many bytes, drawn by the seed.
     pub(super) fn new(sizes: &[u32], seed: u64) -> Echo {
         let byte =
             |place: u32| (seed.wrapping_add(place.into()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;

@@ -12,7 +12,7 @@ use crate::encode_asked::Lengths;
 use crate::serving_asked::Usual;
 use crate::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
-/// Sizes of batches where none is asked for: a single text, and many.
+/// Default batch sizes: a single text, and many.
 const BATCHES: [usize; 2] = [1, 32];
 /// Requests of several callers.
 const USUAL: Usual = Usual { each: 8, least: 32 };
@@ -22,14 +22,14 @@ const USUAL: Usual = Usual { each: 8, least: 32 };
 pub struct Encode {
     pub batches: Vec<Batch>,
     pub task: EncodeTask,
-    /// Numbers that each text becomes, or each of its tokens.
+    /// Number of numbers for each text, or for each of its tokens.
     pub width: Width,
-    /// Where it is given, one of several callers makes each request, for a text each.
+    /// If given, one of several callers makes each request, for a text each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
 
-/// Numbers that each text becomes, or each of its tokens.
+/// Number of numbers for each text, or for each of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Width {
@@ -43,7 +43,7 @@ pub struct Batch {
     pub name: String,
     /// The token ids of each text.
     pub texts: Vec<Vec<u32>>,
-    /// The type of each token; all 0 where it is empty.
+    /// The type of each token; all 0 if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<Vec<u32>>,
 }
@@ -95,7 +95,7 @@ pub(super) fn resolve(
     };
     let texts: Vec<Prompt> = texts.into_iter().map(fitting).collect();
     for text in &texts {
-        // Where lengths are asked for, a long text is cut.
+        // If lengths are asked for, a long text is cut.
         let kept = if lengths == LengthsAsked::Real { text.tokens.len() } else { text.tokens.len().min(1) };
         check(&text.tokens[..kept], &text.name, config)?;
     }
@@ -123,10 +123,10 @@ pub(super) fn resolve(
     })
 }
 
-/// The task that is asked for, or that the model's files are for: scores where it has a head, else vectors.
+/// The task asked for, or else the one that the model's files are for: scores if it has a head, else vectors.
 ///
 /// # Errors
-/// Why there is none, behind the model's name.
+/// Why there is none; the text follows the model's name.
 pub fn task(
     config: &ModelConfig,
     pooled: Option<Pooled>,
@@ -158,7 +158,7 @@ pub fn task(
 }
 
 impl Width {
-    /// Numbers of a text of so many tokens.
+    /// Number of numbers for a text of so many tokens.
     pub fn numbers(self, tokens: usize) -> usize {
         match self {
             Width::OfText(width) => width,
@@ -167,7 +167,7 @@ impl Width {
     }
 }
 
-/// The way of pooling as workers are told.
+/// The protocol's pooling.
 pub fn pooling(pooling: bundle::Pooling) -> Pooling {
     match pooling {
         bundle::Pooling::Cls => Pooling::Cls,
@@ -186,19 +186,19 @@ pub fn kind(sizes: impl Iterator<Item = usize> + Clone) -> WorkKind {
     }
 }
 
-/// A text without types of tokens that the model does not tell apart.
+/// A text without token types if the model does not distinguish them.
 fn known_types(text: Prompt, config: &ModelConfig) -> Prompt {
     let types = config.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
     if types > 1 { text } else { Prompt { types: Vec::new(), ..text } }
 }
 
-/// The longest text in tokens that a model takes: as its files say, or as many as it has positions.
+/// The longest text in tokens that a model accepts: the limit in its files, or its number of positions.
 pub fn longest_taken(config: &ModelConfig, pooled: Option<Pooled>) -> usize {
     let said = pooled.and_then(|pooled| pooled.max_tokens);
     said.unwrap_or(config.max_positions).min(config.max_positions)
 }
 
-/// A text's ids and types, cut to `most` tokens. The last, which marks where the text ends, stays the last.
+/// A text's ids and types, cut to `most` tokens. The last, which marks the end of the text, stays the last.
 pub fn cut((mut tokens, mut types): (Vec<u32>, Vec<u32>), most: Option<usize>) -> (Vec<u32>, Vec<u32>) {
     let Some(most) = most.filter(|&most| tokens.len() > most) else { return (tokens, types) };
     for row in [&mut tokens, &mut types] {
@@ -210,7 +210,7 @@ pub fn cut((mut tokens, mut types): (Vec<u32>, Vec<u32>), most: Option<usize>) -
     (tokens, types)
 }
 
-/// Refuses a text that the model cannot encode.
+/// Rejects a text that the model cannot encode.
 pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     if tokens.is_empty() {
         return Err(Failure::usage(format!("{name} is empty: there is nothing to encode")));
@@ -224,7 +224,7 @@ pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
     Ok(())
 }
 
-/// So many of the texts, each in its turn. A single one is that of median length.
+/// So many of the texts, in turn. A single one is that of median length.
 fn chosen(texts: &[Prompt], size: usize) -> Vec<&Prompt> {
     if size != 1 {
         return texts.iter().cycle().take(size).collect();
@@ -257,7 +257,7 @@ impl Batch {
 }
 
 impl Encode {
-    /// The texts of each batch as they are written, of the same `texts` that its ids are of.
+    /// The texts of each batch in writing; `texts` are the ones that its ids were made from.
     pub(crate) fn written(&self, request: &Request, texts: &[Prompt]) -> Result<Vec<Vec<Written>>> {
         if request.encode.lengths != LengthsAsked::Real || !request.prompt_tokens.is_empty() {
             return Err(Failure::usage(
@@ -276,8 +276,8 @@ impl Encode {
         self.batches.iter().map(of_batch).collect()
     }
 
-    /// The batches with other tokens between the first and the last of each text, which mark where it begins and ends:
-    /// drawn from those of all texts.
+    /// The batches with other tokens between the first and the last of each text, which mark its beginning
+    /// and end: drawn from those of all texts.
     fn changed(&self, seed: u64) -> Vec<Batch> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let texts = self.batches.iter().flat_map(|batch| &batch.texts);
@@ -329,7 +329,7 @@ impl Describe for Encode {
 
     fn least_activations(&self, config: &ModelConfig) -> u64 {
         let tokens = self.batches.iter().map(Batch::tokens).max().unwrap_or(0) as u64;
-        // The input of a layer, and the widest of what is computed from it: queries, keys and values, or the MLP's.
+        // The input of a layer, and the widest result of it: queries, keys and values, or the MLP's.
         let wide = (3 * config.hidden_size).max(config.intermediate_size) as u64;
         tokens.saturating_mul(4 * (config.hidden_size as u64 + wide))
     }

@@ -20,13 +20,13 @@ pub struct Generate {
     /// Tokens in the KV cache before each prompt.
     pub context: usize,
     pub decode: Decode,
-    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    /// Whether a masked-diffusion model's body is used as a token-by-token decoder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
-    /// Tokens of a prompt that are read at once, where not all are.
+    /// Tokens of a prompt that are read at once, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefill_chunk: Option<usize>,
-    /// Where it is given, one of several callers makes each request, for a rotation of the prompt each.
+    /// If given, one of several callers makes each request, for a rotation of the prompt each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -72,7 +72,7 @@ impl Generate {
         Ok(Generate { prompted, context, decode, autoregressive, prefill_chunk, load })
     }
 
-    /// The prompt's own tokens, repeated: the work does not depend on which tokens they are.
+    /// The prompt's own tokens, repeated: the amount of work does not depend on them.
     fn context_of(&self, prompt: &[u32]) -> Vec<u32> {
         prompt.iter().copied().cycle().take(self.context).collect()
     }
@@ -96,7 +96,7 @@ impl Generate {
     }
 }
 
-/// Refuses what several callers do not ask for.
+/// Rejects flags that are not for several callers.
 fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
     let is_off = |kv_cache: Option<KvCache>| kv_cache == Some(KvCache::Off);
     let flags = [
@@ -175,7 +175,7 @@ impl Describe for Generate {
     fn of_reference(&self) -> protocol::Work {
         match self.is_mixed() {
             false => self.greedy(self.prefixes()),
-            // Each alone: what a batch gives is compared with that.
+            // Each alone: the outputs of a batch are compared with these.
             true => self.greedy(self.prefixes().into_iter().flatten().map(|row| vec![row]).collect()),
         }
     }

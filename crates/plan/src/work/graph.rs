@@ -17,10 +17,10 @@ use crate::{Failure, PromptSource, Request, Result};
 pub use sizes::dims;
 use sizes::{combinations, named, of_files, shape_words};
 
-/// Operators whose outputs are drawn.
+/// Operators with random outputs.
 const RANDOM: [&str; 6] =
     ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"];
-/// Cases that sizes of dimensions may make.
+/// Most cases that sizes of dimensions may make.
 const MOST_CASES: usize = 64;
 /// Bytes of the inputs of one run.
 const MOST_BYTES: u128 = 1 << 33;
@@ -35,9 +35,9 @@ pub struct Graph {
     pub cases: Vec<Run>,
     /// Names of the graph's outputs.
     pub outputs: Vec<String>,
-    /// The type of most of its weights, as `f32` or `int8`.
+    /// The type of most of its weights, such as `f32` or `int8`.
     pub stored: Option<String>,
-    /// Where it is given, one of several callers makes each request, for a run each.
+    /// If given, one of several callers makes each request, for a run each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -47,9 +47,9 @@ pub struct Graph {
 pub struct Run {
     pub name: String,
     pub inputs: Vec<Feed>,
-    /// What drawn values follow from.
+    /// Seed of drawn values.
     pub seed: u64,
-    /// Sets of inputs, drawn apart: those that callers ask for in turn.
+    /// Sets of inputs, drawn independently: callers ask for them in turn.
     #[serde(default = "one")]
     pub sets: usize,
 }
@@ -58,16 +58,16 @@ fn one() -> usize {
     1
 }
 
-/// An array of a file, as its header has it. The numbers lie in a file of their own.
+/// An array of a file, described by its header. The numbers are in a file of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
-    /// The numbers alone, little-endian, row-major.
+    /// Only the numbers, little-endian, row-major.
     pub numbers: PathBuf,
 }
 
-/// Refuses what is asked of an ONNX file where the model is none.
+/// Rejects settings for an ONNX file if the model is none.
 pub(super) fn refuse(request: &Request) -> Result<()> {
     if request.graph.is_default() {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn refuse(request: &Request) -> Result<()> {
     Err(Failure::usage(format!("--dim and --input are for ONNX files, and {} is none", request.model())))
 }
 
-/// Resolves runs of an ONNX file. `given`: the arrays of the files that are asked for, by input.
+/// Resolves runs of an ONNX file. `given`: the arrays of the requested files, by input.
 pub fn resolve(
     request: &Request,
     graph: &Description,
@@ -126,7 +126,7 @@ pub fn resolve(
     Ok(Graph { cases, outputs, stored: graph.stored.clone(), load })
 }
 
-/// Refuses a graph whose runs cannot be joined along one free dimension, the first of all inputs.
+/// Rejects a graph if its runs cannot be joined along one free dimension, the first of all inputs.
 fn joined(graph: &Description) -> std::result::Result<(), String> {
     let first = |input: &GraphInput| match input.shape.as_ref().and_then(|shape| shape.first()) {
         Some(Size::Free(name)) => Some(name.clone()),
@@ -142,7 +142,7 @@ fn joined(graph: &Description) -> std::result::Result<(), String> {
     }
 }
 
-/// A flag that was given and that an ONNX file does not take.
+/// A given flag that does not apply to an ONNX file.
 fn of_texts(request: &Request) -> Option<&'static str> {
     let flags = [
         ("prompts", request.prompts != PromptSource::Usual),
@@ -175,7 +175,7 @@ fn run(
     }
     let size = |name: &str| sizes.get(name).or_else(|| of_files.get(name)).copied();
     let open: Vec<&str> = graph.free().into_iter().filter(|name| size(name).is_none()).collect();
-    // Those of inputs that come from files are known by these.
+    // Dimensions of inputs from files are known by the files.
     if !open.is_empty() {
         let sample: Vec<String> = open.iter().map(|name| format!("{name}=1")).collect();
         let shapes = graph.inputs.iter().filter_map(|input| {
@@ -234,8 +234,8 @@ fn run(
     Ok(Run { name, inputs, seed, sets: 1 })
 }
 
-/// What an input is given where nothing is asked for: shares from 0 to 1, and of whole numbers 0 and 1, which every table of
-/// tokens has.
+/// Default values of an input: shares from 0 to 1; for whole numbers 0 and 1, which every table of tokens
+/// has.
 fn usual(dtype: Dtype) -> Values {
     Values::Drawn { low: 0.0, high: if dtype.is_float() { 1.0 } else { 2.0 } }
 }
@@ -249,7 +249,7 @@ fn drawn(input: &GraphInput, low: f64, high: f64) -> std::result::Result<Values,
         Dtype::Uint16 => (0.0, 65_536.0),
         Dtype::Int32 => (-2_147_483_648.0, 2_147_483_648.0),
         Dtype::Uint32 => (0.0, 4_294_967_296.0),
-        // As far as f64 counts every whole number.
+        // The range in which f64 holds every whole number.
         Dtype::Int64 => (-9_007_199_254_740_992.0, 9_007_199_254_740_992.0),
         Dtype::Uint64 => (0.0, 9_007_199_254_740_992.0),
         Dtype::Float16 => (-65_504.0, 65_504.0),
@@ -266,7 +266,7 @@ fn drawn(input: &GraphInput, low: f64, high: f64) -> std::result::Result<Values,
 }
 
 impl Run {
-    /// Number of the values that are given to a run.
+    /// Number of values in a run's inputs.
     fn numbers(&self) -> usize {
         self.inputs.iter().map(|feed| feed.shape.iter().product::<usize>()).sum()
     }
@@ -373,7 +373,7 @@ impl Describe for Graph {
     }
 
     fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
-        // Each case has drawn values of its own; warm-up has those of the plan.
+        // Each case has drawn values of its own; warm-up uses those of the plan.
         let of_case =
             |seed: u64, case: usize| seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ case as u64;
         let cases = 0..self.cases.len();

@@ -4,8 +4,8 @@ use bundle::{ModelConfig, Precision};
 
 use crate::{CacheAsked, KvPrecision};
 
-/// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An engine that
-/// stores weights in its own layout needs more, which only the engine knows.
+/// The least memory of one worker, in bytes: its weights once, and the keys and values of its sequences. An
+/// engine that stores weights in its own layout needs more, which only the engine knows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
     pub(crate) precision: Precision,
@@ -22,7 +22,7 @@ impl Demand {
         (precision, cache): (Precision, KvPrecision),
         (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
-        // Texts that are encoded leave nothing behind.
+        // Encoding keeps no keys and values.
         let layers = if config.encoder.is_some() { 0 } else { config.layers as u128 };
         let cached = 2 * layers * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;

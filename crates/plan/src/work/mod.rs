@@ -1,4 +1,4 @@
-//! What the requests of a comparison compute, one file for each kind of work.
+//! The computation of a comparison's requests, one file for each kind of work.
 
 pub mod denoise;
 mod echo;
@@ -25,7 +25,7 @@ pub use generate::Generate;
 pub use graph::Graph;
 pub use prompted::{Lengths, Prompted, check_context};
 
-/// What requests compute. All that other code asks of it, it asks by [`Describe`].
+/// The computation of requests. All other code uses it through [`Describe`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
@@ -50,7 +50,7 @@ impl Deref for Work {
     }
 }
 
-/// The kind of work. Which metrics there are depends on it.
+/// The kind of work. It determines the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkKind {
     TokenByToken,
@@ -60,15 +60,15 @@ pub enum WorkKind {
     Denoising,
     /// Texts to vectors: single texts, and batches of several.
     Encoding,
-    /// Batches of several texts alone.
+    /// Only batches of several texts.
     ManyTexts,
-    /// Single texts alone.
+    /// Only single texts.
     SingleText,
     /// Requests of several callers, for a text, a prompt or a run each.
     Callers,
     /// The same at a given rate.
     Arrivals,
-    /// The same at the highest rate that is kept up with.
+    /// The same at the highest sustainable rate.
     Goodput,
     /// Runs of an ONNX file.
     Graph,
@@ -76,10 +76,10 @@ pub enum WorkKind {
     Echo,
 }
 
-/// What proves that a request computed its output, and did not repeat what it was sent.
+/// The evidence that a request computed its output, and did not repeat data that it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Each round is fed another trace, made of the reference's with other tokens in some places.
+    /// Each round is fed another trace: the reference's with other tokens in some places.
     OtherTraces,
     /// Each round has other inputs of the same size ([`Describe::other_inputs`]).
     OtherInputs,
@@ -89,11 +89,11 @@ pub enum Proof {
     Nothing(&'static str),
 }
 
-/// What a kind of work says of itself. A case is what one request computes; its number counts from 0.
+/// The properties of a kind of work. A case is the computation of one request; its number counts from 0.
 pub trait Describe {
     fn kind(&self) -> WorkKind;
 
-    /// Number of cases: of prompts, unless it has others.
+    /// Number of cases: of prompts, unless the work defines others.
     fn cases(&self) -> usize {
         self.prompted().map_or(0, Prompted::cases)
     }
@@ -102,12 +102,12 @@ pub trait Describe {
         self.prompted().map_or("", |prompted| prompted.name(case))
     }
 
-    /// What a case is called: "prompt".
+    /// The word for a case: "prompt".
     fn case_noun(&self) -> &'static str {
         "prompt"
     }
 
-    /// Tokens of one sequence of a case before anything is added to it.
+    /// Tokens of one sequence of a case before its continuation.
     fn case_tokens(&self, case: usize) -> usize {
         self.prompted().map_or(0, |prompted| prompted.length(case))
     }
@@ -123,7 +123,7 @@ pub trait Describe {
         (self.batch(), self.prompted().map_or_else(tokens, |prompted| prompted.all_tokens(case)))
     }
 
-    /// Sequences of a case whose logits parity compares, the first ones.
+    /// Number of sequences of a case with logits that parity compares, the first ones.
     fn judged_sequences(&self) -> usize {
         self.prompted().and_then(|prompted| prompted.judged).unwrap_or(self.batch())
     }
@@ -133,25 +133,25 @@ pub trait Describe {
         self.prompted().is_some_and(|prompted| prompted.mixed.is_some())
     }
 
-    /// Positions of a sequence of a case whose keys and values are kept.
+    /// Positions of a sequence of a case with keys and values that are kept.
     fn kept_positions(&self, case: usize) -> usize {
         let _ = case;
         0
     }
 
-    /// Bytes that a layer's numbers take at least, in f32, where a batch may have any number of tokens.
+    /// Least bytes of a layer's numbers, in f32, for work with batches of any number of tokens.
     fn least_activations(&self, config: &ModelConfig) -> u64 {
         let _ = config;
         0
     }
 
-    /// Numbers of the output of a request of a case, where there are many.
+    /// Number of numbers in the output of a request of a case, if there are many.
     fn numbers(&self, case: usize) -> usize {
         let _ = case;
         0
     }
 
-    /// Values that a worker draws or reads before a request of a case, untimed, where there are many.
+    /// Values that a worker draws or reads before a request of a case, untimed, if there are many.
     fn drawn(&self, case: usize) -> usize {
         let _ = case;
         0
@@ -165,15 +165,15 @@ pub trait Describe {
     /// The size of requests, for people: "prompts of 16 and 18 tokens, 32 new tokens each".
     fn words(&self) -> String;
 
-    /// What a mark is called: "token".
+    /// The word for a mark: "token".
     fn mark_noun(&self) -> &'static str;
 
-    /// What the figures of single marks are of: "decoding".
+    /// The word for the steps between marks: "decoding".
     fn steps_noun(&self) -> &'static str {
         "decoding"
     }
 
-    /// What else the environment of a run is described by, for people: names with values.
+    /// Other settings to describe a run's environment, for people: names with values.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let new_tokens = self.prompted().map(|prompted| ("new tokens", prompted.new_tokens.to_string()));
         new_tokens.into_iter().collect()
@@ -182,52 +182,53 @@ pub trait Describe {
     /// The work of requests along an output for each case.
     fn asked(&self, kv_cache: KvCache, outputs: &[Output]) -> protocol::Work;
 
-    /// The work of the reference, whose output the others are compared with.
+    /// The work of the reference; the others' outputs are compared with its output.
     fn of_reference(&self) -> protocol::Work;
 
-    /// Whether an output of a case is all that the reference was asked for.
+    /// Whether an output of a case is everything that the reference was asked for.
     fn is_whole(&self, case: usize, output: &Output) -> bool;
 
-    /// Whether a request gave something for each sequence of its case.
+    /// Whether a request has an output for each sequence of its case.
     fn has_all_sequences(&self, sample: &Sample) -> bool {
         sample.output.tokens().len() == self.batch()
     }
 
-    /// Whether a request made all that was asked for.
+    /// Whether a request is complete.
     fn is_done(&self, sample: &Sample) -> bool;
 
-    /// The outputs that stand in for those of a reference, where there is none, so that all do the same work.
+    /// Outputs that replace a reference's, if there is none, so that all do the same work.
     fn stand_ins(&self) -> Vec<Output> {
         Vec::new()
     }
 
-    /// Number of positions of a case whose logits parity compares; `None` for work whose outputs are compared alone.
+    /// Number of positions of a case with logits that parity compares; `None` for work without logits.
     fn judged_positions(&self, case: usize) -> Option<usize> {
         let _ = case;
         None
     }
 
-    /// Whether requests are fed what they are given, whatever they choose.
+    /// Whether requests are fed given tokens, whatever they choose.
     fn is_forced(&self) -> bool {
         false
     }
 
     fn proof(&self) -> Proof;
 
-    /// Inputs of the same size for the requests of as many rounds as there are seeds, with the work that computes what they
-    /// give, a case for each case of each round. `None` where every round has the inputs of the cases.
+    /// Inputs of the same size for the requests of as many rounds as there are seeds, with the work that
+    /// computes their outputs, a case for each case of each round. `None` if every round has the inputs of
+    /// the cases.
     fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
         let _ = seeds;
         None
     }
 
-    /// Whether something is computed before each request that is longer than so many tokens of lead-in and the prompt.
+    /// Whether the context before each request is longer than so many tokens of lead-in and the prompt.
     fn has_longer_context(&self, lead_in: usize) -> bool {
         let _ = lead_in;
         false
     }
 
-    /// When requests come, where a turn holds many of several callers; the first is then what a cold start tells.
+    /// When requests come, if a turn holds many of several callers; the cold start is then the first of them.
     fn load(&self) -> Option<Load> {
         None
     }
@@ -237,12 +238,12 @@ pub trait Describe {
         false
     }
 
-    /// Whether a masked-diffusion model's body is used as a decoder that goes token by token.
+    /// Whether a masked-diffusion model's body is used as a token-by-token decoder.
     fn is_autoregressive(&self) -> bool {
         false
     }
 
-    /// The prompts, of work that has such.
+    /// The prompts, if the work has any.
     fn prompted(&self) -> Option<&Prompted> {
         None
     }
@@ -254,7 +255,7 @@ impl Work {
         (0..self.cases()).map(|case| self.kept_positions(case)).max().unwrap_or(0)
     }
 
-    /// The prompts, of work that has such, to change them.
+    /// The prompts, if the work has any, to change them.
     pub fn prompted_mut(&mut self) -> Option<&mut Prompted> {
         match self {
             Work::Generate(work) => Some(&mut work.prompted),
@@ -280,7 +281,7 @@ impl Work {
     }
 }
 
-/// What a request asks for, of this model.
+/// The work of a request with this model.
 pub(crate) fn resolve(
     request: &Request,
     config: &ModelConfig,
@@ -322,7 +323,7 @@ pub(crate) fn resolve(
     }
 }
 
-/// Refuses `--mixed` of work that is not continued token by token.
+/// Rejects `--mixed` for work other than token-by-token continuation.
 fn refuse_mixed(request: &Request) -> Result<()> {
     match request.mixed {
         false => Ok(()),

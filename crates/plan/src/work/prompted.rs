@@ -1,4 +1,4 @@
-//! Prompts with new tokens behind them: what continuation and masked diffusion have in common.
+//! Prompts followed by new tokens: common to continuation and masked diffusion.
 
 use bundle::ModelConfig;
 use configs::Suite;
@@ -10,10 +10,10 @@ use crate::{Failure, Prompt, Request, Result};
 /// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
 const MOST_LOGITS: usize = 1 << 26;
 
-/// The same of a batch that fills the memory: 64 MB.
+/// The same for a batch that fills the memory: 64 MB.
 const FEW_LOGITS: usize = 1 << 24;
 
-/// New tokens where neither the request nor its suite names a number.
+/// New tokens if neither the request nor its suite has a number.
 const USUAL: u32 = 32;
 
 /// Lengths in tokens, as far as they are known without the model's tokenizer.
@@ -21,9 +21,9 @@ const USUAL: u32 = 32;
 pub struct Lengths {
     /// In the KV cache before each prompt.
     pub context: usize,
-    /// What every prompt is cut or extended to.
+    /// The length that every prompt is cut or extended to.
     pub prompt: Option<usize>,
-    /// What is added to each.
+    /// New tokens for each.
     pub new_tokens: usize,
 }
 
@@ -37,19 +37,19 @@ impl Lengths {
         }
     }
 
-    /// Whether nothing is added to prompts.
+    /// Whether prompts get no new tokens.
     pub(crate) fn adds_none(&self) -> bool {
         self.new_tokens == 0
     }
 
-    /// The least length of a sequence, with prompts of these lengths if all of them are not of one.
+    /// The least length of a sequence; `prompts` are the prompts' lengths if they have no common one.
     pub fn capacity(&self, prompts: &[u32]) -> usize {
         let longest = prompts.iter().max().map(|&tokens| tokens as usize);
         self.context + self.prompt.or(longest).unwrap_or(0) + self.new_tokens
     }
 }
 
-/// Prompts, each a case or all one, and a number of new tokens behind each.
+/// Prompts, each a case or all one, followed by a number of new tokens each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompted {
     /// Number of sequences that are computed together.
@@ -59,16 +59,16 @@ pub struct Prompted {
     /// New tokens for each prompt.
     pub new_tokens: usize,
     pub prompts: Vec<Prompt>,
-    /// Sequences of a batch whose logits parity compares, the first ones; `None` for all.
+    /// Number of sequences of a batch with logits that parity compares, the first ones; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<usize>,
-    /// The name of the one case whose batch all prompts are; `None` where each is a case.
+    /// The name of the one case with all prompts in its batch; `None` if each is a case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed: Option<String>,
 }
 
 impl Prompted {
-    /// Refuses prompts that exceed the model's context.
+    /// Rejects prompts that exceed the model's context.
     pub(super) fn new(
         request: &Request,
         config: &ModelConfig,
@@ -84,7 +84,7 @@ impl Prompted {
             check_context(read, new_tokens, config)?;
             longest = longest.max(read + new_tokens);
         }
-        // Prompts that differ in length have no position in common but the last.
+        // Prompts of different lengths have only the last position in common.
         let prompt_last_only = mixed.is_some() || batch * longest * config.vocab_size > MOST_LOGITS;
         let judged =
             request.batch_max.then(|| judged(new_tokens, config.vocab_size)).filter(|&few| few < batch);
@@ -122,7 +122,7 @@ impl Prompted {
         if self.mixed.is_some() { 1 } else { self.prompts.len() }
     }
 
-    /// Number of prompt tokens of all sequences of a case. Padding is none.
+    /// Number of prompt tokens of all sequences of a case, without padding.
     pub(super) fn all_tokens(&self, case: usize) -> usize {
         match self.mixed {
             Some(_) => {
@@ -138,7 +138,7 @@ impl Prompted {
         self.new_tokens * self.batch
     }
 
-    /// Length of a case's prompts in tokens, on average where they differ.
+    /// Length of a case's prompts in tokens, the mean if they differ.
     pub(super) fn length(&self, case: usize) -> usize {
         if self.mixed.is_some() {
             return self.all_tokens(case) / self.batch;
@@ -176,12 +176,12 @@ impl Prompted {
         )
     }
 
-    /// Whether there is a token for each that was asked for, in every sequence.
+    /// Whether every sequence has as many tokens as were asked for.
     pub(super) fn has_all(&self, rows: &[Vec<u32>]) -> bool {
         rows.len() == self.batch && rows.iter().all(|row| row.len() == self.new_tokens)
     }
 
-    /// The prompts' own tokens, repeated: for each case what is fed where there is no reference.
+    /// The prompts' own tokens, repeated: the tokens fed in each case without a reference.
     pub(super) fn repeated(&self) -> Vec<Vec<Vec<u32>>> {
         let repeated =
             |prompt: Vec<u32>| -> Vec<u32> { prompt.iter().copied().cycle().take(self.new_tokens).collect() };
@@ -190,12 +190,12 @@ impl Prompted {
     }
 }
 
-/// Sequences whose logits parity compares where a batch fills the memory.
+/// Number of sequences with logits that parity compares if a batch fills the memory.
 fn judged(new_tokens: usize, vocabulary: usize) -> usize {
     (FEW_LOGITS / ((1 + new_tokens) * vocabulary)).max(1)
 }
 
-/// The name of the case that all prompts are, if they can be one.
+/// The name of the case of all prompts, if they can be one.
 fn mixed(request: &Request, prompts: &[Prompt]) -> Result<String> {
     let count = prompts.len();
     let refused = |why: String| Err(Failure::usage(why));
@@ -226,7 +226,7 @@ fn mixed_name(prompts: &[Prompt]) -> String {
     format!("{} tokens", lengths.join(" + "))
 }
 
-/// Refuses a sequence that is longer than the model's context. Lengths are in tokens.
+/// Rejects a sequence that is longer than the model's context. Lengths are in tokens.
 pub fn check_context(prompt: usize, new_tokens: usize, config: &ModelConfig) -> Result<()> {
     let context = config.max_positions;
     if prompt + new_tokens > context {

@@ -1,4 +1,4 @@
-//! What requests of several callers have in common, whatever they compute.
+//! Common parts of several callers' requests, for all kinds of work.
 
 use protocol::{Arrivals, Load, Sample};
 
@@ -23,11 +23,11 @@ pub(super) fn words(load: Load) -> String {
     format!("{come}, turns of {} requests", load.requests)
 }
 
-/// Whether a turn has all requests that it was to have.
+/// Whether a turn has all its requests.
 pub(super) fn has_all(load: Option<Load>, sample: &Sample) -> bool {
     match load {
         None => true,
-        // The search decides how many it makes.
+        // The search decides how many requests it makes.
         Some(Load { search: Some(_), .. }) => !sample.calls.is_empty(),
         Some(load) => sample.calls.len() == load.requests,
     }

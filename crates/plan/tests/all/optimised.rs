@@ -1,4 +1,4 @@
-//! `ab optimised`: which arms it has, and what it refuses before anything is measured.
+//! `ab optimised`: its arms, and its errors before anything is measured.
 
 use bundle::Precision;
 use configs::Engine;
@@ -68,7 +68,7 @@ fn cell(frameworks: &[&str], switches: &[Switch]) -> CellPlan {
     plan.cells.remove(0)
 }
 
-/// The sentence of a request that is refused, whose exit code is 2.
+/// The error of a rejected request; its exit code is 2.
 fn refused(request: Request) -> String {
     let failure = planned(request).unwrap_err();
     assert_eq!(failure.exit_code(), 2);
@@ -139,7 +139,7 @@ fn four_switches_are_crossed_in_full() {
 fn only_the_switches_that_were_named_are_crossed() {
     let cell = cell(&["kernels"], &[Switch::Fused, Switch::Cache]);
     assert_eq!(cell.request.study.crossed, [Switch::Cache, Switch::Fused]);
-    // What is not crossed is the same in all arms, also where a variant would fix it.
+    // Settings that are not crossed are equal in all arms, even if a variant would fix them.
     assert!(
         cell.request
             .study

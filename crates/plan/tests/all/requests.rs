@@ -1,4 +1,4 @@
-//! Requests as data, and what is refused before anything is measured.
+//! Requests as data, and their errors before anything is measured.
 
 use bundle::Precision;
 use configs::{Engine, Suite, SuitePrompt};
@@ -43,7 +43,7 @@ fn draft(request: &Request) -> plan::Result<Draft> {
     Draft::new(request, vec![engine("a"), engine("b")], suite, 4)
 }
 
-/// The sentence and the exit code of a request that is refused.
+/// The error and the exit code of a rejected request.
 fn refused(request: &Request) -> (String, u8) {
     let failure = draft(request).map(|_| ()).unwrap_err();
     (failure.to_string(), failure.exit_code())
@@ -238,7 +238,7 @@ fn a_draft_refuses_what_cannot_be_one_comparison() {
         refused(&nothing),
         ("suite \"default\" asks for 0 rounds, iterations or new tokens".to_owned(), 2)
     );
-    // No flag takes these; a file of a plan or of a history may hold them.
+    // No flag accepts these; a plan's or a history's file may contain them.
     let negative = Request { delay_s: -1.0, ..Request::default() };
     assert_eq!(refused(&negative), ("the request's delay_s is out of range".to_owned(), 2));
     let endless = Request { timeout_s: u64::MAX, ..Request::default() };
@@ -259,7 +259,7 @@ fn a_draft_resolves_threads_and_contenders() {
     assert_eq!((draft.batch(), draft.lengths().context, draft.least_capacity()), (1, 0, 32));
 }
 
-/// What becomes of a request on a machine with so much memory.
+/// The plan of a request on a machine with so much memory, or its error.
 fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
     let config = bundle::ModelConfig::from_json(&json!({
         "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1,

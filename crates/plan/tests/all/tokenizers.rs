@@ -1,4 +1,4 @@
-//! Tokenizers with tables of SentencePiece, which XLM-RoBERTa and other multilingual encoders have.
+//! Tokenizers with SentencePiece tables, which XLM-RoBERTa and other multilingual encoders have.
 
 use std::path::Path;
 

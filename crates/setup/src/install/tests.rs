@@ -89,7 +89,7 @@ impl Fixture {
         self.cache.path().join("piece-1.0").join(name)
     }
 
-    /// Names in the cache directory, the lock file apart.
+    /// Names in the cache directory, except the lock file.
     fn entries(&self) -> Vec<String> {
         let entries = fs::read_dir(self.cache.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -205,7 +205,7 @@ fn a_file_of_the_wrong_size_or_none_is_installed_again() {
     assert_eq!(fixture.source.asked.get(), 3);
 }
 
-/// Changes a file's contents, and neither its size nor its time of change.
+/// Changes a file's contents, but neither its size nor its time of change.
 fn change_secretly(file: &Path, text: &str) {
     let modified = fs::metadata(file).unwrap().modified().unwrap();
     let mut opened = fs::File::options().write(true).open(file).unwrap();
@@ -217,12 +217,12 @@ fn change_secretly(file: &Path, text: &str) {
 fn a_library_that_seems_to_have_changed_is_hashed_again() {
     let fixture = Fixture::new();
     fixture.install().unwrap();
-    // Another inode and another time, and the same contents: as after a copy of the cache.
+    // Another inode and another time, but the same contents: as after a copy of the cache.
     let library = fixture.file("lib/a.so");
     fs::remove_file(&library).unwrap();
     fs::write(&library, "library").unwrap();
     assert!(fixture.is_whole());
-    // The same size, and other contents.
+    // The same size, but other contents.
     fs::write(&library, "LIBRARY").unwrap();
     assert!(!fixture.is_whole());
     fixture.install().unwrap();

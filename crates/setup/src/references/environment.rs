@@ -1,4 +1,4 @@
-//! A virtual environment that references in Python are installed into, and what pip says in words for people.
+//! A virtual environment that references in Python are installed into, and pip's errors in words for people.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,20 @@ use tooling::process::{self, command, output_of, succeeds};
 use tooling::{BadInput, Reporter};
 
 const OLDEST_PYTHON: (u32, u32) = (3, 11);
-/// What the requirements have hashes of wheels for.
+/// The platforms of the wheels with hashes in the requirements.
 const PINNED_FOR: &str = "CPython 3.11 to 3.13 on Linux, x86_64 or aarch64";
 
 pub(super) struct Environment {
     pub(super) place: PathBuf,
 }
 
-/// What is installed at once.
+/// Packages installed together.
 pub(super) struct Requirements<'a> {
     /// For people.
     pub(super) name: &'a str,
     /// Every package with its version and hashes.
     pub(super) file: &'a Path,
-    /// Packages that are built here from their sources; all others come as wheels.
+    /// Packages that are built here from source; all others are wheels.
     pub(super) from_source: &'a [&'a str],
 }
 
@@ -29,9 +29,9 @@ impl Environment {
         self.place.join("bin/python")
     }
 
-    /// Makes it unless it is there; whether it was made.
+    /// Creates it unless it exists; returns whether it was created.
     pub(super) fn make(&self, reporter: Reporter) -> Result<bool> {
-        // An interpreter that has since been removed leaves a dangling link.
+        // An interpreter that was removed since leaves a dangling link.
         if output_of(command(self.python()).arg("--version")).is_ok() {
             return Ok(false);
         }
@@ -55,7 +55,7 @@ impl Environment {
         if reporter.is_quiet() {
             pip.arg("--quiet");
         }
-        // For what comes as sources: built for this machine, as everything that is measured.
+        // For source packages: built for this machine, like everything that is measured.
         pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF");
         // stdout is for results.
         pip.stdout(std::io::stderr());
@@ -76,7 +76,7 @@ fn explained(log: &str, requirements: &Requirements) -> String {
              it up again, and if it still differs, ask the operator of your package index"
         );
     }
-    // Without a network pip says that no version was found, too.
+    // Without a network pip also says that no version was found.
     let unreachable = log.contains("Retrying (Retry(");
     let missing = log.lines().find_map(|line| line.split_once("No matching distribution found for "));
     match missing.and_then(|(_, rest)| rest.split_whitespace().next()) {

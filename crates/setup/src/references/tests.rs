@@ -27,7 +27,7 @@ fn every_package_is_pinned_by_version_and_hash_and_no_registry_is_named() {
         assert!(!text.contains("://") && !text.contains("--index"), "{reference}");
         let asked = fs::read_to_string(file.with_extension("in")).unwrap();
         for asked in asked.lines().filter(|line| !line.starts_with('#')) {
-            // Of `package[extra]==1.0` the closure has the package, and what the extra asks for.
+            // For `package[extra]==1.0` the closure has the package, and the dependencies of the extra.
             let (package, version) = asked.split_once("==").unwrap();
             let pin = format!("{}=={version}", package.split('[').next().unwrap());
             assert!(pins.iter().any(|it| it.starts_with(&pin)), "{reference}: {asked} is not in its closure");
@@ -41,7 +41,7 @@ fn references_that_share_an_environment_agree_on_every_pin() {
     for (reference, references) in in_python() {
         let (_, text) = references.requirements(reference).unwrap();
         for pin in text.lines().filter(|line| line.contains("==") && !line.trim().starts_with('#')) {
-            // With the Python that it is for, if it is not for all.
+            // With the Python version that it is for, unless it is for all.
             let (package, rest) = pin.trim_end_matches('\\').split_once("==").unwrap();
             let (version, python) = rest.split_once(';').unwrap_or((rest, ""));
             let place =

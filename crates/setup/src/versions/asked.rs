@@ -1,4 +1,4 @@
-//! What stands behind the `@` of a column.
+//! The text after the `@` of a column.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,9 @@ pub enum Version {
 /// Another way to build a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// Without optimisation: what `cargo build` makes.
+    /// Without optimisation, like `cargo build`.
     Debug,
-    /// For any processor of its kind: without the instructions that this one has beyond those.
+    /// For any processor of its kind: without the extra instructions of this one.
     Generic,
 }
 
@@ -38,7 +38,7 @@ impl Build {
 
 impl Version {
     /// # Errors
-    /// A repository without a revision, a way to build that there is not.
+    /// A repository without a revision, or an unknown way to build.
     pub fn parse(text: &str) -> Result<Version> {
         if let Some(repository) = text.strip_prefix("git:") {
             let Some((url, revision)) = repository.rsplit_once('#').filter(|(_, name)| !name.is_empty())
@@ -70,7 +70,7 @@ impl Version {
         }
     }
 
-    /// A name for a directory that no other version has. Whatever a path or an address holds, it is one component.
+    /// A directory name that no other version has. Whatever a path or a URL contains, it is one component.
     pub(super) fn slug(&self) -> String {
         match self {
             Version::Release(release) => release.clone(),
@@ -88,7 +88,7 @@ impl Version {
     }
 }
 
-/// One component of a path, of a name for people and what no other whole text has.
+/// One path component: a readable name, and digits that no other whole text has.
 pub(super) fn slug(name: &str, whole: &str) -> String {
     let plain = |byte: char| if byte.is_ascii_alphanumeric() { byte } else { '-' };
     let name: String = name.chars().map(plain).take(40).collect();
@@ -97,7 +97,7 @@ pub(super) fn slug(name: &str, whole: &str) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether a text is the number of a release: `1.24.4`.
+/// Whether a text is a release number: `1.24.4`.
 fn is_release(text: &str) -> bool {
     let number = text.split(['-', '+']).next().unwrap_or_default();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

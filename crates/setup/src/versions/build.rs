@@ -22,24 +22,24 @@ const FOR_ANY: &str = "-C target-cpu=generic";
 pub struct Framework<'a> {
     /// Package and binary of the worker.
     pub worker: &'a str,
-    /// The framework's crates that the worker depends on; the first names the version.
+    /// The framework's crates that the worker depends on; the first one gives the version.
     pub crates: &'a [String],
-    /// Features of the worker for versions that lack what it calls, with the versions that need them.
+    /// Features of the worker for versions that lack an API it calls, with the versions that need them.
     pub shims: &'a BTreeMap<String, String>,
     /// The versions that the worker is known to compile with.
     pub supported: &'a str,
-    /// The library of another version that the worker is linked with, in place of other crates: the variable that names it
-    /// to the build, and where it is.
+    /// The library of another version that the worker is linked with, instead of other crates: the variable
+    /// that passes it to the build, and its path.
     pub library: Option<(&'a str, &'a Path)>,
 }
 
-/// Where workers are built, and what of.
+/// Sources and destination of built workers.
 #[derive(Clone)]
 pub struct Builder<'a> {
     pub cache: &'a Path,
     /// Directory of the workspace that has the workers' sources.
     pub sources: &'a Path,
-    /// The compiler's flags, where they are not those of the sources.
+    /// The compiler's flags, if they are not those of the sources.
     pub flags: Option<String>,
     pub reporter: Reporter,
 }
@@ -48,11 +48,11 @@ pub struct Builder<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Built {
     pub binary: PathBuf,
-    /// The framework as the worker names it: `candle-core 0.11.1+3fa9c1d2ab.modified`.
+    /// The framework's name from the worker: `candle-core 0.11.1+3fa9c1d2ab.modified`.
     pub named: String,
 }
 
-/// The packages that a package is built from, as `cargo metadata` has them.
+/// The dependencies of a package, from `cargo metadata`.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Resolved>,
@@ -66,20 +66,20 @@ struct Resolved {
 }
 
 impl Builder<'_> {
-    /// Where a worker with this version is, once it is built.
+    /// The path of a worker with this version, built or not.
     pub fn place(&self, worker: &str, version: &Version) -> PathBuf {
         self.directory(worker, version).join(format!("{worker}{}", std::env::consts::EXE_SUFFIX))
     }
 
-    /// Builds the worker; where nothing has changed since it was built, cargo finds nothing to do.
+    /// Builds the worker; if nothing has changed since it was built, cargo does nothing.
     ///
     /// # Errors
     /// In one sentence: a version that does not exist, a directory without the framework, the compiler's first error.
     pub fn build(&self, framework: &Framework<'_>, version: &Version) -> Result<Built> {
         let directory = self.directory(framework.worker, version);
         let place = self.place(framework.worker, version);
-        // Versions of one worker have one place in the target directory: another program must not build there before what
-        // came is copied.
+        // Versions of one worker have the same path in the target directory: no other program may build there
+        // before the result is copied.
         std::fs::create_dir_all(self.cache)
             .with_context(|| format!("cannot create {}", self.cache.display()))?;
         let _lock = staging::lock(self.cache, self.reporter)?;
@@ -88,7 +88,7 @@ impl Builder<'_> {
             Ok(Built { binary: place.clone(), named })
         });
         if built.is_err() {
-            // One of before must not be taken for it.
+            // An earlier one must not be taken for it.
             let _ = std::fs::remove_file(&place);
         }
         built
@@ -110,7 +110,7 @@ impl Builder<'_> {
             .with_context(|| format!("cannot write {}", directory.display()))?;
         let (named, features) = named(directory, framework, version)?;
         let is_debug = *version == Version::Build(Build::Debug);
-        // What is built with other flags would displace what is built with these.
+        // A build with other flags would displace the others in the target directory.
         let is_generic = *version == Version::Build(Build::Generic);
         let target = self.cache.join(if is_generic { "versions/target-generic" } else { "versions/target" });
         let mut build = process::cargo(directory);
@@ -155,7 +155,8 @@ impl Builder<'_> {
         Ok((binary, named))
     }
 
-    /// Writes the package: its own manifest, and links to everything else of it. A lock file stays while the manifest does.
+    /// Writes the package: its own manifest, and links to all its other files. A lock file is kept while the
+    /// manifest is unchanged.
     fn lay_out(&self, directory: &Path, package: &Package, manifest: &str) -> Result<()> {
         std::fs::create_dir_all(directory)?;
         for entry in std::fs::read_dir(&package.directory)? {
@@ -181,15 +182,15 @@ impl Builder<'_> {
         if is_same(&file, manifest.as_bytes()) && is_same(&base, &ours) && lock.is_file() {
             return Ok(());
         }
-        // Everything that the framework does not bring stays as it is in this repository.
+        // Dependencies of anything but the framework keep this repository's versions.
         std::fs::write(&lock, &ours)?;
         std::fs::write(&base, &ours)?;
         Ok(std::fs::write(&file, manifest)?)
     }
 }
 
-/// How the framework is named, with its version, and the features that this version needs. A build without the framework's
-/// crates is not named: the worker says itself which library it loads.
+/// The framework's name with its version, and the features that this version needs. A build without the
+/// framework's crates has no name: the worker itself reports which library it loads.
 fn named(
     directory: &Path,
     framework: &Framework<'_>,
@@ -203,7 +204,7 @@ fn named(
     Ok((Some(named), shims(framework, &found.version)?))
 }
 
-/// The version with what a release does not have: the commit, and whether files differ from it.
+/// The version, with details that a release does not have: the commit, and whether files differ from it.
 fn full_version(found: &Resolved, version: &Version) -> String {
     let number = &found.version;
     let short = |commit: &str| commit.chars().take(10).collect::<String>();
@@ -224,7 +225,7 @@ fn full_version(found: &Resolved, version: &Version) -> String {
     }
 }
 
-/// Where the framework's crates come from.
+/// The origins of the framework's crates.
 fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result<Origins> {
     if framework.library.is_some() {
         return Ok(Origins::new());
@@ -261,7 +262,7 @@ fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result
     }
 }
 
-/// The framework's first crate, as cargo resolves it for this package.
+/// The framework's first crate, as resolved by cargo for this package.
 fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
     let name = &framework.crates[0];
     let found = metadata(directory, &[])?.packages.into_iter().find(|package| package.name == *name);
@@ -278,7 +279,7 @@ fn metadata(directory: &Path, arguments: &[&str]) -> Result<Metadata> {
 
 /// The features that a version needs.
 fn shims(framework: &Framework<'_>, version: &semver::Version) -> Result<Vec<String>> {
-    // A pre-release is no part of a range otherwise.
+    // Otherwise a range does not include a pre-release.
     let plain = semver::Version::new(version.major, version.minor, version.patch);
     let mut features = Vec::new();
     for (feature, range) in framework.shims {
@@ -290,7 +291,7 @@ fn shims(framework: &Framework<'_>, version: &semver::Version) -> Result<Vec<Str
     Ok(features)
 }
 
-/// The first error in what cargo says, with its place.
+/// The first error in cargo's output, with its place.
 fn first_error(log: &str) -> String {
     let mut lines = log.lines();
     let is_error = |line: &&str| line.starts_with("error");
@@ -299,7 +300,7 @@ fn first_error(log: &str) -> String {
     place.map_or(error.to_owned(), |place| format!("{error} ({place})"))
 }
 
-/// Puts a copy in the place of what may be running.
+/// Replaces a file that may be running with a copy.
 fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
     let new = to.with_extension("new");
     std::fs::copy(from, &new)?;

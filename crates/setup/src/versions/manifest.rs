@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use toml::{Table, Value};
 
-/// Where a crate comes from in place of the pinned release: `version`, `path`, or `git` and `rev`.
+/// The origin of a crate instead of the pinned release: `version`, `path`, or `git` and `rev`.
 pub(super) type Origins = BTreeMap<String, Table>;
 
-/// The directories below `root` of these packages and of all that they are built from.
+/// The directories below `root` of these packages and of all their dependencies.
 pub fn packages(root: &Path, names: &[String]) -> Result<BTreeSet<PathBuf>> {
     let open = names.iter().map(|name| Ok(Package::find(root, name)?.directory));
     let mut open = open.collect::<Result<Vec<PathBuf>>>()?;
@@ -56,8 +56,8 @@ impl Package {
         Err(anyhow!("there is no package {name} in {}", root.display()))
     }
 
-    /// The manifest that builds the package with these origins. Others of the framework's crates keep their release. Where
-    /// an origin is no release, it is also what other packages get in place of the registry's.
+    /// The manifest that builds the package with these origins. Other crates of the framework keep their
+    /// release. An origin that is no release also replaces the registry's for other packages.
     pub(super) fn with(&self, origins: &Origins) -> Result<String> {
         let mut package = self.own("package")?;
         for (field, value) in &mut package {
@@ -83,7 +83,7 @@ impl Package {
         Ok(toml::to_string(&written)?)
     }
 
-    /// A dependency with everything that it inherits.
+    /// A dependency with all inherited fields.
     fn dependency(&self, name: &str, value: &Value, origins: &Origins) -> Result<(String, Value)> {
         let (mut found, from) = match is_inherited(value) {
             true => (as_table(self.shared("dependencies", name)?), &self.root),
@@ -153,7 +153,7 @@ fn is_inherited(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// A dependency that is written as its version alone is a table of one field.
+/// A dependency given as a version alone becomes a table of one field.
 fn as_table(value: Value) -> Table {
     match value {
         Value::Table(table) => table,

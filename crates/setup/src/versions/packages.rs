@@ -10,7 +10,7 @@ use tooling::{BadInput, Reporter};
 
 use super::{Version, cause};
 
-/// What pip reports of an installation: the parts that are kept.
+/// The parts kept of pip's installation report.
 #[derive(Serialize, Deserialize)]
 struct Report {
     install: Vec<Installed>,
@@ -28,15 +28,16 @@ struct Metadata {
     version: String,
 }
 
-/// Where a package with this version is, with what it depends on, once it is installed.
+/// The path of a package with this version and its dependencies, installed or not.
 pub fn place_of_package(cache: &Path, package: &str, version: &Version) -> PathBuf {
     cache.join("versions/python").join(format!("{package}-{}", version.slug()))
 }
 
-/// Installs a package for an interpreter, unless a release is there already. Hashes of what came are kept beside it.
+/// Installs a package for an interpreter, unless that release is there already. Hashes of the downloads are
+/// stored next to it.
 ///
 /// # Errors
-/// In one sentence: a release that does not exist, sources that cannot be built.
+/// In one sentence: a release that does not exist, or sources that cannot be built.
 pub fn install_package(
     cache: &Path,
     python: &Path,

@@ -17,14 +17,14 @@ pub struct Repository {
 /// A commit, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// As few digits as name it.
+    /// As few digits as identify it.
     pub hash: String,
     pub subject: String,
 }
 
 impl Repository {
     /// # Errors
-    /// A directory that is part of none.
+    /// A directory outside any repository.
     pub fn at(directory: &Path) -> Result<Repository> {
         let root = output_of(git().arg("-C").arg(directory).args(["rev-parse", "--show-toplevel"]));
         let root = root.map_err(|error| {
@@ -40,7 +40,7 @@ impl Repository {
     /// The hash of a revision; a release is also found by its tag.
     ///
     /// # Errors
-    /// A revision that there is not.
+    /// A revision that does not exist.
     pub fn commit(&self, revision: &str) -> Result<String> {
         let found = [revision.to_owned(), format!("v{revision}")].into_iter().find_map(|name| {
             let name = format!("{name}^{{commit}}");
@@ -57,7 +57,8 @@ impl Repository {
         format!("git:{}#{commit}", self.root)
     }
 
-    /// The commits after one up to another along first parents, the oldest first. A merge is one commit, whatever it merged.
+    /// The commits after one up to another along first parents, the oldest first. A merge counts as one
+    /// commit.
     pub fn between(&self, good: &str, bad: &str) -> Result<Vec<String>> {
         let range = format!("{good}..{bad}");
         let list = self.git(&["rev-list", "--reverse", "--first-parent", &range])?;

@@ -10,10 +10,10 @@ use tooling::process::{command, output_of};
 use super::asked::slug;
 use super::cause;
 
-/// The directory with this revision: a commit, a tag or a branch, which is looked up each time.
+/// The directory with this revision: a commit, a tag or a branch, which is resolved each time.
 ///
 /// # Errors
-/// An address that git cannot read, and a revision that it does not have.
+/// A URL that git cannot read, and a revision that it does not have.
 pub(super) fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathBuf> {
     let url = if Path::new(url).is_dir() {
         std::path::absolute(url)?.display().to_string()
@@ -24,7 +24,7 @@ pub(super) fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathB
     let repository = cache.join("versions/repositories").join(slug(&name, &url));
     let asked = commit_of(&url, revision)?;
     if !repository.join("HEAD").is_file() {
-        // One that was cut off has no HEAD.
+        // An interrupted clone has no HEAD.
         let _ = std::fs::remove_dir_all(&repository);
         output_of(git().args(["clone", "--quiet", "--bare", "--", &url]).arg(&repository)).map_err(bad)?;
     }
@@ -34,7 +34,7 @@ pub(super) fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathB
         output_of(find.args(["rev-parse", "--verify", "--quiet", &format!("{asked}^{{commit}}")]))
     };
     let commit = find().or_else(|_| {
-        // Servers may refuse a commit by its hash that a branch leads to.
+        // Servers may refuse to send a commit by its hash although a branch contains it.
         for what in ["+refs/heads/*:refs/heads/*", &asked] {
             let mut fetch = git();
             fetch.arg("-C").arg(&repository).args(["fetch", "--quiet", "--tags", "origin", what]);
@@ -54,13 +54,13 @@ pub(super) fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathB
     Ok(tree)
 }
 
-/// The commit of a tag or a branch; what looks like a commit is one.
+/// The commit of a tag or a branch; a text that looks like a commit is one.
 fn commit_of(url: &str, revision: &str) -> Result<String> {
     if revision.len() >= 7 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(revision.to_owned());
     }
     let all = output_of(git().args(["ls-remote", "--", url])).map_err(bad)?;
-    // The commit of a tag with a message has a line of its own.
+    // An annotated tag's commit has a line of its own.
     let names = ["refs/tags/{}^{}", "refs/tags/{}", "refs/heads/{}", "{}"]
         .map(|form| form.replacen("{}", revision, 1));
     let commit = |name: &String| {
@@ -73,7 +73,7 @@ fn commit_of(url: &str, revision: &str) -> Result<String> {
     })
 }
 
-/// git, which asks no questions, and knows nothing of a repository that it may be called in.
+/// git without prompts, and independent of the repository that it may be called in.
 pub(super) fn git() -> Command {
     let mut git = command("git");
     git.env("GIT_TERMINAL_PROMPT", "0")
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(found("main").unwrap(), "two");
         assert_eq!(found("one").unwrap(), "one");
         assert_eq!(found(&commits[0][..8]).unwrap(), "one");
-        // A commit that came after the first look.
+        // A commit made after the first check-out.
         std::fs::write(repository.path().join("file"), "three").unwrap();
         let mut commit = git();
         commit.arg("-C").arg(repository.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);

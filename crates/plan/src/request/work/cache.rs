@@ -1,4 +1,4 @@
-//! Whether keys and values are kept, and in what.
+//! Whether keys and values are kept, and in which type.
 
 use bundle::Precision;
 use protocol::{DecoderSettings, KvCache};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::Request;
 
-/// The element type of the KV cache, as it is asked for.
+/// The element type asked for the KV cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvPrecision {
-    /// 16 bits where the weights have 16 bits, of the same type; else f32.
+    /// 16 bits of the same type if the weights have 16 bits; else f32.
     #[default]
     Auto,
     F32,
@@ -35,7 +35,7 @@ impl KvPrecision {
         *self == KvPrecision::Auto
     }
 
-    /// The element type beside weights of `weights`: f32, bf16 or f16.
+    /// The element type for weights of precision `weights`: f32, bf16 or f16.
     pub fn beside(self, weights: Precision) -> Precision {
         match self {
             KvPrecision::Auto => weights.usual_cache(),
@@ -68,12 +68,12 @@ impl CacheAsked {
         self.policy == KvCache::On
     }
 
-    /// The element type beside weights of `weights`: f32, bf16 or f16.
+    /// The element type for weights of precision `weights`: f32, bf16 or f16.
     pub fn element(self, weights: Precision) -> Option<Precision> {
         Some(self.precision?.beside(weights))
     }
 
-    /// What a worker is asked.
+    /// The settings for a worker.
     pub fn settings(self, weights: Precision) -> DecoderSettings {
         let kv_precision = self.element(weights).map(|element| element.name().to_owned());
         DecoderSettings { kv_precision, autoregressive: false }

@@ -1,11 +1,11 @@
-//! What is asked of masked diffusion.
+//! Settings of masked diffusion.
 
 use protocol::{Algorithm, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::Request;
 
-/// Settings of denoising; what is open has its usual value. Temperature, top-p and top-k are those of sampling.
+/// Settings of denoising; `None` means the default. Temperature, top-p and top-k are those of sampling.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DenoiseAsked {
@@ -33,7 +33,7 @@ impl Request {
         }
     }
 
-    /// The same of the model's body, token by token.
+    /// The same request for the model's body, token by token.
     pub(crate) fn token_by_token(self) -> Request {
         Request { denoise: DenoiseAsked::default(), autoregressive: true, ..self }
     }

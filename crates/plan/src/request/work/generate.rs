@@ -1,4 +1,4 @@
-//! What is asked of continuation, token by token.
+//! Settings of continuation, token by token.
 
 use protocol::finite;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ impl SamplingAsked {
 }
 
 impl Request {
-    /// Fills in the length of prompts, and how many tokens are added to each, unless these were asked for.
+    /// Fills in the length of prompts and the number of new tokens, unless these were asked for.
     pub(crate) fn usual_lengths(&mut self, (prompt, tokens): (u32, u32)) {
         if self.prompt_tokens.is_empty() && self.context.is_empty() {
             self.prompt_tokens = vec![prompt];
@@ -47,7 +47,7 @@ impl Request {
         self.usual_tokens(tokens);
     }
 
-    /// Fills in how many tokens are added to each prompt, unless that was asked for.
+    /// Fills in the number of new tokens, unless that was asked for.
     pub(crate) fn usual_tokens(&mut self, tokens: u32) {
         if self.new_tokens.is_empty() {
             self.new_tokens = vec![tokens];

@@ -1,4 +1,4 @@
-//! What is asked of one kind of work alone.
+//! Settings of one kind of work alone.
 
 mod cache;
 mod denoise;

@@ -3,7 +3,7 @@
 use crate::sweep::usual;
 use crate::{Axis, Request, Setting, Settings};
 
-/// What is denoised where no model is named.
+/// The default model for denoising.
 const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
 /// Fills in the axes of a study of masked diffusion.
 pub(in super::super) fn complete(request: &mut Request) {
@@ -15,10 +15,10 @@ pub(in super::super) fn complete(request: &mut Request) {
     usual(&mut request.prompt_tokens, &[16]);
 }
 
-/// The place on the axis of steps of a masked-diffusion model's body that goes token by token.
+/// The value on the axis of steps for a masked-diffusion model's body as a token-by-token decoder.
 pub const TOKEN_BY_TOKEN: &str = "token by token";
 
-/// The cells of a study of denoising: beside each length, the same body token by token at equal tokens.
+/// The cells of a study of denoising: for each length also the same body token by token, at equal tokens.
 pub(crate) fn beside_token_by_token(cells: Vec<(Settings, Request)>) -> Vec<(Settings, Request)> {
     let mut all: Vec<(Settings, Request)> = Vec::new();
     for (settings, mut request) in cells {

@@ -3,7 +3,7 @@
 use crate::sweep::{SweepKind, usual};
 use crate::{Failure, Request, Result};
 
-/// What encodes where no model is named.
+/// The default encoder.
 const ENCODER: &str = "minilm";
 /// Fills in the axes of a study of texts.
 pub(in super::super) fn complete_embedding(request: &mut Request) {
@@ -16,7 +16,7 @@ pub(in super::super) fn complete_embedding(request: &mut Request) {
     }
 }
 
-/// Fills in the axes of a study that is of other models, too.
+/// Fills in the axes of a study that other models have, too.
 pub(in super::super) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
     match kind {
         SweepKind::Precision => {

@@ -3,7 +3,7 @@
 use crate::sweep::{SweepKind, usual};
 use crate::{Failure, Request, Result};
 
-/// Fewest new tokens that the test after a short warm-up takes.
+/// Fewest new tokens for the test after a short warm-up.
 const TESTED_TOKENS: u32 = 21;
 /// Published model shapes with seeded weights: see docs/how-to/your-model.md.
 const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
@@ -26,7 +26,7 @@ pub(in super::super) fn complete(kind: SweepKind, request: &mut Request) -> Resu
             request.usual_tokens(32);
         }
         SweepKind::Warmup | SweepKind::ShortWarmup => {
-            // Without its JIT, a framework may take a second for a token.
+            // Without its JIT, a framework may need a second for a token.
             let (iterations, new_tokens) = if kind == SweepKind::Warmup { (6, 16) } else { (10, 32) };
             request.iterations = request.iterations.filter(|&count| count > 1).or(Some(iterations));
             if request.prompt_lengths.is_empty() {
@@ -62,7 +62,7 @@ pub(in super::super) fn complete(kind: SweepKind, request: &mut Request) -> Resu
     Ok(())
 }
 
-/// Refuses requests that end before the test after a short warm-up does.
+/// Rejects requests that end before the test after a short warm-up does.
 fn check_tested(new_tokens: &[u32]) -> Result<()> {
     let Some(few) = new_tokens.iter().find(|&&tokens| tokens < TESTED_TOKENS) else { return Ok(()) };
     Err(Failure::usage(format!(

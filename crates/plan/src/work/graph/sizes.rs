@@ -1,4 +1,4 @@
-//! Sizes of dimensions: as they are asked for, and as arrays of files have them.
+//! Sizes of dimensions: from the request, and from arrays in files.
 
 use std::collections::BTreeMap;
 use std::result::Result;
@@ -7,7 +7,8 @@ use bundle::{Graph as Description, Size};
 
 use super::Given;
 
-/// The sizes that are asked for, by the names that the file has. A dimension also goes by its place, as `images.0`.
+/// The requested sizes, by the names in the file. A dimension may also be named by its place, as in
+/// `images.0`.
 pub(super) fn named(
     graph: &Description,
     asked: &BTreeMap<String, Vec<u32>>,
@@ -76,7 +77,7 @@ pub(super) fn of_files(
     Ok(sizes)
 }
 
-/// Every combination of the sizes that are asked for; the last name changes fastest.
+/// Every combination of the requested sizes; the last name changes fastest.
 pub(super) fn combinations(dims: &BTreeMap<String, Vec<u32>>) -> Vec<BTreeMap<String, usize>> {
     let mut all = vec![BTreeMap::new()];
     for (name, sizes) in dims {
@@ -93,7 +94,7 @@ pub(super) fn combinations(dims: &BTreeMap<String, Vec<u32>>) -> Vec<BTreeMap<St
     all
 }
 
-/// A shape as it is written: "1x3x640x640".
+/// A shape in writing: "1x3x640x640".
 pub fn dims(shape: &[usize]) -> String {
     match shape {
         [] => "scalar".to_owned(),
