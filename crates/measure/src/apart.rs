@@ -1,4 +1,5 @@
-//! The process that a model's tokenizer and template run in: this program once more, with limits on memory and time.
+//! The process that runs a model's tokenizer and template: this program again, with limits on memory and
+//! time.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -20,10 +21,10 @@ use crate::worker_errors::describe;
 pub const COMMAND: &str = "text-process";
 /// Most memory of such a process, in bytes.
 const MEMORY: u64 = 950_000_000;
-/// The variable by which the tokenizer library takes a number of threads.
+/// The tokenizer library's variable for its number of threads.
 const THREADS: &str = "RAYON_NUM_THREADS";
-/// Longest time for an answer, and the bytes of a tokenizer for which there is another second: large ones take a second
-/// to read.
+/// Longest time for an answer, and the bytes of a tokenizer for which a second is added: large ones need a
+/// second to read.
 const TIME: Duration = Duration::from_secs(2);
 const BYTES_EACH_S: u64 = 8 << 20;
 
@@ -63,7 +64,7 @@ pub fn serve(directory: &Path) -> Result<()> {
     plan::apart::serve(&bundle, input, output, now).map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// Bounds this process's memory. Its end leaves no core file.
+/// Bounds this process's memory, and prevents a core file.
 fn limit() {
     #[cfg(target_os = "linux")]
     for (resource, most) in [(rustix::process::Resource::Data, MEMORY), (rustix::process::Resource::Core, 0)]
@@ -81,7 +82,7 @@ struct Client {
     limit: Duration,
     environment: BTreeMap<String, String>,
     cpus: Option<Vec<usize>>,
-    /// Once it was asked, and as long as it lives.
+    /// The process, once it was asked a question and while it is alive.
     process: Mutex<Option<Process>>,
 }
 
@@ -115,7 +116,7 @@ impl Client {
             .map_err(failed)
     }
 
-    /// The sentence about a process that gave no answer.
+    /// The error for a process that gave no answer.
     fn ended(&self, question: &Question, process: Process, was_late: bool) -> Failure {
         if crate::interrupt::requested() {
             return Failure::Interrupted;

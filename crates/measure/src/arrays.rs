@@ -1,4 +1,4 @@
-//! Arrays in NumPy's files, `.npy` and `.npz`: what the inputs of an ONNX file are given, and what a run of it gave
+//! Arrays in NumPy's files, `.npy` and `.npz`: inputs of an ONNX file, and outputs of its runs
 //! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
 
 use std::borrow::Cow;
@@ -17,11 +17,11 @@ use crate::places::Places;
 
 /// Most bytes of an array.
 const MOST: u64 = 1 << 32;
-/// What a file begins with.
+/// First bytes of a file.
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Most bytes of a header, as NumPy has it.
+/// Most bytes of a header: NumPy's limit.
 const MOST_OF_HEADER: usize = 10_000;
-/// Names of NumPy's types of little-endian numbers, as a file has them.
+/// Names of NumPy's types of little-endian numbers, as written in files.
 const CODES: [(&str, Dtype); 12] = [
     ("<f2", Dtype::Float16),
     ("<f4", Dtype::Float32),
@@ -37,7 +37,7 @@ const CODES: [(&str, Dtype); 12] = [
     ("|b1", Dtype::Bool),
 ];
 
-/// The arrays that inputs are given from files, by input. Their numbers are put into the cache, where workers read them.
+/// The input arrays from files, by input. Their numbers are put into the cache, where workers read them.
 pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Given>> {
     let read = |(input, path): (&str, &PathBuf)| {
         let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
@@ -50,7 +50,7 @@ pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Giv
     asked.files().map(read).collect()
 }
 
-/// The array of an archive that is called as the input, or its only one.
+/// The array of an archive with the input's name, or its only one.
 fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
     let broken = |error: zip::result::ZipError| format!("it is no .npz file: {error}");
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
@@ -73,7 +73,8 @@ fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(array)
 }
 
-/// The array of an input in the bytes of a `.npy` or, if they are an archive, a `.npz` file: type, shape and numbers.
+/// The array of an input from the bytes of a `.npy` or, if they are an archive, a `.npz` file: type, shape
+/// and numbers.
 ///
 /// # Errors
 /// A sentence without the file's name.
@@ -108,13 +109,13 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String
     Ok((*dtype, shape, numbers))
 }
 
-/// Refuses a header that would take the library much memory or a deep stack, before it reads it.
+/// Rejects a header for which the library would need much memory or a deep stack, before parsing it.
 fn check_header(bytes: &[u8]) -> std::result::Result<(), String> {
     // Version 1.0 of the format has the length in two bytes, the later ones in four.
     let (length, start) = match bytes {
         [_, _, _, _, _, _, 1, _, low, high, ..] => (u32::from(u16::from_le_bytes([*low, *high])), 10),
         [_, _, _, _, _, _, _, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]), 12),
-        // It is too short for any.
+        // Too short for any header.
         _ => return Ok(()),
     };
     if !bytes.starts_with(MAGIC) {
@@ -148,7 +149,7 @@ fn kept(numbers: &[u8], directory: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A tensor as a `.npy` file, version 1.0 of the format. `None` if its type is none of NumPy's.
+/// A tensor as a `.npy` file, version 1.0 of the format. `None` if NumPy does not have its type.
 pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
     const START: &[u8] = b"\x93NUMPY\x01\x00";
     /// The numbers begin at a multiple of this.
@@ -202,7 +203,7 @@ mod tests {
         assert!(parse(&file[..file.len() - 1]).unwrap_err().contains("ends before its last number"));
         let turned =
             String::from_utf8_lossy(&npy(&tensor(&[2, 2], Dtype::Int8)).unwrap()).replace("False", "True ");
-        // The lossy text has another first byte; put it back.
+        // Text conversion has changed the first byte; restore it.
         let mut turned = turned.into_bytes();
         turned.splice(..turned.iter().position(|&byte| byte == b'N').unwrap(), [0x93]);
         assert!(parse(&turned).unwrap_err().contains("ascontiguousarray"));

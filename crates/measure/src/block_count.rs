@@ -1,6 +1,6 @@
-//! The number of blocks of a round. Before the first block of a run it is chosen from what the starts of its processes took,
-//! what their warm-up took, and variances that are assumed; after each round from all costs and variances so far. Only these
-//! count, never the difference that is looked for.
+//! The number of blocks of a round. Before the first block of a run it is chosen from the time of its
+//! processes' starts, the time of their warm-up, and assumed variances; after each round from all costs and
+//! variances so far. The difference between contenders never affects it.
 
 use std::time::Instant;
 
@@ -17,15 +17,15 @@ use crate::session::Session;
 
 /// Fewest and most blocks of a round.
 const BLOCKS: (usize, usize) = (2, 32);
-/// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the degrees of freedom
-/// that each is worth, for two blocks or two rounds may resemble each other by luck. Found on two-core virtual machines:
-/// 31 tokens of each contender in slices differed by 2.3 to 4.8 %; a pair of processes differed by 2.3 to 3.7 %
-/// (`docs/explanation/methodology.md`).
+/// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the weight of
+/// each in degrees of freedom, because two blocks or two rounds may resemble each other by luck. Found on
+/// two-core virtual machines: 31 tokens of each contender in slices differed by 2.3 to 4.8 %; a pair of
+/// processes differed by 2.3 to 3.7 % (`docs/explanation/methodology.md`).
 const PRIOR: Prior = Prior { components: Components { within: 0.035, between: 0.03 }, worth: (4, 4) };
 
 impl Session<'_> {
-    /// The round with the number of its blocks, where that is left open: the first is chosen here, and stays if the round is
-    /// repeated. `begun`: when its processes were started.
+    /// The round with the number of its blocks, if that is left open: the first is chosen here, and kept if
+    /// the round is repeated. `begun`: when its processes were started.
     pub(crate) fn choose_blocks(
         &mut self,
         round: Round,
@@ -41,13 +41,13 @@ impl Session<'_> {
         }
         let process_s = begun.elapsed().as_secs_f64();
         let costs = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
-        // The processes of this round are there already.
+        // The processes of this round are already started.
         let most = self.most(costs, work.begun.elapsed().as_secs_f64() - process_s);
         Round { blocks: self.choose(round.number, costs, &[], most), ..round }
     }
 
-    /// The most blocks of a round by which the time that is left after so many seconds has room for the rounds that are
-    /// missing to the fewest.
+    /// The most blocks per round for which the time left, after so many seconds, still suffices for the
+    /// fewest rounds.
     fn most(&self, costs: Costs, spent_s: f64) -> usize {
         let Costs { process_s, block_s } = costs;
         let left = match self.crew.plan.rounds {
@@ -63,8 +63,8 @@ impl Session<'_> {
         whole(most.min(BLOCKS.1), cases).max(fewest(cases))
     }
 
-    /// Chooses the number of blocks of the rounds to come from all rounds so far, where that is left open. `begun`: when the
-    /// time budget began.
+    /// Chooses the number of blocks of the rounds to come from all rounds so far, if that is left open.
+    /// `begun`: when the time budget began.
     pub(crate) fn choose_again(&mut self, begun: Instant) {
         if self.recorder.evidence.blocks.is_empty() {
             return;
@@ -87,7 +87,7 @@ impl Session<'_> {
         self.choose(self.recorder.evidence.rounds, costs, &pairs, most);
     }
 
-    /// Chooses the number of blocks from a round on, and tells it with its reasons.
+    /// Chooses the number of blocks from a round on, and records it with its reasons.
     fn choose(&mut self, from_round: usize, costs: Costs, pairs: &[Vec<Vec<f64>>], most: usize) -> usize {
         let cases = self.crew.plan.work.cases();
         let found = statistics::pooled(pairs, cases.saturating_sub(1), &PRIOR);
@@ -99,12 +99,12 @@ impl Session<'_> {
     }
 }
 
-/// The fewest blocks that have all cases equally often.
+/// The fewest blocks with all cases equally often.
 fn fewest(cases: usize) -> usize {
     BLOCKS.0.next_multiple_of(cases)
 }
 
-/// What a block takes by the last requests of warm-up, in seconds. A cold start is none of them: it may have compiled.
+/// Seconds of a block by the last requests of warm-up. A cold start does not count: it may have compiled.
 fn warm_block_s(members: &[Member]) -> f64 {
     let last = |member: &Member| {
         let warm = member.live.events().iter().find_map(|event| match event {
@@ -119,7 +119,7 @@ fn warm_block_s(members: &[Member]) -> f64 {
     members.iter().filter_map(last).sum()
 }
 
-/// The most blocks up to `count` that have all cases equally often.
+/// The most blocks up to `count` with all cases equally often.
 fn whole(count: usize, cases: usize) -> usize {
     count - count % cases
 }

@@ -1,4 +1,4 @@
-//! The blocks of a group: each process that waits has one turn.
+//! The blocks of a group: each waiting process has one turn.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use crate::slices::Sliced;
 
 /// Number of times that a block is repeated.
 const MAX_REPEATS: usize = 2;
-/// Shortest stretch of blocks that is watched on its own: over less time the kernel's counters tell nothing.
+/// Shortest stretch of blocks that is watched separately: over less time the kernel's counters are too
+/// coarse.
 const STRETCH: Duration = Duration::from_millis(500);
 
 impl Session<'_> {
-    /// Deals every member its turns.
+    /// Gives every member its turns.
     pub(crate) fn blocks(
         &mut self,
         round: Round,
@@ -56,7 +57,8 @@ impl Session<'_> {
                 (next, repeat) = (next + count, 0);
             }
         }
-        // Both contenders of a pair met the same disturbance in a block. That is no remedy where most are disturbed.
+        // Both contenders of a pair had the same disturbance in a block. That does not help if most are
+        // disturbed.
         if 2 * disturbed > round.blocks && !self.crew.plan.accept_noise {
             let most = format!("{disturbed} of {} blocks of round {}", round.blocks, round.number + 1);
             let last = self.recorder.evidence.complaints.last().cloned().unwrap_or_default();
@@ -67,7 +69,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Deals blocks until they have lasted long enough to be watched, from the block `first` on.
+    /// Runs blocks, from the block `first` on, until they have lasted long enough to be watched.
     fn stretch(
         &mut self,
         round: Round,
@@ -80,7 +82,7 @@ impl Session<'_> {
         for number in first..round.blocks {
             let turns = self.block(round, members, (round.first + number, repeat), work)?;
             dealt.push(Block { round: round.number, turns, noise: Noise::default() });
-            // What is left must be long enough to be watched, too.
+            // The rest must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
             let left = (round.blocks - number - 1) as u32;
             let is_long = begun.elapsed() >= STRETCH && (left == 0 || each * left >= STRETCH);
@@ -91,8 +93,8 @@ impl Session<'_> {
         Ok((dealt, watch.end(&self.guard)))
     }
 
-    /// One turn for each member, in an order drawn anew: a request, whole or slice by slice, each pass over the members
-    /// in another order.
+    /// One turn for each member, in a newly drawn order: a request, whole or slice by slice; each pass over
+    /// the members has another order.
     fn block(
         &mut self,
         round: Round,
@@ -154,7 +156,7 @@ impl Session<'_> {
         Ok(turns.into_iter().filter_map(turn).collect())
     }
 
-    /// The pause that was asked for, in slices, so that an interrupt ends it.
+    /// The requested pause, in slices, so that an interrupt ends it.
     fn pause_between_blocks(&self) {
         let (begun, delay) = (now(), Duration::from_nanos(self.crew.plan.delay_ns));
         while begun.elapsed() < delay && !interrupt::requested() {

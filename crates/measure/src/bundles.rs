@@ -1,7 +1,8 @@
-//! The prepared models in the cache: what there is, what is in use, and what may go.
+//! The prepared models in the cache: which exist, which are in use, and which may be removed.
 //!
-//! A user of a bundle holds a shared lock on the file `.NAME.used` beside it, whose time of change is the last use.
-//! A bundle is removed under that lock and `prepare`'s, both exclusive, so neither a reader nor a writer loses it.
+//! A process that uses a bundle holds a shared lock on the file `.NAME.used` next to it; that file's time of
+//! change is the last use. A bundle is removed under that lock and `prepare`'s, both exclusive, so neither a
+//! reader nor a writer loses it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -31,22 +32,22 @@ pub struct CachedBundle {
 #[derive(Debug, Clone)]
 pub enum Contents {
     Bundle(Manifest),
-    /// Damaged, or of another version; the reason. `prepare` makes it anew.
+    /// Damaged, or of another version; the reason. `prepare` makes it again.
     Unreadable(String),
-    /// What a crash left of a bundle that was being made.
+    /// Leftovers of an interrupted preparation.
     Unfinished,
 }
 
-/// What is to be removed.
+/// Which bundles to remove.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Days without use after which a bundle goes.
+    /// Days without use after which a bundle is removed.
     pub unused_for: u32,
-    /// Names of models or directories that stay in any case.
+    /// Names of models or directories that are always kept.
     pub keep: Vec<String>,
 }
 
-/// What becomes of a directory, and why it stays.
+/// Whether a directory is removed, and why it is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Goes,
@@ -55,7 +56,7 @@ pub enum Fate {
     UsedLately,
 }
 
-/// Every bundle in the directory `bundles`, and the remains of those that were never finished.
+/// Every bundle in the directory `bundles`, and leftovers of interrupted preparations.
 pub fn list(bundles: &Path) -> Result<Vec<CachedBundle>> {
     let entries = match fs::read_dir(bundles) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -71,7 +72,7 @@ pub fn list(bundles: &Path) -> Result<Vec<CachedBundle>> {
 }
 
 impl CachedBundle {
-    /// `None` for what is not `prepare`'s.
+    /// `None` for directories that `prepare` did not make.
     fn read(directory: &Path) -> Option<CachedBundle> {
         let contents = if sibling_paths::staged(directory).is_some() {
             Contents::Unfinished
@@ -97,7 +98,7 @@ impl CachedBundle {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The precisions whose weights it holds.
+    /// The precisions of its weights.
     pub fn precisions(&self) -> Vec<Precision> {
         let Contents::Bundle(manifest) = &self.contents else { return Vec::new() };
         Precision::ALL.into_iter().filter(|p| manifest.files.contains_key(&p.file_name())).collect()
@@ -108,13 +109,13 @@ impl CachedBundle {
         now.duration_since(self.last_used).unwrap_or_default().as_secs() / DAY.as_secs()
     }
 
-    /// Whether `name` names it: the model or the directory.
+    /// Whether `name` is its name: of the model or of the directory.
     fn is_called(&self, name: &str) -> bool {
         let model = matches!(&self.contents, Contents::Bundle(manifest) if manifest.name == name);
         model || self.address() == name
     }
 
-    /// What `rule` makes of it.
+    /// Its fate by `rule`.
     pub fn fate(&self, rule: &Rule, now: SystemTime) -> Fate {
         if self.in_use {
             return Fate::InUse;
@@ -129,7 +130,8 @@ impl CachedBundle {
         Fate::Goes
     }
 
-    /// Removes it, unless someone has begun to use or to write it: then it stays, and `false` is returned.
+    /// Removes it, unless another process has begun to use or to write it: then it is kept, and `false` is
+    /// returned.
     pub fn remove(&self) -> Result<bool> {
         let removed = match sibling_paths::staged(&self.directory) {
             Some(bundle) => remove_litter(&bundle),
@@ -145,7 +147,7 @@ fn remove_litter(bundle: &Path) -> io::Result<bool> {
 }
 
 fn remove_bundle(bundle: &Path) -> io::Result<bool> {
-    // The file of this lock stays: another process may wait for it already.
+    // The file of this lock stays: another process may already wait for it.
     let Some(_writing) = exclusive(&sibling_paths::lock(bundle))? else { return Ok(false) };
     let used = sibling_paths::used(bundle);
     let Some(_using) = exclusive(&used)? else { return Ok(false) };
@@ -160,7 +162,7 @@ fn remove_bundle(bundle: &Path) -> io::Result<bool> {
 }
 
 impl Rule {
-    /// Refuses names that no bundle has: a slip of the pen must not cost a bundle.
+    /// Rejects names that no bundle has: a typing error must not cost a bundle.
     pub fn check(&self, bundles: &[CachedBundle]) -> Result<()> {
         let unknown = |name: &&String| !bundles.iter().any(|bundle| bundle.is_called(name));
         let Some(name) = self.keep.iter().find(unknown) else { return Ok(()) };
@@ -188,7 +190,7 @@ pub(crate) fn hold(places: &Places, bundle: &Path) {
         file.set_modified(SystemTime::now())?;
         Ok::<_, io::Error>(file)
     };
-    // A cache that cannot be written to cannot be pruned either.
+    // A cache that is not writable cannot be pruned either.
     if let Ok(file) = marked() {
         held.insert(used, file);
     }
@@ -203,7 +205,7 @@ fn is_locked(path: &Path) -> bool {
     untrusted::file::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// The lock on `path`, exclusive; `None` if someone has it.
+/// The lock on `path`, exclusive; `None` if it is taken.
 fn exclusive(path: &Path) -> io::Result<Option<File>> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     match file.try_lock() {

@@ -14,11 +14,11 @@ use crate::saved::{self, REPORT, SAMPLES};
 /// Names of the files of a study and of a parity check.
 const CELLS: &str = "cells.jsonl";
 const PARITY: &str = "parity.json";
-/// Levels of directories below a named one in which results are looked for: a machine's, a study's, a cell's.
+/// Levels of subdirectories in which results are looked for: a machine's, a study's, a cell's.
 const DEEPEST: usize = 3;
 
-/// The results of these directories and of those in them, in the order of their names. What cannot be read is an entry
-/// with the reason. A directory without any results is refused.
+/// The results of these directories and of their subdirectories, in the order of their names. An unreadable
+/// one is an entry with the reason. A directory without any results is an error.
 pub fn read(directories: &[PathBuf]) -> Result<Vec<Entry>> {
     let mut seen = HashSet::new();
     let mut entries = Vec::new();
@@ -42,7 +42,7 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Results directories with their names. Those of a study's cells are found below the study.
+/// Results directories with their names. Those of a study's cells are below the study.
 fn results(directory: &Path, name: &str, levels: usize, found: &mut Vec<(PathBuf, String)>) {
     let has = |file: &str| directory.join(file).is_file();
     let is_study = has(CELLS);
@@ -66,7 +66,7 @@ fn results(directory: &Path, name: &str, levels: usize, found: &mut Vec<(PathBuf
 }
 
 fn entry(directory: &Path, name: String) -> Entry {
-    // A published page does not tell where its author keeps files.
+    // Local paths are not published.
     let place = directory.display().to_string();
     let without_place =
         |text: String| text.replace(&format!("{place}/"), "").replace(&place, "the directory");
@@ -87,8 +87,8 @@ fn entry(directory: &Path, name: String) -> Entry {
     }
 }
 
-/// Judges the facts of a results directory, also of a run that was killed before it could write its report. A missing
-/// file is a warning.
+/// Judges the facts of a results directory, even of a run that was killed before it could write its report. A
+/// missing file is a warning.
 pub fn judged(directory: &Path) -> Result<(Report, Evidence)> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     if name.ends_with("-parity") || directory.join(PARITY).is_file() {

@@ -1,12 +1,12 @@
-//! The command line as it is kept with results. Results are published, so nothing secret stays in it.
+//! The command line as stored with results. Results are published, so it must not contain secrets.
 
 use std::borrow::Cow;
 
-/// Stands for a value that is not kept.
+/// Replaces a value that is not stored.
 const MASK: &str = "***";
 
-/// Words that say of a flag, a variable or a parameter of an address that its value may be secret. A name is split at
-/// its hyphens, underscores and dots: `--tokens` counts tokens and is none of these.
+/// Parts of the names of flags, variables or URL parameters that may have secret values. A name is split at
+/// its hyphens, underscores and dots: `--tokens` counts tokens and does not match.
 const SECRET: [&str; 20] = [
     "apikey",
     "auth",
@@ -35,7 +35,8 @@ pub fn typed() -> Vec<String> {
     masked(std::env::args())
 }
 
-/// The words without what may be secret: values of flags and variables of such names, and credentials in addresses.
+/// The words without possible secrets: values of flags and variables with such names, and credentials in
+/// URLs.
 fn masked(words: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut is_value = false;
     let mut mask = |word: String| {
@@ -52,7 +53,7 @@ fn masked(words: impl IntoIterator<Item = String>) -> Vec<String> {
     words.into_iter().map(&mut mask).collect()
 }
 
-/// Whether the value of what has this name may be secret.
+/// Whether a value with this name may be secret.
 pub(crate) fn is_secret(name: &str) -> bool {
     let parts = name.split(['-', '_', '.']);
     parts.map(str::to_lowercase).any(|part| SECRET.contains(&part.as_str()))
@@ -62,7 +63,7 @@ fn is_name(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// The word with addresses that hold no user, no password and no secret parameter.
+/// The word without users, passwords and secret parameters in URLs.
 fn without_credentials(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

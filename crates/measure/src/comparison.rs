@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::{interrupt, machine};
 
 impl Session<'_> {
-    /// Measures a comparison. Whatever happens, the evidence gathered so far is returned.
+    /// Measures a comparison. In any case, the evidence gathered so far is returned.
     pub fn compare(mut self) -> Result<(Evidence, Results)> {
         self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.begin()?;

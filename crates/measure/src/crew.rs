@@ -1,5 +1,5 @@
-//! The workers of a plan, and the jobs that they are given. Nothing here is noted: what a job gave is for the caller to
-//! judge or to record.
+//! The workers of a plan, and their jobs. Nothing is recorded here: the caller judges or records the outcome
+//! of a job.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use crate::places::Places;
 use crate::progress::Progress;
 use crate::worker::Worker;
 
-/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few enough to cost
-/// little.
+/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few
+/// enough to cost little.
 const PARITY_STEPS: usize = 8;
 
 pub(crate) struct Crew<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) bundle: &'a Bundle,
-    /// By the plan's contenders.
+    /// In the order of the plan's contenders.
     pub(crate) workers: Vec<Worker>,
     /// Directory for logits on their way from a worker to this program.
     pub(crate) scratch: Scratch,
@@ -30,7 +30,7 @@ pub(crate) struct Crew<'a> {
 }
 
 impl<'a> Crew<'a> {
-    /// The workers of a plan, in places that are those of its device.
+    /// The workers of a plan, in the places for its device.
     pub(crate) fn new(plan: &'a Plan, bundle: &'a Bundle, places: &Places, quiet: bool) -> Result<Crew<'a>> {
         let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
         let worker = |contender: &Contender| {
@@ -76,7 +76,7 @@ impl Crew<'_> {
         }
     }
 
-    /// Runs a job that takes no turns to its end.
+    /// Runs a job without turns to its end.
     pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
         let outcome = self.workers[index].run(job);
         self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
@@ -89,7 +89,7 @@ impl Crew<'_> {
         }
     }
 
-    /// The shapes of the logits that a process writes, by case; none where outputs are compared alone.
+    /// The shapes of the logits that a process writes, by case; none for work without logits.
     pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
         let work = &self.plan.work;
         let sequences = work.judged_sequences();
@@ -97,10 +97,10 @@ impl Crew<'_> {
         (0..work.cases()).filter_map(shape).collect()
     }
 
-    /// The task of writing logits to a file; `None` where outputs are compared alone.
+    /// The task of writing logits to a file; `None` for work without logits.
     pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
         let prompted = self.plan.work.prompted()?;
-        // Logits of several steps at once would take as many times the memory of one.
+        // Logits of several steps at once would need that many times the memory of one.
         let steps = if prompted.judged.is_some() { prompted.new_tokens } else { PARITY_STEPS };
         Some(ParityTask {
             steps,

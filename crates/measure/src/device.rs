@@ -1,5 +1,5 @@
-//! Which device the work is done on: the one that was asked for, if it is there, or for `auto` a GPU that everybody can
-//! use.
+//! The device for the work: the requested one, if it exists, or for `auto` the first GPU, if every contender
+//! can use it.
 
 use std::fs::{File, TryLockError};
 use std::sync::OnceLock;
@@ -12,24 +12,24 @@ use protocol::{Event, Job, Task};
 use crate::launch;
 use crate::places::Places;
 
-/// What `--device auto` leaves in a request until it is settled.
+/// The device of a request with `--device auto`, until it is resolved.
 pub const AUTO: &str = "auto";
-/// The GPU that `auto` takes.
+/// The GPU that `auto` chooses.
 const FIRST: &str = "cuda:0";
 /// In the cache directory; locked while a comparison computes on a GPU.
 const LOCK: &str = "gpu.lock";
-/// A worker that is asked whether it can use a GPU answers within this time, in seconds: kernels are loaded for it.
+/// Time limit, in seconds, for a worker's answer whether it can use a GPU: it loads kernels for that.
 const ANSWER_S: u64 = 60;
 
-/// Refuses a missing device before anything is built or prepared for it, in one sentence for each contender.
+/// Rejects a missing device before anything is built or prepared for it, in one sentence for each contender.
 pub fn check(device: &str, contenders: &[&str]) -> Result<()> {
     let Some(why) = gpu::objection(&protocol::gpus(device)) else { return Ok(()) };
     let sentence = |contender: &&str| format!("{contender}: no device {device} was found: {why}");
     Err(Failure::failed(contenders.iter().map(sentence).collect::<Vec<_>>().join("; ")))
 }
 
-/// Keeps the GPUs of this machine for this process: two comparisons at once, on whichever GPUs, share the bus and the
-/// power, so that each measures the other. What cannot be locked is not kept.
+/// Locks the GPUs of this machine for this process: two comparisons at once, on whichever GPUs, share the bus
+/// and the power, so that each disturbs the other. If locking is impossible, it is skipped.
 pub fn keep_to_oneself(request: &Request, places: &Places) -> Result<()> {
     static KEPT: OnceLock<File> = OnceLock::new();
     if !request.is_on_gpu() || !request.fair_comparison || KEPT.get().is_some() {
@@ -46,7 +46,7 @@ pub fn keep_to_oneself(request: &Request, places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// The request with a device in place of `auto`, and a sentence that says why it is the CPU, if it is.
+/// The request with a device in place of `auto`, and if that is the CPU, a sentence with the reason.
 pub fn settled(
     request: &Request,
     engines: &[Engine],
@@ -65,7 +65,7 @@ pub fn settled(
     }
 }
 
-/// Why this engine's worker cannot use the GPU, as far as it can be asked without a model.
+/// Why this engine's worker cannot use the GPU, as far as that is known without a model.
 fn refusal(request: &Request, engine: &Engine, places: &Places, threads: usize) -> Option<String> {
     let contender = Contender::new(engine.name.clone(), engine.clone(), request, threads);
     let worker =

@@ -1,5 +1,5 @@
-//! `photofinish doctor`: for each framework whether it can run here, with which library from where, and what to do where it
-//! cannot. Nothing is downloaded or built.
+//! `photofinish doctor`: for each framework whether it can run here, with which library from where, and
+//! otherwise the remedy. Nothing is downloaded or built.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::launch;
 use crate::native::{failure, provision, references};
 use crate::places::Places;
 
-/// What was found on this machine.
+/// The findings on this machine.
 #[derive(Debug, Default)]
 pub struct Examined {
     /// Frameworks that can run here, and those that cannot.
     able: Vec<String>,
     unable: Vec<String>,
-    /// Whether an installed file differs from the one that was installed, where that was asked.
+    /// Whether an installed file has changed, if that was asked.
     damaged: bool,
     lines: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
     let mut found = Examined::default();
     found.lines.push(processor());
     for (framework, mut variants) in frameworks {
-        // The engine of the framework's own name comes before its variants.
+        // The engine with the framework's own name comes before its variants.
         variants.sort_by_key(|engine| engine.name != framework);
         found.framework(places, &provision, framework, &variants)?;
     }
@@ -79,7 +79,8 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
     Ok(found)
 }
 
-/// What the kernels of products may use. The line "CPU" of a framework says what it does use.
+/// The extensions that kernels of products may use. The line "CPU" of a framework lists those that it does
+/// use.
 fn processor() -> String {
     let extensions = environment::cpu_extensions();
     let listed =
@@ -140,14 +141,14 @@ impl Examined {
                     .into(),
             );
         }
-        // The line of a library of the user's own that is wrong says what is wrong.
+        // The line of an unsuitable library of the user's own already has the reason.
         if pieces.iter().all(|&piece| provision.find(piece).is_ok()) {
             self.lines.push(format!("  to fix it: {}", places.provides(engine)));
         }
         Ok(())
     }
 
-    /// What the hashes of installed files say.
+    /// The result of comparing hashes of installed files.
     fn files(&mut self, places: &Places, provision: &Provision) -> Result<()> {
         self.lines.push("files of the cache, by sha256:".to_owned());
         for piece in Piece::ALL {
@@ -183,7 +184,7 @@ impl Examined {
     }
 }
 
-/// Longest wait for a worker's receipt.
+/// Longest wait for a worker's hello.
 const TIMEOUT_S: u64 = 60;
 
 fn state_of(places: &Places, provision: &Provision, piece: Piece) -> String {

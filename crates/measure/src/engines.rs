@@ -1,4 +1,4 @@
-//! The engines and models that studies are made of.
+//! The engines and models for studies.
 
 use configs::Engine;
 use plan::{Engines, Result};

@@ -49,8 +49,8 @@ pub fn host() -> String {
     System::host_name().unwrap_or_else(|| "unknown-host".into())
 }
 
-/// The commit of these workers, and whether tracked files differed from it: of the checkout around them, or of the
-/// installation that they are part of.
+/// The commit of these workers, and whether tracked files differed from it: of the checkout around them, or
+/// of their installation.
 pub fn origin(workers: &Path) -> (Option<String>, Option<bool>) {
     if let Some(checkout) = checkout_of(workers) {
         return (head(&checkout), is_modified(&checkout));
@@ -83,7 +83,7 @@ fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Linux lists "hypervisor" among the flags of an x86 processor that one announces itself to.
+/// Linux lists "hypervisor" among the flags of an x86 processor if a hypervisor announces itself.
 fn is_virtual() -> Option<bool> {
     Some(cpu_flags("flags")?.iter().any(|flag| flag == "hypervisor"))
 }
@@ -107,13 +107,13 @@ const EXTENSIONS: [&str; 15] = [
     "sme",
 ];
 
-/// Those that the processor has, as Linux names them.
+/// The processor's extensions, as Linux names them.
 pub(crate) fn cpu_extensions() -> Vec<String> {
     let flags = cpu_flags("flags").or_else(|| cpu_flags("Features")).unwrap_or_default();
     EXTENSIONS.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).map(str::to_owned).collect()
 }
 
-/// What Linux lists under this name for the first processor.
+/// Linux's list under this name for the first processor.
 fn cpu_flags(name: &str) -> Option<Vec<String>> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'))?.1;

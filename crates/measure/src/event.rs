@@ -1,14 +1,15 @@
-//! An event of a worker as the driver takes it: without what is the driver's to say, with what the driver reads for it.
+//! A worker's event in the form that is stored: without fields that only the driver may set, with readings
+//! that the driver adds.
 
 use protocol::{Event, GpuMemory, Sample};
 
-/// The event as it is kept. `held`: the memory that its process holds on its GPUs.
+/// The event in the form that is stored. `held`: the memory that its process holds on its GPUs.
 pub(crate) fn taken(event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
     with_gpu_memory(without_notes(event), held)
 }
 
-/// The event without notes that are the driver's to make: which steps came just after a pause. Vectors and tensors of warm-up,
-/// which nothing reads, are not kept either.
+/// The event without fields that only the driver may set: which steps came just after a pause. Vectors and
+/// tensors of warm-up are dropped too, because nothing reads them.
 fn without_notes(mut event: Event) -> Event {
     if let Event::Warmup(warmup) = &mut event {
         for sample in warmup.iterations.iter_mut().flat_map(|each| &mut each.cases) {
@@ -24,8 +25,8 @@ fn without_notes(mut event: Event) -> Event {
     event
 }
 
-/// The event with what its process holds on the GPUs just now, where the worker has not read that itself: references
-/// leave it to the driver.
+/// The event with the memory that its process holds on the GPUs now, if the worker has not read that itself:
+/// references leave it to the driver.
 fn with_gpu_memory(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
     if let Some(memory) = event.memory_mut().filter(|memory| memory.gpu.is_none()) {
         memory.gpu = held()

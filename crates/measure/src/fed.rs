@@ -1,11 +1,12 @@
 //! The traces that requests are fed, and the answers that only this program knows.
 //!
-//! A worker receives the tokens that it is fed. If they were the reference's own most likely tokens, it could answer each
-//! step with the next of them and compute nothing. So less likely tokens stand in their place here and there, others in
-//! each round, and a request's trace comes with its turn. The most likely token behind each is known by the reference's
-//! logits along the changed trace, which are read before any contender is started, from a file that is gone by then.
+//! A worker receives the tokens that it is fed. If they were the reference's own most likely tokens, it could
+//! answer each step with the next of them and compute nothing. So less likely tokens replace some of them,
+//! different ones in each round, and a request's trace is sent with its turn. The most likely token after
+//! each is known from the reference's logits along the changed trace. They are read before any contender is
+//! started, from a file that is then deleted.
 //!
-//! A worker that is sent no output could keep what it gave for an input that it has seen. So each round has other inputs
+//! A worker that is sent no output could keep the output for a repeated input. So each round has other inputs
 //! of the same size.
 
 use std::rc::Rc;
@@ -22,16 +23,16 @@ use rand_chacha::ChaCha8Rng;
 use crate::crew::Crew;
 use crate::logits;
 
-/// Rounds whose traces are computed at once, at most.
+/// Most rounds with traces that are computed at once.
 const AT_ONCE: usize = 8;
-/// Numbers of outputs that are computed at once, at most, but for those of one round.
+/// Most numbers of outputs that are computed at once, unless one round has more.
 const NUMBERS: usize = 1 << 20;
-/// Tokens that are computed at once, at most.
+/// Most tokens that are computed at once.
 const TOKENS: usize = 4096;
-/// Bytes of logits that are computed at once, at most; and of one round's, beyond which the reference's own trace
-/// is fed.
+/// Most bytes of logits that are computed at once, and most for one round; beyond that the reference's own
+/// trace is fed.
 const BYTES: (usize, usize) = (256 << 20, 1 << 30);
-/// Number of choices behind the first that a trace may have in its place.
+/// Number of choices after the first that may replace a token of a trace.
 const LESS_LIKELY: usize = 3;
 
 /// `[case][sequence][token]`.
@@ -43,10 +44,10 @@ pub(crate) struct References {
     pub(crate) by: usize,
     /// Along its own greedy continuation.
     pub(crate) own: Reference,
-    /// Along the changed trace that jobs have. None where jobs have the reference's own.
+    /// Along the changed trace of the jobs. `None` if jobs have the reference's own.
     job: Option<Rc<Reference>>,
-    /// Those along changed traces, of rounds from `first` on. None where requests are fed what their job has, or feed
-    /// themselves.
+    /// Those along changed traces, for rounds from `first` on. Empty if requests are fed their job's trace,
+    /// or feed themselves.
     fed: Vec<Rc<Reference>>,
     first: usize,
 }
@@ -66,12 +67,12 @@ impl References {
         self.job.is_some()
     }
 
-    /// The reference along what jobs have: what warm-up is fed, and what logits are taken along.
+    /// The reference along the trace of the jobs: warm-up is fed it, and logits are computed along it.
     pub(crate) fn of_jobs(&self) -> &Reference {
         self.job.as_deref().unwrap_or(&self.own)
     }
 
-    /// The reference along what requests of a round are fed, or go by themselves.
+    /// The reference for the requests of a round, fed or feeding themselves.
     pub(crate) fn of_requests(&self, round: usize) -> &Reference {
         match self.fed.len() {
             0 => &self.own,
@@ -83,7 +84,7 @@ impl References {
 /// The work of all rounds.
 pub(crate) struct RunWork {
     pub(crate) references: Option<References>,
-    /// What is fed where no contender can give a reference.
+    /// The traces to feed if no contender can give a reference.
     pub(crate) traces: Vec<Output>,
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
@@ -91,11 +92,10 @@ pub(crate) struct RunWork {
 }
 
 impl Crew<'_> {
-    /// Computes the references of the next rounds, if those of this one are not known, and before the first round that of
-    /// the jobs. A trace that was fed before is fed again if that fails, or where only one fits at once.
-    ///
+    /// Computes the references of the next rounds, if those of this one are not known, and before the first
+    /// round that of the jobs. If that fails, or if only one fits at once, an earlier trace is fed again.
     /// # Errors
-    /// Why requests are fed nothing but the reference's own trace, or why what they feed themselves proves nothing.
+    /// Why requests are fed only the reference's own trace, or why feeding themselves proves nothing.
     pub(crate) fn feed(&self, references: &mut References, round: usize) -> Result<(), String> {
         if let Proof::Nothing(reason) = self.plan.work.proof() {
             return Err(reason.into());
@@ -117,7 +117,7 @@ impl Crew<'_> {
         let known = references.fed.len();
         let knows_rounds = !is_forced || known == 1 || (known > 1 && round < references.first + known);
         if references.job.is_none() || !knows_rounds {
-            // Requests that feed themselves need the trace of the jobs alone.
+            // Requests that feed themselves need only the trace of the jobs.
             self.substitute(work, references, (round, if is_forced { fits } else { 0 }))?;
         }
         match work.decode {
@@ -126,7 +126,7 @@ impl Crew<'_> {
         }
     }
 
-    /// Computes what other inputs give, for this round and some behind it.
+    /// Computes the outputs for other inputs, for this round and some after it.
     fn give_others(&self, references: &mut References, round: usize) -> Result<(), String> {
         if !references.fed.is_empty() && round < references.first + references.fed.len() {
             return Ok(());
@@ -159,8 +159,8 @@ impl Crew<'_> {
         Ok(())
     }
 
-    /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none yet. Where one
-    /// trace fits at once, jobs and rounds share it.
+    /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none
+    /// yet. If only one trace fits at once, jobs and rounds share it.
     fn substitute(
         &self,
         work: &Generate,
@@ -194,8 +194,8 @@ impl Crew<'_> {
         Ok(())
     }
 
-    /// The logits along traces of the model before it was quantised, which say what quantising costs. None at a precision
-    /// that quantises nothing, and of masked diffusion, whose text does not go token by token.
+    /// The unquantised model's logits along traces, which show the cost of quantising. `None` at an
+    /// unquantised precision, and for masked diffusion, which does not go token by token.
     pub(crate) fn unquantised(&self, index: usize, traces: &[Output]) -> Result<Option<Vec<Logits>>, String> {
         let Some(work) = self.plan.work.generate().filter(|_| self.plan.precision.is_quantised()) else {
             return Ok(None);
@@ -204,7 +204,7 @@ impl Crew<'_> {
         Ok(self.along(work, (index, bundle::Precision::F32), &[traces])?.pop())
     }
 
-    /// Number of rounds whose traces are computed at once; 0 where the logits of one are too large.
+    /// Number of rounds with traces that are computed at once; 0 if the logits of one are too large.
     fn traces_at_once(&self, work: &Generate) -> usize {
         let prefixes = work.prefixes();
         let rows: usize = prefixes.iter().map(Vec::len).sum();
@@ -220,8 +220,8 @@ impl Crew<'_> {
         (TOKENS / (rows * length)).min(BYTES.0 / bytes).clamp(1, AT_ONCE.min(rounds.max(1)))
     }
 
-    /// The logits along traces, `[trace][case]`, of the positions that parity compares. One job computes all: shorter
-    /// sequences are made as long as the longest, and no position depends on those behind it.
+    /// The logits along traces, `[trace][case]`, of the positions that parity compares. One job computes all:
+    /// shorter sequences are padded to the longest, and no position depends on later ones.
     pub(crate) fn along(
         &self,
         work: &Generate,
@@ -253,7 +253,7 @@ impl Crew<'_> {
         let each = traces.iter().map(|_| {
             let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
                 let positions = work.judged_positions(case).unwrap_or(0);
-                // Behind each sequence's own last token nothing is kept.
+                // Positions after each sequence's own last token are dropped.
                 let kept = prefix.iter().zip(rows.by_ref()).flat_map(|(own, row)| {
                     let length = own.len() + work.prompted.new_tokens;
                     &row[(length - positions) * logits.vocabulary..length * logits.vocabulary]
@@ -268,8 +268,8 @@ impl Crew<'_> {
     }
 }
 
-/// The reference's own trace with the first and about every other token replaced by its second, third or fourth choice at
-/// that step.
+/// The reference's own trace with the first and about every other token replaced by its second, third or
+/// fourth choice at that step.
 fn substituted(own: &Reference, seed: u64) -> Traces {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut row = |logits: &Logits, sequence: usize, trace: &[u32]| -> Vec<u32> {
@@ -294,7 +294,8 @@ fn substituted(own: &Reference, seed: u64) -> Traces {
 mod tests {
     use super::*;
 
-    /// A prompt of one token, and four new ones, of a vocabulary of five: the largest logit is the step's own number.
+    /// A prompt of one token, and four new ones, with a vocabulary of five: the largest logit is the step's
+    /// own number.
     fn own() -> Reference {
         let row = |step: usize| (0..5).map(move |token| if token == step { 9.0 } else { token as f32 });
         let logits = Logits { batch: 1, positions: 5, vocabulary: 5, values: (0..5).flat_map(row).collect() };

@@ -1,4 +1,4 @@
-//! What must be shipped to run a contender without its model: measured on the files of this machine.
+//! The files needed to run a contender without its model, measured on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,49 +16,50 @@ use crate::launch;
 use crate::places::Places;
 use crate::worker::Worker;
 
-/// Times that a worker is started.
+/// Number of times that a worker is started.
 const STARTS: usize = 7;
 const TIMEOUT_S: u64 = 60;
-/// Variables that name a worker's packages of Python, and the directory of all of them.
+/// Variables that name a worker's Python packages, and the directory of all of them.
 const REFERENCE: &str = "PHOTOFINISH_REFERENCE";
 const REFERENCES: &str = "PHOTOFINISH_REFERENCES";
-/// Directories of libraries that come with the system.
+/// Directories of the system's own libraries.
 const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
-/// What is shipped, in bytes, and what the system has to have.
+/// The shipped files, in bytes, and the libraries required of the system.
 #[derive(Debug, Clone, Serialize)]
 pub struct Footprint {
     pub framework: String,
-    /// All of it.
+    /// Bytes of all shipped files.
     pub shipped_bytes: u64,
     pub files: usize,
-    /// The worker itself, stripped of symbols; `None` of one in Python.
+    /// The worker itself, stripped of symbols; `None` for one in Python.
     pub binary_bytes: Option<u64>,
-    /// Shared libraries beside it, those that they need included, by file name.
+    /// Its shared libraries and their dependencies, by file name.
     pub libraries: BTreeMap<String, u64>,
-    /// The environment of a worker in Python: its packages and the worker's own sources, without the interpreter's library.
+    /// The environment of a worker in Python: its packages and the worker's own sources, without the
+    /// interpreter's library.
     pub environment_bytes: Option<u64>,
-    /// Libraries that the system has to have.
+    /// Libraries required of the system.
     pub system: Vec<String>,
-    /// Crates that the worker is compiled from, or packages of Python; `None` outside a checkout.
+    /// Crates that the worker is compiled from, or Python packages; `None` outside a checkout.
     pub packages: Option<usize>,
-    /// From starting the process to its receipt that the framework can run here, milliseconds: the median of several.
+    /// From starting the process to its hello, milliseconds: the median of several starts.
     pub startup_ms: f64,
-    /// What a build from nothing took and gave, where that was asked for.
+    /// Time and size of builds from scratch, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builds: Option<Builds>,
 }
 
-/// Builds of a worker from nothing.
+/// Builds of a worker from scratch.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Builds {
-    /// Seconds that cargo took for the usual build of all crates, downloads aside.
+    /// Seconds of cargo's usual build of all crates, without downloads.
     pub cold_build_s: f64,
-    /// Bytes of the program that is optimised for its size: profile `smallest`.
+    /// Bytes of the program optimised for size: profile `smallest`.
     pub smallest_bytes: u64,
 }
 
-/// Looks at a contender.
+/// Measures a contender.
 ///
 /// # Errors
 /// Why it cannot run here, or what could not be read.
@@ -85,14 +86,14 @@ pub fn footprint(places: &Places, engine: &Engine, builds: bool) -> std::result:
     Ok(Footprint { startup_ms, packages, builds, ..looked })
 }
 
-/// What must be shipped to run a worker: of all that is measured, what is read in a moment. `None` where it cannot be read
-/// here.
+/// Size of the files needed to run a worker: only the part of the footprint that is quick to read. `None` if
+/// it cannot be read here.
 pub(crate) fn shipped(worker: &Worker, hello: &Hello) -> Option<Shipped> {
     let looked = looked_at("", worker, Some(hello)).ok()?;
     Some(Shipped { bytes: looked.shipped_bytes, files: looked.files })
 }
 
-/// Sizes and libraries alone.
+/// Only sizes and libraries.
 fn looked_at(
     name_of: &str,
     worker: &Worker,
@@ -176,7 +177,7 @@ impl Walked {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         for entry in std::fs::read_dir(directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Links lead to the system's interpreter, or to what is counted where it is.
+            // Links lead to the system's interpreter, or to files that are counted at their own place.
             let metadata = entry.path().symlink_metadata().map_err(failed)?;
             let file_name = entry.file_name();
             if metadata.is_dir() && file_name != "__pycache__" {
@@ -191,7 +192,7 @@ impl Walked {
     }
 }
 
-/// The shared libraries that a program or library is loaded with, by the system's own loader.
+/// The shared libraries of a program or library, by the system's own loader.
 #[expect(clippy::disallowed_methods, reason = "a tool of the system, and no worker")]
 fn needed(
     file: &Path,
@@ -228,18 +229,18 @@ fn stripped(program: &Path) -> std::result::Result<u64, String> {
     }
 }
 
-/// Crates of other people that a worker is compiled from, as cargo resolves them.
+/// External crates that a worker is compiled from, as cargo resolves them.
 fn crates(checkout: &Path, package: &str) -> Option<usize> {
     let arguments = ["tree", "--package", package, "--edges", "normal", "--prefix", "none"];
     let output = cargo(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
-    // Our own have a path behind their version.
+    // Our own have a path after their version.
     let others: BTreeSet<&str> =
         text.lines().filter(|line| !line.contains(" (/")).map(|line| line.trim_end_matches(" (*)")).collect();
     Some(others.iter().filter(|line| !line.is_empty()).count())
 }
 
-/// Builds a worker twice from nothing.
+/// Builds a worker twice from scratch.
 #[expect(clippy::disallowed_methods, reason = "the time of a build is what is asked")]
 fn built(checkout: &Path, package: &str) -> std::result::Result<Builds, String> {
     let fetched =
@@ -284,7 +285,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Refuses a machine whose programs cannot be looked at.
+/// Rejects a machine on which programs cannot be examined.
 ///
 /// # Errors
 /// One sentence.

@@ -1,5 +1,6 @@
-//! Processes that are measured together: they are started one after another, each alone until it is warm; then they wait and
-//! are dealt turns in blocks; then each finishes. Under the sequential schedule every process is such a group of its own.
+//! Processes that are measured together: they are started one after another, each alone until it is warm;
+//! then they wait and take turns in blocks; then each finishes. Under the sequential schedule every process
+//! is such a group of its own.
 
 use facts::evidence::Stage;
 
@@ -10,8 +11,9 @@ use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
 impl Session<'_> {
-    /// Starts processes, given as (place in the order, contender), deals them their turns, and lets them finish. The
-    /// anchor may be alive already, and be kept. Returns the round with its number of blocks, and the anchor.
+    /// Starts processes, given as (place in the order, contender), gives them their turns, and lets them
+    /// finish. The anchor may be running already, and may be kept. Returns the round with its number of
+    /// blocks, and the anchor.
     pub(crate) fn group(
         &mut self,
         round: Round,

@@ -1,4 +1,4 @@
-//! The groups of a round: processes that live together and take turns.
+//! The groups of a round: processes that are alive together and take turns.
 
 use plan::{Plan, Schedule};
 
@@ -6,7 +6,7 @@ use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
 impl Session<'_> {
-    /// One group after another. The anchor of the grouped schedule lives from the first to the last.
+    /// One group after another. The anchor of the grouped schedule is alive from the first to the last.
     pub(crate) fn groups(
         &mut self,
         round: Round,
@@ -18,7 +18,7 @@ impl Session<'_> {
             let others = group
                 .iter()
                 .filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index]));
-            // No contender is left to compare the anchor with.
+            // There is no contender left to compare with the anchor.
             if kept.is_some() && others.count() == 0 && number + 1 < groups.len() {
                 continue;
             }
@@ -33,8 +33,8 @@ impl Session<'_> {
 /// Processes that are measured together, by (place in the order, contender).
 pub(crate) type Group = Vec<(usize, usize)>;
 
-/// The groups of a round, each in the order of the round. The anchor of the grouped schedule is in the first alone: there
-/// it is started.
+/// The groups of a round, each in the order of the round. The anchor of the grouped schedule is only in the
+/// first: it is started there.
 pub(crate) fn of_round(plan: &Plan, order: &[usize]) -> Vec<Group> {
     let placed: Group = order.iter().copied().enumerate().collect();
     if plan.schedule == Schedule::Interleaved {

@@ -1,11 +1,11 @@
-//! Handles Ctrl-C: it is noted, and acted upon where there is something to save or to end.
+//! Handles Ctrl-C: it is recorded, and handled where there is something to save or to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plan::{Failure, Result};
 use tooling::interrupt;
 
-/// Whether something was measured, and may not be saved yet.
+/// Whether something was measured that may not be saved yet.
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
 /// Turns SIGINT, SIGTERM and SIGHUP into requests to save the results so far and end. A second signal ends this program
@@ -23,8 +23,8 @@ pub(crate) fn measuring_begins() {
     MEASURING.store(true, Ordering::SeqCst);
 }
 
-/// Runs what saves nothing and may take long, such as hashing. Until something was measured, a signal ends this program
-/// at once; afterwards it is acted upon when this is done.
+/// Runs work that saves nothing and may take long, such as hashing. Until something was measured, a signal
+/// ends this program at once; afterwards it is handled when this work is done.
 pub(crate) fn with_nothing_to_save<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let expendable = (!MEASURING.load(Ordering::SeqCst)).then(interrupt::expendable);
     if requested() {

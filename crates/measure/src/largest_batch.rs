@@ -1,7 +1,8 @@
-//! `--batch max`: the largest batch that fits into memory. Workers compute small batches, each in a process of its own. The
-//! memory of more sequences is extrapolated, corrected at a quarter of the batch that this leads to, and the batch itself is
-//! computed once: an allocator that doubles its arena takes more than any line through small batches. A worker that does
-//! not fit is stopped by its own limit, and a smaller batch is tried.
+//! `--batch max`: the largest batch that fits into memory. Workers compute small batches, each in a process
+//! of its own. The memory of more sequences is extrapolated, corrected at a quarter of the resulting batch,
+//! and the batch itself is computed once: an allocator that doubles its arena needs more than any line
+//! through small batches. A worker that does not fit is stopped by its own limit, and a smaller batch is
+//! tried.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +17,21 @@ use crate::interrupt;
 use crate::machine::memory;
 use crate::places::Places;
 
-/// As far as `--batch` goes.
+/// The limit of `--batch`.
 const LARGEST: usize = 4096;
 /// Batches that are computed first.
 const FIRST: [usize; 2] = [1, 4];
-/// Share of the memory that stays free: what this program and the system take meanwhile.
+/// Share of the memory that stays free for this program and the system.
 const FREE: f64 = 0.06;
-/// Share of the available memory that the batch is tried within. Less is left when the run starts, because the weights are in
-/// the page cache by then (2.84 GB fell to 2.45 in a group of 3 GB), and allocators reserve more than they touch.
+/// Share of the available memory within which the batch is tried. Less is left when the run starts, because
+/// the weights are in the page cache by then (2.84 GB fell to 2.45 in a group of 3 GB), and allocators
+/// reserve more than they touch.
 const TRIED: f64 = 0.8;
-/// Copies of the logits for parity that may be there at once: two in the worker, its file, and the reference's here.
+/// Copies of the logits for parity that may exist at once: two in the worker, its file, and the reference's
+/// here.
 const COPIES_OF_LOGITS: f64 = 4.0;
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Largest {
     pub(crate) batch: usize,
@@ -38,7 +41,7 @@ pub(crate) struct Largest {
     pub(crate) words: String,
 }
 
-/// Refuses to search where nothing can be found.
+/// Rejects plans for which a search makes no sense.
 pub(crate) fn check(plan: &Plan) -> Result<()> {
     let refused = |why: &str| Err(Failure::usage(format!("--batch max {why}: name a size")));
     match plan.work.kind() {
@@ -84,7 +87,7 @@ pub(crate) fn find(
         }
         found = search.largest(&budget)?;
     }
-    // It must end, and within what --memory leaves, too.
+    // It must also run to its end within the memory that --memory leaves.
     while found > proven && (search.measure(found, TRIED)?.is_some() || !search.fits(found, &budget)) {
         found = smaller(found, proven);
     }
@@ -104,14 +107,14 @@ struct Search<'a, F> {
 }
 
 impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
-    /// Measures every worker at this size, which is one that must fit.
+    /// Measures every worker at this size, which must fit.
     fn measured(&mut self, batch: usize) -> Result<()> {
         self.measure(batch, 1.0)?
             .map_or(Ok(()), |failed| Err(Failure::failed(format!("--batch max: {failed}"))))
     }
 
-    /// Measures every worker at this size within a share of the memory, and the reference's. `Some` says which did not compute
-    /// it, and why.
+    /// Measures every worker at this size within a share of the memory, and the reference's. `Some` names the
+    /// one that did not compute it, and the reason.
     fn measure(&mut self, batch: usize, share: f64) -> Result<Option<String>> {
         let plan = (self.plan_of)(batch)?;
         let mut crew = Crew::new(&plan, self.bundle, &self.places.on(&plan.device), self.quiet)?;
@@ -131,11 +134,11 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
                         self.points.entry(key).or_default().push((batch, bytes as f64));
                     }
                     Err(_) if interrupt::requested() => return Err(Failure::Interrupted),
-                    // Its row says so later, whatever the size.
+                    // Its row gives the reason later, whatever the size.
                     Err(reason) if batch == FIRST[0] => {
                         untrusted::say!("--batch max leaves {} out: {reason}", contender.label);
                     }
-                    // One that was left out is so at every size.
+                    // A worker that was left out is left out at every size.
                     Err(_) if !self.points.contains_key(&(contender.label.clone(), precision)) => {}
                     Err(reason) => {
                         let label = &contender.label;
@@ -206,7 +209,7 @@ fn smaller(failed: usize, proven: usize) -> usize {
     (failed - failed.div_ceil(6)).max(proven)
 }
 
-/// What a worker takes at this size, by the line through what the two largest sizes took.
+/// The memory of a worker at this size, by the line through the two largest sizes.
 fn expected(points: &[(usize, f64)], batch: usize) -> f64 {
     let [.., (a, at_a), (b, at_b)] = *points else {
         return points.first().map_or(0.0, |&(_, bytes)| bytes);

@@ -30,7 +30,8 @@ pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> pro
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
-/// What every worker's environment holds: what the system needs, the thread budget and the memory policy.
+/// The environment of every worker: the variables that the system needs, the thread budget and the memory
+/// policy.
 pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
     for name in ["PATH", "TMPDIR", "SYSTEMROOT", gpu::VISIBLE, gpu::LIBRARY_VARIABLE] {
@@ -38,7 +39,7 @@ pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, St
             environment.insert(name.to_owned(), value);
         }
     }
-    // The driver's numbers of GPUs are those of the workers.
+    // The driver and the workers number GPUs alike.
     environment.insert(gpu::ORDER.0.to_owned(), gpu::ORDER.1.to_owned());
     // 0 leaves the number to the framework.
     for name in THREAD_VARIABLES.into_iter().filter(|_| threads > 0) {
@@ -48,8 +49,8 @@ pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, St
     environment
 }
 
-/// The worker of an engine with its CPUs and its whole environment: what every worker gets, and the variables of the
-/// engine's configuration.
+/// The worker of an engine with its CPUs and its whole environment: that of every worker, and the variables
+/// of the engine's configuration.
 pub fn worker(
     contender: &Contender,
     cpus: Option<&[usize]>,
@@ -73,7 +74,7 @@ pub fn worker(
     }
 }
 
-/// The variables that name a cache of compiled kernels of each process's own, where `asked` is what the run asks for.
+/// The variables that name a process's own cache of compiled kernels; `asked` is the run's setting.
 pub fn own_caches(contender: &Contender, asked: KernelCache, target: Target) -> Vec<String> {
     let own = contender.engine.kernel_cache.iter().cloned();
     match (contender.engine.settings.kernel_cache.unwrap_or(asked), target) {

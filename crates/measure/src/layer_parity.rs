@@ -38,14 +38,15 @@ type Checked = std::result::Result<(), String>;
 /// directory.
 struct States {
     files: Vec<TempPath>,
-    /// The shapes of each file's logits, which an encoder has none of, and of every hidden state that it may hold.
+    /// The shapes of each file's logits, which an encoder does not have, and of every hidden state that it
+    /// may hold.
     shapes: Vec<(Option<logits::Shape>, Vec<logits::Shape>)>,
     in_effect: Option<InEffect>,
     no_layers: Option<String>,
 }
 
 impl Session<'_> {
-    /// Runs every job. Whatever happens, the findings so far are returned. `prose`: the text of the perplexity.
+    /// Runs every job. In any case, the findings so far are returned. `prose`: the text of the perplexity.
     pub fn parity(
         mut self,
         prose: Option<std::result::Result<Vec<u32>, String>>,
@@ -192,7 +193,7 @@ impl Crew<'_> {
         Ok(())
     }
 
-    /// The vectors of two processes, beside each other and beside the reference's.
+    /// The vectors of two processes, compared with each other and with the reference's.
     fn hold_vectors(
         &self,
         index: usize,
@@ -277,7 +278,7 @@ impl Crew<'_> {
                 (dequantised, states.no_layers.is_none());
             let events = match self.done(index, &job) {
                 Err(failure) if failure.kind == FailureKind::Unsupported && !has_logits => {
-                    // Whether it can encode at all shows where its vectors are asked for.
+                    // Requesting its vectors will show whether it can encode at all.
                     states.no_layers = Some(failure.sentence());
                     return Ok(states);
                 }

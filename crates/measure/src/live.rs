@@ -1,4 +1,4 @@
-//! A worker at work on a job: what it has said so far, how long it took, and how it waits while others have their turns.
+//! A worker with a job: its events so far, their times, and its waits while others have their turns.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::machine::{Confinement, ReadyMemory, Watched, cpu_time, nice, peak_byt
 use crate::process::{Heard, Process, Reaped};
 use crate::worker_errors::{came_from_outside, check_version, describe, last_line, nonsense};
 
-/// A worker at work.
+/// A worker with a job.
 pub(crate) struct Live {
     /// `None` if it could not be started.
     process: Option<Process>,
@@ -21,12 +21,13 @@ pub(crate) struct Live {
     confinement: Confinement,
     /// The GPUs that it computes on.
     gpus: Option<Watched>,
-    /// What it held there when it was asked to finish: it may have ended before its last reading arrives.
+    /// Memory that it held there when it was asked to finish: it may have ended before its last reading
+    /// arrives.
     held: Option<u64>,
     /// Taken until it loads.
     memory: Option<ReadyMemory>,
     load: SeenLoad,
-    /// What it said, except its answers to turns.
+    /// Its events, except its answers to turns.
     events: Vec<Event>,
     /// When it was started, and how much later each of its events came.
     begun: Instant,
@@ -37,7 +38,7 @@ pub(crate) struct Live {
     asked: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
     over: Option<Over>,
-    /// Time that it may still take.
+    /// Time that it may still use.
     left: Duration,
     limit: Duration,
     waiting: Option<Waiting>,
@@ -66,7 +67,7 @@ struct Waiting {
 }
 
 impl Live {
-    /// Gives a job to a process that has just been started, or says why it could not be.
+    /// Gives a job to a process that has just been started, or records why it could not be started.
     pub(crate) fn start(
         spawned: Result<Process, String>,
         limit: Duration,
@@ -119,12 +120,12 @@ impl Live {
         &self.asked
     }
 
-    /// Whether it was given caches of compiled kernels of its own and has put nothing into them.
+    /// Whether it was given caches of compiled kernels of its own and has left them empty.
     pub(crate) fn left_caches_empty(&self) -> bool {
         self.process.as_ref().is_some_and(Process::left_caches_empty)
     }
 
-    /// What was seen of it. To be asked while it waits.
+    /// The driver's observations of it. To be called while it waits.
     pub(crate) fn seen(&self) -> Seen {
         let cpu_s = self.warm_cpu_s.zip(cpu_time(self.pid)).map(|(warm, now)| (now - warm).max(0.0));
         Seen {
@@ -137,7 +138,7 @@ impl Live {
         }
     }
 
-    /// How long it has waited, and what it did meanwhile.
+    /// How long it has waited, and its CPU time meanwhile.
     pub(crate) fn waited(&self) -> Option<Waited> {
         self.waited
     }
@@ -164,8 +165,8 @@ impl Live {
         false
     }
 
-    /// Lets the worker take its turn at a case: one request. Returns how long that took as well, in nanoseconds. `None` if
-    /// it can no more.
+    /// Lets the worker take its turn at a case: one request. Also returns how long that took, in nanoseconds.
+    /// `None` if the worker failed.
     pub(crate) fn request(&mut self, case: usize, input: Option<Input>) -> Option<(Sample, u64)> {
         match self.turn(Turn::Request { case, input }, case)? {
             (Answer::Sample(sample), ns) => Some((sample, ns)),
@@ -173,9 +174,9 @@ impl Live {
         }
     }
 
-    /// Lets the worker compute the next slice of a request, of so many more marks behind its first. `marks`: those that the
-    /// request then has, unless it is complete. Returns the sample, unless the request goes on, and how long the slice
-    /// took, in nanoseconds. `None` if the worker failed.
+    /// Lets the worker compute the next slice of a request, of so many more marks after its first. `marks`:
+    /// those that the request then has, unless it is complete. Returns the sample, unless the request goes
+    /// on, and how long the slice took, in nanoseconds. `None` if the worker failed.
     pub(crate) fn slice(
         &mut self,
         (case, input): (usize, Option<Input>),
@@ -220,7 +221,7 @@ impl Live {
         }
     }
 
-    /// Asks for what is read after the last sample, and listens to the end.
+    /// Asks for the final readings after the last sample, and listens to the end.
     pub(crate) fn ask_to_finish(&mut self, finish: Finish) {
         self.ask(Turn::Finish(finish));
         self.finish();
@@ -264,7 +265,7 @@ impl Live {
         }
     }
 
-    /// Ends the worker, if it still lives, and says how it ended.
+    /// Ends the worker, if it is still alive, and returns how it ended.
     pub(crate) fn end(mut self) -> Outcome {
         let events = std::mem::take(&mut self.events);
         let Some(mut process) = self.process.take() else {
@@ -308,7 +309,7 @@ impl Live {
         Outcome { pid: self.pid, events, ending, left_behind }
     }
 
-    /// Memory that it holds on its GPUs just now.
+    /// Memory that it holds on its GPUs now.
     fn holds(&self) -> Option<u64> {
         self.gpus.as_ref()?.memory_of(self.pid)
     }

@@ -8,7 +8,8 @@ use judge::parity::logits::Logits;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
-/// Most bytes of a header, whatever the shapes: names of tensors, and what else a library may write there.
+/// Most bytes of a header, whatever the shapes: for names of tensors, and other entries that a library may
+/// write.
 const HEADER: u64 = 1 << 16;
 /// Most bytes of a header for each tensor.
 const ENTRY: u64 = 1 << 8;
@@ -16,7 +17,7 @@ const ENTRY: u64 = 1 << 8;
 /// `[batch, positions, width]` of a tensor.
 pub type Shape = [usize; 3];
 
-/// Reads the file of a [`protocol::ParityTask`], whose cases have these shapes.
+/// Reads the file of a [`protocol::ParityTask`]; its cases have these shapes.
 pub fn read_parity(path: &Path, shapes: &[Shape]) -> Result<Vec<Logits>, String> {
     let bytes = read(path, shapes, &[])?;
     let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
@@ -27,14 +28,14 @@ pub fn read_parity(path: &Path, shapes: &[Shape]) -> Result<Vec<Logits>, String>
     Ok(cases)
 }
 
-/// Reads the file of a [`protocol::Score`], whose logits have this shape.
+/// Reads the file of a [`protocol::Score`]; its logits have this shape.
 pub fn read_score(path: &Path, shape: Shape) -> Result<Logits, String> {
     read_states(path, shape, &[], |_, _| Ok(()))
 }
 
-/// Reads the file of a [`protocol::Score`] with hidden states, and returns the logits. Each hidden state goes to `each`
-/// with its number, one at a time, because all together may be large. `hidden` are their shapes, if there are any: the
-/// last dimension is the hidden size.
+/// Reads the file of a [`protocol::Score`] with hidden states, and returns the logits. Each hidden state goes
+/// to `each` with its number, one at a time, because all together may be large. `hidden` are their shapes, if
+/// there are any: the last dimension is the hidden size.
 pub fn read_states(
     path: &Path,
     shape: Shape,
@@ -47,7 +48,7 @@ pub fn read_states(
     logits(&file.tensor("logits").map_err(malformed)?)
 }
 
-/// The same of an encoder, which has no logits.
+/// The same for an encoder, which has no logits.
 pub fn read_texts(
     path: &Path,
     hidden: &[Shape],
@@ -69,8 +70,8 @@ fn each_state(
     Ok(())
 }
 
-/// Reads a file that holds f32 tensors of these shapes, and perhaps the others as well. Whatever a worker may have put
-/// in its place is refused before it is read: what is no file, and what has another size.
+/// Reads a file that holds f32 tensors of these shapes, and perhaps the others as well. Anything else that a
+/// worker may have put in its place is rejected before it is read: other than a file, or of another size.
 fn read(path: &Path, shapes: &[Shape], optional: &[Shape]) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot read its logits: {error}");
     let mut file = open(path).map_err(cannot)?;
@@ -87,7 +88,7 @@ fn read(path: &Path, shapes: &[Shape], optional: &[Shape]) -> Result<Vec<u8>, St
     let entries = ENTRY * (shapes.len() + optional.len()) as u64;
     let most = least.saturating_add(bytes(optional)).saturating_add(HEADER + entries);
     let found = metadata.len();
-    // One that is too small for them says itself what it holds instead.
+    // A file that is too small gets an error about its contents later.
     if found > most {
         return Err(format!("the file of its logits has {found} bytes, and their shapes call for {least}"));
     }

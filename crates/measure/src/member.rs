@@ -5,7 +5,7 @@ use protocol::Job;
 
 use crate::live::Live;
 
-/// A process that is warm, and waits for its turns.
+/// A process that is warm and waits for its turns.
 pub(crate) struct Member {
     /// Its contender's place in the plan.
     pub(crate) index: usize,

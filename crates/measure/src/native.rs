@@ -1,5 +1,5 @@
-//! Native libraries, the model and references, by crate `setup`: what `photofinish setup` brings, and what a run brings
-//! by itself where it is missing.
+//! Native libraries, the model and references, by crate `setup`: provided by `photofinish setup`, or by a run
+//! itself if they are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use tooling::Reporter;
 use crate::interrupt;
 use crate::places::Places;
 
-/// The variable that tells the system where libraries are.
-/// Names the directory in which CUDA keeps kernels that it has compiled for a GPU. Its usual one is below `HOME`, which
-/// workers do not have.
+/// Names the directory in which CUDA keeps kernels that it has compiled for a GPU. By default it is below
+/// `HOME`, which workers do not have.
 pub(crate) const CUDA_KERNELS: &str = "CUDA_CACHE_PATH";
 
+/// The variable with the system's search path for shared libraries.
 pub(crate) const LIBRARY_PATH: &str =
     if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
 
@@ -42,8 +42,8 @@ pub(crate) fn pieces(places: &Places, named: &[String], quiet: bool) -> Result<(
     Ok(())
 }
 
-/// Provides the libraries of these engines. One that is not to be had is a warning: its engine becomes a row with its
-/// reason. A wrong library of the user's own is an error.
+/// Provides the libraries of these engines. One that cannot be provided is a warning: its engine becomes a
+/// row with its reason. An unsuitable library of the user's own is an error.
 pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     let can_run = engines.iter().filter(|engine| places.binary(&engine.worker).is_file());
     let mut named: Vec<String> = can_run.flat_map(|engine| engine.native.clone()).collect();
@@ -69,7 +69,7 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
     Ok(())
 }
 
-/// Provides what columns with a version need: another library, or another worker. A column whose version is not to be had
+/// Provides another library or another worker for columns with a version. A column without its version
 /// becomes a row with the reason.
 pub(crate) fn versions(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     for engine in engines.iter().filter(|engine| engine.version.is_some()) {
@@ -82,12 +82,12 @@ pub(crate) fn versions(places: &Places, engines: &[Engine], quiet: bool) -> Resu
     Ok(())
 }
 
-/// Why a column has no worker in this run, if its version could not be had.
+/// Why a column has no worker in this run, if its version could not be provided.
 pub fn absent(engine: &Engine) -> Option<String> {
     absences().get(&engine.name).cloned()
 }
 
-/// Columns of this run whose version could not be had, with the reasons.
+/// Columns of this run without their version, with the reasons.
 fn absences() -> MutexGuard<'static, BTreeMap<String, String>> {
     static ABSENCES: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     ABSENCES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,7 +135,7 @@ pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
     }
 }
 
-/// Directory of the workspace that has the workers' sources, if there is one.
+/// Directory of the workspace with the workers' sources, if there is one.
 fn sources(places: &Places) -> Option<PathBuf> {
     let installed = || places.installed.as_ref().map(Layout::sources).filter(|sources| sources.is_dir());
     places.checkout.clone().or_else(installed)
@@ -146,7 +146,7 @@ fn builder<'a>(places: &'a Places, sources: &'a Path, quiet: bool) -> Builder<'a
     Builder { cache: &places.cache, sources, flags, reporter: Reporter::new(quiet) }
 }
 
-/// The version that a column names, and where such versions come from.
+/// The version that a column names, and the source of such versions.
 fn asked(engine: &Engine) -> anyhow::Result<Option<(&Versions, Version)>> {
     let (Some(versions), Some(version)) = (&engine.versions, &engine.version) else { return Ok(None) };
     Ok(Some((versions, Version::parse(version)?)))
@@ -163,7 +163,7 @@ fn library(versions: &Versions) -> anyhow::Result<Option<Piece>> {
     Ok(Piece::named(versions.library.as_slice())?.first().copied())
 }
 
-/// Variables by which an engine's worker finds its libraries, where it does not know them by itself.
+/// Variables by which an engine's worker finds its libraries, if it does not know them itself.
 pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
     let mut variables = of_target(places, engine);
     if let Ok(Some((Versions { package: Some(package), .. }, version))) = asked(engine) {
@@ -176,7 +176,7 @@ pub(crate) fn variables(places: &Places, engine: &Engine) -> BTreeMap<String, St
         let library = provision.place_of_version(piece, &version);
         let (name, path) = match versions.crates.is_empty() {
             true => (piece.variable(), library),
-            // It is linked with it.
+            // The worker is linked with it.
             false => (LIBRARY_PATH, library.join("lib")),
         };
         variables.insert(name.to_owned(), path.display().to_string());
@@ -191,7 +191,7 @@ fn of_target(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
             let path = directory.map(|directory| (LIBRARY_PATH.to_owned(), directory.display().to_string()));
             path.into_iter().collect()
         }
-        // What cannot be found is no error here: the worker says what it lacks.
+        // A missing piece is no error here: the worker reports it.
         Target::Cuda => {
             let mut variables = on_gpu(places, engine).unwrap_or_default();
             let kernels = places.cache.join("cuda-kernels").display().to_string();
@@ -204,13 +204,13 @@ fn of_target(places: &Places, engine: &Engine) -> BTreeMap<String, String> {
     }
 }
 
-/// Where NVIDIA's libraries are, and the libraries that are built on them.
+/// The paths of NVIDIA's libraries, and of the libraries built on them.
 fn on_gpu(places: &Places, engine: &Engine) -> anyhow::Result<BTreeMap<String, String>> {
     let provision = provision(places, true)?;
     let mut variables = BTreeMap::new();
     let mut directories = BTreeSet::new();
     let named = Piece::named(&engine.native)?.into_iter().flat_map(|piece| piece.on(places.target));
-    // A worker that was built for a GPU is linked with NVIDIA's libraries, whatever else it takes.
+    // A worker that was built for a GPU is linked with NVIDIA's libraries, whatever other pieces it needs.
     let own = places.gpu_workers().join(&engine.worker).is_file().then_some(Piece::Cuda);
     for piece in named.chain(own) {
         let is_given = std::env::var_os(piece.variable()).is_some_and(|value| !value.is_empty());
@@ -221,7 +221,7 @@ fn on_gpu(places: &Places, engine: &Engine) -> anyhow::Result<BTreeMap<String, S
         directories.extend(provision.library_directories(piece)?);
     }
     if !directories.is_empty() {
-        // The driver's own library may be where only the user's path leads.
+        // The driver's own library may be only in the user's path.
         let users = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
         let users = std::env::split_paths(&users).filter(|path| path.is_absolute());
         let path = std::env::join_paths(directories.into_iter().chain(users))?;
@@ -230,8 +230,8 @@ fn on_gpu(places: &Places, engine: &Engine) -> anyhow::Result<BTreeMap<String, S
     Ok(variables)
 }
 
-/// The directory of shared libraries that an engine's worker is linked with, where the worker itself does not know it:
-/// a checkout's knows where it was built, an installation may have come from another machine.
+/// The directory of shared libraries that an engine's worker is linked with, if the worker itself does not
+/// know it: a checkout's knows where it was built, an installation may have come from another machine.
 fn library_path(places: &Places, engine: &Engine) -> Option<PathBuf> {
     let libtorch = Piece::Libtorch.to_string();
     if places.checkout.is_some() || !engine.native.contains(&libtorch) {
@@ -243,7 +243,7 @@ fn library_path(places: &Places, engine: &Engine) -> Option<PathBuf> {
     Some(found.join("lib"))
 }
 
-/// The user's own libtorch that the workers of this installation were built with, if it is still there.
+/// The user's own libtorch that the workers of this installation were built with, if it still exists.
 fn built_with(places: &Places) -> Option<PathBuf> {
     places.build()?.libtorch.filter(|path| path.is_dir())
 }

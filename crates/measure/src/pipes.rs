@@ -11,9 +11,9 @@ use crate::clock::now;
 
 /// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 pub(crate) const MAX_LINE: u64 = 64 << 20;
-/// Lines that are read before they are asked for.
+/// Number of lines that are read ahead.
 const LINES_AHEAD: usize = 2;
-/// Bytes of a worker's stderr that are kept as its last words.
+/// Bytes kept of the end of a worker's stderr.
 const STDERR_TAIL: usize = 16 << 10;
 
 pub(crate) struct Pipes {
@@ -33,9 +33,9 @@ pub(crate) enum Line {
 }
 
 impl Pipes {
-    /// Takes the pipes of a child. Returns their inodes, too, by which other holders can be found.
+    /// Takes the pipes of a child. Also returns their inodes, by which other holders can be found.
     pub(crate) fn new(child: &mut Child) -> (Pipes, Vec<u64>) {
-        // Bounded, so that a flood of long lines fills the pipe and not this program's memory.
+        // Bounded, so that a flood of long lines fills the pipe, not this program's memory.
         let (sender, lines) = sync_channel(LINES_AHEAD);
         let (input, to_write) = channel::<String>();
         let stdout = child.stdout.take().expect("piped");
@@ -55,7 +55,7 @@ impl Pipes {
                     tail.drain(..excess);
                 }
             }),
-            // A worker that dies early breaks this pipe; its exit tells more than the write error.
+            // A worker that dies early breaks this pipe; its exit says more than the write error.
             std::thread::spawn(move || {
                 for line in to_write {
                     if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
@@ -69,22 +69,22 @@ impl Pipes {
 
     pub(crate) fn send(&self, line: String) {
         if let Some(input) = &self.input {
-            // The thread is gone if the worker no longer reads; its end says why.
+            // The thread has ended if the worker no longer reads; the worker's end has the reason.
             let _ = input.send(line + "\n");
         }
     }
 
-    /// Closes stdin, behind all lines that were sent.
+    /// Closes stdin, after all lines that were sent.
     pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// A line that is there already.
+    /// A line that has already arrived.
     pub(crate) fn waiting(&self) -> Option<Line> {
         self.lines.as_ref()?.try_recv().ok()
     }
 
-    /// The next line; `None` if there is none in this time.
+    /// The next line; `None` if none arrives in this time.
     pub(crate) fn next(&self, time: Duration) -> Option<Line> {
         match self.lines.as_ref().map(|lines| lines.recv_timeout(time)) {
             Some(Ok(line)) => Some(line),
@@ -93,11 +93,10 @@ impl Pipes {
         }
     }
 
-    /// The end of what came on stderr. Whoever still holds a pipe when the time is up keeps a thread waiting, and nobody
-    /// else.
+    /// The end of stderr. A process that still holds a pipe when the time is up only keeps a thread waiting.
     pub(crate) fn last_words(&mut self, until: Instant) -> String {
         self.close_input();
-        drop(self.lines.take()); // a reader that waits for room in the channel gives up
+        drop(self.lines.take()); // a reader that waits for room in the channel then ends
         while self.threads.iter().any(|thread| !thread.is_finished()) && now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -24,7 +24,7 @@ pub struct Places {
     pub configs: Layers,
     pub workers: PathBuf,
     pub cache: PathBuf,
-    /// What workers and libraries are looked for: those of a GPU are apart.
+    /// The target of workers and libraries: those for a GPU are separate.
     pub target: Target,
 }
 
@@ -40,7 +40,7 @@ impl Places {
         let cache = home.cache().ok_or_else(|| {
             Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models")
         })?;
-        // What was installed together with the program comes first: an installation may be below a checkout.
+        // The installation of the program comes first: it may be below a checkout.
         let installed = Layout::beside(executable);
         let checkout = if installed.is_some() { None } else { checkout_of(executable) };
         let elsewhere = || home.data().map(Layout::at).filter(Layout::is_there);
@@ -76,18 +76,18 @@ impl Places {
     /// Path of the binary of a worker or tool.
     pub fn binary(&self, name: &str) -> PathBuf {
         if let Some(path) = name.strip_prefix("{root}/") {
-            // A script beside the configuration that names it.
+            // A script next to the configuration that names it.
             return self.root().join(path);
         }
         let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
         match self.target {
-            // What has no build of its own for a GPU is the same program on every device.
+            // A worker without a build for a GPU is the same program on every device.
             Target::Cuda if self.gpu_workers().join(&file).is_file() => self.gpu_workers().join(file),
             _ => self.workers.join(file),
         }
     }
 
-    /// The same places, as work on `device` sees them.
+    /// The same places for work on `device`.
     pub fn on(&self, device: &str) -> Places {
         Places { target: Target::of_device(device), ..self.clone() }
     }
@@ -97,12 +97,12 @@ impl Places {
         setup::gpu_workers(&self.workers)
     }
 
-    /// Root of what the configuration came with: a checkout, or the data directory of an installation.
+    /// Root of the configuration: a checkout, or the data directory of an installation.
     pub(crate) fn root(&self) -> &Path {
         self.configs.base().parent().unwrap_or(self.configs.base())
     }
 
-    /// The directory of native.toml: beside the engines, or else what came with the program.
+    /// The directory of native.toml: next to the engines, or else the one shipped with the program.
     pub(crate) fn pins(&self) -> PathBuf {
         let shipped = match (&self.checkout, &self.installed) {
             (Some(checkout), _) => Some(checkout.join("configs")),
@@ -112,7 +112,7 @@ impl Places {
         shipped.filter(|_| !own.join("native.toml").is_file()).unwrap_or_else(|| own.to_owned())
     }
 
-    /// What the installation was built from. A checkout has git instead.
+    /// The source of the installation's build. A checkout has git instead.
     pub fn build(&self) -> Option<BuildRecord> {
         self.installed.as_ref()?.build()
     }
@@ -134,7 +134,7 @@ impl Places {
         if self.checkout.is_some() { "cargo xtask setup" } else { "photofinish setup" }
     }
 
-    /// What provides an engine that cannot run.
+    /// The command that provides an engine that cannot run.
     pub(crate) fn provides(&self, engine: &Engine) -> String {
         match self.checkout {
             Some(_) => format!("cargo xtask build --frameworks {}", engine.name),
@@ -142,7 +142,7 @@ impl Places {
         }
     }
 
-    /// What to do about an engine that cannot run.
+    /// The remedy for an engine that cannot run.
     pub(crate) fn remedy(&self, engine: &Engine) -> String {
         if self.checkout.is_some() {
             return "`photofinish doctor` says what to do".into();
@@ -154,10 +154,10 @@ impl Places {
     }
 }
 
-/// The directory that holds the workers of a build: that of the program.
+/// The directory of a build's workers: that of the program.
 fn beside(executable: &Path) -> PathBuf {
     let own = executable.parent().unwrap_or(Path::new(".")).to_path_buf();
-    // Workers are measured, so they are always release builds, even beside a debug build of this program.
+    // Workers are measured, so they are always release builds, even for a debug build of this program.
     match own.file_name() {
         Some(name) if name == "debug" => own.with_file_name("release"),
         _ => own,

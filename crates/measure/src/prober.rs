@@ -6,8 +6,8 @@ use bundle::Bundle;
 use judge::report::work::limit::{Work, weights_read};
 use plan::{Contender, Plan};
 
-/// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; beyond the caches, more makes
-/// no difference.
+/// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; once it exceeds the
+/// caches, more makes no difference.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 28;
 /// State of the session between probes.
 #[derive(Default)]

@@ -1,7 +1,8 @@
-//! Probes the machine, or the GPU that is compared on, by a worker after the turns of every group of processes, which wait meanwhile.
+//! Probes the machine, or the comparison's GPU, by a worker after the turns of every group of processes,
+//! which wait meanwhile.
 //!
-//! Read bandwidth is not constant. On the virtual machine of the development it changed between 36 and 67 GB/s, for
-//! some tenths of a second or for tens of seconds, while arithmetic stayed as fast.
+//! Read bandwidth is not constant. On the virtual machine of the development it changed between 36 and 67
+//! GB/s, for some tenths of a second or for tens of seconds, while arithmetic speed stayed the same.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use crate::session::Session;
 use facts::evidence::{Fact, Probe, Process, Stage};
 use facts::run::RunFailure;
 
-/// Time of one sweep. The buffer's first touch takes as long again, or longer where memory is slow.
+/// Time of one sweep. The first touch of the buffer takes as long again, or longer if memory is slow.
 const SWEEP: Duration = Duration::from_millis(80);
-/// Divisor of the time since the probe before: a sweep takes no longer than the result, so that short rounds are not
-/// dwarfed.
+/// Divisor of the time since the last probe: a sweep takes no longer than the result, so that it is short
+/// compared with short rounds.
 const SHARE: u32 = 20;
 const REPEATS: usize = 2;
 
@@ -57,7 +58,7 @@ impl Session<'_> {
             job.settings.threads = self.crew.plan.threads;
             let outcome = self.crew.run_job(self.prober.worker, &job);
             let probed = outcome.events.into_iter().find_map(|event| match event {
-                // What another device can do is no limit of this one.
+                // The speed of another device is no limit of this one.
                 Event::Probed(probed) if is_of(&probed, &self.crew.plan.device) => Some(probed),
                 _ => None,
             });

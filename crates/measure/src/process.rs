@@ -1,5 +1,6 @@
-//! A process of a worker with its pipes: its lines are read within limits, it is stopped and continued by signal, and it
-//! is always reaped. A worker may die, hang, flood its output or send nonsense; the driver goes on.
+//! A process of a worker with its pipes: its lines are read within limits, it is stopped and continued by
+//! signal, and it is always reaped. A worker may die, hang, flood its output or send nonsense; the driver
+//! goes on.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,9 +16,9 @@ use crate::interrupt;
 use crate::machine::{Family, MARK, Pinned};
 use crate::pipes::{Line, MAX_LINE, Pipes};
 
-/// Time between two looks at whether the worker has ended, while its pipes stay open.
+/// Interval of checking whether the worker has ended, while its pipes stay open.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time that its pipes are still read for, once it has ended and whatever else held them was killed.
+/// Time for which its pipes are still read, once it has ended and all other holders were killed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A running worker with its pipes.
@@ -29,14 +30,14 @@ pub struct Process {
     pub spawned_at_ns: Option<u64>,
     pipes: Pipes,
     family: Family,
-    /// What it left behind, by number and name; all of it was killed.
+    /// The processes that it left behind, by number and name; all were killed.
     left_behind: Vec<String>,
-    /// When it was last looked at whether it has ended.
+    /// When it was last checked whether it has ended.
     looked: Instant,
-    /// When it was found to have ended, with what it left behind.
+    /// When it was found to have ended, with its remaining processes.
     ended: Option<Instant>,
     is_reaped: bool,
-    /// Its own caches of compiled kernels. They go when it has ended.
+    /// Its own caches of compiled kernels. They are deleted when it has ended.
     caches: Option<Scratch>,
 }
 
@@ -49,7 +50,7 @@ pub struct Reaped {
     pub left_behind: Vec<String>,
 }
 
-/// What came of waiting for a line.
+/// The result of waiting for a line.
 pub(crate) enum Heard {
     Line(String),
     /// The worker closed its stdout and has ended.
@@ -58,7 +59,7 @@ pub(crate) enum Heard {
     Killed(String),
 }
 
-/// What a worker has said when a wait is over, with the worker left as it is.
+/// The worker's output at the end of a wait that does not affect the worker.
 pub enum Said {
     Line(String),
     /// It closed its stdout.
@@ -107,20 +108,20 @@ impl Process {
         })
     }
 
-    /// Leaves it the directory that its caches of compiled kernels are in.
+    /// Gives it ownership of the directory with its caches of compiled kernels.
     pub(crate) fn with_caches(mut self, caches: Option<Scratch>) -> Process {
         self.caches = caches;
         self
     }
 
-    /// Whether it was given caches of its own and has put nothing into them.
+    /// Whether it was given caches of its own and has left them empty.
     pub(crate) fn left_caches_empty(&self) -> bool {
-        // The file that a scratch directory is locked by is always there.
+        // The lock file of a scratch directory is always there.
         let entries = |scratch: &Scratch| std::fs::read_dir(scratch.path()).map_or(0, Iterator::count);
         self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
     }
 
-    /// Takes the orphans that there are for its own.
+    /// Adopts all present orphans.
     pub(crate) fn take_orphans(&mut self) {
         self.family.take_orphans();
     }
@@ -134,7 +135,7 @@ impl Process {
         self.pipes.send(line);
     }
 
-    /// Closes its stdin, behind all lines that were sent.
+    /// Closes its stdin, after all lines that were sent.
     pub fn close_input(&mut self) {
         self.pipes.close_input();
     }
@@ -147,8 +148,8 @@ impl Process {
         }
     }
 
-    /// Waits for the next line until the time is up, and leaves the worker as it is. The end of the worker ends the
-    /// wait, whichever process still holds its pipes.
+    /// Waits for the next line until the time is up, without affecting the worker. The end of the worker ends
+    /// the wait, whichever process still holds its pipes.
     pub fn listen(&mut self, until: Instant) -> Said {
         loop {
             if interrupt::requested() {
@@ -183,8 +184,8 @@ impl Process {
         Heard::Killed(reason)
     }
 
-    /// Whether the worker has ended. A worker that still lives when the time is up, or that the user interrupts, has
-    /// not.
+    /// Whether the worker has ended. A worker that is still alive when the time is up, or when the user
+    /// interrupts, has not.
     pub fn has_ended(&mut self, until: Instant) -> bool {
         while !has_ended(&mut self.child) {
             if now() >= until || interrupt::requested() {
@@ -195,7 +196,7 @@ impl Process {
         true
     }
 
-    /// Waits for the end after stdout was closed; a worker that still lives at the limit is killed.
+    /// Waits for the end after stdout was closed; a worker that is still alive at the limit is killed.
     fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
         if !self.has_ended(until) {
             self.kill();
@@ -234,7 +235,7 @@ impl Process {
         signal_group(self.id(), rustix::process::Signal::CONT);
     }
 
-    /// Waits for the end of the worker, and ends whatever it left behind.
+    /// Waits for the end of the worker, and ends all processes that it left behind.
     pub fn reap(mut self) -> Reaped {
         self.close_input();
         let status = self.wait().expect("a child of ours can be waited for");
@@ -251,7 +252,7 @@ impl Process {
         self.child.wait()
     }
 
-    /// Ends what the worker left behind. It must have ended.
+    /// Ends the processes that the worker left behind. It must have ended.
     fn end_family(&mut self) {
         if self.ended.is_none() {
             self.left_behind = self.family.end();
@@ -261,13 +262,13 @@ impl Process {
     }
 }
 
-/// What tells a file from another, and from itself after a change.
+/// Distinguishes a file from another, and from itself after a change.
 pub(crate) fn identity(found: &std::fs::Metadata) -> Option<FileIdentity> {
     let bundle::FileIdentity { device, inode, bytes, modified_ns } = bundle::FileIdentity::new(found)?;
     Some(FileIdentity { device, inode, bytes, modified_ns })
 }
 
-/// Kills and reaps the worker, so that none stays behind whatever happens to this program.
+/// Kills and reaps the worker, so that none is left whatever happens to this program.
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.is_reaped {
@@ -277,7 +278,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether a child has ended. It is not waited for, so that its number and that of its group stay its own.
+/// Whether a child has ended. It is not waited for, so that no other process gets its number or its group's.
 fn has_ended(child: &mut Child) -> bool {
     #[cfg(unix)]
     {

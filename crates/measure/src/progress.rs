@@ -15,22 +15,22 @@ pub struct Progress {
     quiet: bool,
     /// The interval of the leading pair after the last round.
     leading: String,
-    /// When the rounds are expected to end, with a word before the time that is left.
+    /// When the rounds are expected to end, with a word before the remaining time.
     end: Option<(Instant, String)>,
-    /// Columns that a line may take; `None` where it is not known.
+    /// Columns of a line; `None` if they are not known.
     width: Option<NonZeroUsize>,
-    /// Where there is no terminal: prints the last message every few seconds.
+    /// Without a terminal: prints the last message every few seconds.
     lines: Option<Lines>,
 }
 
 /// Prints a message from time to time until it is dropped.
 struct Lines {
     message: Arc<Mutex<String>>,
-    /// Its end of the channel ends the thread.
+    /// Dropping this end of the channel ends the thread.
     _running: mpsc::Sender<()>,
 }
 
-/// Between two lines where there is no terminal.
+/// Interval of lines without a terminal.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl Progress {
@@ -42,10 +42,10 @@ impl Progress {
         let style = ProgressStyle::with_template("{elapsed} {wide_msg}");
         bar.set_style(style.expect("the template is valid"));
         if shown {
-            // The bar is redrawn rarely: an animation would compute beside the worker that is measured.
+            // The bar is redrawn rarely: an animation would disturb the measured worker.
             bar.enable_steady_tick(Duration::from_secs(1));
         }
-        // The thread sleeps but for a line, as the bar's does.
+        // The thread sleeps between lines, like the bar's.
         let lines = (!shown && !quiet).then(|| Lines::printed_by_a_thread(bar.clone()));
         Progress { bar, quiet, leading: String::new(), end: None, width: width(), lines }
     }
@@ -60,11 +60,11 @@ impl Progress {
         self.running(round, rounds, &format!("block {} of {}, {label}", block + 1, round.blocks));
     }
 
-    /// Notes what is known after a round: how wide the leading pair's interval is, and the seconds left with a word
-    /// before them.
+    /// Stores values known after a round: the width of the leading pair's interval, and the seconds left with
+    /// a word before them.
     pub(crate) fn round_done(&mut self, leading: Option<String>, left: Option<(f64, &str)>) {
         self.leading = leading.map_or_else(String::new, |text| format!(" · {text}"));
-        // More than a year is no time that a bar could count down.
+        // More than a year is too long for a bar to count down.
         let wait = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 3e7));
         self.end = left.map(|(seconds, word)| (now() + wait(seconds), word.to_owned()));
     }
@@ -112,13 +112,13 @@ impl Lines {
     }
 }
 
-/// The time that is left until `end`, at the start of a line: what follows may be cut off.
+/// The time left until `end`, at the start of a line: the rest may be cut off.
 fn left(end: Instant, word: &str, now: Instant) -> String {
     let seconds = end.saturating_duration_since(now).as_secs_f64().round() as u64;
     format!("{word}{}:{:02} left · ", seconds / 60, seconds % 60)
 }
 
-/// The width that people set as `COLUMNS`, or that of the terminal.
+/// The width set by the user as `COLUMNS`, or that of the terminal.
 fn width() -> Option<NonZeroUsize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let of_terminal = || {
@@ -128,7 +128,7 @@ fn width() -> Option<NonZeroUsize> {
     columns.or_else(of_terminal)
 }
 
-/// What goes before the message on the line: "00:01:23 ".
+/// Length of the part before the message on the line: "00:01:23 ".
 const ELAPSED: usize = 9;
 
 /// The message, short enough for the line to stay one line.

@@ -12,7 +12,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Suite> {
     prompts_in(path, &text)
 }
 
-/// The prompts in the text of a file that is called `path`.
+/// The prompts in the text of the file `path`.
 pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
     let ends_in = |end: &str| path.extension().is_some_and(|extension| extension == end);
     let suite = if ends_in("toml") {

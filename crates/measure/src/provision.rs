@@ -1,5 +1,6 @@
-//! Provides what a run needs: built workers, native libraries, the prepared model. What people use by hand does all the
-//! work (`cargo xtask build` in a checkout, crate `setup`, `prepare`); nothing is implemented twice.
+//! Provides everything that a run needs: built workers, native libraries, the prepared model. The user's own
+//! tools do all the work (`cargo xtask build` in a checkout, crate `setup`, `prepare`); nothing is
+//! implemented twice.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,9 @@ use setup::Target;
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
 
-/// Provides what the workers of `engines` need: in a checkout they are built, in an installation their native libraries
-/// are brought. An engine that cannot be provided is not an error here: it becomes a row with its reason.
+/// Provides for the workers of `engines`: in a checkout they are built, in an installation their native
+/// libraries are fetched. An engine that cannot be provided is not an error here: it becomes a row with its
+/// reason.
 pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     for engine in engines {
         if let Some(file) = places.configs.hiding("engines", engine.base()).filter(|_| !quiet) {
@@ -34,8 +36,8 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
         return Ok(());
     }
     let Some(checkout) = &places.checkout else { return native::libraries(places, engines, quiet) };
-    // With `cargo run`, sources may have changed since the workers were built. When the program is started directly,
-    // the existing workers are the ones that the user means.
+    // With `cargo run`, sources may have changed since the workers were built. If the program is started
+    // directly, the user means the existing workers.
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
     let missing = engines.iter().any(|engine| !places.binary(&engine.worker).is_file());
     let tool_missing = !places.binary("prepare").is_file();
@@ -49,7 +51,7 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Provides the tools that prepare models: built in a checkout, where they are missing.
+/// Provides the tools that prepare models: in a checkout they are built if they are missing.
 pub fn tools(places: &Places, quiet: bool) -> Result<()> {
     match &places.checkout {
         Some(checkout) if !places.binary("prepare").is_file() => {
@@ -73,8 +75,9 @@ pub struct Wanted<'a> {
     pub sequences: (usize, usize),
 }
 
-/// Opens the prepared model that `wanted` names, and checks the hashes of the weights that will be used. A missing
-/// model is prepared first. A model that does not fit into memory is refused before anything is read or fetched.
+/// Opens the prepared model of `wanted`, and checks the hashes of the weights that will be used. A missing
+/// model is prepared first. A model that does not fit into memory is rejected before anything is read or
+/// fetched.
 pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
     let (source, name) = source(places, wanted.model, quiet)?;
     let config = config(places, &source, quiet)?;
@@ -116,7 +119,7 @@ enum Source {
 }
 
 impl Source {
-    /// The model's source, in the form that `prepare` takes.
+    /// The model's source, in the form for `prepare`.
     fn text(&self) -> String {
         match self {
             Source::Path(path) => path.display().to_string(),
@@ -129,7 +132,7 @@ impl Source {
     }
 }
 
-/// Refuses a model that has neither a name nor a path here. Nothing is read or fetched.
+/// Rejects a model without a name or a path here. Nothing is read or fetched.
 pub fn find_model(places: &Places, model: &str) -> Result<()> {
     located(places, model).map(drop)
 }
@@ -165,7 +168,7 @@ fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
     Ok((source, Some(config)))
 }
 
-/// The source of a model, and its name in configs/models. What it names is fetched if it is not there.
+/// The source of a model, and its name in configs/models. The source is fetched if it is missing.
 fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, Option<&'a str>)> {
     let (source, config) = located(places, model)?;
     let Some(config) = config else { return Ok((source, None)) };
@@ -205,7 +208,8 @@ fn prepare(
     Ok(prepared.bundle)
 }
 
-/// Whether a model encodes texts, as far as that is known before anything is built and any weights are fetched.
+/// Whether a model encodes texts, as far as that is known before anything is built and any weights are
+/// fetched.
 pub(crate) fn encodes(places: &Places, model: &str) -> Result<bool> {
     let (source, config) = located(places, model)?;
     if let Some(known) = config.and_then(|config| config.encodes) {
@@ -266,8 +270,8 @@ fn bundle_error(error: bundle::BundleError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Runs `cargo xtask build`. Its stdout goes to stderr, because this program's stdout belongs to the result. After a
-/// failure, xtask has explained itself.
+/// Runs `cargo xtask build`. Its stdout goes to stderr, because this program's stdout belongs to the result.
+/// After a failure, xtask has already printed the reason.
 fn build(checkout: &Path, frameworks: &[&str], target: Target, quiet: bool) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = command(Path::new(&cargo));

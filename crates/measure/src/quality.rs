@@ -1,4 +1,4 @@
-//! What engines and precisions are worth beside their speed, by the bundled text and the bundled queries.
+//! Quality of engines and precisions, by the bundled text and the bundled queries.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ enum Reference {
     Vectors(Vec<Vec<f32>>),
 }
 
-/// What quality is judged by, if it is: where a study asks for it, and where an encoder is measured at a reduced
-/// precision. The inner `Err` says why it cannot be.
+/// The data for judging quality, if a study asks for it, or if an encoder is measured at a reduced precision.
+/// The inner `Err` says why there is none.
 pub(crate) fn bundled(
     request: &Request,
     places: &Places,
@@ -50,12 +50,13 @@ pub(crate) fn bundled(
         return Ok(Some(text::bundled(places, bundle).map(QualityData::Text)));
     }
     let pooled = bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
-    // A task that the model does not have is refused with the request.
+    // A task that the model does not have is rejected with the request.
     let Ok((task, width)) = task(bundle.config(), pooled, request.encode.task) else { return Ok(None) };
     retrieval(places, bundle, tokenizer, (task, width)).map(|data| Some(data.map(QualityData::Retrieval)))
 }
 
-/// The bundled queries and documents as the task has them. The inner `Err` says why the model cannot be given them.
+/// The bundled queries and documents in the form of the task. The inner `Err` says why the model cannot
+/// process them.
 fn retrieval(
     places: &Places,
     bundle: &Bundle,
@@ -94,13 +95,13 @@ fn retrieval(
     Ok(Ok(Retrieval { texts, types, queries, pairs }))
 }
 
-/// The texts in their order, each once.
+/// The texts in their order, without repetitions.
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
-/// Times that texts are turned into token ids in a round, after one that is not counted.
+/// Number of timed repetitions of tokenising in a round, after an untimed one.
 const TOKENISED: usize = 5;
 
 impl Session<'_> {
@@ -113,7 +114,7 @@ impl Session<'_> {
         let timed = |texts: &Vec<Written>| {
             let mut ns = Vec::with_capacity(TOKENISED);
             for repeat in 0..=TOKENISED {
-                // One question each: an answer has a limit on its time.
+                // One question each: an answer has a time limit.
                 let took = tokenizer
                     .time(texts, now)?
                     .ok_or_else(|| Failure::failed("the model's tokenizer is gone"))?;
@@ -126,7 +127,7 @@ impl Session<'_> {
         self.recorder.record(Fact::Tokenised { ns });
     }
 
-    /// Judges the quality of every contender that ran, if the plan has anything to judge it by.
+    /// Judges the quality of every contender that ran, if the plan has data for it.
     pub(crate) fn judge_quality(&mut self) {
         let Some(data) = &self.crew.plan.quality else { return };
         let plan = self.crew.plan;
@@ -164,7 +165,7 @@ impl Crew<'_> {
         }
     }
 
-    /// A text has a perplexity without a reference, too.
+    /// A text has a perplexity even without a reference.
     fn quality(
         &self,
         index: usize,
@@ -189,7 +190,7 @@ impl Crew<'_> {
         }
     }
 
-    /// What the first contender that can compute it gives in f32, with its name. `Err` says why none can.
+    /// The f32 output of the first contender that can compute it, with its name. `Err` says why none can.
     pub(crate) fn first_in_f32<T>(
         &self,
         compute: impl Fn(usize, &Contender) -> std::result::Result<T, String>,

@@ -1,4 +1,4 @@
-//! What follows from the guard's complaints.
+//! Consequences of the guard's complaints.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::round_spec::Round;
 use crate::session::Session;
 
 impl Session<'_> {
-    /// Notes what the guard complains of. Returns whether it is repeated: not where noise is accepted or known to last,
-    /// and only as long as it `can_retry`.
+    /// Records a complaint of the guard. Returns whether to repeat: not if noise is accepted or known to
+    /// last, and only as long as it `can_retry`.
     pub(crate) fn should_repeat(&mut self, round: Round, reason: &str, can_retry: bool) -> bool {
         let reason = format!("round {}, {reason}", round.number + 1);
         self.recorder.record(Fact::Complaint { reason: reason.clone() });

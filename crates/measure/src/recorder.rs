@@ -1,5 +1,5 @@
-//! The facts of a run. Every fact is written to the journal before it joins the evidence, so a run that is killed keeps what
-//! it had.
+//! The facts of a run. Every fact is written to the journal before it joins the evidence, so a killed run
+//! keeps its facts.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::results::Results;
 pub(crate) struct Recorder {
     pub(crate) results: Results,
     pub(crate) evidence: Evidence,
-    /// Where the wall time went so far.
+    /// The wall time so far, by stage.
     pub(crate) time: Stages,
 }
 
@@ -28,8 +28,8 @@ impl Recorder {
     /// Writes a fact to the journal and adds it to the evidence.
     pub(crate) fn record(&mut self, fact: Fact) {
         match fact {
-            // These decide what stands. The others are written as well, and need not wait for the disk between two
-            // processes.
+            // These decide which figures count. The others are written as well, but need not wait for the
+            // disk between two processes.
             Fact::Run(_) | Fact::Ended(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
                 self.results.append(&fact)
             }
@@ -38,12 +38,12 @@ impl Recorder {
         self.evidence.note(fact);
     }
 
-    /// Notes that the time since `begun` was spent on this.
+    /// Adds the time since `begun` to this stage.
     pub(crate) fn add_time(&mut self, stage: Stage, begun: Instant) {
         *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
     }
 
-    /// Notes that some of the time spent on one thing was for another.
+    /// Moves some of the time of one stage to another.
     pub(crate) fn shift(&mut self, from: Stage, to: Stage, seconds: f64) {
         *self.time.entry(from).or_default() -= seconds;
         *self.time.entry(to).or_default() += seconds;

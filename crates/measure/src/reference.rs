@@ -1,5 +1,5 @@
-//! The reference run: it gives the tokens that everyone is fed while being timed, and the outputs to compare with
-//! afterwards.
+//! The reference run: it gives the tokens that all contenders are fed while being timed, and the outputs for
+//! later comparison.
 
 use bundle::Precision;
 use protocol::{Answer, Event, Output, Task};
@@ -15,7 +15,7 @@ use judge::parity::Reference;
 use judge::parity::logits::Logits;
 use plan::{Contender, KvPrecision, Work};
 
-/// The framework whose graph optimisation is off where it gives the reference of an ONNX file.
+/// The framework that gives the reference of an ONNX file without graph optimisation.
 const ORT: &str = "ort";
 
 /// The outputs of a job that answers; `None` if it did not.
@@ -27,15 +27,16 @@ pub(crate) fn answers(events: Vec<Event>) -> Option<Vec<Output>> {
 }
 
 impl Session<'_> {
-    /// Lets the first contender that can do it, of an ONNX file ONNX Runtime before others, continue the prompts in f32: with the weights themselves or, at a
-    /// quantised precision, with the numbers that their codes and scales stand for.
+    /// Lets the first contender that can do it continue the prompts in f32; for an ONNX file, ONNX Runtime
+    /// comes before others. It uses the weights themselves or, at a quantised precision, the dequantised
+    /// weights.
     pub(crate) fn reference(&mut self) -> Option<References> {
         let mut candidates: Vec<usize> = (0..self.crew.plan.contenders.len()).collect();
         if let Some(asked) = &self.crew.plan.reference {
             candidates.retain(|&index| self.crew.plan.contenders[index].engine.name == *asked);
         }
         if matches!(self.crew.plan.work, Work::Graph(_)) {
-            // ONNX Runtime runs a file as it is written, where that is asked for.
+            // ONNX Runtime can run a file exactly as it is written.
             candidates.sort_by_key(|&index| self.crew.plan.contenders[index].engine.framework != ORT);
         }
         candidates.retain(|&index| !self.recorder.is_absent(&self.crew.plan.contenders[index]));
@@ -102,7 +103,7 @@ impl Crew<'_> {
         outputs.chunks(self.plan.work.batch()).map(|rows| Output::Tokens(joined(rows))).collect()
     }
 
-    /// The same of logits.
+    /// The same for logits.
     fn joined_logits(&self, logits: Vec<Logits>) -> Vec<Logits> {
         if !self.plan.work.is_mixed() {
             return logits;
@@ -127,7 +128,7 @@ impl Crew<'_> {
         answers(self.reference_job(index, precision, task)?).ok_or_else(|| "it answered nothing".into())
     }
 
-    /// The precision whose numbers the reference computes with: f32, or dequantised codes.
+    /// The precision of the reference's weights: f32, or dequantised codes.
     pub(crate) fn reference_precision(&self) -> Precision {
         if self.plan.precision.is_quantised() { self.plan.precision } else { Precision::F32 }
     }

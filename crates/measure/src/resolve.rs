@@ -1,5 +1,5 @@
-//! Turns a request into a plan, and reads and provisions what it needs. Whatever can be refused without building or
-//! preparing anything is refused first.
+//! Turns a request into a plan, and reads and provisions everything it needs. All checks that need no
+//! building or preparing come first.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use crate::prompt_files::read_file;
 use crate::provision::{self, Wanted};
 use crate::quality;
 
-/// Resolves `request`, and provisions what is missing.
+/// Resolves `request`, and provisions missing parts.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     interrupt::with_nothing_to_save(|| resolved(request, places, quiet))
 }
@@ -103,7 +103,8 @@ fn with_largest_batch(
     Ok(Plan { expected_memory: found.expected, largest_batch: Some(found.words), ..plan })
 }
 
-/// The part of a comparison that is known without building, fetching or preparing anything. `auto` stays the device.
+/// The part of a comparison that is known without building, fetching or preparing anything. `auto` stays the
+/// device.
 pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
     plan::check(request)?;
     let draft = drafted(request, engines_of(request, places)?, places)?;
@@ -112,7 +113,7 @@ pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
     Ok(draft)
 }
 
-/// Refuses several sizes of batches where they cannot be one comparison. The model is looked at for that alone.
+/// Rejects several batch sizes if they cannot be one comparison. The model is read only for that.
 fn check_batches(request: &Request, places: &Places) -> Result<()> {
     let encodes = request.batch.len() > 1 && places.encodes(request.model())?;
     axes::check_batches(request, encodes)
@@ -122,7 +123,7 @@ fn drafted(request: &Request, engines: Vec<Engine>, places: &Places) -> Result<D
     Draft::new(request, engines, suite(&request.prompts, places)?, available_threads())
 }
 
-/// The model as it is used: a masked-diffusion model as a decoder that goes token by token, if that is asked for.
+/// The model in its role: a masked-diffusion model as a token-by-token decoder, if that is asked for.
 fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     if !request.autoregressive {
         return Ok(bundle);
@@ -136,7 +137,7 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     Ok(bundle.autoregressive())
 }
 
-/// Every prompt as it is, or the first at each of the lengths that are asked for. An encoder has other usual texts.
+/// Every prompt unchanged, or the first at each of the requested lengths. An encoder has other default texts.
 fn prompts_of(
     draft: &Draft,
     bundle: &Bundle,
@@ -162,7 +163,7 @@ fn prompts_of(
     Ok(all)
 }
 
-/// A prompt as its chat template has it, in words.
+/// A prompt after its chat template, in words.
 fn chat_line(prompt: &Prompt) -> Option<String> {
     Some(chat::line(&prompt.name, prompt.chat.as_ref()?, &prompt.tokens))
 }
@@ -206,7 +207,7 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
     })
 }
 
-/// The bundled texts that encoders are given where no others are named: pairs, of a model that gives each one score.
+/// The bundled default texts for encoders: pairs, for a model that gives each one score.
 fn texts(draft: &Draft, bundle: &Bundle, places: &Places) -> Result<Suite> {
     let head = bundle.config().scoring();
     let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);

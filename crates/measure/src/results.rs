@@ -1,8 +1,9 @@
 //! The results directory of one run: every sample as JSON lines, written to disk round by round, and the report.
 //!
-//! Writing may fail at any time (a full disk). The user is then told once, and measuring goes on. No file is left
-//! half-written: a line that did not fit is removed, and a report appears whole or not at all. At the end, a run that
-//! could not be saved whole goes to the system's temporary directory, and one sentence says what is where.
+//! Writing may fail at any time (a full disk). The user then gets one message, and measuring goes on. No file
+//! is left half-written: an incomplete line is removed, and a report is written completely or not at all. At
+//! the end, a run that could not be saved completely goes to the system's temporary directory, and one
+//! sentence says where the parts are.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -62,7 +63,7 @@ impl Results {
         Ok(Results::at(directory, log, samples, 0))
     }
 
-    /// Continues in an existing directory. Returns its records, without one that was cut off in mid-write.
+    /// Continues in an existing directory. Returns its records, without an incomplete last one.
     pub fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
         let path = directory.join(log);
         let text = complete_lines(&path).map_err(|e| cannot(&path, e))?;
@@ -92,7 +93,7 @@ impl Results {
         }
     }
 
-    /// Appends a record to the samples. It outlives this program, if not the machine.
+    /// Appends a record to the samples. It survives a crash of this program, but not of the machine.
     pub fn append_soon(&mut self, record: &impl Serialize) {
         let mut line =
             serde_json::to_string(record).expect("records have string keys and no failing serialiser");
@@ -101,7 +102,7 @@ impl Results {
         self.flush();
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file completely or not at all.
     pub fn write(&mut self, name: &str, contents: impl AsRef<[u8]>) {
         match write_whole(&self.directory, name, contents.as_ref()) {
             Ok(()) => self.saved.push(name.to_owned()),
@@ -112,12 +113,13 @@ impl Results {
         }
     }
 
-    /// The reason why not everything could be saved in its place, and where the rest is; `None` if all was saved.
+    /// The reason why not everything could be saved in its place, and the place of the rest; `None` if all
+    /// was saved.
     pub fn finish(&mut self) -> Option<String> {
         self.flush();
         let reason = self.failure.clone()?;
         if self.pending.is_empty() && self.unsaved.is_empty() {
-            // There was room again, and what had waited was written.
+            // There was room again, and the pending lines were written.
             return None;
         }
         let holds = self.holds();
@@ -136,7 +138,7 @@ impl Results {
         })
     }
 
-    /// What the results directory has, in words.
+    /// The contents of the results directory, in words.
     fn holds(&self) -> String {
         let all = self.lines + self.pending.len();
         let lines = format!("{} of {all} lines of {}", self.lines, self.log);
@@ -145,14 +147,14 @@ impl Results {
         format!("{} holds {}", self.directory.display(), held.join(", "))
     }
 
-    /// The whole run in a directory for temporary files: what was saved, and what could not be.
+    /// Saves the whole run, saved and unsaved parts, in a directory for temporary files.
     fn rescue(&self) -> std::io::Result<PathBuf> {
         let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
         for name in &self.saved {
             std::fs::copy(self.directory.join(name), directory.path().join(name))?;
         }
         let mut log = File::create(directory.path().join(self.log))?;
-        // Without the lines that were saved, those that were not are still worth keeping.
+        // Without the lines that were saved, the unsaved ones are still worth keeping.
         if let Ok(saved) = untrusted::file::open(&self.directory.join(self.log)) {
             std::io::copy(&mut saved.take(self.complete), &mut log)?;
         }
@@ -172,7 +174,7 @@ impl Results {
                 self.pending.clear();
             }
             Err(error) => {
-                // The part that did fit is removed, so that the file ends with a whole line.
+                // The incomplete part is removed, so that the file ends with a whole line.
                 let _ = self.samples.set_len(self.complete);
                 let _ = self.samples.seek(SeekFrom::Start(self.complete));
                 self.failed(&self.directory.join(self.log), &error);
@@ -189,15 +191,14 @@ impl Results {
     }
 }
 
-/// The complete lines of a journal. A line that was cut off in mid-write, which may be in the middle of a character, is
-/// left out.
+/// The complete lines of a journal. An incomplete last line, which may end within a character, is left out.
 pub fn complete_lines(path: &Path) -> std::io::Result<String> {
     let mut bytes = untrusted::file::read(path, untrusted::file::RESULTS)?;
     bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
-/// Writes a file whole or not at all, and replaces an existing one.
+/// Writes a file completely or not at all, and replaces an existing one.
 pub fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
     let path = directory.join(name);
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
@@ -231,7 +232,7 @@ pub fn readable_by_all(path: &Path) {
 mod tests {
     use super::*;
 
-    /// A results directory whose journal finds no room from now on.
+    /// A results directory with a journal that cannot be written from now on.
     fn without_room() -> (tempfile::TempDir, Results) {
         let parent = tempfile::tempdir().unwrap();
         let mut results =

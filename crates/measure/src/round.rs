@@ -1,6 +1,6 @@
 //! One round: loads from a cold page cache, then the groups of processes that are measured together.
 //!
-//! The machine is watched. A start or a block that was disturbed is repeated, not its round.
+//! The machine is watched. A disturbed start or block is repeated, not its round.
 
 use facts::evidence::{Fact, Stage};
 use facts::run::{Place, Purpose, Run};
@@ -12,11 +12,11 @@ use crate::interrupt;
 use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
-/// Number of times that a round that is watched as a whole is repeated.
+/// Number of times that a round watched as a whole is repeated.
 const MAX_REPEATS: usize = 2;
 
 impl Session<'_> {
-    /// Runs one round. What is too short to be watched piece by piece is watched as a whole, and repeated as a whole.
+    /// Runs one round. If its parts are too short to be watched, it is watched and repeated as a whole.
     pub(crate) fn round(
         &mut self,
         round: Round,
@@ -35,7 +35,7 @@ impl Session<'_> {
             if !self.unwatched || reason.is_empty() {
                 break;
             }
-            // Where something stayed disturbed already, another attempt at all would fare no better.
+            // If a part stayed disturbed already, repeating the whole would not help.
             if !self.should_repeat(round, &reason, repeat < MAX_REPEATS && !self.stays_disturbed) {
                 if !self.crew.plan.accept_noise {
                     self.too_noisy = self.recorder.evidence.complaints.last().cloned();
@@ -50,8 +50,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Loads with the weights dropped from the page cache; it also warms the cache for the measurement. No process may
-    /// be alive that maps the file.
+    /// Loads with the weights dropped from the page cache; it also warms the cache for the measurement. No
+    /// process that maps the file may be alive.
     fn cold_loads(&mut self, round: Round, order: &[usize]) -> Result<(), Interrupted> {
         if round.number >= self.crew.plan.cold_loads {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a round is, and what is done in it.
+//! A round, and its work.
 
 use std::time::Instant;
 
@@ -8,13 +8,13 @@ use protocol::{Input, Output};
 /// The work of every process of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// What is fed in warm-up, and what logits are taken along.
+    /// The traces that warm-up is fed, and along which logits are computed.
     pub(crate) traces: &'a [Output],
     /// The outputs to compare with, along these traces.
     pub(crate) reference: Option<&'a Reference>,
-    /// The outputs that the tokens of requests are compared with, along what requests are fed.
+    /// The outputs to compare the tokens of requests with, along the traces of the requests.
     pub(crate) of_requests: Option<&'a Reference>,
-    /// Whether requests are fed tokens, and not those that they chose.
+    /// Whether requests are fed tokens, not those that they chose.
     pub(crate) is_fed: bool,
     /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
@@ -23,7 +23,7 @@ pub(crate) struct RoundWork<'a> {
 }
 
 impl RoundWork<'_> {
-    /// What a request of a case is given, where that is not what the case has.
+    /// The input of a request of a case, if it is not the case's own.
     pub(crate) fn input(&self, case: usize) -> Option<Input> {
         if let Some(input) = self.of_requests.and_then(|reference| reference.inputs.get(case)) {
             return Some(input.clone());
@@ -39,7 +39,7 @@ impl RoundWork<'_> {
 pub(crate) struct Round {
     /// Its number, from 0.
     pub(crate) number: usize,
-    /// Number of its blocks that count; where there are groups, of each of them.
+    /// Number of its blocks that count; with groups, of each group.
     pub(crate) blocks: usize,
     /// Number of the first block of the group that is measured.
     pub(crate) first: usize,

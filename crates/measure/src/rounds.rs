@@ -1,4 +1,4 @@
-//! The one loop of rounds: until there is enough.
+//! The loop of rounds.
 
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ impl Session<'_> {
         }
     }
 
-    /// Computes what a round is fed, if that is not known yet.
+    /// Computes the traces and inputs of a round, if they are not known yet.
     fn feed_round(&mut self, all: &mut RunWork, number: usize) {
         let Some(references) = &mut all.references else { return };
         let begun = now();
         let repeats =
             |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
         let fed = self.crew.feed(references, number);
-        // What quantising costs is read along the trace of the jobs.
+        // The cost of quantising is read along the trace of the jobs.
         if number == 0 && !references.has_trace_of_jobs() {
             match self.crew.unquantised(references.by, &references.own.outputs) {
                 Ok(unquantised) => references.own.unquantised = unquantised,
@@ -89,8 +89,8 @@ impl Session<'_> {
         self.recorder.add_time(Stage::Reference, begun);
     }
 
-    /// What a round takes by the costs of those so far, where these choose the number of its blocks: the first round had more
-    /// to do.
+    /// The time of a round by the costs of those so far, if these choose the number of its blocks: the first
+    /// round had more to do.
     fn next_round(&self) -> Option<Duration> {
         let chosen = self.recorder.evidence.blocks.last()?;
         Duration::try_from_secs_f64(chosen.process_s + chosen.blocks as f64 * chosen.block_s).ok()
@@ -115,7 +115,7 @@ impl Session<'_> {
         let each = rounds.as_secs_f64() / done as f64;
         let left = match self.crew.plan.rounds {
             Rounds::Fixed(count) => Some((each * count.saturating_sub(done) as f64, "")),
-            // When verdicts will be clear, nobody knows. The budget ends them at the latest.
+            // It is not known when verdicts will be clear. The budget ends the rounds at the latest.
             Rounds::Auto { budget_s, max } => {
                 let by_budget = (budget_s - all.as_secs_f64()).max(each * 0.5);
                 let fewest = each * statistics::MIN_ROUNDS.saturating_sub(done) as f64;

@@ -17,7 +17,7 @@ pub const ENVIRONMENT: &str = "environment.json";
 pub const SAMPLES: &str = "samples.jsonl";
 pub const REPORT: &str = "report.json";
 
-/// `plan.json`: what will be done, and to which model.
+/// `plan.json`: the plan, and its model.
 #[derive(Debug, Serialize, Deserialize)]
 struct PlanFile {
     schema: u32,
@@ -73,10 +73,11 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     Ok((Facts { environment, plan, model, evidence, results }, missing))
 }
 
-/// Most rounds of a run. Figures are listed by round, so that a journal that names a later one would take any memory.
+/// Most rounds of a run. Figures are listed by round, so a journal with a huge round number could use any
+/// amount of memory.
 const MOST_ROUNDS: usize = 100_000;
 
-/// Refuses rounds that the plan does not have: a journal that was changed by hand.
+/// Rejects rounds that the plan does not have: the journal was changed by hand.
 fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()> {
     let runs = evidence.runs.iter().chain(&evidence.repeated);
     let most = plan.rounds.max().min(MOST_ROUNDS);
@@ -90,7 +91,7 @@ fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()
     }
 }
 
-/// The facts of a journal, without a line that was cut off in mid-write.
+/// The facts of a journal, without an incomplete last line.
 fn journal(path: &Path) -> Result<Vec<Fact>> {
     let text = complete_lines(path)
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;

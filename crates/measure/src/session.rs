@@ -1,6 +1,6 @@
-//! One measuring session: it schedules turns for a crew of processes on their machine, and has a recorder note the facts.
-//! Calls go downward: from the session to the crew and to the recorder, which know nothing of it; and within it from rounds
-//! to a round, its groups, starts, blocks and slices.
+//! One measuring session: it schedules turns for a crew of processes on their machine, and has a recorder
+//! store the facts. Calls go downward: from the session to the crew and to the recorder, which do not know
+//! it; and within it from rounds to a round, its groups, starts, blocks and slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,17 +25,17 @@ use crate::{footprint, interrupt};
 pub struct Session<'a> {
     pub(crate) crew: Crew<'a>,
     pub(crate) recorder: Recorder,
-    /// What to do about each worker that cannot run here.
+    /// The remedy for each worker that cannot run here.
     remedies: Vec<String>,
     pub(crate) guard: Guard,
     pub(crate) prober: Prober,
-    /// The tokenizer that is timed, once it was asked.
+    /// The tokenizer that is timed, once it was asked a question.
     pub(crate) tokenizer: Option<Text>,
     /// The orders of turns within blocks.
     pub(crate) block_orders: BalancedOrder,
-    /// The orders of slices behind the first of a block.
+    /// The orders of slices after the first of a block.
     pub(crate) slice_orders: BalancedOrder,
-    /// Number of times in a row that processes of a contender were started again for more huge pages and got none.
+    /// Number of times in a row that processes of a contender were started again for more huge pages in vain.
     pub(crate) page_repeats: BTreeMap<usize, usize>,
     /// Files that a worker has hashed, with the contender's label.
     pub(crate) hashed: BTreeSet<(String, FileIdentity)>,
@@ -43,12 +43,12 @@ pub struct Session<'a> {
     pub(crate) unwatched: bool,
     /// Whether something in this round stayed disturbed, although it was repeated.
     pub(crate) stays_disturbed: bool,
-    /// Why the machine is too noisy, once it is.
+    /// Why the machine is too noisy, if it is.
     pub(crate) too_noisy: Option<String>,
 }
 
 impl<'a> Session<'a> {
-    /// A session whose facts go to `results`.
+    /// A session that writes its facts to `results`.
     pub fn new(
         plan: &'a Plan,
         bundle: &'a Bundle,
@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
             prober: Prober::new(plan, bundle),
             tokenizer: None,
-            // Not the seed of the rounds' own orders.
+            // Other seeds than that of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             slice_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(16)),
             page_repeats: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Tells the weights files whose hashes are known: the bundle was verified when it was opened.
+    /// Records the weights files with known hashes: the bundle was verified when it was opened.
     fn record_hashes(&mut self) {
         for precision in self.crew.bundle.precisions() {
             let record = self.crew.bundle.manifest().files.get(&precision.file_name());
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
         self.recorder.finish()
     }
 
-    /// Asks every worker what it is, and waits for a quiet machine where noise counts.
+    /// Sends every worker `--hello`, and waits for a quiet machine unless noise is accepted.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let begun = now();
         self.handshake()?;
@@ -111,8 +111,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Asks every worker what it is. A worker that cannot answer is a row with its reason. A library that the user
-    /// named and that cannot be used is a usage error.
+    /// Sends every worker `--hello`. A worker that cannot answer is a row with its reason. An unsuitable
+    /// library that the user named is a usage error.
     pub(crate) fn handshake(&mut self) -> Result<()> {
         for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
             let reason = match self.crew.workers[index].hello() {

@@ -1,4 +1,4 @@
-//! The end of a process: what it used, its outputs beside the reference's, and its failure if it has one.
+//! The end of a process: its usage, its outputs compared with the reference's, and its failure if it has one.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::worker;
 impl Session<'_> {
     /// Lets a process finish, and compares its outputs with the reference.
     pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
-        // A directory of its own: nothing that a worker leaves there is taken for another's.
+        // A directory of its own: files that a worker leaves there cannot be mistaken for another's.
         let directory = self.crew.scratch.path().join(format!("parity-{}", member.live.pid()));
         let _ = std::fs::create_dir(&directory);
         let file = directory.join("logits.safetensors");
@@ -79,7 +79,7 @@ impl Session<'_> {
         self.close(member, |_, _, _| {});
     }
 
-    /// Ends a process that is started again. What it said is kept, and its end is no failure.
+    /// Ends a process that is started again. Its events are kept, and its end is no failure.
     pub(crate) fn discard(&mut self, member: Member) {
         let pid = member.live.pid();
         let outcome = member.live.end();
@@ -87,8 +87,8 @@ impl Session<'_> {
         self.guard.remove(pid);
     }
 
-    /// Whether processes of this round write logits: the first, and one of the next that the seed draws. Automatic
-    /// rounds may end after the fewest for a verdict.
+    /// Whether processes of this round write logits: the first round does, and one of the next that the seed
+    /// draws. Automatic rounds may end after the fewest for a verdict.
     fn has_logits(&self, round: usize) -> bool {
         let fewest = match self.crew.plan.rounds {
             Rounds::Auto { max, .. } => max.min(statistics::MIN_ROUNDS),
@@ -98,7 +98,7 @@ impl Session<'_> {
         round == 0 || round as u64 == 1 + self.crew.plan.seed % later
     }
 
-    /// Reaps a process and tells its end. `check` compares what a process that did its job has computed.
+    /// Reaps a process and records its end. `check` compares the outputs of a process that did its job.
     fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
         let Member { index, live, job, process, said, .. } = member;
         let (contender, asked) = (&self.crew.plan.contenders[index], live.asked().to_vec());
@@ -153,7 +153,7 @@ impl Session<'_> {
         if let Some(repeat) = &failure.repeat {
             self.crew.progress.say(&format!("  to repeat it: {repeat}"));
         }
-        // One failed process strikes the row: figures of only the lucky processes would be biased.
+        // One failed process excludes the row: figures of only the successful processes would be biased.
         self.recorder.record(Fact::Absent { framework, failure });
     }
 
@@ -171,7 +171,7 @@ fn identity(events: &[Event]) -> Option<FileIdentity> {
     })
 }
 
-/// The record beside the weights file that a process loaded.
+/// The record next to the weights file that a process loaded.
 fn derived_weights(run: &Run) -> Option<DerivedWeights> {
     let path = format!("{}.json", run.loaded()?.weights_file);
     serde_json::from_slice(&untrusted::file::read(Path::new(&path), untrusted::file::CONFIG).ok()?).ok()

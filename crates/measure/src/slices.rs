@@ -1,6 +1,6 @@
-//! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
-//! tokens meet the same machine, those that alternate whole requests do not. A step of masked diffusion is in the place of
-//! a token.
+//! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate
+//! every few tokens have the same conditions, those that alternate whole requests do not. For masked
+//! diffusion, a step takes the role of a token.
 
 use facts::evidence::{Fact, Slices};
 use plan::SliceAsked;
@@ -13,11 +13,11 @@ use crate::session::Session;
 
 /// Fewest timed tokens of a slice: with fewer, most steps would be those just after a pause.
 const FEWEST: usize = 2;
-/// Shortest and longest duration of a slice, in seconds. The shorter slices are, the more alike are the states of the machine
-/// that contenders meet: where a token took 33 ms, a pair's ratio varied from block to block by 3 to 8 % with slices of 5
-/// timed tokens, and by 2 to 3 % with 2.
+/// Shortest and longest duration of a slice, in seconds. The shorter slices are, the more alike are the
+/// contenders' conditions: where a token took 33 ms, a pair's ratio varied from block to block by 3 to 8 %
+/// with slices of 5 timed tokens, and by 2 to 3 % with 2.
 const SECONDS: (f64, f64) = (0.05, 0.2);
-/// Steps just after a pause, which count for no figure of decoding.
+/// Steps just after a pause, which do not count in any figure of decoding.
 const LEAD_IN: usize = 1;
 
 impl Session<'_> {
@@ -70,8 +70,9 @@ fn token_s(events: &[Event]) -> Option<f64> {
     statistics::median(&steps_s)
 }
 
-/// Timed tokens of the shortest slice that is not too short for the fastest contender, nor too long for the slowest, and of
-/// which a request, with so many `later` marks behind its first, has two at least; `None` if requests are too short for that.
+/// Timed tokens of the shortest slice that is not too short for the fastest contender, nor too long for the
+/// slowest, and that leaves at least two slices in a request with so many `later` marks after its first;
+/// `None` if requests are too short for that.
 fn tokens(each_s: impl Iterator<Item = f64>, later: usize) -> Option<usize> {
     let longest = (later / 2).saturating_sub(LEAD_IN);
     if longest < FEWEST {
@@ -84,7 +85,7 @@ fn tokens(each_s: impl Iterator<Item = f64>, later: usize) -> Option<usize> {
     Some(steps.saturating_sub(LEAD_IN).clamp(FEWEST, longest))
 }
 
-/// A request as far as its slices have come.
+/// A request in progress, slice by slice.
 pub(crate) struct Sliced {
     /// Its place within the block.
     pub(crate) position: usize,
@@ -99,8 +100,8 @@ impl Sliced {
         Sliced { position, marks: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
     }
 
-    /// The next slice, of so many timed tokens, or the whole request. `None` if the worker can no more, `Some(None)`
-    /// while the request goes on.
+    /// The next slice, of so many timed tokens, or the whole request. `None` if the worker failed,
+    /// `Some(None)` while the request goes on.
     pub(crate) fn next(
         &mut self,
         live: &mut Live,

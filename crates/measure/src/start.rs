@@ -13,7 +13,7 @@ use crate::session::Session;
 
 /// Number of times that a start is repeated.
 const START_REPEATS: usize = 1;
-/// Number of times in a row that a contender's processes are started again for more huge pages without getting them.
+/// Number of times in a row that a contender's processes are started again for more huge pages in vain.
 const PAGE_REPEATS: usize = 2;
 
 impl Session<'_> {
@@ -62,7 +62,7 @@ impl Session<'_> {
                 return if interrupt::requested() { Err(Interrupted) } else { Ok(None) };
             }
             let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
-            // What is compared of a start that stays disturbed is left out; its requests are another matter.
+            // Figures of a start that stays disturbed are left out of comparisons; its requests still count.
             let is_disturbed =
                 !complaints.is_empty() && self.should_repeat(round, &reason, repeat < START_REPEATS);
             if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {
@@ -76,8 +76,8 @@ impl Session<'_> {
         unreachable!("repeats end")
     }
 
-    /// Whether a process is started again because fewer of its pages are huge than others have. Where that was of no
-    /// use twice in a row, it is not tried any more: some allocators do not ask for them.
+    /// Whether a process is started again because it has a smaller share of huge pages than others. After two
+    /// failures in a row this is given up: some allocators do not ask for them.
     fn lacks_pages(&mut self, member: &Member, can_repeat: bool) -> bool {
         let share = |events: &[Event]| {
             let warm = events.iter().rev().find_map(|event| match event {
@@ -105,7 +105,7 @@ impl Session<'_> {
     }
 }
 
-/// The failure of a process whose end is not in the journal yet.
+/// The failure of a process without an end in the journal.
 fn cut_off() -> RunFailure {
     RunFailure {
         kind: FailureKind::Interrupted,

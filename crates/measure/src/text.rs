@@ -1,5 +1,5 @@
-//! The bundled text, as a model that continues texts predicts it: perplexity at a contender's own precision, and the
-//! effect of that precision.
+//! Predictions of the bundled text by a model that continues texts: perplexity at a contender's own
+//! precision, and the effect of that precision.
 
 use std::path::Path;
 
@@ -49,9 +49,9 @@ impl Crew<'_> {
         Ok(TextReference { framework, windows })
     }
 
-    /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long text is
-    /// cut into windows that know nothing of each other. A window is the model's context, or shorter if the vocabulary
-    /// is large.
+    /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long
+    /// text is cut into independent windows. A window is the model's context, or shorter if the vocabulary is
+    /// large.
     pub(crate) fn score_text(
         &self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Workers: started with a scrubbed environment, greeted, and given jobs.
+//! Workers: started with a scrubbed environment, checked with `--hello`, and given jobs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::worker_errors::{check_version, describe, last_line, nonsense};
 /// Longest wait for the answer to `--hello`.
 const HELLO: Duration = Duration::from_secs(60);
 
-/// A worker that can be started again and again.
+/// A worker that can be started repeatedly.
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub binary: PathBuf,
@@ -27,15 +27,15 @@ pub struct Worker {
     pub absent: Option<String>,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, String>,
-    /// Variables that name a cache on disk of each process's own, in place of what the environment says.
+    /// Variables that name a cache on disk of each process's own, overriding the environment.
     pub own_caches: Vec<String>,
-    /// Share of the available memory that its private memory may take: 1, but where a run is only tried.
+    /// Limit of its private memory as a share of the available memory: 1, unless a run is only tried.
     pub memory_share: f64,
     /// Bytes of memory that the system is made to have ready for its load.
     pub ready_bytes: u64,
     /// The CPUs it may use; all of them if there is no list.
     pub cpus: Option<Vec<usize>>,
-    /// The longest that a process may take for its job, waiting for its turns not included.
+    /// The longest time of a process for its job, without waiting for its turns.
     pub timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Worker {
         }
     }
 
-    /// Asks the worker what it is. `Err` has its last words, or the reason of the failure.
+    /// Sends the worker `--hello`. `Err` has its last words, or the reason of the failure.
     pub fn hello(&self) -> Result<Hello, String> {
         if let Some(reason) = &self.absent {
             return Err(reason.clone());
@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// Runs a job that takes no turns to its end.
+    /// Runs a job without turns to its end.
     pub fn run(&self, job: &Job) -> Outcome {
         let mut live = self.start(job);
         live.finish();
@@ -112,7 +112,8 @@ impl Worker {
         let caches = (!self.own_caches.is_empty()).then(Scratch::new).transpose();
         let caches = caches.map_err(|error| cannot(&format_args!("{error:#}")))?;
         if let Some(scratch) = &caches {
-            // One framework wants a directory, another a file: there is nothing yet, and each makes its own.
+            // Some frameworks expect a directory, others a file: the path does not exist yet, and each
+            // creates its own.
             let place = |name: &String| (name.clone(), scratch.path().join(name).display().to_string());
             environment.extend(self.own_caches.iter().map(place));
         }
@@ -120,9 +121,9 @@ impl Worker {
         Ok(process.map_err(|error| cannot(&error))?.with_caches(caches))
     }
 
-    /// The shell line that repeats a job kept in `file`.
+    /// The shell line that repeats a job stored in `file`.
     pub(crate) fn shell_line(&self, file: &Path) -> String {
-        // It is kept with the results: people who repeat it know their own secrets.
+        // It is stored with the results; people who repeat it know their own secrets.
         let others = self.environment.iter().filter(|(name, _)| !self.own_caches.contains(name));
         let variables = others.map(|(name, value)| {
             let value = if is_secret(name) { "***" } else { value };
@@ -162,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Fills its cache, which must be empty, and answers with its place; or dies with that as its last word.
+    /// Fills its cache, which must be empty, and answers with its path; or dies with that as its last word.
     const SCRIPT: &str = r#"#!/bin/sh
 [ -e "$CACHE" ] && exit 1
 mkdir "$CACHE" && touch "$CACHE/kernel"

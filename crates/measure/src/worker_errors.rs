@@ -1,4 +1,4 @@
-//! What is wrong with a worker, in words.
+//! Errors of a worker, in words.
 
 use untrusted::Foreign;
 
@@ -39,7 +39,7 @@ pub fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-/// Whether a signal ended the process that another process sends: the system answers faults by others.
+/// Whether a signal from another process ended the process: for faults the system sends other signals.
 pub fn came_from_outside(status: std::process::ExitStatus) -> bool {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {

@@ -78,7 +78,8 @@ impl Pinned {
             use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
             let mut set = CpuSet::new();
             cpus.iter().for_each(|&cpu| set.set(cpu));
-            // Where this is forbidden, the worker reports the CPUs it may use, and R5 objects.
+            // If this is forbidden, the worker reports the CPUs that it may use, and rule R5 reports the
+            // violation.
             let before = sched_getaffinity(None).ok();
             let pinned = !cpus.is_empty() && sched_setaffinity(None, &set).is_ok();
             Pinned { before: before.filter(|_| pinned) }

@@ -1,4 +1,5 @@
-//! Keeps a worker that runs out of memory from taking this program or the machine with it, and recognises such an end.
+//! Keeps a worker that runs out of memory from ending this program or the machine, and recognises such an
+//! end.
 
 use std::process::ExitStatus;
 
@@ -19,10 +20,10 @@ impl Confinement {
     /// The confinement of a worker on `device` that is about to start. Available memory is read now, while the worker
     /// holds none.
     ///
-    /// The limit applies to the size of private writable memory (`RLIMIT_DATA`, getrlimit(2)), touched or not: heap,
-    /// buffers and thread stacks. Mapped weights do not count, and neither does what glibc only reserves for its
-    /// arenas. CUDA reserves more address space than any machine has memory, so there is no limit on a GPU. `share`: of what
-    /// is available.
+    /// The limit applies to the size of private writable memory (`RLIMIT_DATA`, getrlimit(2)), touched or
+    /// not: heap, buffers and thread stacks. Mapped weights do not count, and neither does memory that glibc
+    /// only reserves for its arenas. CUDA reserves more address space than any machine has memory, so there
+    /// is no limit on a GPU. `share`: of the available memory.
     pub fn new(device: &str, share: f64) -> Confinement {
         let available = if device == "cpu" { memory::available(device) } else { None };
         let limit = available.map(|bytes| (share * bytes as f64) as u64);

@@ -1,4 +1,4 @@
-//! Reads the kernel's counters of everything else that the machine did.
+//! Reads the kernel's counters of all other activity of the machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 /// Readings at one moment. Times are in seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Counters {
-    /// Time of the watched CPUs used by anyone, this program included; waiting for I/O and stolen time do not count.
+    /// Time that the watched CPUs were used, by this program included; waiting for I/O and stolen time do not
+    /// count.
     pub busy_s: Option<f64>,
     /// Time that the hypervisor gave to other machines.
     pub stolen_s: Option<f64>,
-    /// Time used by this process, by its children that have ended, and by those that live.
+    /// Time used by this process, by its children that have ended, and by those that are alive.
     pub own_s: Option<f64>,
     /// Time for which a cgroup's quota kept this process from running.
     pub throttled_s: Option<f64>,
@@ -18,7 +19,7 @@ pub(super) struct Counters {
     pub thermal_events: Option<u64>,
 }
 
-/// Reads the counters. `children` are the processes of this program that live.
+/// Reads the counters. `children` are the processes of this program that are alive.
 pub(super) fn read(cpus: &[usize], children: impl Iterator<Item = u32>) -> Counters {
     let Some(ticks) = ticks_per_second() else { return Counters::default() };
     let text = |path: &str| std::fs::read_to_string(path).ok();
@@ -69,8 +70,8 @@ pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system does not
-/// tell.
+/// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system
+/// does not report it.
 pub(super) fn tenths_used(cpus: &[usize], wait: Duration) -> Vec<u32> {
     let read = || -> Option<Vec<u64>> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;

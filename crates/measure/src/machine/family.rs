@@ -1,32 +1,32 @@
-//! The processes that a worker started and that outlive it. They are in its process group, or bear its mark in their
-//! environment, or hold one of its pipes. A process that left all three behind has become a child of this program, which
-//! adopts what its workers orphan (`PR_SET_CHILD_SUBREAPER`, prctl(2)).
+//! The processes that a worker started and that outlive it. They are in its process group, or have its mark
+//! in their environment, or hold one of its pipes. A process without any of these has become a child of this
+//! program, which adopts its workers' orphans (`PR_SET_CHILD_SUBREAPER`, prctl(2)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The variable that marks a worker and all that it starts.
+/// The variable that marks a worker and all processes that it starts.
 pub const MARK: &str = "PHOTOFINISH_WORKER";
 
-/// Time that helpers of a worker have for ending by themselves, once it has ended.
+/// Time for a worker's helpers to end by themselves, once it has ended.
 const GRACE: Duration = Duration::from_millis(300);
 /// Time between two looks.
 const STEP: Duration = Duration::from_millis(5);
 /// Most looks for processes to kill: one that forks meanwhile is found by the next look.
 const LOOKS: usize = 40;
 
-/// The workers that live. Another child of this program in a process group of its own is an orphan of one of them. Locked
-/// while a worker is started, and while orphans are looked for.
+/// The workers that are alive. Another child of this program in a process group of its own is an orphan of
+/// one of them. Locked while a worker is started, and while orphans are looked for.
 static LEADERS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 fn leaders() -> MutexGuard<'static, BTreeSet<u32>> {
     LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a worker, in a process group of its own. This program becomes the parent of what it orphans; a system that
-/// cannot do that leaves orphans to its first process.
+/// Starts a worker, in a process group of its own. This program becomes the parent of its orphans; on a
+/// system that cannot do that, the first process does.
 pub(crate) fn start(spawn: impl FnOnce() -> std::io::Result<Child>) -> std::io::Result<Child> {
     #[cfg(target_os = "linux")]
     {
@@ -41,7 +41,7 @@ pub(crate) fn start(spawn: impl FnOnce() -> std::io::Result<Child>) -> std::io::
     Ok(child)
 }
 
-/// Whether a process is a child of this program, in a process group of its own, and no worker.
+/// Whether a process is a child of this program, in a process group of its own, and not a worker.
 fn is_orphan(status: &Status, pid: u32, leaders: &BTreeSet<u32>) -> bool {
     let own = std::process::id();
     status.parent == own
@@ -49,17 +49,17 @@ fn is_orphan(status: &Status, pid: u32, leaders: &BTreeSet<u32>) -> bool {
         && self::status(own).is_none_or(|own| own.group != status.group)
 }
 
-/// A worker and whatever it started.
+/// A worker and the processes that it started.
 #[derive(Debug)]
 pub struct Family {
     leader: u32,
-    /// What processes of the family have in their environment, unless they changed it.
+    /// The variable that processes of the family have in their environment, unless they changed it.
     mark: String,
     /// The worker's pipes, by inode.
     pipes: Vec<u64>,
-    /// When the leader started. What is older is not of its family.
+    /// When the leader started. Older processes are not of its family.
     since: u64,
-    /// Orphans that are known to be its own.
+    /// Orphans known to be its own.
     orphans: BTreeSet<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Family {
         Family { leader, mark: format!("{MARK}={mark}"), pipes, since, orphans: BTreeSet::new() }
     }
 
-    /// Takes the orphans that there are for its own: no other worker has run since the last were taken.
+    /// Adopts all present orphans: no other worker has run since the last adoption.
     pub fn take_orphans(&mut self) {
         let leaders = leaders();
         let is_orphan = |pid: &u32| {
@@ -81,8 +81,8 @@ impl Family {
         self.orphans.extend(orphans);
     }
 
-    /// Ends what is left of the family behind its leader, and returns it, each by number and name. The leader must have
-    /// ended, and not been waited for: until then its number is nobody else's.
+    /// Ends the rest of the family after its leader, and returns it, each process by number and name. The
+    /// leader must have ended, and not been waited for: until then no other process gets its number.
     pub fn end(&self) -> Vec<String> {
         for _ in 0..GRACE.div_duration_f64(STEP) as usize {
             if self.members().is_empty() {
@@ -109,11 +109,11 @@ impl Family {
         ended.into_values().collect()
     }
 
-    /// The living processes of the family but its leader, by number and name.
+    /// The living processes of the family except its leader, by number and name.
     fn members(&self) -> Vec<(u32, String)> {
         let others = processes().filter(|&pid| pid != self.leader && pid != std::process::id());
         let leaders = leaders();
-        // Those of the last that lives can only be its own.
+        // Orphans belong to the last leader that is alive.
         let is_last = leaders.iter().all(|&leader| leader == self.leader);
         let member = |pid| {
             let status = status(pid)?;
@@ -153,7 +153,7 @@ impl Drop for Family {
     }
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The fields of `/proc/PID/stat` for a process.
 struct Status {
     name: String,
     state: char,
@@ -178,7 +178,7 @@ pub(crate) fn nice(pid: u32) -> Option<i32> {
     Some(status(pid)?.nice)
 }
 
-/// A name may hold anything, parentheses included.
+/// A name may contain anything, parentheses included.
 fn parse(stat: &[u8]) -> Option<Status> {
     let stat = String::from_utf8_lossy(stat);
     let (before, after) = stat.rsplit_once(')')?;
@@ -203,11 +203,11 @@ fn kill(pid: u32) {
     let _ = pid;
 }
 
-/// Takes note of the end of a process that was killed, if it was a child of this program.
+/// Waits for a process that was killed, if it was a child of this program.
 fn bury(pid: u32) {
     #[cfg(unix)]
     if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // An error means that it is somebody else's child.
+        // An error means that it is another process's child.
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
     }
     #[cfg(not(unix))]

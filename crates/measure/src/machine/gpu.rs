@@ -1,4 +1,5 @@
-//! NVIDIA's GPUs as crate `gpu` reads them: which exist, who else computes there, and what slows them down.
+//! NVIDIA's GPUs as crate `gpu` reads them: which exist, which other processes compute there, and what slows
+//! them down.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ pub fn gpus() -> Vec<Gpu> {
     gpus.all().filter_map(described).collect()
 }
 
-/// Memory of the GPUs of `device`, in bytes: what is free now. `None` where the driver does not tell.
+/// Free memory of the GPUs of `device`, in bytes. `None` if the driver does not report it.
 pub(super) fn memory_left(device: &str) -> Option<u64> {
     let (numbers, gpus) = (protocol::gpus(device), Gpus::open().ok()?);
     let left = |&number: &usize| {
@@ -30,7 +31,7 @@ pub(super) fn memory_left(device: &str) -> Option<u64> {
     numbers.iter().map(left).sum()
 }
 
-/// The GPUs that a comparison runs on, kept open: NVML takes tens of milliseconds to begin.
+/// The GPUs that a comparison runs on, kept open: NVML needs tens of milliseconds to start.
 pub(crate) struct Watched {
     gpus: Gpus,
     numbers: Vec<usize>,
@@ -44,19 +45,21 @@ impl Watched {
         gpus.map(|gpus| Watched { gpus, numbers })
     }
 
-    /// The readings of all of them, or `None` if one does not tell.
+    /// The readings of all of them; `None` if one is missing.
     fn of_all<T>(&self, read: impl Fn(gpu::Gpu<'_>) -> gpu::Reading<T>) -> Option<Vec<T>> {
         self.numbers.iter().map(|&number| self.gpus.cuda_device(number).and_then(&read).ok()).collect()
     }
 
-    /// Memory that a process holds on them, in bytes. `None` where the driver does not tell, or lists no such process.
+    /// Memory that a process holds on them, in bytes. `None` if the driver does not report it, or lists no
+    /// such process.
     pub(crate) fn memory_of(&self, pid: u32) -> Option<u64> {
         let held = self.numbers.iter().map(|&number| self.gpus.cuda_device(number)?.memory_of(pid));
         held.filter_map(Result::ok).reduce(|all, more| all + more)
     }
 
-    /// Number of processes of others that compute there. `children` are the processes of this program that live. `None`
-    /// where the driver lists none of them, so that nobody can be told apart.
+    /// Number of other programs' processes that compute there. `children` are the processes of this program
+    /// that are alive. `None` if the driver lists none of them, because then processes cannot be
+    /// distinguished.
     pub(super) fn foreign_processes(&self, children: &BTreeSet<u32>) -> Option<usize> {
         let processes = self.of_all(|gpu| gpu.processes())?.into_iter().flatten();
         let (own, foreign): (BTreeSet<u32>, BTreeSet<u32>) =
@@ -64,7 +67,7 @@ impl Watched {
         (children.is_empty() || !own.is_empty() || foreign.is_empty()).then_some(foreign.len())
     }
 
-    /// What slows it down just now that is no part of its usual work, in words.
+    /// Unusual causes that slow it down now, in words.
     pub(super) fn held_back(&self) -> Vec<String> {
         let causes = self.of_all(|gpu| gpu.held_back());
         let is_unusual = |cause: &HeldBack| {

@@ -1,5 +1,5 @@
-//! The quiet-machine guard (rule R12): what else ran while a worker was measured, and whether the machine itself
-//! changed its speed.
+//! The quiet-machine guard (rule R12): other activity while a worker was measured, and changes of the
+//! machine's own speed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Guard {
     cpus: Vec<usize>,
     gpu: Option<Watched>,
-    /// Processes of this program that live. What they use is not the work of others.
+    /// Processes of this program that are alive. Their usage does not count as others'.
     children: BTreeSet<u32>,
     /// Shortest time of the probe's arithmetic so far.
     best_compute_ns: Option<u64>,
@@ -37,12 +37,12 @@ impl Guard {
         Guard { cpus, gpu: Watched::new(device), children: BTreeSet::new(), best_compute_ns: None }
     }
 
-    /// Notes a process that lives on while stretches of time begin and end.
+    /// Adds a process that stays alive while stretches of time begin and end.
     pub fn add(&mut self, child: u32) {
         self.children.insert(child);
     }
 
-    /// Notes that a process has ended and was waited for.
+    /// Removes a process that has ended and was waited for.
     pub fn remove(&mut self, child: u32) {
         self.children.remove(&child);
     }
@@ -59,7 +59,7 @@ impl Guard {
         Watch { since: now(), before: self.counters(), foreign_gpu_processes: self.foreign_gpu_processes() }
     }
 
-    /// Looks until the machine is quiet, or until the time is up. Returns the last look.
+    /// Watches until the machine is quiet, or until the time is up. Returns the last look.
     pub fn wait_until_quiet(&self, limit: Duration, mut each: impl FnMut(&Noise)) -> Noise {
         let start = now();
         loop {
@@ -83,12 +83,12 @@ impl Guard {
 }
 
 impl Watch {
-    /// What went on since, as the guard that began the watch sees it.
+    /// The activity since then, as seen by the guard that began the watch.
     pub fn end(self, guard: &Guard) -> Noise {
         let (elapsed, after) = (self.since.elapsed(), guard.counters());
         let (runnable, load) = counters::load().unzip();
         Noise {
-            // One that came or went meanwhile disturbed all the same.
+            // A process that came or went meanwhile counts, too.
             foreign_gpu_processes: self.foreign_gpu_processes.max(guard.foreign_gpu_processes()),
             gpu_held_back: guard.gpu.as_ref().map(Watched::held_back).unwrap_or_default(),
             runnable,
@@ -111,8 +111,8 @@ fn between(before: Counters, after: Counters, elapsed: Duration, cpus: usize) ->
     let (busy, own) = (spent(|c| c.busy_s), spent(|c| c.own_s));
     Noise {
         seconds,
-        // A sandbox may show a /proc/stat that stands still. Counters that miss this program's own work say nothing
-        // about the work of others.
+        // A sandbox may show a /proc/stat that never changes. Counters that miss this program's own work are
+        // of no use for the work of others.
         foreign: busy.zip(own).filter(|(busy, own)| *busy >= 0.5 * own).map(|(busy, own)| share(busy - own)),
         stolen: spent(|c| c.stolen_s).map(share),
         throttled: spent(|c| c.throttled_s).map(share),

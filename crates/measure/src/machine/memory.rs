@@ -1,5 +1,5 @@
-//! Reads how much memory there is. A model that cannot fit is refused; each worker gets a limit, so that one that needs
-//! too much becomes a failed row and does not end this program or the machine.
+//! Reads how much memory there is. A model that cannot fit is rejected; each worker gets a limit, so that one
+//! that needs too much becomes a failed row and does not end this program or the machine.
 
 use super::{cgroup, gpu};
 
@@ -12,7 +12,7 @@ pub fn available(device: &str) -> Option<u64> {
     main_memory().map(|(bytes, _)| bytes)
 }
 
-/// The same of main memory, and what limits it, for people.
+/// The same for main memory, with the cause of the limit, for people.
 pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
     let machine = match std::fs::read_to_string("/proc/meminfo") {
         Ok(text) => mem_available(&text),

@@ -1,13 +1,13 @@
-//! Memory modules, as the firmware describes them (SMBIOS 3.7, structure 17, *Memory Device*). Linux alone, and only where
-//! this user may read them.
+//! Memory modules, as the firmware describes them (SMBIOS 3.7, structure 17, *Memory Device*). Only on Linux,
+//! and only where this user may read them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where Linux has each structure.
+/// Linux's directory of the structures.
 const ENTRIES: &str = "/sys/firmware/dmi/entries";
 
-/// "4 of DDR5 at 4800 MT/s"; modules that differ are told apart by a comma.
+/// "4 of DDR5 at 4800 MT/s"; different modules are separated by a comma.
 pub fn memory_modules() -> Option<String> {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for entry in std::fs::read_dir(Path::new(ENTRIES)).ok()?.flatten() {
@@ -22,7 +22,7 @@ pub fn memory_modules() -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// The type and speed of a module; `None` of an empty socket.
+/// The type and speed of a module; `None` for an empty socket.
 fn module(structure: &[u8]) -> Option<String> {
     let word = |at: usize| Some(u16::from_le_bytes([*structure.get(at)?, *structure.get(at + 1)?]));
     word(0x0c).filter(|&size| size != 0 && size != 0xffff)?;
@@ -36,7 +36,7 @@ fn module(structure: &[u8]) -> Option<String> {
         0x23 => "LPDDR5",
         _ => "memory",
     };
-    // The speed that is configured, and where that is not told the highest.
+    // The configured speed, or the highest if that is not reported.
     let speed = [0x20, 0x15].into_iter().filter_map(word).find(|&speed| speed != 0 && speed != 0xffff);
     Some(speed.map_or_else(|| kind.to_owned(), |speed| format!("{kind} at {speed} MT/s")))
 }

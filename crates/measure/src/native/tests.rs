@@ -32,7 +32,7 @@ fn engine(native: &[&str]) -> Engine {
 fn an_installations_worker_is_shown_the_libtorch_of_set_up() {
     let directory = tempfile::tempdir().unwrap();
     let mut places = installation(directory.path(), None);
-    // A test run names the library that set-up brought; it wins, as a user's own does.
+    // A test run's variable names set-up's library; it takes precedence, like a user's own.
     let named = std::env::var_os("LIBTORCH").filter(|value| !value.is_empty()).map(PathBuf::from);
     let expected = named.unwrap_or_else(|| places.cache.join("libtorch-2.11.0")).join("lib");
     assert_eq!(library_path(&places, &engine(&["libtorch"])), Some(expected));

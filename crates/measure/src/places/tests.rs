@@ -4,7 +4,7 @@ use plan::Engines;
 
 use super::*;
 
-/// A directory in which everything is made up: checkouts, installations, a user's home.
+/// A directory of made-up checkouts, installations, and a user's home.
 struct Scene(tempfile::TempDir);
 
 impl Scene {
@@ -21,7 +21,7 @@ impl Scene {
         fs::write(self.at(path), text).unwrap();
     }
 
-    /// An engine that says in which directory its configuration is.
+    /// An engine with the directory of its configuration in its summary.
     fn engine(&self, configs: &str, name: &str) {
         let text = format!("framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"from {configs}\"\n");
         self.file(&format!("{configs}/engines/{name}.toml"), &text);
@@ -54,7 +54,7 @@ fn an_installation_needs_no_checkout_and_writes_where_it_is_called() {
     );
     assert_eq!(places.results(), Path::new("results"));
     assert_eq!(places.engine("mock").unwrap().summary, "from root/share/photofinish/configs");
-    // As it is unpacked elsewhere, so it works there.
+    // An installation works wherever it is moved.
     fs::rename(scene.at("root"), scene.at("moved")).unwrap();
     assert_eq!(scene.found("moved/bin/photofinish").workers, scene.at("moved/share/photofinish/workers"));
 }
