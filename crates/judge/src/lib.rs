@@ -1,7 +1,7 @@
-//! Turns facts into judgements: metrics, parity, fairness, sanity, verdicts, and the report that holds them.
+//! Turns facts into judgements: metrics, parity, fairness, sanity, verdicts, and the report with all of them.
 //!
-//! The input is [`report::Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a file, reads a clock
-//! or starts a process: `measure` has noted everything that a rule needs.
+//! The input is [`report::Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a
+//! file, reads a clock or starts a process: `measure` has recorded everything that a rule needs.
 
 mod metric;
 pub mod metrics;

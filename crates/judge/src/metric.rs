@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A figure that a comparison gives of every contender. The order of the variants is that of files and tables.
+/// A figure of every contender in a comparison. The order of the variants is that of files and tables.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
 )]

@@ -1,4 +1,4 @@
-//! Whether the evidence is enough, after a round.
+//! Whether the evidence suffices, after a round.
 
 use plan::Plan;
 
@@ -6,8 +6,8 @@ use crate::report::crossed;
 use crate::report::verdicts;
 use facts::evidence::Evidence;
 
-/// Whether what is asked needs no more rounds: every pair of contenders, or where switches are crossed what each is
-/// worth.
+/// Whether the request needs no more rounds: for every pair of contenders, or for the effects of crossed
+/// switches.
 pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     if !plan.rounds.looks().is_look(evidence.rounds) {
         return false;
@@ -18,7 +18,8 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     }
 }
 
-/// What is looked at first, with the half width of its interval so far: "candle/tch ± 2.1 %". `None` before there is one.
+/// The first comparison, with the half width of its interval so far: "candle/tch ± 2.1 %". `None` if there is
+/// none yet.
 pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
     match crossed::decisions(plan, evidence) {
         Some(decisions) => {

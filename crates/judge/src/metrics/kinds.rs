@@ -2,9 +2,9 @@
 
 use plan::WorkKind;
 
-/// Kinds of work whose requests go token by token.
+/// Kinds of work with requests that go token by token.
 pub(super) const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
-/// Kinds whose requests have latencies: times between tokens, or those of single texts and of runs.
+/// Kinds of work with latencies: times between tokens, of single texts, or of runs.
 pub(super) const LATENCIES: &[WorkKind] = &[
     WorkKind::TokenByToken,
     WorkKind::OneToken,
@@ -23,5 +23,5 @@ pub(super) const GOODPUT: &[WorkKind] = &[WorkKind::Goodput];
 pub(super) const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 pub(super) const RUNS: &[WorkKind] = &[WorkKind::Graph];
 pub(super) const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
-/// Callers whose number or rate is given.
+/// Callers with a given number or rate.
 pub(super) const GIVEN: &[WorkKind] = &[WorkKind::Callers, WorkKind::Arrivals];

@@ -32,7 +32,7 @@ struct Entry {
     metric: Metric,
     /// Its name in JSON, CSV and the history.
     key: &'static str,
-    /// The kinds of work whose requests have it; all where the list is empty.
+    /// The kinds of work that have it; all if empty.
     kinds: &'static [WorkKind],
     /// The heading of its row or column, with the unit.
     title: &'static str,
@@ -45,7 +45,7 @@ struct Entry {
     source: Source,
     /// Whether the main table has a row for it.
     in_table: bool,
-    /// Share of the table's error rate that the verdicts on it have together; 0 where it is not tested.
+    /// Share of the table's error rate for all verdicts on it together; 0 if it is not tested.
     error_share: f64,
     /// Whether it decides when automatic rounds end; exactly one metric does.
     decides: bool,
@@ -53,18 +53,20 @@ struct Entry {
     depends_on_speed: bool,
     /// Its place among the figures of a single prompt, if it is one of them.
     place_of_prompt: Option<usize>,
-    /// The form in which the size of a difference is given.
+    /// The form of the size of a difference.
     amount: Amount,
     /// The words for a difference, if it has words of its own.
     phrases: Option<Phrases>,
 }
 
-/// How the figure of a process is computed. Nothing here has a default, so that no metric is without one.
+/// How the figure of a process is computed. There is no default, so that every metric states its own.
 enum Source {
-    /// The mean of its requests' figures: of each prompt the trimmed mean over turns ([`statistics::of_turns`]), then
-    /// the geometric mean over prompts. Zeros, which have no logarithm, give the arithmetic mean.
+    /// The mean of its requests' figures: for each prompt the trimmed mean over turns
+    /// ([`statistics::of_turns`]), then the geometric mean over prompts. Zeros, which have no logarithm, give
+    /// the arithmetic mean.
     Mean(OfRequest),
-    /// The same of the figures of slices, where requests were dealt in slices. The function takes one for a request.
+    /// The same for the figures of slices, if turns were slices of requests. The function treats a slice as a
+    /// request.
     Slices(OfRequest),
     /// This quantile of the latencies of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
     /// Statistical Packages*).
@@ -122,7 +124,7 @@ impl Metric {
         table
     };
 
-    /// Those that are also given for each prompt alone, of requests that go token by token.
+    /// Those that are also given for each prompt separately, for requests that go token by token.
     pub const OF_A_PROMPT: [Metric; OF_A_PROMPT] = {
         let mut of_a_prompt = [Metric::Load; OF_A_PROMPT];
         let mut at = 0;
@@ -201,8 +203,8 @@ impl Metric {
         self.entry().amount
     }
 
-    /// The metric of which this is another form, and whose verdict it shares: one is a constant divided by the other, or
-    /// a multiple of it.
+    /// The metric that this is another form of and shares the verdict with: one is a constant divided by the
+    /// other, or a multiple of it.
     pub fn follows(self, kind: WorkKind) -> Option<Metric> {
         Selection::new(kind).followed_by(self)
     }
@@ -227,8 +229,8 @@ impl Metric {
         tested
     }
 
-    /// Share of the table's error rate that the verdicts on a tested metric have together. Only ratios of shares count:
-    /// where requests are of one kind, some metrics follow others and need none.
+    /// Share of the table's error rate for all verdicts on a tested metric. Only ratios of shares count: if
+    /// requests are of one kind, some metrics follow others and need none.
     pub fn error_share(self, kind: WorkKind) -> f64 {
         if self.follows(kind).is_some() {
             return 0.0;
@@ -238,8 +240,8 @@ impl Metric {
         shares.fold(0.0, f64::max)
     }
 
-    /// What people ask of speed, in the order of the answer: which decodes fastest, which returns the first token
-    /// soonest, which completes whole requests soonest.
+    /// The questions about speed, in the order of the answer: which decodes fastest, which returns the first
+    /// token soonest, which completes whole requests soonest.
     pub fn questions(kind: WorkKind) -> Vec<Metric> {
         let deciding = Metric::deciding(kind);
         let further = Metric::in_places_of(&[Metric::FirstToken, Metric::Total], kind);
@@ -252,7 +254,7 @@ impl Metric {
         Metric::in_places_of(&Metric::TABLE, kind)
     }
 
-    /// The metrics that are also given for each prompt alone.
+    /// The metrics that are also given for each prompt separately.
     pub fn of_a_prompt(kind: WorkKind) -> Vec<Metric> {
         Metric::in_places_of(&Metric::OF_A_PROMPT, kind)
     }
@@ -268,7 +270,7 @@ impl Metric {
         found
     }
 
-    /// Every metric that such requests can have.
+    /// Every metric of such requests.
     pub fn all(kind: WorkKind) -> Vec<Metric> {
         let has = |metric: &Metric| {
             let kinds = metric.entry().kinds;
@@ -277,7 +279,7 @@ impl Metric {
         Metric::ALL.into_iter().filter(has).collect()
     }
 
-    /// The metric that decides when automatic rounds end: the one that people ask for most. Of those in the table, its
+    /// The metric that decides when automatic rounds end: the one asked for most. Of those in the table, its
     /// differences are the smallest.
     pub fn deciding(kind: WorkKind) -> Metric {
         let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
@@ -305,7 +307,7 @@ impl Metric {
         }
     }
 
-    /// The figures of what is compared of a request: of its slices, or of itself.
+    /// The compared figures of a request: of its slices, or of itself.
     pub fn of_parts(self, sample: &Sample, size: Size) -> Vec<f64> {
         match self.entry().source {
             Source::Slices(figure) => {
@@ -321,17 +323,17 @@ pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
 }
 
-/// The figures of one contender, by round; `None` for a round without one. The last round may be one that the user
-/// interrupted.
+/// The figures of one contender, by round; `None` for a round without one. The last round may have been
+/// interrupted by the user.
 ///
-/// Where contenders take turns, the figure of a process comes from the turns of all in its round: what disturbed a block
-/// or a turn cancels. Where groups do, figures of every group are shifted, so that the anchor has the same in all:
-/// contenders of two groups are compared by way of it.
+/// If contenders take turns, the figure of a process is computed from the turns of all in its round: the
+/// disturbance of a block or a turn cancels. If groups do, figures of every group are shifted so that the
+/// anchor has the same in all: contenders of two groups are compared through it.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     by_round_of(metric, 0..plan.work.cases(), plan, evidence, label)
 }
 
-/// The same of the requests of these prompts alone.
+/// The same for the requests of these prompts only.
 pub fn by_round_of(
     metric: Metric,
     cases: Range<usize>,

@@ -1,6 +1,6 @@
-//! The words that a metric brings for its differences.
+//! The words of a metric for its differences.
 
-/// The form in which the size of a difference is given.
+/// The form of the size of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     /// More: "18 %" below 1.5 times, "1.9x" from there on.
@@ -9,8 +9,8 @@ pub enum Amount {
     Less,
 }
 
-/// The words of a metric: "a VERB 18 % COMPARATIVE than b", "a SUPERLATIVE", "a and b EQUAL"; and after the metric was named,
-/// "18 % SHORT than b".
+/// The words of a metric: "a VERB 18 % COMPARATIVE than b", "a SUPERLATIVE", "a and b EQUAL"; and after the
+/// metric was named, "18 % SHORT than b".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phrases {
     pub verb: &'static str,

@@ -1,10 +1,10 @@
-//! Figures that cannot be, in reports that others wrote: no process that keeps to the limits of [`facts::impossible`]
+//! Finds impossible figures in reports from elsewhere: no process within the limits of [`facts::impossible`]
 //! has them.
 
 use super::Metric;
 use facts::impossible::{BYTES, DAY};
 
-/// Most of anything that is counted by the second: all that a batch of a million sequences could do in a nanosecond, for
+/// Most of any count per second: everything that a batch of a million sequences could do in a nanosecond, for
 /// each byte of memory.
 const MOST_A_SECOND: f64 = 1e24;
 
@@ -19,12 +19,12 @@ impl Metric {
             "%" => 100.0,
             _ => MOST_A_SECOND,
         };
-        // Those that a worker may find to be nothing.
+        // A worker may measure 0 for these.
         let may_be_zero = matches!(self, Metric::Startup | Metric::SamplerShare | Metric::PaddingShare);
         figure <= most && (figure > 0.0 || may_be_zero && figure == 0.0)
     }
 
-    /// The error for the first of a contender's figures that cannot be.
+    /// The error for the first impossible figure of a contender.
     pub(crate) fn check(
         self,
         framework: &str,

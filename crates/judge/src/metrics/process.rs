@@ -12,8 +12,8 @@ use super::{Metric, Size, Source};
 use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 
-/// The figure of one process, in the metric's unit, of its requests with these prompts. `None` if the process ended too
-/// early or the system does not report.
+/// The figure of one process, in the metric's unit, from its requests with these prompts. `None` if the
+/// process ended too early or the system does not report it.
 pub(super) fn figure(
     metric: Metric,
     cases: &Range<usize>,
@@ -43,7 +43,7 @@ pub(super) fn figure(
     }
 }
 
-/// A process among those of its round that it took turns with. Under the sequential schedule it is alone.
+/// A process and those of its round that it took turns with. Under the sequential schedule it is alone.
 struct Round {
     /// Every member's figures, by case, block and slice.
     figures: Vec<BTreeMap<(usize, usize, usize), f64>>,
@@ -99,7 +99,7 @@ impl Round {
         self.figures[self.place].values().copied()
     }
 
-    /// The mean of the process's figures: of each case apart, then over the cases.
+    /// The mean of the process's figures: for each case separately, then over the cases.
     fn mean(&self) -> Option<f64> {
         if self.own().any(|figure| figure <= 0.0) {
             return mean(&self.own().collect::<Vec<_>>());

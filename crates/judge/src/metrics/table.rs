@@ -12,7 +12,7 @@ use super::work::{Steps, decoded_a_second, padding};
 use super::{Entry, Source};
 use crate::metric::Metric;
 
-/// The common values of most metrics. An entry gives its metric, its source, and its own differences.
+/// The usual values of an entry. An entry gives its metric, its source, and its own differences.
 const fn entry(metric: Metric, source: Source) -> Entry {
     Entry {
         metric,

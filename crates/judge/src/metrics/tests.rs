@@ -10,7 +10,7 @@ fn case(first_ms: u64, gaps_ms: &[u64]) -> Sample {
     Sample { marks_ns: Marks::new(first_ms * 1_000_000, gaps_ns), ..Sample::default() }
 }
 
-/// The figures of `a`, by round, whose processes had these requests of one prompt.
+/// The figures of `a`, by round; its processes had these requests of one prompt.
 fn figures(metric: Metric, processes: Vec<Vec<Sample>>) -> Vec<Option<f64>> {
     let process = |(round, requests): (usize, Vec<Sample>)| {
         testing::measured("a", round, Vec::new(), requests.into_iter().map(|request| vec![request]).collect())
@@ -159,7 +159,7 @@ fn what_is_tested_depends_on_what_requests_do() {
     assert_eq!(Metric::ALL.iter().filter(|metric| metric.entry().decides).count(), 1);
 }
 
-/// Three steps of 30, 20 and 40 ms, of which the sampler took 9 ms, for two sequences of six tokens.
+/// Three steps of 30, 20 and 40 ms, including 9 ms of the sampler, for two sequences of six tokens.
 fn denoised() -> Sample {
     Sample {
         output: Output::Steps(protocol::Steps {

@@ -32,8 +32,8 @@ pub struct ContenderParity {
     pub continuation: Option<Continuation>,
     /// How far an encoder's vectors are from the reference's.
     pub vectors: Option<VectorAgreement>,
-    /// Whether two processes generated the same tokens, and otherwise where they first differ. Of an encoder: whether they
-    /// gave the same vectors, to the last bit.
+    /// Whether two processes generated the same tokens, and otherwise where they first differ. For an
+    /// encoder: whether their vectors were equal to the last bit.
     pub repeated: Option<Repeated>,
     pub text: Option<std::result::Result<TextScore, String>>,
 }
@@ -45,6 +45,6 @@ pub enum Repeated {
         prompt: String,
         token: usize,
     },
-    /// An encoder's vectors are not the same to the last bit.
+    /// An encoder's vectors differ in their bits.
     OtherBits,
 }

@@ -95,7 +95,7 @@ impl LayerSums {
         self.numbers += reference.len();
         self.squares += difference;
         self.reference_squares += of_reference;
-        // Two zero vectors are the same; no other vector is near a zero vector.
+        // Two zero vectors are equal; no other vector is near a zero vector.
         self.relative_squares += if difference == 0.0 { 0.0 } else { difference / of_reference };
         self.cosines += if difference == 0.0 {
             1.0

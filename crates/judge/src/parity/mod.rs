@@ -1,8 +1,8 @@
-//! The parity gate: contenders must compute the same thing, in the very run that is timed.
+//! The parity gate: contenders must compute the same thing, in the same run that is timed.
 //!
-//! Two facts are compared with the reference: of every process the most likely tokens of every timed request, and in
-//! the first round and in one that the seed draws, teacher-forced logits along the trace, from the prefill and decode
-//! path that was timed.
+//! Two facts are compared with the reference. Of every process: the most likely tokens of every timed
+//! request. In the first round and in one that the seed draws: teacher-forced logits along the trace, from
+//! the timed prefill and decode path.
 
 pub mod contender;
 pub mod continuation;
@@ -19,23 +19,23 @@ use facts::run::Run;
 use logits::{Logits, is_choice};
 use sums::Sums;
 
-/// The reference: traces, and the reference engine's logits along them, computed in f32. The traces are its own greedy
-/// ones, or these with less likely tokens in some places. At a quantised precision it uses
-/// the same codes and scales, dequantised. The gate is then as narrow as the arithmetic of the kernels, and not as wide
-/// as the cost of quantising.
+/// The reference: traces, and the reference engine's logits along them, computed in f32. The traces are its
+/// own greedy ones, or these with less likely tokens in some places. At a quantised precision it uses the
+/// same codes and scales, dequantised. The gate then allows only for the arithmetic of the kernels, not for
+/// the cost of quantising.
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
-    /// What each case is given, where that is not its own.
+    /// The input of each case, if it is not its own.
     pub inputs: Vec<Input>,
     /// The traces, one output for each case.
     pub outputs: Vec<Output>,
     pub logits: Vec<Logits>,
-    /// At a quantised precision: the logits of the model before it was quantised, along the same traces.
+    /// At a quantised precision: the unquantised model's logits along the same traces.
     pub unquantised: Option<Vec<Logits>>,
 }
 
-/// Compares a run's logits with the reference's. `tokens`: its timed tokens beside those of the reference.
+/// Compares a run's logits with the reference's. `tokens`: the comparison of its timed tokens.
 pub fn compare(
     reference: &Reference,
     logits: &[Logits],
@@ -82,8 +82,9 @@ pub fn compare(
     Ok(agreement)
 }
 
-/// The tokens of the timed requests beside those that the reference prefers. `goes_on`: whether a request is fed the same
-/// as the reference whatever it chose; else it goes its own way after a tie, and later tokens have another context.
+/// Compares the tokens of the timed requests with those that the reference prefers. `goes_on`: whether a
+/// request is fed the same as the reference whatever it chose; otherwise it diverges after a tie, and later
+/// tokens have another context.
 pub(crate) fn chosen(reference: &Reference, run: &Run, tie: f32, goes_on: bool) -> TokenAgreement {
     let mut agreement = TokenAgreement::default();
     for (case, sample) in run.requests() {

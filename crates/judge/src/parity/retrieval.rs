@@ -1,13 +1,14 @@
-//! What an encoder finds at its own precision, beside what the reference finds in f32.
+//! The search results of an encoder at its own precision, compared with the reference's in f32.
 
 use facts::agreement::cosine;
 use facts::text::RetrievalScore;
 use plan::Retrieval;
 
-/// Number of documents of which a query's best are counted.
+/// Number of best documents of a query that are counted.
 const BEST: usize = 10;
 
-/// Compares the vectors of `asked.texts`, or their scores, with the reference's. `Err` says why they cannot be.
+/// Compares the vectors of `asked.texts`, or their scores, with the reference's. `Err` says why that is
+/// impossible.
 pub fn score(
     asked: &Retrieval,
     ours: &[Vec<f32>],
@@ -34,7 +35,7 @@ pub fn score(
     })
 }
 
-/// The vectors that are compared, and for each query a number for every document: the higher, the better it fits.
+/// The compared vectors, and for each query a number for every document: the higher, the better it fits.
 struct Found {
     vectors: Vec<Vec<f32>>,
     by_query: Vec<Vec<f64>>,
@@ -57,7 +58,7 @@ impl Found {
     }
 }
 
-/// Share of the reference's best documents that are among one's own best.
+/// Share of the reference's best documents that are among `ours`.
 fn shared(ours: &[f64], theirs: &[f64]) -> f64 {
     let best = |fits: &[f64]| {
         let mut places: Vec<usize> = (0..fits.len()).collect();
@@ -104,7 +105,7 @@ mod tests {
         let found = score(&asked(1, false, 12), &vectors(&changed), &vectors(&angles)).unwrap();
         assert!((found.min_cosine - 54f64.to_radians().cos()).abs() < 1e-6, "{found:?}");
         assert_eq!(found.top10, Some(0.9));
-        // Of 55 pairs, ten are the other way round.
+        // Of 55 pairs, ten are in the opposite order.
         assert!((found.kendall_tau.unwrap() - 35.0 / 55.0).abs() < 1e-9, "{found:?}");
     }
 

@@ -7,7 +7,7 @@ use facts::testing;
 use plan::{Plan, Work};
 use protocol::Decode;
 
-/// The tokens of a run that the plan's work gives.
+/// The tokens of a run with the plan's work.
 fn tokens(plan: &Plan, reference: &Reference, run: &Run) -> TokenAgreement {
     match of_requests(plan, reference, run, Tolerance::for_precision(Precision::F32)) {
         Compared::Tokens(tokens) => tokens,
@@ -110,7 +110,7 @@ fn drawn_tokens_are_not_held_against_the_reference_s_choice() {
 #[test]
 fn tokens_that_would_have_been_unmasked_in_another_step_break_parity_in_f32() {
     let mut reference = reference();
-    // Of masked diffusion there is one row of logits for each token, and one behind them.
+    // For masked diffusion there is one row of logits for each token, and one after them.
     let steps = |unmasked: &[u32]| {
         let (tokens, unmasked) = (vec![vec![1, 0]], vec![unmasked.to_vec()]);
         Output::Steps(Steps { tokens, unmasked, passes_ns: Vec::new() })

@@ -66,7 +66,7 @@ impl TextSums {
 mod tests {
     use super::*;
 
-    /// Rows of logarithms of these probabilities, with an offset that softmax does not see.
+    /// Rows of logarithms of these probabilities, with an offset that softmax removes.
     fn logits(rows: &[[f32; 2]]) -> Logits {
         let values = rows.iter().flatten().map(|p| p.ln() + 5.0).collect();
         Logits { batch: 1, positions: rows.len(), vocabulary: 2, values }

@@ -36,7 +36,7 @@ pub fn in_full(case: &Case) -> String {
     format!("{} {}, {}", case.model, case.precision, in_short(case))
 }
 
-/// The case that arms of an A/B study share: what an optimisation switches is on.
+/// The case that arms of an A/B study share: the optimisations that they switch are on.
 pub fn shared_by_arms(case: &Case) -> Case {
     work::with_cache_on(Case { jit: true, ..case.clone() })
 }

@@ -1,4 +1,4 @@
-//! Results of many runs side by side, each as it was written, and runs that were accepted into the public collection.
+//! Results of many runs, each in its original form, and runs that were accepted into the public collection.
 
 use facts::evidence::Evidence;
 use history::Record;
@@ -10,9 +10,9 @@ use crate::report::{self, Report};
 /// One results directory.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The directory, below the one that was named.
+    /// The directory, relative to the one that was named.
     pub name: String,
-    /// The schema that its report was written in; `None` if no report says.
+    /// The schema of its report; `None` if no report states one.
     pub schema: Option<u64>,
     /// The run, or the reason in one sentence why it cannot be shown.
     pub run: Result<Box<CollectedRun>, String>,
@@ -55,29 +55,30 @@ impl Entry {
 /// A run of the public collection that passed its check.
 #[derive(Debug, Clone)]
 pub struct Published {
-    /// Its directory in the collection, and its name in addresses.
+    /// Its directory in the collection, and its name in URLs.
     pub name: String,
-    /// As judged by today's rules; of a retired result, as it was submitted.
+    /// As judged by today's rules; for a retired result, as it was submitted.
     pub report: Report,
     pub evidence: Evidence,
     pub tier: Tier,
-    /// What today's rules make of its samples, or why they cannot be read today; `None` where it is judged as it was.
+    /// Its samples judged by today's rules, or why they cannot be read today; `None` if the judgement is
+    /// unchanged.
     pub retired: Option<Result<Box<Report>, String>>,
 }
 
-/// How far a published result has been repeated.
+/// How far a published result has been reproduced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tier {
     /// Measured by this project.
     Ours,
     /// This entry of the collection, from another machine, agrees with it.
     Reproduced { by: String },
-    /// Measured by somebody else, and not repeated yet.
+    /// Measured by others, and not reproduced yet.
     Community,
 }
 
 impl Tier {
-    /// Its name, as files and filters have it.
+    /// Its name in files and filters.
     pub fn name(&self) -> &'static str {
         match self {
             Tier::Ours => "ours",
@@ -87,8 +88,8 @@ impl Tier {
     }
 }
 
-/// A text as a part of an address: lower-case letters, digits and dots, and a hyphen for all else. Never empty, and no
-/// part that leads elsewhere.
+/// A text as a component of a URL: lower-case letters, digits and dots, and a hyphen for all else. Never
+/// empty, and never a component such as `..`.
 pub fn slug(text: &str) -> String {
     let mut slug = String::new();
     for character in text.to_lowercase().chars().take(LONGEST_SLUG) {
@@ -104,7 +105,7 @@ pub fn slug(text: &str) -> String {
     if slug.is_empty() { "none".to_owned() } else { slug.to_owned() }
 }
 
-/// Longest part of an address that comes from one text.
+/// Longest component of a URL from one text.
 const LONGEST_SLUG: usize = 60;
 
 #[cfg(test)]

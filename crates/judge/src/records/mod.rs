@@ -114,7 +114,7 @@ fn settings(report: &Report) -> Settings {
         seed: plan.seed,
         accept_noise: plan.accept_noise,
         noise_accepted: report.noise_accepted(),
-        // A suite for first looks accepts noise without being asked to.
+        // A suite for first looks accepts noise without the user asking for it.
         quick: Some(plan.request.quick || (plan.accept_noise && !plan.request.accept_noise)),
         other: Default::default(),
     }
@@ -127,8 +127,8 @@ fn memory(parts: &Parts) -> BTreeMap<String, f64> {
     known.map(|(part, bytes)| (part.to_owned(), bytes)).collect()
 }
 
-/// The run's name: that of its directory. The directory of a cell is in that of its study, and only both names together
-/// are unique.
+/// The run's name: that of its directory. The directory of a cell is in that of its study, and only both
+/// names together are unique.
 fn run(directory: &Path, study: Option<&str>) -> String {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match directory.parent() {
@@ -138,12 +138,12 @@ fn run(directory: &Path, study: Option<&str>) -> String {
 }
 
 fn is_optimised(contender: &Contender, row: &Row) -> bool {
-    // A framework that has nothing to switch is the same with and without the flag.
+    // A framework without a switch is the same with and without the flag.
     let is_on = row.in_effect.as_ref().map_or(contender.jit, |in_effect| in_effect.optimised != Some(false));
     is_on && !contender.engine.name.ends_with("-base")
 }
 
-/// The figure; `None` if it is not finite. JSON has neither infinity nor NaN, which nothing divided by nothing gives.
+/// The figure; `None` if it is not finite. JSON has neither infinity nor NaN, the result of 0 ÷ 0.
 fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
     let is_finite = |value: &f64| value.is_finite();
     let kept = Figure {
@@ -157,7 +157,7 @@ fn figure(figure: &report::Figure) -> Option<(String, Figure)> {
     Some((figure.metric.name().to_owned(), kept))
 }
 
-/// The comparison as `framework` sees it; `None` if it is not one of the two.
+/// The comparison from the side of `framework`; `None` if it is not one of the two.
 fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
     let is_a = found.a == framework;
     if !is_a && found.b != framework {
@@ -201,8 +201,8 @@ fn machine(environment: &Environment, report: &Report) -> Machine {
     }
 }
 
-/// 95 % intervals of the medians of a run's probes, if there are enough probes. Two medians alone cannot tell whether
-/// two runs found the machine alike.
+/// 95 % intervals of the medians of a run's probes, if there are enough probes. Two medians alone do not show
+/// whether the machine was the same in two runs.
 pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String, Value> {
     let named = [("read_bandwidth_interval", read_bandwidth), ("arithmetic_interval", arithmetic)];
     let interval = |(name, values): (&str, &[f64])| Some((name.to_owned(), json!(median_interval(values)?)));

@@ -50,17 +50,17 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The baseline has no figures of it.
+    /// The baseline has no figures for it.
     NotInBaseline,
-    /// The current run has no figures of it.
+    /// The current run has no figures for it.
     NotInCurrent,
     /// Too few figures, or some that are not positive.
     Figures,
-    /// The baseline has fewer rounds than a verdict takes.
+    /// The baseline has fewer rounds than a verdict needs.
     RoundsOfBaseline,
     /// The current run has fewer.
     RoundsOfCurrent,
-    /// The machine itself was slower, which may account for a regression.
+    /// The machine itself was slower, which may explain a regression.
     SlowerMachine,
     /// The machine itself was faster, which may hide one.
     FasterMachine,

@@ -4,9 +4,9 @@ use history::{Machine, Record};
 
 use super::pairing::{self, Difference};
 
-/// The change that the machine may account for, as factors on a time: the current run's conditions against the
-/// baseline's. A framework waits for memory, for arithmetic or for neither. The machine's effect on it is therefore
-/// between nothing and the larger of the two.
+/// The change that the machine may explain, as factors on a time: the current run's conditions against the
+/// baseline's. A framework waits for memory, for arithmetic or for neither. The machine's effect on it is
+/// therefore between nothing and the larger of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
     /// Largest possible speed-up by the machine, as a factor of at most 1.
@@ -23,20 +23,20 @@ impl Speed {
     /// A machine that did not change.
     pub const SAME: Speed = Speed { least: 1.0, most: 1.0 };
 
-    /// The change between two machines that may account for a finding.
+    /// The change between two machines that may explain a finding.
     pub fn between(baseline: &Machine, current: &Machine) -> Speed {
         let changes = changes(baseline, current);
         let factors = || changes.iter().map(|change| change.factor);
         Speed { least: factors().fold(1.0, f64::min), most: factors().fold(1.0, f64::max) }
     }
 
-    /// The rest of "so many times worse" after allowing for the machine.
+    /// The remaining "so many times worse" after allowing for the machine.
     pub fn allowed_for(self, worse: f64) -> (f64, f64) {
         (worse / self.most, worse / self.least)
     }
 }
 
-/// A probe that found the machine changed.
+/// A probe that shows that the machine changed.
 pub struct Change {
     what: &'static str,
     unit: &'static str,
@@ -94,7 +94,7 @@ pub fn differences(baseline: &Record, current: &Record) -> Vec<String> {
     pairing::in_words(hardware(&baseline.machine, &current.machine))
 }
 
-/// What the two are made of, where that differs.
+/// The differences in the hardware of the two.
 pub(super) fn hardware(a: &Machine, b: &Machine) -> Vec<Difference> {
     if a.fingerprint == b.fingerprint {
         return Vec::new();

@@ -12,16 +12,16 @@ pub struct Pair<'a> {
     pub current: &'a Record,
 }
 
-/// A case that only one run has.
+/// A case in only one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alone {
-    /// The run that has it: `baseline` or `current`.
+    /// Its run: `baseline` or `current`.
     pub side: String,
     pub framework: String,
     pub case: String,
 }
 
-/// The records of two runs, paired as far as they can be.
+/// The records of two runs, paired as far as possible.
 pub struct Pairing<'a> {
     pub pairs: Vec<Pair<'a>>,
     pub alone: Vec<Alone>,
@@ -78,8 +78,8 @@ pub fn is_same(a: &Case, b: &Case) -> bool {
     same_weights && unnamed(a) == unnamed(b)
 }
 
-/// The differences of the settings of all pairs, in words. A difference is told once, with the frameworks that have it;
-/// one that all have distinguishes none.
+/// The differences of the settings of all pairs, in words. A difference is listed once, with the frameworks
+/// that have it; if all have it, without them.
 pub fn all_differences(pairs: &[Pair<'_>]) -> Vec<String> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
     for pair in pairs {

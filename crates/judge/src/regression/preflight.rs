@@ -1,4 +1,4 @@
-//! What is certain before anything is measured: that no measurement could be judged. To know it at once saves minutes.
+//! Checks before measuring whether any measurement could be judged. Failing at once saves minutes.
 
 use history::{Figure, Record};
 use plan::{Request, RoundsAsked};
@@ -10,19 +10,19 @@ use crate::work;
 /// Why no measurement could be judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecidable {
-    /// The machine was too noisy in the baseline, as this says.
+    /// The machine was too noisy in the baseline, for this reason.
     NoisyBaseline(String),
-    /// No framework has valid figures in the baseline; a reason that it gives.
+    /// No framework has valid figures in the baseline; one of its reasons.
     NoFigures(Option<String>),
     /// The most rounds with figures that a framework has in the baseline.
     RoundsOfBaseline(usize),
-    /// So few rounds are asked for.
+    /// Too few rounds are asked for.
     RoundsAsked(u32),
     /// A quick look is asked for.
     QuickLook,
 }
 
-/// One setting in which what is asked for is another case than the baseline's.
+/// One setting in which the request is another case than the baseline's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherSetting {
     pub flag: &'static str,
@@ -56,7 +56,7 @@ pub fn too_few_rounds(asked: &Request) -> Option<Undecidable> {
     }
 }
 
-/// Settings in which what is asked for is certainly another case than the baseline's.
+/// Settings in which the request is certainly another case than the baseline's.
 pub fn other_case(baseline: &Record, asked: &Request) -> Vec<OtherSetting> {
     let case = &baseline.case;
     let mut found = Vec::new();

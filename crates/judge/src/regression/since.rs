@@ -1,15 +1,16 @@
-//! What changed from one run of a framework to a later one, beside its figures.
+//! Changes from one run of a framework to a later one, other than its figures.
 
 use history::Record;
 
 use super::{machine, pairing};
 
-/// Whether a change of figures between the two can be the framework's: the same hardware, case and settings.
+/// Whether the framework can be the cause of a change of figures between the two: the same hardware, case and
+/// settings.
 pub fn is_comparable(earlier: &Record, later: &Record) -> bool {
     earlier.machine.fingerprint == later.machine.fingerprint && pairing::settings(earlier, later).is_empty()
 }
 
-/// What else changed: versions, the machine and what it could do, settings. A few words each: "library: ort 1.22 → ort
+/// Other changes: versions, the machine and its speed, settings. A few words each: "library: ort 1.22 → ort
 /// 1.23".
 pub fn changed(earlier: &Record, later: &Record) -> Vec<String> {
     let mut found = Vec::new();

@@ -7,7 +7,7 @@ use history::{Case, Figure, Machine, Record, SCHEMA, Settings};
 /// Noise of six processes: mean logarithm 0, standard deviation 0.4 %.
 const PROCESSES: [f64; 6] = [1.004, 0.996, 1.002, 0.998, 1.005, 0.995];
 
-/// A framework that decodes so many tokens a second, six processes of it.
+/// A framework with six processes that decodes so many tokens a second.
 pub fn record(framework: &str, throughput: f64) -> Record {
     let mut record = Record {
         schema: SCHEMA,
@@ -60,10 +60,10 @@ pub fn record(framework: &str, throughput: f64) -> Record {
     record
 }
 
-/// A metric about this figure.
+/// Sets a metric to this figure.
 pub fn set(record: &mut Record, metric: Metric, typical: f64) {
     let higher_is_better = metric.higher_is_better();
-    // A slow process is slow in both.
+    // A slow process is slow in both metrics.
     let of = |factor: &f64| Some(if higher_is_better { typical / factor } else { typical * factor });
     let figure = Figure {
         unit: metric.unit().into(),

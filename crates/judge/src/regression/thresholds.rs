@@ -4,7 +4,7 @@ use crate::metrics::Metric;
 
 const DEFAULT_THRESHOLD: f64 = 0.05;
 
-/// Every metric that there is.
+/// Every metric.
 pub const ALL: &str = "all";
 
 /// A threshold for one metric, or for all.

@@ -16,7 +16,7 @@ pub struct Bar<'a> {
     pub thresholds: &'a Thresholds,
     /// Whether exceeding the threshold is a regression; otherwise it is only the margin of equivalence.
     pub gates: bool,
-    /// The change that the machine may account for.
+    /// The change that the machine may explain.
     pub speed: Speed,
 }
 
@@ -77,7 +77,7 @@ struct Evidence {
     rounds_needed: Option<usize>,
 }
 
-/// Judges runs that have no rounds in common.
+/// Judges runs without common rounds.
 pub fn unpaired(subjects: &[Subject<'_>], bar: &Bar<'_>) -> Vec<Finding> {
     let figures: Vec<(Vec<f64>, Vec<f64>)> = subjects
         .iter()
@@ -103,7 +103,7 @@ pub fn unpaired(subjects: &[Subject<'_>], bar: &Bar<'_>) -> Vec<Finding> {
     conclude(subjects, evidence.collect(), bar)
 }
 
-/// Judges runs whose rounds were interleaved, from the statistics of their comparison as "how many times worse".
+/// Judges runs with interleaved rounds, from the statistics of their comparison as "how many times worse".
 pub fn paired(subjects: &[Subject<'_>], decisions: Vec<Option<Decision>>, bar: &Bar<'_>) -> Vec<Finding> {
     let evidence = decisions.into_iter().map(|decision| {
         let decision = decision?;
@@ -222,7 +222,7 @@ fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Ve
     let interval = (low * factor, high * factor);
     let differs = match factor == 1.0 {
         true => evidence.significant,
-        // The test was of the figures as measured; after the change only the interval can decide.
+        // The test used the unscaled figures; for scaled ones only the interval can decide.
         false => interval.0 > 1.0 || interval.1 < 1.0,
     };
     match statistics::classify(evidence.worse * factor, interval, differs, threshold) {

@@ -1,4 +1,4 @@
-//! What a run that is judged again is judged otherwise.
+//! Differences between two judgements of one run.
 
 use super::{Report, Row, State};
 use crate::report::verdicts::{Comparison, Verdict};

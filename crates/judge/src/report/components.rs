@@ -8,7 +8,8 @@ use statistics::Components;
 use crate::metrics::{Metric, Size};
 use facts::run::{Run, Turn};
 
-/// Logarithms of throughput vary by so much from request to request of a process, and from process to process.
+/// Variation of the logarithms of throughput from request to request of a process, and from process to
+/// process.
 pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
     let metric = Metric::deciding(plan.work.kind());
     let figures = |run: &&Run| -> Vec<(usize, f64)> {
@@ -19,9 +20,9 @@ pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
     statistics::components(&without_cases(runs.iter().map(figures).collect()))
 }
 
-/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`: where turns are dealt
-/// in slices, the trimmed mean of those of slices, as in the figures of a round. `turns`: each with its round and its
-/// contender's label.
+/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`; if
+/// turns are slices, the trimmed mean over slices, as in the figures of a round. `turns`: each with its round
+/// and its contender's label.
 pub fn of_pairs<'a>(
     plan: &Plan,
     turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
@@ -54,7 +55,7 @@ pub fn of_pairs<'a>(
     pairs
 }
 
-/// The figures of each round, each prompt less its own mean: that prompts differ is no variation.
+/// The figures of each round, each prompt less its own mean: differences between prompts are no variation.
 fn without_cases(mut rounds: Vec<Vec<(usize, f64)>>) -> Vec<Vec<f64>> {
     let mut sums: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
     for (case, figure) in rounds.iter().flatten() {

@@ -1,4 +1,5 @@
-//! What crossed switches are worth: all of them against none, and each by itself, in both orders and on average.
+//! The effects of crossed switches: all of them against none, and each by itself, in both orders and on
+//! average.
 
 use plan::{Plan, StudySettings};
 use serde::{Deserialize, Serialize};
@@ -11,24 +12,25 @@ use facts::evidence::Evidence;
 /// The outcome of arms that cross switches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Crossed {
-    /// The metric that all ratios are of.
+    /// The metric of all ratios.
     pub metric: Metric,
-    /// What each switch gives.
+    /// The effect of each switch.
     pub switches: Vec<Contribution>,
-    /// The same of all together: `share` is all on against all off, and the other two are the products of the switches'.
+    /// The same for all together: `share` is all on against all off, and the other two are the products of
+    /// the switches'.
     pub together: Contribution,
     /// The arms that take no part, so that some ratios are missing.
     pub missing: Vec<String>,
 }
 
-/// What a switch gives, by the order in which it is switched.
+/// The effect of a switch, by the order in which it is switched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contribution {
-    /// "cache", "JIT", "bf16", "fused"; "all" of all together.
+    /// "cache", "JIT", "bf16", "fused"; "all" for all together.
     pub switch: String,
     /// Itself on and the others off, against all off.
     pub alone: Option<Effect>,
-    /// All on, against all on but itself.
+    /// All on, against all on except itself.
     pub left_out: Option<Effect>,
     /// The mean over all orders (Shapley 1953): shares multiply to the whole.
     pub share: Option<Effect>,
@@ -37,7 +39,7 @@ pub struct Contribution {
 /// A ratio of figures, from paired rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// How many times better it is with than without: above 1 where the switch helps.
+    /// How many times better with than without: above 1 if the switch helps.
     pub ratio: f64,
     /// 95 % interval of the ratio.
     #[serde(deserialize_with = "facts::reading::interval")]
@@ -49,8 +51,8 @@ pub struct Effect {
 /// The name of all switches together.
 pub const ALL: &str = "all";
 
-/// The outcome, if the plan crosses switches. `compared`: the labels that take part in verdicts; `unmeasurable`: why there
-/// can be no verdict on speed.
+/// The outcome, if the plan crosses switches. `compared`: the labels that take part in verdicts;
+/// `unmeasurable`: why there can be no verdict on speed.
 pub fn outcome(
     plan: &Plan,
     evidence: &Evidence,
@@ -79,7 +81,7 @@ pub fn outcome(
     })
 }
 
-/// The decisions so far on everything that is tested, the whole first; `None` if the plan crosses no switches.
+/// The decisions so far on all tested contrasts, the whole first; `None` if the plan crosses no switches.
 pub(crate) fn decisions(plan: &Plan, evidence: &Evidence) -> Option<Vec<Option<Decision>>> {
     let study = study(plan)?;
     let runs = |label: &&String| !evidence.absent.contains_key(*label);
@@ -93,7 +95,7 @@ fn study(plan: &Plan) -> Option<&StudySettings> {
     is_crossed.then_some(study)
 }
 
-/// Every contrast that is tested: the whole, then alone, left out and share of each switch.
+/// Every tested contrast: the whole, then alone, left out and share of each switch.
 fn tested(count: usize) -> Vec<Vec<f64>> {
     let of_switch = |switch: usize| {
         [crossed::alone(count, switch), crossed::left_out(count, switch), crossed::share(count, switch)]
@@ -103,8 +105,8 @@ fn tested(count: usize) -> Vec<Vec<f64>> {
 
 /// Figures of every combination of the switches.
 struct Arms {
-    /// By subset and round, in the sense "more is better"; none of an arm that takes no part. Only rounds that all have:
-    /// shares multiply to the whole where they rest on the same rounds.
+    /// By subset and round, in the sense "more is better"; `None` for an arm that takes no part. Only rounds
+    /// that all have: shares multiply to the whole only if they are based on the same rounds.
     figures: Vec<Vec<Option<f64>>>,
     count: usize,
 }
@@ -182,7 +184,7 @@ impl Arms {
         contrasts.iter().zip(self.decide(contrasts, plan, last)).map(estimate).collect()
     }
 
-    /// What the switches would give together if each gave what it gives alone, and as much as is lost without it.
+    /// The products of all switches' `alone`, and of all switches' `left_out`.
     fn products(&self, plan: &Plan, last: bool) -> [Option<Effect>; 2] {
         let of = |contrast: fn(usize, usize) -> Vec<f64>| {
             let each: Vec<Vec<f64>> = (0..self.count).map(|switch| contrast(self.count, switch)).collect();

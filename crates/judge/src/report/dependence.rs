@@ -1,6 +1,6 @@
-//! How a pair's ratio depends on the state of the machine. Frameworks use memory in different ways: one that reads at full
-//! bandwidth gains more than another when there is more of it. The state of a round is how fast the other contenders
-//! were in it: their noise is no part of the pair's own.
+//! How a pair's ratio depends on the state of the machine. Frameworks use memory in different ways: one that
+//! reads at full bandwidth gains more than another from higher bandwidth. The state of a round is the speed
+//! of the other contenders in it: their noise is independent of the pair's own.
 
 use plan::{Plan, Schedule};
 use serde::{Deserialize, Serialize};
@@ -15,23 +15,23 @@ const LEVEL: f64 = 0.01;
 /// A pair whose ratio depends on the state of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dependence {
-    /// The metric of the ratio. Its speed is the figure, or the reciprocal where less is better.
+    /// The metric of the ratio. Its speed is the figure, or the reciprocal if less is better.
     pub metric: Metric,
     pub a: String,
     pub b: String,
-    /// Those whose speed shows the state.
+    /// Contenders whose speed shows the state.
     pub others: Vec<Foreign>,
     /// Change of the logarithm of a ÷ b, in speed, per unit of the mean logarithm of the others' speed, and its interval.
     pub slope: f64,
     pub interval: [f64; 2],
-    /// a ÷ b in speed where the others were slowest, and where they were fastest.
+    /// a ÷ b in speed when the others were slowest, and when they were fastest.
     pub ratios: [f64; 2],
     /// The others' speed and a ÷ b of each round, by speed.
     pub points: Vec<[f64; 2]>,
 }
 
-/// The pairs of `labels` that depend on it in a metric of requests, as far as a third contender shows its state: where
-/// all take turns.
+/// The pairs of `labels` that depend on it in a metric of requests, if a third contender shows the state:
+/// only if all take turns.
 pub fn dependences(plan: &Plan, evidence: &Evidence, labels: &[String]) -> Vec<Dependence> {
     if plan.schedule != Schedule::Interleaved {
         return Vec::new();
@@ -87,7 +87,7 @@ fn of_metric(
     found
 }
 
-/// The state of each round and the pair's log ratio in it. None without others.
+/// The state of each round and the pair's log ratio in it. Empty without others.
 fn points(state: &[Option<f64>], a: &[Option<f64>], b: &[Option<f64>]) -> Vec<(f64, f64)> {
     let ratio =
         |(a, b): (&Option<f64>, &Option<f64>)| Some(((*a)? / (*b)?).ln()).filter(|log| log.is_finite());
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use facts::testing;
 
-    /// Rounds in which a token takes so many microseconds, of three contenders.
+    /// The result for rounds of three contenders with so many microseconds for a token.
     fn found(rounds: &[[u64; 3]]) -> Vec<Dependence> {
         let labels = ["a", "b", "c"];
         let mut evidence = Evidence { rounds: rounds.len(), ..Evidence::default() };
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_pair_that_gains_differently_is_named_with_both_ends() {
-        // b and c take half as long again where memory is slow, a twice as long.
+        // b and c need half as long again when memory is slow, a needs twice as long.
         let fast = [[1000, 1000, 1001], [1001, 1000, 1000], [1000, 1002, 1000], [1002, 1001, 1000]];
         let slow = [[2000, 1500, 1501], [2001, 1500, 1500], [2000, 1503, 1500], [2004, 1500, 1502]];
         let all: Vec<[u64; 3]> = fast.into_iter().chain(slow).collect();

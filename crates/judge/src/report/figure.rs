@@ -7,14 +7,15 @@ use crate::metrics::{self, Metric};
 use facts::evidence::Evidence;
 use plan::Plan;
 
-/// A metric of one contender. What outputs show is [`Figure::typical`]: the geometric mean over rounds, so that the
-/// ratio of two contenders' figures is the ratio that the verdict tests, and throughput is the reciprocal of latency.
+/// A metric of one contender. Outputs show [`Figure::typical`]: the geometric mean over rounds, so that the
+/// ratio of two contenders' figures is the ratio that the verdict tests, and throughput is the reciprocal of
+/// latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub metric: Metric,
     pub unit: String,
-    /// Geometric mean over rounds of what is compared; the median where a value is zero, which has no geometric mean and
-    /// no verdict. `null`: not available.
+    /// Geometric mean over rounds of the compared values; the median if a value is zero, because then there
+    /// is no geometric mean and no verdict. `null`: not available.
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
     #[serde(default, deserialize_with = "facts::reading::interval")]
@@ -34,13 +35,13 @@ pub struct Figure {
     pub coefficient_of_variation: Option<f64>,
     /// By round.
     pub values: Vec<Option<f64>>,
-    /// By round, where a process whose start was disturbed is left out: its load and cold start are not compared.
+    /// By round, without processes with a disturbed start: their load and cold start are not compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Option<f64>>,
 }
 
 impl Figure {
-    /// From the values of each round, and from those that are compared where these are others.
+    /// From the values of each round, and from the compared values if they differ.
     pub fn new(metric: Metric, values: Vec<Option<f64>>, compared: Vec<Option<f64>>) -> Figure {
         let known: Vec<f64> = values.iter().copied().flatten().collect();
         let of_compared: Vec<f64> = compared.iter().copied().flatten().collect();
@@ -62,22 +63,21 @@ impl Figure {
         }
     }
 
-    /// A figure of the table, with what is compared of it.
+    /// A figure of the table, with its compared values.
     pub(super) fn of_row(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
         let values = metrics::by_round(metric, plan, evidence, label);
         let compared = metrics::to_compare(metric, plan, evidence, label);
         Figure::new(metric, values.clone(), if compared == values { Vec::new() } else { compared })
     }
 
-    /// Refuses what the contender cannot have had, in a report that was read.
+    /// Rejects impossible figures in a report that was read.
     pub(super) fn check(&self, framework: &str) -> Result<(), String> {
         let Figure { typical, median, min, max, mean, values, compared, .. } = self;
         let whole = [*typical, *median, *min, *max, *mean];
         self.metric.check(framework, whole.into_iter().chain(values.iter().chain(compared).copied()))
     }
 
-    /// By round, what is compared with another contender's figure. A figure of which nothing can be compared is still
-    /// shown.
+    /// By round, the values compared with another contender's figure. A figure without any is still shown.
     pub fn compared(&self) -> &[Option<f64>] {
         if self.compared.iter().all(Option::is_none) { &self.values } else { &self.compared }
     }

@@ -1,4 +1,4 @@
-//! What a GPU was seen to do, over all processes of a contender.
+//! Readings of a GPU, over all processes of a contender.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use statistics::median;
 
 use facts::run::Run;
 
-/// Over all processes of a contender; `None` if none of them told anything.
+/// Over all processes of a contender; `None` if none of them has readings.
 pub(crate) fn work(complete: &[&Run]) -> Option<GpuWork> {
     let all: Vec<&GpuWork> = complete.iter().filter_map(|run| run.usage()?.gpu.as_ref()).collect();
     let least = |of: fn(&GpuWork) -> Option<u64>| all.iter().filter_map(|work| of(work)).min();

@@ -1,4 +1,5 @@
-//! Hybrids of two engines beside their parts: what the parts' figures predict, what was measured, and whether it pays.
+//! Hybrids of two engines compared with their parts: the prediction from the parts' figures, the measurement,
+//! and whether the hybrid pays.
 
 use serde::{Deserialize, Serialize};
 use statistics::median;
@@ -15,14 +16,15 @@ use plan::{Contender, Plan};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hybrid {
     pub framework: String,
-    /// The labels of its parts' columns; `None` for one that the comparison does not have, or has no figures of.
+    /// The labels of its parts' columns; `None` for a part that is not in the comparison or has no figures.
     pub prefill: Option<String>,
     pub decode: Option<String>,
     /// Why one engine computed everything: `falls back to candle alone: …`. Nothing is predicted then.
     pub alone: Option<Foreign>,
-    /// Keys and values from one engine to the other; `None` if nothing was handed over, or that was not told.
+    /// Keys and values from one engine to the other; `None` if nothing was handed over, or that was not
+    /// reported.
     pub hand_over: Option<HandOver>,
-    /// What its parts predict, and what it does. Empty unless both parts have figures.
+    /// Predictions from its parts, and its measured figures. Empty unless both parts have figures.
     pub figures: Vec<Predicted>,
     /// Total time of a request, compared with the better of its parts: whether it pays. `None` as for `figures`.
     pub verdict: Option<Comparison>,
@@ -33,10 +35,11 @@ pub struct Hybrid {
 /// A hand-over: medians over processes, for one request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HandOver {
-    /// Bytes copied; 0 where both engines keep keys and values in the same memory.
+    /// Bytes copied; 0 if both engines keep keys and values in the same memory.
     pub bytes: f64,
     pub ms: f64,
-    /// Where the first layer's keys lay in its last process: in the engine that read the prompt, and in the other.
+    /// Addresses of the first layer's keys in its last process: in the engine that read the prompt, and in
+    /// the other.
     pub addresses: [u64; 2],
     /// Why they were copied, if they were.
     pub obstacle: Option<Foreign>,
@@ -48,7 +51,7 @@ pub struct Predicted {
     pub metric: Metric,
     pub predicted: f64,
     pub measured: f64,
-    /// By how much more was measured than predicted, as a share of what was predicted.
+    /// How much the measurement exceeds the prediction, as a share of the prediction.
     pub difference: f64,
 }
 
@@ -89,7 +92,7 @@ impl Parts {
 /// The metrics that are predicted.
 const PREDICTED: [Metric; 3] = [Metric::FirstToken, Metric::Latency, Metric::Total];
 
-/// Every hybrid that was measured.
+/// Every measured hybrid.
 pub(super) fn hybrids(
     plan: &Plan,
     evidence: &Evidence,
@@ -142,7 +145,7 @@ impl Hybrid {
     }
 }
 
-/// The row of the framework of this name, run as the hybrid runs it.
+/// The row of the framework of this name with the hybrid's settings.
 fn part<'a>(name: &str, hybrid: &Contender, plan: &Plan, rows: &'a [Row]) -> Option<&'a Row> {
     let is_part = |contender: &&Contender| {
         contender.engine.name == name

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use facts::environment::Environment;
 use facts::evidence::Evidence;
 
-/// One comparison as it was measured.
+/// One measured comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub environment: Environment,
@@ -28,7 +28,7 @@ pub struct Prepared {
     pub manifest: Manifest,
     /// The model's shapes.
     pub config: ModelConfig,
-    /// Number of its parameters; `null` of an ONNX file.
+    /// Number of its parameters; `null` for an ONNX file.
     #[serde(default)]
     pub parameters: Option<u64>,
 }

@@ -1,6 +1,5 @@
-//! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it, JSON with
-//! its reasons and warnings in words.
-//! `docs/reference/files.md` describes the JSON.
+//! The findings of `photofinish parity` as one value. The table, Markdown and JSON are made from it, JSON
+//! with its reasons and warnings in words. `docs/reference/files.md` describes the JSON.
 
 use bundle::Precision;
 use protocol::InEffect;
@@ -36,16 +35,16 @@ pub struct ParityReport {
     pub environment: Environment,
     pub plan: Plan,
     pub model: Prepared,
-    /// Whose f32 results the others are compared with.
+    /// The framework with the f32 results that the others are compared with.
     pub reference: Option<String>,
     pub no_reference: Option<String>,
     /// The reason why the reference gives only logits.
     pub reference_without_layers: Option<String>,
-    /// Whose f32 logits the text is compared with, and why it could not be.
+    /// The framework with the f32 logits that the text is compared with, and why there is none.
     pub text_reference: Option<String>,
     pub no_text: Option<String>,
     pub rows: Vec<ParityRow>,
-    /// The machine's own speed, beside every timed process.
+    /// The machine's own speed at every timed process.
     pub probes: Vec<Probe>,
     pub warnings: Vec<ParityWarning>,
     pub interrupted: bool,
@@ -59,7 +58,7 @@ pub enum ParityState {
     /// Everything that could be compared is within its tolerance.
     Agrees,
     Diverges,
-    /// It ran, and there was no other to compare it with.
+    /// It ran, but there was no other to compare it with.
     NotCompared,
     Unsupported,
     Failed,
@@ -72,18 +71,18 @@ pub enum ParityState {
 pub enum ParityReason {
     /// A layer is beyond the limit.
     Layers,
-    /// More tokens than the tolerance allows are not the reference's.
+    /// More tokens than the tolerance allows differ from the reference's.
     Continuation,
-    /// Vectors or outputs are not the reference's, as this says.
+    /// Vectors or outputs differ from the reference's, in this way.
     Vectors(String),
     /// Two processes generated different tokens.
     NotRepeated,
-    /// As a worker or the driver recorded it, or as a report that was read has it.
+    /// In the words of a worker or the driver, or of a report that was read.
     #[serde(untagged)]
     Other(String),
 }
 
-/// What a reader should know before trusting the figures.
+/// Information needed before trusting the figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityWarning {
@@ -91,9 +90,9 @@ pub enum ParityWarning {
     Varies(String),
     /// The machine stayed too noisy.
     StayedNoisy(String),
-    /// The guard noticed this.
+    /// A complaint of the guard.
     Noise(String),
-    /// As a report that was read has it.
+    /// In the words of a report that was read.
     #[serde(untagged)]
     Told(String),
 }
@@ -119,7 +118,7 @@ pub struct ParityRow {
     /// How far an encoder's vectors are from the reference's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors: Option<VectorAgreement>,
-    /// Whether two processes generated the same tokens, or gave the same vectors to the last bit.
+    /// Whether two processes generated the same tokens, or vectors equal to the last bit.
     pub repeatable: Option<bool>,
     /// Where two processes generated different tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,7 +132,7 @@ pub struct ParityRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRepeated {
     pub prompt: String,
-    /// Number of the new token, as [`Repeated::Differs`] has it.
+    /// Number of the new token, as in [`Repeated::Differs`].
     pub token: usize,
 }
 
@@ -169,7 +168,7 @@ impl ParityReport {
         }
     }
 
-    /// 1 when a framework failed or diverges, or there is nothing to tell.
+    /// 1 when a framework failed or diverges, or none agrees.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &ParityRow| matches!(row.state, ParityState::Failed | ParityState::Diverges);
         let told = self.rows.iter().any(|row| row.state == ParityState::Agrees);
@@ -177,7 +176,7 @@ impl ParityReport {
     }
 }
 
-/// What the guard noticed during the timed processes, which say how much speeds vary.
+/// The guard's complaints during the timed processes, which show how much speeds vary.
 fn noise(evidence: &Evidence) -> Vec<ParityWarning> {
     match &evidence.end {
         End::Noisy { reason } => vec![ParityWarning::StayedNoisy(reason.clone())],

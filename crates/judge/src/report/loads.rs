@@ -10,7 +10,7 @@ use statistics::median;
 /// Below this share, a page cache is cold: a few pages of the file's header do not warm a load.
 const COLD: f64 = 0.01;
 
-/// Loading, by what the page cache held before.
+/// Loading, by the state of the page cache before.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
     /// The smallest share of the weights file that was resident before one of the loads in the table.

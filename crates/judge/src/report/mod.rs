@@ -1,5 +1,5 @@
-//! The outcome of a comparison as one value. Crate `render` makes tables and pages of it; nothing
-//! is computed while rendering. `docs/reference/files.md` describes the JSON.
+//! The outcome of a comparison as one value. Crate `render` makes tables and pages from it; nothing is
+//! computed while rendering. `docs/reference/files.md` describes the JSON.
 
 mod changes;
 pub mod components;
@@ -55,7 +55,7 @@ use tokenisation::FromText;
 /// Version of the JSON, and of the other files of a results directory.
 pub const SCHEMA: u32 = 5;
 
-/// Refuses a file of another version in one sentence.
+/// Rejects a file of another version in one sentence.
 pub fn check_schema(value: &Value) -> Result<(), String> {
     reading::schema(value, SCHEMA)
 }
@@ -79,37 +79,37 @@ pub struct Report {
     pub environment: Environment,
     pub plan: Plan,
     pub model: Prepared,
-    /// Rounds that were done and stand, and why there are no more.
+    /// Number of complete rounds that count.
     pub rounds: usize,
-    /// The number of blocks of the last rounds, where it was left open, and what it was chosen from.
+    /// The number of blocks of the last rounds, if it was left open, and the basis of that choice.
     #[serde(default)]
     pub blocks: Option<BlocksChosen>,
     /// How contenders took turns within requests.
     #[serde(default)]
     pub slices: Option<Slices>,
-    /// Where the wall time went, in seconds by stage.
+    /// The wall time, in seconds by stage.
     #[serde(default)]
     pub time: Stages,
     pub end: End,
     pub rows: Vec<Row>,
     /// The figures of each prompt by itself.
     pub prompts: Vec<PromptFigures>,
-    /// Batches of texts from text to vector, where the tokenizer was timed.
+    /// Batches of texts from text to vector, if the tokenizer was timed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from_text: Vec<FromText>,
     pub comparisons: Vec<Comparison>,
-    /// What crossed switches are worth, in a cell of `ab optimised`.
+    /// The effects of crossed switches, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
-    /// Pairs whose ratio depends on the state of the machine.
+    /// Pairs with a ratio that depends on the state of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependences: Vec<Dependence>,
     /// The differences that the machine cannot show, if one engine was measured under two labels.
     pub floor: Vec<Floor>,
     pub rules: Vec<RuleState>,
-    /// Results that cannot be.
+    /// Impossible results.
     pub sanity: Vec<Flag>,
-    /// Hybrids of two engines beside their parts.
+    /// Hybrids of two engines compared with their parts.
     #[serde(default)]
     pub hybrids: Vec<Hybrid>,
     pub machine: Machine,
@@ -134,11 +134,11 @@ pub struct Machine {
     pub drift: Option<f64>,
     /// The reasons why rounds were repeated, or were noisy and accepted.
     pub complaints: Vec<String>,
-    /// Processes whose figures were put aside because their round was done again.
+    /// Number of processes with figures that were set aside because their round was repeated.
     pub put_aside: usize,
 }
 
-/// A speed that changes: median and least of what probes saw on average, and the most that one saw at once.
+/// A speed that changes: median and least of the probes' averages, and the highest single reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
@@ -170,15 +170,16 @@ impl Machine {
     }
 }
 
-/// Share by which a first request exceeds a steady one from where on the table shows it.
+/// Share by which a first request must exceed a steady one for the table to show it.
 const SHOWN_EXCESS: f64 = 0.10;
 
 impl Report {
-    /// The metrics of the table, in its order: the first request too where it took noticeably longer than later ones.
+    /// The metrics of the table, in its order; with the first request if it took noticeably longer than later
+    /// ones.
     pub fn table_metrics(&self) -> Vec<Metric> {
         let mut metrics = Metric::in_table(self.plan.work.kind()).to_vec();
         let is_shown = |row: &Row| row.first_request_excess.is_some_and(|excess| excess > SHOWN_EXCESS);
-        // A request of one mark ends where the cold start does.
+        // With requests of one mark, it equals the cold start.
         if self.plan.work.marks() > 1
             && self.rows.iter().any(is_shown)
             && let Some(cold) = metrics.iter().position(|&metric| metric == Metric::ColdStart)
@@ -188,7 +189,8 @@ impl Report {
         metrics
     }
 
-    /// Refuses figures that cannot be: this program strikes whoever reports such readings, and writes none.
+    /// Rejects impossible figures: this program excludes contenders that report such readings, and writes
+    /// none.
     fn check(&self) -> Result<(), String> {
         let of_rows = self.rows.iter().map(|row| (&row.framework, &row.metrics));
         let of_prompts = self.prompts.iter().flat_map(|prompt| &prompt.rows);
@@ -249,19 +251,20 @@ impl Report {
         }
     }
 
-    /// The reason why nothing is measurable; `None` unless the machine was too noisy and nobody accepted that.
+    /// The reason why nothing is measurable; `None` unless the machine was too noisy and that was not
+    /// accepted.
     pub fn noise(&self) -> Option<String> {
         noise(&self.plan, &self.rules)
     }
 
-    /// What disturbed the run, where that was accepted.
+    /// The disturbance of the run, if that was accepted.
     pub fn noise_accepted(&self) -> Option<String> {
         let of_machine = breaches_of_machine(&self.rules).filter(|_| self.plan.accept_noise);
         of_machine.map(|breach| breach.finding.clone()).next()
     }
 
-    /// 0 when everything was measured, or is not supported by its framework; 1 when a framework
-    /// failed, was struck, or nothing could be measured; 2 when no framework keeps to a limit of the user's; 3 when the
+    /// 0 when everything was measured, or is not supported by its framework; 1 when a framework failed, was
+    /// excluded, or nothing could be measured; 2 when no framework keeps to a limit of the user's; 3 when the
     /// machine was too noisy.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);
@@ -281,7 +284,7 @@ impl Report {
 }
 
 impl Report {
-    /// Whether the highest rate was searched for at which answers come in time.
+    /// Whether the run searched for the highest rate at which answers are in time.
     fn searches(&self) -> bool {
         self.plan.work.load().is_some_and(|load| load.search.is_some())
     }
@@ -300,7 +303,7 @@ fn noise(plan: &Plan, rules: &[RuleState]) -> Option<String> {
 
 /// Three significant digits, but never fewer than the unit.
 pub fn number(value: f64) -> String {
-    // What rounds up to the next power of ten has its digits: 9.9999 is 10.0.
+    // A value that rounds up to the next power of ten gets that power's digits: 9.9999 is 10.0.
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,

@@ -1,4 +1,4 @@
-//! What a report says of two of its contenders.
+//! The part of a report about two of its contenders.
 
 use super::Report;
 
@@ -15,8 +15,8 @@ impl Report {
         pairs
     }
 
-    /// The same report without all other contenders. Figures and verdicts are those of the whole run: its error rate is
-    /// that of all pairs.
+    /// The same report without all other contenders. Figures and verdicts are those of the whole run: its
+    /// error rate is that of all pairs.
     pub fn of_pair(&self, pair: [&str; 2]) -> Report {
         let has = |label: &str| pair.contains(&label);
         let mut report = self.clone();
@@ -32,7 +32,7 @@ impl Report {
         report.dependences.retain(|found| has(&found.a) && has(&found.b));
         report.floor.retain(|floor| has(&floor.a) && has(&floor.b));
         report.sanity.retain(|flag| has(&flag.framework));
-        // They compare a hybrid with its parts, which may be others.
+        // They compare a hybrid with its parts, which may not be in the pair.
         report.hybrids.clear();
         report.crossed = None;
         report

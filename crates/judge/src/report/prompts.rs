@@ -1,5 +1,5 @@
-//! Figures by prompt. The table's own are of all prompts together; these are the same formulas, given the requests
-//! of one prompt alone.
+//! Figures by prompt. The table's own are of all prompts together; these use the same formulas on the
+//! requests of one prompt.
 
 use serde::{Deserialize, Serialize};
 

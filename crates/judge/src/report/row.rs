@@ -1,4 +1,4 @@
-//! One contender of a report: what it was, what was measured of it, and in what state.
+//! One contender of a report: its description, its measurements, and its state.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ use plan::{Contender, Plan};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub framework: String,
-    /// Whose code it is.
+    /// The origin of its code.
     #[serde(default)]
     pub kind: Kind,
     pub state: State,
@@ -51,32 +51,34 @@ pub struct Row {
     #[serde(default)]
     pub components: Option<Components>,
     pub energy: Option<Energy>,
-    /// What the GPU was seen to do while its requests were measured; `None` on a CPU.
+    /// Readings of the GPU while its requests were measured; `None` on a CPU.
     #[serde(default)]
     pub gpu: Option<GpuWork>,
     /// Its quality, if that was judged by the bundled text or texts.
     pub text: Option<QualityScore>,
-    /// The worst of all rounds; `None` if one of them should have one and has not.
+    /// The worst of all rounds; `None` if one of them lacks it although it should have it.
     pub agreement: Option<Agreement>,
-    /// One for all logits that were compared with the reference's, by round: contenders with the same computed the same bits.
+    /// One digest for all logits that were compared with the reference's, by round: contenders with equal
+    /// digests computed the same bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<String>,
-    /// What must be shipped to run it, without its model; `None` where that could not be read.
+    /// Size of the files needed to run it, without its model; `None` if that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shipped: Option<Shipped>,
-    /// `[case][batch][new tokens]`: what it chose in its last measured iteration.
+    /// `[case][batch][new tokens]`: its choices in its last measured iteration.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
     pub in_effect: Option<InEffect>,
-    /// The shapes that its last process compiled for; `None` where it compiles for none, or does not tell.
+    /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
+    /// them.
     #[serde(default)]
     pub compiled: Option<untrusted::Foreigns>,
-    /// How it padded prompts of different lengths in one batch; `None` where they had one length.
+    /// How it padded prompts of different lengths in one batch; `None` if they had one length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<protocol::Padding>,
 }
 
-/// Whose code a contender is.
+/// The origin of a contender's code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -95,7 +97,7 @@ pub enum Kind {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
-    /// Measured, and it broke no rule.
+    /// Measured, without a broken rule.
     Measured,
     /// Measured, but a fairness rule is broken: no part in any verdict.
     Struck,
@@ -107,13 +109,13 @@ pub enum State {
     NotRun,
 }
 
-/// Why a row is in its state. JSON has it as one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
+/// Why a row is in its state. In JSON it is one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Reason {
-    /// It broke the rule of this id: the finding, and what to do about it.
+    /// It broke the rule of this id: the finding, and the remedy.
     Rule { id: String, breach: String },
-    /// As a worker or the driver recorded it.
+    /// In the words of a worker or the driver.
     Other(String),
 }
 
@@ -147,7 +149,7 @@ impl fmt::Display for Reason {
 pub struct Requested {
     pub requested: Precision,
     pub observed: Option<untrusted::Foreign>,
-    /// The type that the model's source stores most of its weights in, as `Q4_1`, if that is another.
+    /// The type that the model's source stores most of its weights in, such as `Q4_1`, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
 }
@@ -160,7 +162,7 @@ pub struct Energy {
     pub method: untrusted::Foreign,
 }
 
-/// An ONNX file runs as the framework itself runs it, also in a worker of this project.
+/// An ONNX file runs in the framework's own way, even in a worker of this project.
 fn kind(contender: &Contender, plan: &Plan) -> Kind {
     match plan.work {
         plan::Work::Graph(_) => Kind::Stock,
@@ -170,7 +172,7 @@ fn kind(contender: &Contender, plan: &Plan) -> Kind {
 }
 
 impl Row {
-    /// Judges one contender. `limit`: how near it came to what the machine can do, where that is known.
+    /// Judges one contender. `limit`: its share of the machine's limit, if that is known.
     pub fn new(contender: &Contender, facts: &Facts, rules: &[RuleState], limit: Option<Limit>) -> Row {
         let Facts { plan, evidence, model, .. } = facts;
         let label = &contender.label;
@@ -230,7 +232,7 @@ impl Row {
 }
 
 impl Row {
-    /// For people: the precision it ran in, and the type of the source's weights if that is another.
+    /// For people: the precision it ran in, and the type of the source's weights if it differs.
     pub fn precision_and_source(&self) -> String {
         match &self.precision.stored {
             Some(stored) => format!("{} (weights from {stored})", self.precision_words()),
@@ -238,7 +240,7 @@ impl Row {
         }
     }
 
-    /// For people: the precision it ran in, and the one that was asked for if that is another.
+    /// For people: the precision it ran in, and the requested one if it differs.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
@@ -248,7 +250,7 @@ impl Row {
         }
     }
 
-    /// For people: whether it computed what the reference computed.
+    /// For people: whether it agrees with the reference.
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
             (state, _) if !state.has_figures() => state.words().into(),
@@ -261,7 +263,7 @@ impl Row {
 }
 
 impl State {
-    /// The state of this name, as records have it. `None` for one that only a newer version knows.
+    /// The state of this name in records. `None` for one that only a newer version knows.
     pub fn parse(name: &str) -> Option<State> {
         name.parse().ok()
     }
@@ -325,7 +327,7 @@ fn state(
     }
 }
 
-/// That another contender left processes behind, one of which may have ended a process of `label`.
+/// The note that another contender left processes behind; one of them may have ended a process of `label`.
 fn others_left(evidence: &Evidence, label: &str) -> Option<String> {
     let mut others = evidence.runs.iter().chain(&evidence.repeated).filter(|run| run.framework != label);
     let other = &others.find(|run| !run.left_behind.is_empty())?.framework;
@@ -347,14 +349,14 @@ fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
     Some(last.cases.into_iter().map(|case| case.output.tokens().to_vec()).collect())
 }
 
-/// The worst of all rounds; `None` if one of them should have one and has not.
+/// The worst of all rounds; `None` if one of them lacks it although it should have it.
 fn agreement(complete: &[&Run]) -> Option<Agreement> {
     let is_missing = complete.iter().any(|run| run.no_agreement.is_some());
     let all = complete.iter().filter_map(|run| run.agreement.as_ref());
     all.max_by(worse).filter(|_| !is_missing).cloned()
 }
 
-/// One digest of those of all rounds.
+/// One digest of all rounds' digests.
 fn outputs(complete: &[&Run]) -> Option<String> {
     let digest = |run: &&Run| Some((run.round, run.agreement.as_ref()?.digest.as_ref()?.clone()));
     let all: Vec<(usize, String)> = complete.iter().filter_map(digest).collect();

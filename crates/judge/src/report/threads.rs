@@ -27,21 +27,22 @@ pub struct Threads {
     pub alive: Option<usize>,
 }
 
-/// Excess over the budget above which there were too many threads. A framework's own timers, and a pool that hands work
-/// to another, account for less.
+/// Excess over the budget above which there were too many threads. A framework's own timers, and a pool that
+/// hands work to another, explain less.
 const SLACK: f64 = 0.5;
-/// Times the budget that threads must have run or wanted to for it to be a second set of threads. Pools that spin for
-/// a moment beside one another come to 1.6 times on short requests, and gain no CPU time by it.
+/// Multiple of the budget from which runnable threads count as a second set. Pools that spin for a moment
+/// next to one another reach 1.6 on short requests, and gain no CPU time by it.
 const SECOND_SET: f64 = 1.75;
-/// Times the budget beyond which not even two pools that spin side by side explain the threads.
+/// Multiple of the budget that not even two pools spinning at the same time explain.
 const THIRD_SET: f64 = 2.5;
-/// Shortest time over which a second set of threads can be told from pools that have not gone to sleep yet.
+/// Shortest time over which a second set of threads can be distinguished from pools that have not gone to
+/// sleep yet.
 const SUSTAINED_NS: u64 = 1_000_000_000;
 /// Share of the budget below which a framework left threads unused.
 const UNUSED: f64 = 0.75;
 
-/// Shortest time over which threads that wanted to run can be counted: the kernel updates a thread's times only every
-/// few milliseconds.
+/// Shortest time over which threads that wanted to run can be counted: the kernel updates a thread's times
+/// only every few milliseconds.
 const SHORTEST_NS: u64 = 100_000_000;
 
 impl Threads {
@@ -66,8 +67,8 @@ impl Threads {
         }
     }
 
-    /// The reason why the observed threads exceed the budget, if they do: an advantage, or a handicap that the
-    /// framework made itself.
+    /// The reason why the observed threads exceed the budget, if they do: an advantage, or a handicap that
+    /// the framework caused itself.
     pub fn excess(&self, given: Option<&[usize]>) -> Option<String> {
         let budget = self.budget;
         let limit = budget as f64 + SLACK;
@@ -101,7 +102,7 @@ impl Threads {
         Some(format!("it kept {busy:.1} of {budget} CPUs busy"))
     }
 
-    /// Threads that got in one another's way, within the budget of CPU time: no advantage, but a loss of its own.
+    /// Threads that hindered one another, within the budget of CPU time: no advantage, only a loss.
     pub fn crowding(&self) -> Option<String> {
         let (budget, busy) = (self.budget, self.busy?);
         let runnable = self.runnable.filter(|&runnable| runnable > budget as f64 + SLACK)?;
@@ -110,7 +111,7 @@ impl Threads {
         ))
     }
 
-    /// The value that the system did not tell, in words.
+    /// The value that the system did not report, in words.
     pub fn unknown(&self) -> Option<&'static str> {
         match (self.busy, self.runnable) {
             (None, _) => Some("the system does not report CPU time"),

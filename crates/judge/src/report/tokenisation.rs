@@ -1,4 +1,4 @@
-//! From text to vector: the time of the tokenizer, which is the same for all, and of each framework behind it.
+//! From text to vector: the time of the tokenizer, which is the same for all, and then of each framework.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct FromText {
     /// The batch's name.
     pub batch: String,
     pub texts: usize,
-    /// Time in which all its texts become token ids, in milliseconds: geometric mean over rounds, the least and the most.
+    /// Time of tokenising all its texts, in milliseconds: geometric mean over rounds, the least and the most.
     pub tokenising_ms: f64,
     pub tokenising_range_ms: (f64, f64),
     /// One for each contender that has a figure.
@@ -31,7 +31,7 @@ pub struct FromTextRow {
     pub texts_per_second: f64,
 }
 
-/// Every batch, where the tokenizer was timed.
+/// Every batch, if the tokenizer was timed.
 pub fn from_text(plan: &Plan, evidence: &Evidence) -> Vec<FromText> {
     let of_case = |case: usize| {
         let rounds = evidence.tokenised.iter().flatten();

@@ -31,7 +31,7 @@ impl Table {
     fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
         let kind = plan.work.kind();
         let tested = Metric::tested(kind).into_iter();
-        // A metric that follows another has its verdict: the same question is not asked twice of one error rate.
+        // A metric that follows another has its verdict: one question must not use up the error rate twice.
         let figures = tested.filter(|metric| metric.follows(kind).is_none()).map(|metric| {
             let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
             (metric, labels.iter().map(of_label).collect())
@@ -75,10 +75,10 @@ impl Table {
 }
 
 impl<'a> Pair<'a> {
-    /// In the sense "how many times better is a". Each metric has as many pairs, so that a pair's weight is the metric's
-    /// share.
+    /// In the sense "how many times better is a". Each metric has equally many pairs, so a pair's weight is
+    /// the metric's share.
     ///
-    /// The others show the state of the machine in figures that contenders made in turns.
+    /// For figures from turns, the other contenders show the state of the machine.
     fn series(&self, plan: &Plan) -> Series<'a> {
         let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
         let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
@@ -117,8 +117,8 @@ fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)>
     of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
 }
 
-/// The pair of contenders that differ most on the deciding metric, with the half width of the interval so far:
-/// "candle/tch ± 2.1 %". `None` before there is one.
+/// The pair of contenders that differ most on the deciding metric, with the half width of the interval so
+/// far: "candle/tch ± 2.1 %". `None` if there is none yet.
 pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
     let distance = |decision: &Decision| decision.ratio.ln().abs();
     let known = deciding(plan, evidence).into_iter().filter_map(|(pair, decision)| Some((pair, decision?)));
@@ -127,8 +127,8 @@ pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
     Some(format!("{pair} ± {half:.1} %"))
 }
 
-/// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can be no
-/// verdict on anything that depends on the machine's speed.
+/// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can
+/// be no verdict on anything that depends on the machine's speed.
 pub fn compare(
     plan: &Plan,
     evidence: &Evidence,
@@ -138,7 +138,7 @@ pub fn compare(
     Table::new(plan, evidence, labels).judged(plan, evidence, unmeasurable)
 }
 
-/// Takes the verdict from every comparison whose figures depend on an impossible result.
+/// Removes the verdict of every comparison with figures that depend on an impossible result.
 pub fn without_impossible(mut comparisons: Vec<Comparison>, flags: &[Flag]) -> Vec<Comparison> {
     comparisons.iter_mut().for_each(|one| one.doubt(flags));
     comparisons
@@ -173,7 +173,7 @@ mod tests {
         STEADY.iter().enumerate().map(|(i, x)| x * by * (1.0 + 0.002 * (i % 3) as f64)).collect()
     }
 
-    /// Processes of `a` and `b` whose loads and tokens take so many milliseconds, by round.
+    /// Processes of `a` and `b` with loads and tokens of so many milliseconds, by round.
     fn evidence(a: &[f64], b: &[f64]) -> Evidence {
         let run = |label: &str, round: usize, ms: f64| {
             let ns = (ms * 1e6) as u64;
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_others_show_of_the_machine_is_taken_out_of_requests_that_took_turns() {
-        // The first two gain differently from the state that the third shows.
+        // The first two depend differently on the state that the third shows.
         let state: [f64; 6] = [1.0, 1.5, 1.1, 1.4, 1.2, 1.3];
         let slower =
             |power: f64| -> Vec<f64> { state.iter().zip(STEADY).map(|(s, x)| x * s.powf(power)).collect() };

@@ -1,4 +1,4 @@
-//! What a reader should know before trusting the figures, the gravest first.
+//! Information needed before trusting the figures, the gravest first.
 
 use serde::{Deserialize, Serialize};
 use untrusted::Foreign;
@@ -11,13 +11,13 @@ use facts::evidence::{End, Evidence};
 use facts::run::Run;
 use plan::{Contender, Plan};
 
-/// Coefficient of variation above which figures of one contender are too different for their mean to say much.
+/// Coefficient of variation above which the figures of one contender differ too much for a meaningful mean.
 const VARIES: f64 = 0.10;
-/// Share of a rate below which a contender does not keep up with it, in percent. Of the requests of a turn, those that came
-/// last are under way when the others are done.
+/// Share of a rate, in percent, below which a contender does not keep up with it. The last requests of a turn
+/// are still in progress when the others are done.
 const KEEPS_UP: f64 = 90.0;
 
-/// One warning. Crate `render` writes them in words, and so are they in files.
+/// One warning. Crate `render` writes them in words, also into files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Warning {
@@ -29,17 +29,18 @@ pub enum Warning {
     NoReference(String),
     /// Noise that was accepted.
     AcceptedNoise { rule: String, finding: String },
-    /// The machine was noisy so often, and what could be measured again was; so many starts stayed disturbed.
+    /// The machine was noisy so often, and disturbed parts were repeated where possible; so many starts
+    /// stayed disturbed.
     Disturbed { times: usize, starts: usize, last: String },
-    /// The ratio of a and b depends on the state of the machine, which these others show: as in [`Dependence`].
+    /// The ratio of a and b depends on the state of the machine, shown by these others: see [`Dependence`].
     Depends { metric: Metric, a: String, b: String, others: Vec<Foreign>, ratios: [f64; 2] },
     /// Throughput differs by more than the limit from process to process: the coefficient of variation of each contender.
     Varies { limit: f64, contenders: Vec<(String, f64)> },
-    /// Most processes never settled or slowed down: how many of how many, of each contender.
+    /// Most processes never settled or slowed down: how many of how many, for each contender.
     Unsteady(Vec<(String, usize, usize)>),
     /// Warm-up hit its limit in so many processes.
     Unsettled { contender: String, unsettled: usize, rounds: usize },
-    /// More requests a second come than are answered; `kept` is in percent of the rate.
+    /// More requests a second arrive than are answered; `kept` is in percent of the rate.
     Overloaded { contender: String, rate: f64, answered: f64, kept: f64 },
     /// Why the quality of a contender's text is unknown.
     QualityUnknown { contender: String, reason: String },
@@ -51,15 +52,15 @@ pub enum Warning {
     Unverified { rule: String, reason: String },
     /// Why the machine was not probed.
     NoProbe(String),
-    /// A file that the results directory lacks, and what follows from that.
+    /// A file missing from the results directory, and the consequence.
     Missing(String),
-    /// As a report that was read has it.
+    /// In the words of a report that was read.
     #[serde(untagged)]
     Told(String),
 }
 
 impl Warning {
-    /// Whether it says no more than what a study compares.
+    /// Whether it only states the subject of a study.
     pub(crate) fn is_of_study(&self) -> bool {
         matches!(self, Warning::Noted { is_compared: true, .. })
     }
@@ -119,7 +120,7 @@ fn depends(found: &Dependence) -> Warning {
     Warning::Depends { metric, a, b, others, ratios }
 }
 
-/// Contenders that more was asked of than they can do.
+/// Contenders that could not keep up with the requested rate.
 fn overloaded(plan: &Plan, rows: &[Row]) -> Vec<Warning> {
     let Some(arrivals) = plan.work.load().and_then(|load| load.arrivals) else { return Vec::new() };
     let found = |row: &Row| {
@@ -151,7 +152,7 @@ fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<Warning> {
     Some(Warning::Disturbed { times: evidence.complaints.len(), starts, last })
 }
 
-/// Contenders whose throughput differs much from process to process.
+/// Contenders with throughput that differs much from process to process.
 fn varies(rows: &[Row]) -> Option<Warning> {
     let share = |row: &Row| {
         let share = row.figure(Metric::Throughput)?.coefficient_of_variation?;
@@ -161,9 +162,9 @@ fn varies(rows: &[Row]) -> Option<Warning> {
     (!contenders.is_empty()).then_some(Warning::Varies { limit: VARIES, contenders })
 }
 
-/// Contenders whose warm-up ended before they had settled.
+/// Contenders with a warm-up that ended before they had settled.
 fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<Warning> {
-    // Where its length was fixed, settling was not what ended it.
+    // With a fixed length, settling does not end warm-up.
     if plan.warmup.min_iterations == plan.warmup.max_iterations {
         return Vec::new();
     }
@@ -176,7 +177,8 @@ fn unsettled(plan: &Plan, evidence: &Evidence) -> Vec<Warning> {
     plan.contenders.iter().filter_map(found).collect()
 }
 
-/// Contenders most of whose processes never settled: their latency is that of a speed that was still changing.
+/// Contenders with a majority of processes that never settled: their latency is that of a speed that was
+/// still changing.
 fn unsteady(rows: &[Row]) -> Option<Warning> {
     let of_row = |row: &Row| {
         let unsteady = row.steadiness.no_steady_state + row.steadiness.slowdown;

@@ -16,8 +16,8 @@ pub struct Outcome {
     pub reason: Option<String>,
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// The speed-up of decoding or encoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on a. Of a mistake:
-    /// b's time of a whole request ÷ a's.
+    /// The speed-up of decoding or encoding: a's throughput ÷ b's, with its 95 % interval, and the verdict on
+    /// a. For a mistake: b's time of a whole request ÷ a's.
     pub speedup: Option<f64>,
     #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
@@ -36,7 +36,7 @@ pub struct Outcome {
 pub struct Side {
     pub contender: String,
     pub precision: String,
-    /// Throughput in tokens per second, of encoders in texts per second.
+    /// Throughput in tokens per second, for encoders in texts per second.
     pub throughput: Option<f64>,
     /// Time of one request in milliseconds, to its last mark.
     pub total_ms: Option<f64>,
@@ -93,12 +93,12 @@ fn outcome(cell: &Cell) -> Outcome {
     }
 }
 
-/// Whether these are the places of mistakes, whose cost is that of a whole request.
+/// Whether these are the places of mistakes. Their cost is that of a whole request.
 pub fn has_mistakes(planned: &[Settings]) -> bool {
     planned.iter().any(|settings| settings.contains_key(&Axis::Mistake))
 }
 
-/// Puts the cells of mistakes in the order of their cost, the worst first; what could not be measured comes last.
+/// Sorts the cells of mistakes by their cost, the worst first; those that could not be measured come last.
 pub fn by_cost(cells: &mut [Cell]) {
     let cost = |cell: &Cell| outcome(cell).speedup.unwrap_or(0.0);
     cells.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
@@ -109,12 +109,12 @@ fn deciding(cell: &Cell) -> Metric {
     if has_mistakes(std::slice::from_ref(&cell.settings)) { total(cell) } else { throughput(cell) }
 }
 
-/// The throughput that a cell has: of encoders, that of batches of texts.
+/// The throughput of a cell: for encoders, that of batches of texts.
 pub fn throughput(cell: &Cell) -> Metric {
     if has(cell, Metric::EncodingThroughput) { Metric::EncodingThroughput } else { Metric::Throughput }
 }
 
-/// The time of a whole request that a cell has: of a single text that is encoded, its own.
+/// The time of a whole request in a cell: for a single encoded text, its own.
 fn total(cell: &Cell) -> Metric {
     if has(cell, Metric::SingleText) { Metric::SingleText } else { Metric::Total }
 }

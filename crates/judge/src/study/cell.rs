@@ -1,5 +1,5 @@
-//! One cell of a study: a comparison, reduced to what the study's own tables need. The complete comparison is in the
-//! results directory that the cell names.
+//! One cell of a study: a comparison, reduced to the figures for the study's own tables. The complete
+//! comparison is in the results directory that the cell names.
 
 use std::collections::BTreeMap;
 use untrusted::{Foreign, Foreigns};
@@ -35,18 +35,18 @@ pub struct Cell {
     pub rows: Vec<CellRow>,
     /// The verdict on every pair and metric.
     pub verdicts: Vec<Comparison>,
-    /// What crossed switches are worth, in a cell of `ab optimised`.
+    /// The effects of crossed switches, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
     pub warnings: Vec<Warning>,
     /// Directory of the comparison.
     pub results: Option<String>,
-    /// What it was measured with. Empty in results that did not keep it yet.
+    /// The versions and the seed of its measurement. Empty in results that did not store them yet.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// What a comparison was measured with, to repeat it.
+/// The versions and the seed of a comparison, to repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// Version of Photofinish.
@@ -55,7 +55,7 @@ pub struct Origin {
     /// Whether tracked files differed from the commit.
     pub git_modified: Option<bool>,
     pub seed: Option<u64>,
-    /// Within which figures are equivalent, as a share.
+    /// Margin within which figures are equivalent, as a share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     /// The contenders' libraries with their versions, each once.
@@ -81,7 +81,7 @@ pub struct CellRow {
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
 }
 
-/// A metric over processes: what outputs show, the median, and the least and largest.
+/// A metric over processes: the figure shown by outputs, the median, and the least and largest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Geometric mean over rounds; `null` in a study of an older version.
@@ -111,7 +111,7 @@ impl Cell {
         }
     }
 
-    /// Refuses figures that no contender can have had. A cell that is read may come from anybody.
+    /// Rejects impossible figures. A cell that is read may come from anyone.
     pub fn check(&self) -> Result<(), String> {
         for row in &self.rows {
             for (metric, figure) in &row.metrics {
@@ -122,7 +122,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Whether the machine was too noisy for verdicts on speed. The figures are there, disturbed.
+    /// Whether the machine was too noisy for verdicts on speed. The figures exist, but are disturbed.
     pub fn is_noisy(&self) -> bool {
         self.exit_code == NOISY
     }

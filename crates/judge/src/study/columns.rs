@@ -28,9 +28,9 @@ pub enum Column {
     KendallTau,
     /// Bytes of the weights as stored.
     WeightsSize,
-    /// Time of cold start and warm-up above that of the same work later.
+    /// Extra time of cold start and warm-up over the same work later.
     FirstRuns,
-    /// The part of it that is gone without the JIT.
+    /// The part of it that disappears without the JIT.
     Compiling,
     /// Number of tokens from which on compiling pays.
     PaysFrom,
@@ -39,7 +39,7 @@ pub enum Column {
     ShortWarmup,
     ShortSteady,
     ShortError,
-    /// New tokens of all sequences ÷ time of the request, whichever way it generates.
+    /// New tokens of all sequences ÷ time of the request, for either way of generating.
     Tokens,
     Parity,
 }
@@ -183,7 +183,7 @@ const DENOISED: [Column; 5] = [
     Column::Metric(Metric::PeakMemory),
 ];
 
-/// The columns of a study of encoders. Batches of several texts have no time of a single one, and the other way round.
+/// The columns of a study of encoders. Batches of several texts have no time of a single one, and vice versa.
 const ENCODED: [Metric; 6] = [
     Metric::EncodingThroughput,
     Metric::SingleText,
@@ -206,8 +206,8 @@ const ENCODED_PRECISIONS: [Column; 9] = [
     Column::KendallTau,
 ];
 
-/// The columns of figures, after those of the axes and the framework's. Models that continue texts have others than
-/// encoders.
+/// The columns of figures, after those of the axes and the framework's. Models that continue texts have
+/// others than encoders.
 pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
     let mut rows = cells.iter().flat_map(|cell| &cell.rows);
     let encodes = rows.any(|row| row.metrics.contains_key(&Metric::EncodedTokens));

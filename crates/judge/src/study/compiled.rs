@@ -1,14 +1,14 @@
-//! What compiling costs and gains: a contender beside itself without its JIT, in the same rounds.
+//! Cost and gain of compiling: a contender compared with itself without its JIT, in the same rounds.
 
 use plan::sweep::without_jit;
 
 use super::cell::{Cell, CellRow};
 use crate::metrics::Metric;
 
-/// A contender with a JIT, and what it is without.
+/// A contender with a JIT, and the same without.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compiled {
-    /// Time that first runs take longer than without the JIT, in milliseconds.
+    /// Extra time of first runs compared with those without the JIT, in milliseconds.
     pub compiling_ms: f64,
     /// Time of a token with and without, in steady processes, in milliseconds.
     pub with_ms: f64,
@@ -16,7 +16,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The figures of a row that has its counterpart in the cell.
+    /// The figures of a row with its counterpart in the cell.
     pub fn new(cell: &Cell, row: &CellRow) -> Option<Compiled> {
         let name = without_jit(&row.framework);
         let other = cell.rows.iter().find(|other| other.framework == name)?;
@@ -28,8 +28,8 @@ impl Compiled {
         })
     }
 
-    /// The number of tokens after which the time that compiling took is gained back: 1 where compiling takes none,
-    /// `None` where nothing is gained by a token.
+    /// The number of tokens after which the time for compiling is regained: 1 if compiling takes none, `None`
+    /// if a token gains nothing.
     pub fn pays_from(&self) -> Option<u64> {
         let gained = self.without_ms - self.with_ms;
         (gained > 0.0).then(|| (self.compiling_ms / gained).ceil().max(1.0) as u64)

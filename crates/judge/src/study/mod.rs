@@ -1,5 +1,5 @@
-//! The summary of a study's cells. Each cell is a complete comparison with its own reference, parity gate, fairness
-//! rules and verdicts; a study only puts them side by side.
+//! The summary of a study's cells. Each cell is a complete comparison with its own reference, parity gate,
+//! fairness rules and verdicts; a study only shows them together.
 
 pub mod ab;
 pub mod cell;

@@ -11,17 +11,17 @@ use super::{Outcome, ab};
 use crate::report;
 use facts::reading;
 
-/// The outcome as one value. Crate `render` makes the table, Markdown, CSV and JSON of it.
+/// The outcome as one value. Crate `render` makes the table, Markdown, CSV and JSON from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyReport {
     pub schema: u32,
     pub study: String,
     pub command: Vec<String>,
     pub started: String,
-    /// The analysis of the suite that named it: what it shows, and what it does not.
+    /// The analysis of the suite that named it: its conclusions and their limits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub analysis: String,
-    /// Figures that others published, to stand beside these.
+    /// Published figures, to be shown next to these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
     /// Places of all planned cells. A planned cell that is missing was not reached.

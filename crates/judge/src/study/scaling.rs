@@ -16,8 +16,8 @@ pub struct Scaling {
     pub at: Settings,
     pub metric: Metric,
     pub points: Vec<Point>,
-    /// For lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms. It needs three points,
-    /// because two always make a line.
+    /// For lengths and sizes: k of `figure ∝ valueᵏ`, fitted by least squares on logarithms. It needs three
+    /// points, because two always make a line.
     pub exponent: Option<f64>,
 }
 
@@ -32,7 +32,7 @@ pub struct Point {
     pub efficiency: Option<f64>,
 }
 
-/// The metric to look at along an axis: throughput for batches and threads, time for lengths.
+/// The metric for an axis: throughput for batches and threads, time for lengths.
 fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
     if kind == SweepKind::Denoise {
         return match axis {

@@ -1,4 +1,4 @@
-//! Masked diffusion: steps in the place of tokens.
+//! Masked diffusion: steps take the role of tokens.
 
 use facts::agreement::TokenAgreement;
 use facts::run::Run;
@@ -20,8 +20,8 @@ pub(super) const STEPS: Selection = Selection {
     follows: &[(StepTime, DenoisingThroughput), (Total, DenoisingThroughput)],
 };
 
-/// What timed requests chose for every mask, and in which step. Drawn tokens do not count, and neither do those of a
-/// process that goes its own way: it is soon in states that the reference was never in.
+/// The choices of timed requests for every mask, and their steps. Drawn tokens do not count, and neither do
+/// those of a process that feeds itself: its states soon differ from the reference's.
 pub(super) fn tokens(work: &Denoise, reference: &Reference, run: &Run, tie: f32) -> TokenAgreement {
     if work.how.temperature > 0.0 || !work.forced {
         return TokenAgreement::default();
@@ -44,7 +44,7 @@ pub(super) fn case(work: &Denoise) -> Case {
     }
 }
 
-/// How a step unmasks, with what is not as usual.
+/// How a step unmasks, with unusual settings.
 fn algorithm(how: &protocol::Denoise) -> String {
     let mut text = how.algorithm.name().to_owned();
     let mut add = |is_said: bool, what: String| {
@@ -59,7 +59,7 @@ fn algorithm(how: &protocol::Denoise) -> String {
     text
 }
 
-/// What is not as usual in a case, for people: its steps, or that it has none.
+/// Unusual settings of a case, for people: its steps, or that it has none.
 pub(crate) fn unusual(case: &Case) -> Vec<String> {
     let algorithm = case.algorithm.as_deref().unwrap_or("denoised");
     let steps = case.steps.map(|steps| format!("{steps} steps ({algorithm})"));

@@ -17,7 +17,7 @@ pub(super) const BYTES: Selection = Selection {
     follows: &[],
 };
 
-/// The bytes of timed requests beside the reference's: all must be the same.
+/// Compares the bytes of timed requests with the reference's: all must be equal.
 pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
     let (mut compared, mut others) = (0, 0);
     for (case, sample) in run.requests() {

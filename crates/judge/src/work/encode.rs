@@ -1,4 +1,4 @@
-//! Texts to vectors: every vector of every timed request beside the reference's.
+//! Texts to vectors: every vector of every timed request is compared with the reference's.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub(super) const SINGLE: Selection = Selection {
     follows: &[],
 };
 
-/// A request as it is kept, without its vectors, and how far they are from the reference's.
+/// A request in the form that is stored, without its vectors, and how far they are from the reference's.
 pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
     let Output::Vectors(ours) = &mut sample.output else { return (sample, None) };
     let ours = std::mem::take(&mut ours.vectors);
@@ -64,7 +64,7 @@ pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample
     (sample, Some(found))
 }
 
-/// Every vector of every timed request beside the reference's, as they were compared when they arrived.
+/// The comparison of every vector of every timed request with the reference's, made when it arrived.
 pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
     let mut vectors = VectorAgreement::default();
     for turn in run.turns.iter().filter(|turn| turn.stands) {
@@ -89,9 +89,9 @@ pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) 
     agreement
 }
 
-/// Least operations for texts of these lengths, without padding: two for each parameter of the layers' products and each
-/// token; for each head and each token with a key that it sees, `q · k` and the weighted sum of `v`. Norms, activations,
-/// softmax and heads are left out.
+/// Least operations for texts of these lengths, without padding: two for each parameter of the layers'
+/// products and each token; for each head and each token with a key that it sees, `q · k` and the weighted
+/// sum of `v`. Norms, activations, softmax and heads are left out.
 pub(crate) fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usize> + Clone) -> f64 {
     let matrices: usize = matrices(config).iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let of_text = |tokens: usize| {

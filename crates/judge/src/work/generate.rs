@@ -21,7 +21,7 @@ pub(super) const ONE_TOKEN: Selection = Selection {
     follows: &[(FirstToken, PrefillThroughput), (Total, PrefillThroughput)],
 };
 
-/// What timed requests chose at every step. Drawn tokens do not count, because no engine chose them.
+/// The choices of timed requests at every step. Drawn tokens do not count, because no engine chose them.
 pub(super) fn tokens(work: &Generate, reference: &Reference, run: &Run, tie: f32) -> TokenAgreement {
     match work.decode {
         Decode::Sampled(_) => TokenAgreement::default(),
@@ -29,7 +29,7 @@ pub(super) fn tokens(work: &Generate, reference: &Reference, run: &Run, tie: f32
     }
 }
 
-/// A case with how a contender keeps keys and values: in what, if that does not follow the weights.
+/// A case with the contender's setting for keys and values: their type, if that does not follow the weights.
 pub(super) fn with_cache(case: Case, contender: &Contender) -> Case {
     let asked = contender.cache.precision.filter(|asked| !asked.is_auto());
     Case {
@@ -70,7 +70,7 @@ pub(crate) fn size(case: &Case) -> String {
     }
 }
 
-/// What is not as usual in a case, for people.
+/// Unusual settings of a case, for people.
 pub(crate) fn unusual(case: &Case) -> Vec<String> {
     let decode = Some(&case.decode).filter(|decode| !["", "forced"].contains(&decode.as_str()));
     let precision = Some(&case.kv_precision).filter(|precision| !precision.is_empty());
@@ -91,12 +91,12 @@ pub(crate) fn with_cache_on(case: Case) -> Case {
     Case { kv_cache: "on".to_owned(), ..case }
 }
 
-/// A case of so many new tokens, fed what they are given.
+/// A case of so many new tokens, fed given tokens.
 pub(crate) fn forced(new_tokens: usize) -> Case {
     with_cache_on(Case { new_tokens, decode: "forced".to_owned(), ..Case::default() })
 }
 
-/// The flag of new tokens, with their number in a case and those that are asked for.
+/// The flag of new tokens, with their number in a case and the requested numbers.
 pub(crate) fn tokens_asked<'a>(case: &Case, asked: &'a Request) -> (&'static str, usize, &'a [u32]) {
     (Axis::NewTokens.flag(), case.new_tokens, &asked.new_tokens)
 }

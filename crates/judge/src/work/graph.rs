@@ -1,4 +1,4 @@
-//! Runs of an ONNX file: every output of every timed run beside the reference's.
+//! Runs of an ONNX file: every output of every timed run is compared with the reference's.
 
 use bundle::Dtype;
 use facts::agreement::VectorAgreement;
@@ -25,14 +25,15 @@ pub(super) const RUNS: Selection = Selection {
     follows: &[(RunTime, RunThroughput)],
 };
 
-/// What kernels of one operator may differ by where its results are from 0 to 1: 17 steps of f32 at 1. The sigmoids at the
-/// end of rapidocr's text detector differ by 1.5e-7 to 4.5e-7 between ort with and without optimisation, rten and tract
-/// (`infer`, the same inputs), where the largest is 1.5e-5. Such differences bend no direction. The second is where they are
-/// the whole tolerance of f32.
+/// Allowed difference between kernels of one operator with results from 0 to 1: 17 steps of f32 at 1. The
+/// sigmoids at the end of rapidocr's text detector differ by 1.5e-7 to 4.5e-7 between ort with and without
+/// optimisation, rten and tract (`infer`, the same inputs), where the largest is 1.5e-5. Such differences
+/// change no direction. The second constant is the size at which they are the whole tolerance of f32.
 const INEXACT: f64 = 2e-6;
 const SMALL: f64 = 1e-2;
 
-/// A request as it is kept, without the numbers of its tensors, and how far they are from the reference's.
+/// A request in the form that is stored, without the numbers of its tensors, and how far they are from the
+/// reference's.
 pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
     let Output::Tensors(ours) = &mut sample.output else { return (sample, None) };
     let ours = std::mem::take(ours);
@@ -44,8 +45,9 @@ pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample
     (sample, Some(found))
 }
 
-/// Adds a tensor and the reference's. Floats are compared as shares of the largest of that output, since one file may give
-/// probabilities and pixels, and of [`SMALL`] at least; what the reference gives as infinite or as no number has to be the same.
+/// Adds a tensor and the reference's. Floats are compared as shares of the largest of that output, since one
+/// file may give probabilities and pixels, and of [`SMALL`] at least; values that are infinite or NaN in the
+/// reference have to be the same.
 fn add(found: &mut VectorAgreement, ours: &Tensor, theirs: &Tensor) {
     let is_alike = (&ours.name, &ours.dtype, &ours.shape) == (&theirs.name, &theirs.dtype, &theirs.shape);
     let Some(dtype) =
@@ -87,7 +89,7 @@ fn floats(dtype: Dtype, data: &[u8]) -> Vec<f64> {
     }
 }
 
-/// What a record says: the shapes of inputs, and what they are given where that is asked for.
+/// The case in a record: the shapes of inputs, and their sources if these are given.
 pub(super) fn case(work: &Graph) -> Case {
     let shapes = |feed: &protocol::Feed| match &feed.values {
         Values::Drawn { low, high } => serde_json::json!([feed.name, feed.shape, low, high]),

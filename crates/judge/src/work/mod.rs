@@ -1,5 +1,5 @@
-//! What a kind of work changes in judging, one file each: the metrics that it has, what parity reads of its requests, and
-//! what a record of the history says of it.
+//! Differences in judging between kinds of work, one file each: their metrics, the outputs that parity reads,
+//! and their fields in a record of the history.
 
 mod denoise;
 mod echo;
@@ -19,11 +19,11 @@ use crate::parity::Reference;
 
 pub(crate) use generate::{forced, size, tokens_asked, with_cache_on};
 
-/// The metrics that take the places of others for a kind of work. Which it has at all, their table says.
+/// The metrics that replace others for a kind of work. The table of metrics says which it has at all.
 pub(crate) struct Selection {
-    /// Metrics that another takes the place of, in questions and verdicts.
+    /// Metrics that are replaced by another, in questions and verdicts.
     replaced: &'static [(Metric, Metric)],
-    /// Whether it takes their place in tables, too.
+    /// Whether they are also replaced in tables.
     pub(crate) replaces_in_tables: bool,
     /// Metrics that are another form of one, and share its verdict.
     follows: &'static [(Metric, Metric)],
@@ -46,12 +46,12 @@ impl Selection {
         }
     }
 
-    /// The metric in the place of this one.
+    /// The metric that replaces this one.
     pub(crate) fn in_place_of(&self, metric: Metric) -> Metric {
         other(self.replaced, metric).unwrap_or(metric)
     }
 
-    /// The metric of which this is another form.
+    /// The metric that this is another form of.
     pub(crate) fn followed_by(&self, metric: Metric) -> Option<Metric> {
         other(self.follows, metric)
     }
@@ -61,16 +61,16 @@ fn other(pairs: &[(Metric, Metric)], metric: Metric) -> Option<Metric> {
     pairs.iter().find(|(one, _)| *one == metric).map(|(_, other)| *other)
 }
 
-/// What the requests of a process gave, beside the reference's.
+/// The comparison of a process's requests with the reference's.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compared {
     /// Tokens that it chose. Its logits are compared as well.
     Tokens(TokenAgreement),
-    /// All that there is to compare.
+    /// The whole comparison.
     Outputs(Box<Agreement>),
 }
 
-/// Compares the timed requests of a run with the reference along what they were given.
+/// Compares the timed requests of a run with the reference along their inputs.
 pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tolerance) -> Compared {
     match &plan.work {
         Work::Generate(work) => Compared::Tokens(generate::tokens(work, reference, run, tolerance.tie)),
@@ -82,7 +82,7 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
     }
 }
 
-/// A request as it is kept, and what of it was compared with the reference at once because it is not.
+/// A request in the form that is stored, and the comparison with the reference of the parts that are dropped.
 pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
     match &sample.output {
         Output::Tensors(_) => graph::kept(sample, reference),
@@ -90,7 +90,7 @@ pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<Ve
     }
 }
 
-/// What a record says of requests that only their kind of work has.
+/// The fields of a record for requests of their kind of work.
 pub(crate) fn case(work: &Work, contender: Option<&Contender>) -> Case {
     let mut case = match work {
         Work::Generate(work) => generate::case(work),
@@ -104,7 +104,7 @@ pub(crate) fn case(work: &Work, contender: Option<&Contender>) -> Case {
     contender.into_iter().fold(case, generate::with_cache)
 }
 
-/// What is not as usual in a case, for people: of requests that go token by token, and step by step.
+/// Unusual settings of a case, for people: for requests that go token by token, and step by step.
 pub(crate) fn unusual(case: &Case) -> (Vec<String>, Vec<String>) {
     (generate::unusual(case), denoise::unusual(case))
 }
@@ -125,7 +125,7 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
     }
 }
 
-/// The size of a request, or of a process: what figures of work per time and per sequence are computed from.
+/// The size of a request, or of a process, from which figures of work per time and per sequence are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// Number of sequences that are computed together.

@@ -1,4 +1,4 @@
-//! Requests of several callers, of any kind of work: the metrics that they have, and what a record says of them.
+//! Requests of several callers, of any kind of work: their metrics, and their fields in a record.
 
 use history::Case;
 use plan::WorkKind;
@@ -36,7 +36,7 @@ pub(super) const GOODPUT: Selection = Selection {
     follows: &[(CallLatency, Goodput)],
 };
 
-/// Requests that come at random: throughput is the rate that was asked for, as long as they are kept up with.
+/// Requests that come at random: throughput is the requested rate, as long as it is kept up with.
 pub(super) const ARRIVALS: Selection = Selection {
     replaced: &[
         (Latency, CallLatency),
@@ -49,7 +49,7 @@ pub(super) const ARRIVALS: Selection = Selection {
     follows: &[],
 };
 
-/// What a record says, without the seed of arrivals, which is the run's.
+/// The fields of a record, without the seed of arrivals, which is the run's.
 pub(super) fn case(load: Load) -> (String, Value) {
     let Load { callers, arrivals, search, .. } = load;
     let value = match (arrivals, search) {

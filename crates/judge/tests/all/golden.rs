@@ -1,5 +1,5 @@
-//! Facts in, report out: recorded runs are judged again and give the report that was recorded.
-//! `UPDATE_GOLDEN=1 cargo xtask test -p judge` records the reports of today's rules.
+//! Facts in, report out: recorded runs are judged again and must give the recorded report. `UPDATE_GOLDEN=1
+//! cargo xtask test -p judge` records the reports of today's rules.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ fn wordless(mut report: Report) -> Value {
     serde_json::to_value(report).unwrap()
 }
 
-/// Where two values differ, so that a failure names the field.
+/// Paths where two values differ, so that a failure names the field.
 fn differences(at: &str, ours: &Value, theirs: &Value, found: &mut Vec<String>) {
     match (ours, theirs) {
         (Value::Object(a), Value::Object(b)) => {
@@ -166,7 +166,7 @@ fn what_was_published_is_read_and_written_as_it_was() {
                 studies += 1;
             } else {
                 let report = report::read(value).unwrap_or_else(|why| panic!("{path:?}: {why}"));
-                // As JSON: logits that are not finite have a difference that equals nothing, itself included.
+                // As JSON: the difference of logits that are not finite is NaN, which does not equal itself.
                 let written = serde_json::to_value(&report).unwrap();
                 let again = report::read(written.clone()).unwrap_or_else(|why| panic!("{path:?}: {why}"));
                 assert_eq!(serde_json::to_value(&again).unwrap(), written, "{path:?}");

@@ -1,5 +1,5 @@
-//! The schemas and the page of measures say what the types and the table of metrics say.
-//! `UPDATE_SCHEMAS=1 cargo xtask test -p judge` writes the metrics of the table into the schemas.
+//! The schemas and the page of measures agree with the types and the table of metrics. `UPDATE_SCHEMAS=1
+//! cargo xtask test -p judge` writes the metrics of the table into the schemas.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn part<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     &text[begin..end]
 }
 
-/// Holds the part of `docs/NAME` between two markers against what the table says, or writes it.
+/// Compares the part of `docs/NAME` between two markers with the table, or writes it.
 fn hold(name: &str, from: &str, to: &str, said: &str) {
     let path = docs(name);
     let before = text(&path);

@@ -1,12 +1,12 @@
-//! What requests of masked diffusion are made of.
+//! Figures of masked-diffusion requests.
 
 use protocol::Output;
 
 use super::Request;
 use crate::metrics::phrases::Phrases;
 
-/// A request of masked diffusion, whose steps are taken to last as long as those that count: those just after a pause do not,
-/// and of a slice only its own do.
+/// A request of masked diffusion. All its steps are assumed to last as long as those that count: those just
+/// after a pause do not count, and for a slice only its own do.
 pub(in super::super) struct Steps {
     pub(in super::super) ns: f64,
     pub(in super::super) sampler_ns: f64,
@@ -16,7 +16,7 @@ pub(in super::super) struct Steps {
 }
 
 impl Steps {
-    /// The words for how fast it is.
+    /// The words for its speed.
     pub(in super::super) const TOLD: Phrases = Phrases {
         verb: "denoises",
         comparative: "faster",
@@ -25,7 +25,7 @@ impl Steps {
         equal: "denoise equally fast",
     };
 
-    /// `None` where requests go token by token.
+    /// `None` if requests go token by token.
     pub(in super::super) fn new(request: &Request<'_>) -> Option<Steps> {
         let Output::Steps(steps) = &request.sample.output else { return None };
         let marks = &request.sample.marks_ns;
@@ -34,7 +34,7 @@ impl Steps {
         }
         let starts = [0].into_iter().chain(marks.0.iter().copied());
         let all = starts.zip(&steps.passes_ns).zip(&marks.0).enumerate();
-        // A gap begins behind the first step, which is part of the first slice.
+        // A gap begins after the first step, which is part of the first slice.
         let is_timed =
             |place: usize| place.checked_sub(1).map_or(request.gaps.start == 0, |gap| request.times(gap));
         let (mut ns, mut sampler_ns, mut timed) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! What requests that go token by token are made of.
+//! Figures of requests that go token by token.
 
 use super::Request;
 

@@ -1,4 +1,4 @@
-//! Requests as metrics read them, and what single kinds of work make of their marks and outputs.
+//! Requests as metrics read them, and figures of single kinds of work from marks and outputs.
 
 mod denoise;
 mod encode;
@@ -27,14 +27,14 @@ impl<'a> Request<'a> {
         Request { sample, size, gaps: 0..sample.marks_ns.gaps().len() }
     }
 
-    /// The slices that it was dealt in; itself if it was not.
+    /// Its slices; itself if it was not sliced.
     pub(super) fn slices(self) -> impl Iterator<Item = Request<'a>> {
         let Request { sample, size, .. } = self;
         sample.slices().into_iter().map(move |gaps| Request { sample, size, gaps })
     }
 
-    /// The times of requests that several callers made, or the gaps between tokens, in nanoseconds; of a single text that is encoded, or of a run of a graph, the
-    /// time of the request.
+    /// Latencies in nanoseconds: the times of several callers' requests, or the gaps between tokens; for a
+    /// single encoded text or a run of a graph, the time of the request.
     pub(super) fn latencies_ns(&self) -> Vec<u64> {
         if !self.sample.calls.is_empty() {
             return self.sample.calls.iter().map(|call| call.done_ns.saturating_sub(call.asked_ns)).collect();

@@ -11,7 +11,7 @@ use crate::report::threads::Threads;
 use facts::evidence::End;
 use facts::run::{self, Run};
 
-/// The objection to a process that did not send an event by which a rule is checked.
+/// The objection to a process that did not send an event needed to check a rule.
 fn silent<T>(
     judged: &Judged<'_>,
     label: &str,
@@ -36,7 +36,7 @@ fn other_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
             return Some("no hash of the file that its weights came from is known".into());
         };
         let Some(record) = files.get(&file) else {
-            // An archive that is given away does not keep the file's name; its hash says as much.
+            // A published archive does not keep the file's name; its hash is as good.
             let is_in_bundle = files.values().any(|record| record.sha256 == theirs);
             return if is_in_bundle { None } else { derived::objection(judged, run) };
         };
@@ -77,7 +77,7 @@ pub(super) fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| {
         let iterations = run.iterations().len();
         let due = judged.iterations_due(run.round);
-        // The anchor of several groups has the work of each that was measured.
+        // The anchor of several groups has the work of each measured group.
         let groups = judged.plan.groups_of(label);
         if !(1..=groups).any(|groups| iterations == groups * due) {
             return Some(format!("it did {iterations} of {due} iterations"));
@@ -100,7 +100,7 @@ pub(super) fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
 }
 
 pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
-    // A system may use a process id again, but not within one round.
+    // A system may reuse a process id, but not within one round.
     let shared = judged.runs_of(label).find(|run| {
         let same = judged.runs.iter().filter(|other| other.round == run.round && other.pid == run.pid);
         same.count() > 1
@@ -108,12 +108,13 @@ pub(super) fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
     shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
 }
 
-/// A process's own kernel cache that it did not use: its cold start may not contain its compilation.
+/// A process's own kernel cache that it did not use: its cold start may not include compilation.
 pub(super) fn unused_caches(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| run::unused_caches(&run.unused_caches))
 }
 
-/// What processes of it left behind. It was killed before anybody else was measured, so it gave no contender an advantage.
+/// Processes that a contender left behind. They were killed before any other contender was measured, so they
+/// gave no contender an advantage.
 pub(super) fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
     judged.runs_of(label).find_map(|run| run::left_behind(&run.left_behind))
 }
@@ -141,7 +142,7 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(silent) = silent(judged, label, "hello", Run::hello) {
         return Some(silent);
     }
-    // Flags and features of one compiler say nothing about those of another.
+    // Flags and features of one compiler cannot be compared with those of another.
     judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
 }
 
@@ -179,17 +180,18 @@ pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
         .or_else(|| silent(judged, label, "usage", Run::usage))
 }
 
-/// Departures from the thread budget that give no contender an advantage: fewer threads, and threads that crowd.
+/// Departures from the thread budget that give no contender an advantage: fewer threads, and threads that
+/// compete with one another.
 pub(super) fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
     let budget = judged.plan.threads;
     let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
     let threads = || Threads::new(judged.plan, judged.evidence, label);
-    // On a GPU the processor only hands out the work.
+    // On a GPU the CPU only submits the work.
     let shortfall = || if judged.plan.is_on_gpu() { None } else { threads().shortfall() };
     own.or_else(shortfall).or_else(|| threads().crowding())
 }
 
-/// A variable of the configuration that sets a number of threads, whatever its runtime's name, and is `departing`.
+/// A variable of the configuration that sets a number of threads, for any runtime, and is `departing`.
 fn own_thread_setting(
     judged: &Judged<'_>,
     label: &str,
@@ -227,7 +229,7 @@ pub(super) fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
 fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
     let turns = |run: &Run| {
         let count = run.turns.iter().filter(|turn| turn.stands).count();
-        // The anchor has its turns in every group that was measured.
+        // The anchor has its turns in every measured group.
         let due = judged.iterations_due(run.round) * judged.plan.work.cases();
         if judged.plan.groups_of(&run.framework) > 1 && due > 0 && count % due == 0 {
             count.min(due)
@@ -242,7 +244,7 @@ fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
     })
 }
 
-/// Share of the time in which a process was to wait that it may have computed: a signal arrives a moment late, and the
+/// Share of the time of a wait in which a process may have computed: a signal arrives a moment late, and the
 /// kernel counts in ticks.
 const WAITING: f64 = 0.02;
 /// Shortest wait that is judged, in seconds.
@@ -265,7 +267,7 @@ pub(super) fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
         .then(|| format!("its configuration sets {TUNABLES}={own}, and the run {}", policy.words()))
 }
 
-/// Processes that had fewer huge pages than complete, where the run had any.
+/// Processes with an incomplete share of huge pages, if the run had any.
 pub(super) fn fewer_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
     if judged.plan.is_on_gpu() {
         // Weights and activations are not in the host's memory.

@@ -3,8 +3,8 @@
 use super::Judged;
 use facts::run::{DerivedWeights, Run};
 
-/// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was derived,
-/// number by number, from the bundle's file of the compared precision, and has not changed since.
+/// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was
+/// derived, number by number, from the bundle's file of the compared precision, and has not changed since.
 pub(super) fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
     let found = &judged.weights_sha256(run)?;
     let unknown = || format!("its weights have sha256 {found}, which no file of the bundle has");

@@ -49,9 +49,9 @@ impl<'a> Judged<'a> {
         self.plan.contenders.iter().find(of_label).is_some_and(|contender| contender.engine.parts().is_some())
     }
 
-    /// The hash of the weights file that a process loaded: by itself, or by this program or another process of its
-    /// contender that hashed the very same file, which has not changed since. Journals of runs without hashes of this
-    /// program's have one process hash for all.
+    /// The hash of the weights file that a process loaded: by itself, or by this program or another process
+    /// of its contender that hashed the same unchanged file. In journals without hashes by this program, one
+    /// process hashed for all.
     fn weights_sha256(&self, run: &Run) -> Option<Foreign> {
         let own = run.usage()?.weights_sha256.clone();
         own.or_else(|| {
@@ -72,13 +72,13 @@ impl<'a> Judged<'a> {
         })
     }
 
-    /// Iterations that every process of a round owes.
+    /// Iterations that every process of a round has to do.
     fn iterations_due(&self, round: usize) -> usize {
         self.evidence.iterations(self.plan, round)
     }
 
-    /// An objection if `label`'s value differs from that of most engines; where no value has most, from that of the first
-    /// engine that ran.
+    /// An objection if `label`'s value differs from that of most engines, or, without a majority, from that
+    /// of the first engine that ran.
     fn same_for_all<T: PartialEq + std::fmt::Debug>(
         &self,
         label: &str,
@@ -112,30 +112,31 @@ pub struct RuleState {
     pub broken_by: Vec<Breach>,
     /// Departures that give no contender an advantage.
     pub notes: Vec<Breach>,
-    /// Why the rule could not be verified, where the system does not report enough.
+    /// Why the rule could not be verified, if the system does not report enough.
     pub unverified: Option<String>,
 }
 
-/// A departure from a rule: who departs, what was found, and what to do about it.
+/// A departure from a rule: the framework, the finding, and the remedy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breach {
     /// The framework that departs; [`MACHINE`] if the departure concerns no single framework.
     pub framework: String,
     pub finding: String,
     pub remedy: String,
-    /// Whether it is what the study compares.
+    /// Whether it is the subject of the study.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_compared: bool,
 }
 
-/// Stands in the place of a framework for departures that concern all of them.
+/// Replaces a framework's name in departures that concern all of them.
 pub const MACHINE: &str = "machine";
 
-/// Rules that a reference may break, because its own way is what is compared: its build, its KV cache, its compilation.
-/// An engine is struck for such a departure; for a reference it is noted.
+/// Rules that a reference may break, because its own way is compared: its build, its KV cache, its
+/// compilation. An engine is excluded for such a departure; for a reference it is noted.
 const OWN_WAYS: [&str; 4] = ["R10", "R13", "R14", "R17"];
 
-/// Those that a hybrid of two engines may break: its cache is that of one of them, and its compilation half of each.
+/// Those that a hybrid of two engines may break: its cache is that of one of them, and its compilation half
+/// of each.
 const WAYS_OF_A_HYBRID: [&str; 2] = ["R13", "R14"];
 
 /// Judges every rule for every contender that has complete runs.
@@ -186,7 +187,7 @@ fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
     judged.plan.varied.iter().any(|id| id == rule.id)
 }
 
-/// What is noted of a contender, and whether that is what the study compares.
+/// The note on a contender, and whether its subject is that of the study.
 fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)> {
     if let OfEach(check) = rule.check
         && goes_its_own_way(rule, judged, label)

@@ -1,8 +1,8 @@
 //! Whether a worker's readings agree with those of the driver (rule R18).
 //!
-//! The driver sees when an event comes. It cannot see what a worker does before a request, so that this is allowed for, and
-//! each answer is late by a moment: 0.45 ms in the median of candle, ort and tch, 1.8 ms at most (36 requests of each in
-//! slices, results/published, a two-core virtual machine).
+//! The driver sees when an event arrives. It cannot see the work of a worker before a request, so this is
+//! allowed for, and each answer is slightly late: 0.45 ms in the median of candle, ort and tch, 1.8 ms at
+//! most (36 requests of each in slices, results/published, a two-core virtual machine).
 
 use plan::{Contender, Plan};
 use protocol::Event;
@@ -13,40 +13,44 @@ use facts::run::{Run, Turn};
 
 /// Share and nanoseconds by which a slice may be longer for the driver than for the worker.
 const SLICE: (f64, f64) = (0.05, 2e6);
-/// The same of a whole request, beside what comes before it untimed.
+/// The same for a whole request, in addition to the untimed work before it.
 const REQUEST: (f64, f64) = (0.05, 5e6);
-/// Time to write a number of a request's output, ns: 460 to 500 by CPython 3.11's `json.dumps`, of 12,288 numbers.
+/// Time to write a number of a request's output, ns: 460 to 500 by CPython 3.11's `json.dumps`, for 12,288
+/// numbers.
 const NUMBER: f64 = 5e2;
-/// Time to draw a value of an input of a graph before the request, or to write one of its outputs and have it read, ns: 12 to
-/// draw and 15 to 18 to write by NumPy 2.4 and CPython's `json.dumps`, of 1.2 million (the first draw of a process 50).
+/// Time to draw a value of a graph's input before the request, or to write one of its outputs and have it
+/// read, ns: 12 to draw and 15 to 18 to write by NumPy 2.4 and CPython's `json.dumps`, for 1.2 million (the
+/// first draw of a process 50).
 const VALUE: f64 = 3e1;
-/// The same of a load and of a first request, beside which the worker reads its memory. They may also be longer by as many
-/// nanoseconds, since the event before them may have come late.
+/// The same for a load and for a first request, where the worker also reads its memory. They may also be
+/// longer by as many nanoseconds, since the event before them may have arrived late.
 const START: (f64, f64) = (0.2, 1e8);
-/// Quantile of a process's requests that is judged, and nanoseconds added to each request's allowance: the median,
-/// and where others disturbed the machine the request that was least late, since both processes then wait for a CPU.
-/// Beside six processes that burned two CPUs, 0.1 and no allowance struck honest workers of a tiny model in 2 of 5
-/// runs; with these, in none of 24 runs, half of them beside such processes.
+/// Quantile of a process's requests that is judged, and nanoseconds added to each request's allowance: the
+/// median, and if other processes disturbed the machine the least late request, since both processes then
+/// wait for a CPU. With six processes occupying two CPUs, 0.1 and no allowance excluded honest workers of a
+/// tiny model in 2 of 5 runs; with these, in none of 24 runs, half of them with such processes.
 const QUIET: (f64, f64) = (0.5, 0.0);
 const DISTURBED: (f64, f64) = (0.0, 2e7);
-/// Fewest requests of a process that are judged apart. Fewer are judged together with those of the other rounds, because a
-/// single one may have waited for a CPU: one process of 48 did, in a study with a request of 2 ms each.
+/// Fewest requests of a process that are judged separately. Fewer are judged together with those of the other
+/// rounds, because a single one may have waited for a CPU: one process of 48 did, in a study with a request
+/// of 2 ms each.
 const FEW: usize = 4;
-/// Share of these that may be late: one in so many, and one in any case. If time is hidden in k rounds and the others are alike, a
-/// sign-flip test gives p = 2^(1 − k) at best: so few rounds make no verdict.
+/// Share of these that may be late: one in so many, and one in any case. If time is hidden in k rounds and
+/// the others are alike, a sign-flip test gives p = 2^(1 − k) at best: so few rounds allow no verdict.
 const LATE: usize = 8;
 /// Nanoseconds by which the sum of all requests may be longer than the driver's.
 const LONGER: f64 = 5e6;
-/// Share of the CPU time that the driver saw, less that of waits and of all threads in the untimed part of turns, which the
-/// worker's own has to reach; and nanoseconds that may be missing beside.
+/// Least share of the CPU time seen by the driver, less that of waits and of all threads in the untimed part
+/// of turns, that the worker's own has to reach; and nanoseconds that may be missing in addition.
 const CPU: (f64, f64) = (0.8, 5e7);
-/// Share of the memory that the driver saw which the worker's own peak has to reach: it is read at another moment.
+/// Least share of the memory seen by the driver that the worker's own peak has to reach: it is read at
+/// another moment.
 const MEMORY: f64 = 0.9;
 
 /// The objection to a contender whose readings differ from the driver's.
 pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     let contender = judged.plan.contender(label)?;
-    // On a machine where nothing is measurable, every answer is late.
+    // On a machine too noisy to measure, every answer is late.
     if is_scripted(contender) || matches!(judged.evidence.end, End::Noisy { .. }) {
         return None;
     }
@@ -61,7 +65,7 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     of_runs.or_else(|| few_requests(judged.plan, contender, &runs, weather))
 }
 
-/// What is unusual of a worker and strikes no row: a clock that shows scripted times agrees with no other.
+/// Unusual facts about a worker that exclude no row: a clock that shows scripted times agrees with no other.
 pub(super) fn note(judged: &Judged<'_>, label: &str) -> Option<String> {
     let scripted = is_scripted(judged.plan.contender(label)?).then(|| {
         "its clock is scripted (option clock), so that its times are not compared with the driver's".into()
@@ -86,7 +90,7 @@ fn is_scripted(contender: &Contender) -> bool {
     contender.engine.options.get("clock").is_some_and(|clock| clock == "scripted")
 }
 
-/// Why this cannot be checked, where no process has readings of the driver.
+/// Why this cannot be checked, if no process has readings of the driver.
 pub(super) fn unseen(judged: &Judged<'_>) -> Option<String> {
     let has_none = !judged.runs.is_empty() && judged.runs.iter().all(|run| run.seen.is_none());
     has_none.then(|| "this run has no readings of the driver's".into())
@@ -114,7 +118,7 @@ fn requests(
     too_much(&hidden, quantile)
 }
 
-/// The requests of all processes that have few.
+/// The requests of all processes with few of them.
 fn few_requests(
     plan: &Plan,
     contender: &Contender,
@@ -131,7 +135,7 @@ fn few_requests(
     (!is_usual).then(|| too_much(judged, quantile)).flatten()
 }
 
-/// The sentence about hidden time, where this quantile of the requests' shares has any.
+/// The sentence about hidden time, if this quantile of the requests' shares has any.
 fn too_much(hidden: &[f64], quantile: f64) -> Option<String> {
     let share = statistics::quantile(hidden, quantile).filter(|share| *share > 0.0)?;
     Some(format!(
@@ -140,8 +144,8 @@ fn too_much(hidden: &[f64], quantile: f64) -> Option<String> {
     ))
 }
 
-/// The share of a turn beyond what is allowed for; 0 or less where there is none. Of slices, those behind the first have
-/// nothing untimed before them. `None` where it is not known how long the untimed part takes.
+/// The share of a turn beyond the allowance; 0 or less if there is none. Slices after the first have nothing
+/// untimed before them. `None` if it is not known how long the untimed part takes.
 fn hidden(plan: &Plan, contender: &Contender, turn: &Turn, late_ns: f64) -> Option<f64> {
     let sample = &turn.sample;
     let later_ns = sample.marks_ns.after_first() as f64;
@@ -181,7 +185,8 @@ fn start(plan: &Plan, run: &Run) -> Option<String> {
     let load = apart("its load took", run.loaded()?.load_ns as f64, loaded - started);
     let first = || {
         let own = run.cold_start()?.marks_ns.end() as f64;
-        // The context of the request is computed before it, untimed; of several callers, others have requests behind it.
+        // The context of the request is computed before it, untimed; with several callers, other requests
+        // follow it.
         let is_whole = !plan.work.has_context() && plan.work.load().is_none();
         is_whole.then(|| apart("its first request took", own, cold - loaded))?
     };
@@ -198,8 +203,8 @@ fn differ(what: &str, own_ns: f64, saw_ns: f64) -> String {
     format!("{what} {:.3} s by its own clock, and {:.3} s by the driver's", own_ns / 1e9, saw_ns / 1e9)
 }
 
-/// The CPU time of all requests. How much of that in turns is of the untimed part, as of a lead-in or a context, is not
-/// known: it is taken to be as much as all threads can use.
+/// The CPU time of all requests. The untimed part of turns, such as a lead-in or a context, uses an unknown
+/// amount: it is assumed to be as much as all threads can use.
 fn cpu_time(contender: &Contender, run: &Run) -> Option<String> {
     let (own, saw) = (run.usage()?.cpu_ns? as f64, run.seen.as_ref()?.cpu_ns? as f64);
     let (mut requests, mut turns) = (0.0, 0.0);
@@ -208,7 +213,7 @@ fn cpu_time(contender: &Contender, run: &Run) -> Option<String> {
         turns += turn.seen_ns.iter().sum::<u64>() as f64;
     }
     let waited = run.waited.and_then(|waited| waited.cpu_s).unwrap_or(0.0) * 1e9;
-    // Where the number was left to the framework, the worker says which it took.
+    // If the number was left to the framework, the worker reports it.
     let threads = match contender.threads {
         0 => run.loaded()?.in_effect.threads,
         threads => threads,

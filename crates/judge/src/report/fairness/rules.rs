@@ -1,4 +1,4 @@
-//! The rules themselves: id, sentence and check, once. `docs/reference/fairness.md` is printed from here.
+//! The rules themselves: id, sentence and check. `docs/reference/fairness.md` is printed from here.
 
 use super::checks::*;
 use super::work::cache;
@@ -17,7 +17,7 @@ pub(super) struct Rule {
 
 /// The check of a rule. `Some` is an objection.
 pub(super) enum Check {
-    /// A check of one contender, from its runs and everyone's. An objection strikes its row.
+    /// A check of one contender, from its runs and all others'. An objection excludes its row.
     OfEach(fn(&Judged<'_>, &str) -> Option<String>),
     /// A check of the machine. An objection makes everything not measurable.
     OfMachine(fn(&Judged<'_>) -> Option<String>),

@@ -230,7 +230,7 @@ fn a_reference_is_held_to_threads_and_work_like_everyone() {
     }
 }
 
-/// What R1 says of a reference that loaded a file of its own, with this record beside it.
+/// Rule R1 for a reference that loaded a file of its own, with this record next to it.
 fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     let mut plan = plan_with_reference();
     plan.contenders[0].engine.reference = reference;
@@ -290,7 +290,7 @@ fn r1_takes_no_derived_file_of_an_engine() {
     assert_eq!(breakers(&r1_of_derived(false, Some(derived("b", "d", true)))), ["theirs"]);
 }
 
-/// What R1 says of two processes of one engine, of which only the first hashed its file.
+/// Rule R1 for two processes of one engine; only the first hashed its file.
 fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState {
     let identity = FileIdentity { device: 1, inode: 2, bytes: 3, modified_ns: 4 };
     let seen = std::cell::Cell::new(0);
@@ -305,7 +305,7 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
         change(number, &mut loaded, &mut usage);
         run.events = vec![Event::Loaded(loaded), Event::Usage(usage)];
     }
-    // The process that hashed was put aside with its round.
+    // The process that hashed was set aside with its round.
     let repeated = vec![runs.remove(0)];
     let evidence = Evidence { runs, repeated, ..evidence };
     let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };

@@ -32,7 +32,7 @@ fn a_request_for_one_token_hands_nothing_over() {
     assert_eq!((parts.predict(Metric::Latency), parts.predict(Metric::Total)), (None, None));
 }
 
-/// Processes of `label` with a prompt and gaps of so many milliseconds, times those of the round.
+/// Processes of `label` with a prompt and gaps of so many milliseconds, times the factor of the round.
 fn runs(label: &str, first_ms: f64, gap_ms: f64, hand_over: Option<protocol::HandOver>) -> Vec<Run> {
     let run = |(round, scale): (usize, f64)| {
         let ns = |ms: f64| (ms * 1e6 * scale / 20.0) as u64;
@@ -63,7 +63,7 @@ fn plan(labels: &[&str]) -> Plan {
     plan
 }
 
-/// A copy of two megabytes in two milliseconds by request, told of four requests.
+/// A copy of two megabytes in two milliseconds per request, reported for four requests.
 fn copied() -> protocol::HandOver {
     let obstacle = Some("a wants one piece".into());
     protocol::HandOver {
@@ -76,7 +76,7 @@ fn copied() -> protocol::HandOver {
     }
 }
 
-/// What is said of a hybrid whose parts need 20 and 40 ms for the prompt, and 30 and 10 for a token.
+/// The judgement of a hybrid; its parts need 20 and 40 ms for the prompt, and 30 and 10 for a token.
 fn judged(labels: &[&str], hybrid: (f64, f64), hand_over: protocol::HandOver) -> Hybrid {
     let plan = plan(labels);
     let evidence = Evidence {
@@ -130,7 +130,7 @@ fn prediction_and_measurement_stand_side_by_side() {
     assert_eq!((hand_over.bytes, hand_over.ms), (2e6, 2.0), "of one request");
     assert_eq!(hand_over.obstacle.as_deref(), Some("a wants one piece"));
     assert_eq!(hybrid.memory.as_ref().unwrap().weights, 0.5);
-    // The better of its parts takes 80 ms, the other 140.
+    // The better of its parts needs 80 ms, the other 140.
     let verdict = hybrid.verdict.as_ref().unwrap();
     let found = (verdict.verdict, verdict.a.as_str(), verdict.b.as_str());
     assert_eq!(found, (Verdict::Faster, "hybrid-a-b", "b"));

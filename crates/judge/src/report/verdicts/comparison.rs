@@ -35,9 +35,9 @@ impl Verdict {
 pub enum Unmeasurable {
     /// One of the two has no figures, or none that can be compared.
     FiguresMissing,
-    /// The machine was too noisy: the finding, and what to do.
+    /// The machine was too noisy: the finding, and the remedy.
     Noise(String),
-    /// A result of one of the two cannot be.
+    /// A result of one of the two is impossible.
     Impossible { framework: String, finding: String },
 }
 
@@ -91,14 +91,14 @@ impl Comparison {
         found
     }
 
-    /// Leaves the figures, and takes the verdict from them if they depend on an impossible result.
+    /// Keeps the figures, but removes the verdict if they depend on an impossible result.
     pub(super) fn doubt(&mut self, flags: &[Flag]) {
         if let Some(reason) = self.impossible(flags) {
             (self.verdict, self.reason) = (Verdict::NotMeasurable, Some(reason));
         }
     }
 
-    /// Notes why there is no verdict, where that is not known: older reports had it in words alone.
+    /// Records why there is no verdict, if that is missing: older reports had it only in words.
     pub(in crate::report) fn explain(&mut self, noise: Option<&str>, flags: &[Flag]) {
         if self.verdict == Verdict::NotMeasurable && self.reason.is_none() {
             let noise = noise.filter(|_| self.metric.depends_on_speed());

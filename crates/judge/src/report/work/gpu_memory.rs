@@ -10,16 +10,17 @@ use facts::run::Run;
 /// peak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuParts {
-    /// What the process held beyond what the framework's allocator had handed out: the driver's context, kernels, and
-    /// what the allocator keeps for later. Without readings of the allocator, it includes the activations.
+    /// Memory that the process held beyond the memory handed out by the framework's allocator: the driver's
+    /// context, kernels, and memory that the allocator keeps for later. Without readings of the allocator, it
+    /// includes the activations.
     pub context: f64,
-    /// What the allocator had handed out after the load; the size of the weights file where it does not tell.
+    /// Memory handed out by the allocator after the load; the size of the weights file if it is not reported.
     pub weights: f64,
     /// Size of the weights file.
     pub weights_file: f64,
-    /// Keys and values of the longest case, as observed where the engine tells.
+    /// Keys and values of the longest case, as observed if the engine reports them.
     pub kv_cache: f64,
-    /// The allocator's peak less weights and KV cache; `None` where it does not tell.
+    /// The allocator's peak less weights and KV cache; `None` if it is not reported.
     pub activations: Option<f64>,
     /// Highest memory that the process held there.
     pub peak: f64,
@@ -33,9 +34,9 @@ pub struct GpuParts {
 pub struct GpuPhase {
     /// `load`, `cold start`, `warm-up` or `requests`.
     pub phase: untrusted::Foreign,
-    /// What the process held there.
+    /// Memory that the process held there.
     pub held: Option<f64>,
-    /// What the allocator had handed out then, and at most until then.
+    /// Memory handed out by the allocator then, and at most until then.
     pub in_use: Option<f64>,
     pub peak: Option<f64>,
 }
@@ -55,7 +56,7 @@ impl GpuParts {
 /// The readings at the end of a phase.
 type OfPhase = fn(&Run) -> Option<&Memory>;
 
-/// Computes the parts of `peak`, of which `weights_file` and `kv_cache` are known.
+/// Computes the parts of `peak`; `weights_file` and `kv_cache` are known.
 pub(super) fn parts(runs: &[&Run], peak: f64, weights_file: f64, kv_cache: f64) -> GpuParts {
     let read = |of: &dyn Fn(&Run) -> Option<u64>| {
         median(&runs.iter().filter_map(|run| Some(of(run)? as f64)).collect::<Vec<_>>())

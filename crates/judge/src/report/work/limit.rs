@@ -1,5 +1,5 @@
-//! The machine's limit: the least time for the work at the speeds that the probe measured beside each process, and the
-//! share of the limit that an engine reaches. `docs/reference/measures.md` has the formulas.
+//! The machine's limit: the least time for the work at the speeds that the probe measured at each process,
+//! and the share of the limit that an engine reaches. `docs/reference/measures.md` has the formulas.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use plan::{Contender, Plan, Prompted};
 /// The least work of a model's computation, from its shapes and its stored weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
-    /// Bytes of weights that a step reads, as stored: all linear layers, the output head, norms and biases. A table
-    /// that only looks rows up does not count.
+    /// Bytes of weights that a step reads, as stored: all linear layers, the output head, norms and biases. A
+    /// table used only for lookup does not count.
     pub weights: f64,
     /// Bytes of the KV cache that an average decode step of the plan reads, for all sequences of the batch.
     pub kv_cache: f64,
@@ -34,9 +34,9 @@ impl Work {
         precision: Precision,
         element: usize,
     ) -> Result<Work, BundleError> {
-        // On average, half of the new tokens are in the cache, besides the prompt.
+        // On average, half of the new tokens are in the cache, in addition to the prompt.
         let Prompted { new_tokens, batch, .. } = &work.prompted;
-        // Every sequence of every case: the tokens of padding are none.
+        // Every sequence of every case, without padding.
         let rows = work.prompted.case_prompts().concat();
         let contexts = rows.iter().map(|row| work.context + row.len() + new_tokens / 2);
         let context = contexts.sum::<usize>() / rows.len().max(1);
@@ -87,11 +87,12 @@ pub struct Limit {
     /// Bytes of weights and of KV cache that a decode step reads.
     pub weights: f64,
     pub kv_cache: f64,
-    /// Operations of the prefill of one iteration, or of the batch of texts with the most tokens, without padding.
+    /// Operations of the prefill of one iteration, or of the batch of texts with the most tokens, without
+    /// padding.
     pub operations: f64,
     pub decode: Option<Share>,
-    /// Share of the limit of arithmetic, in the precision that the probe computed in: the limits of others are not
-    /// measured.
+    /// Share of the limit of arithmetic, in the precision that the probe computed in: the limits of others
+    /// are not measured.
     pub prefill: Option<Share>,
     /// The same for that batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +102,7 @@ pub struct Limit {
 /// Share of the limit: the least time ÷ the time taken; 1 is the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Median over rounds, each compared with the probes beside its process.
+    /// Median over rounds, each compared with the probes at its process.
     pub median: f64,
     /// The share in each round.
     pub values: Vec<Option<f64>>,
@@ -118,14 +119,15 @@ pub enum Bound {
     Compute,
 }
 
-/// The limits of every contender that was measured, by label.
+/// The limits of every measured contender, by label.
 pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
         if let plan::Work::Encode(work) = &plan.work {
             return Some((label.to_owned(), encoding(plan, config, evidence, contender, work)?));
         }
-        // Computing the whole prefix again, or all positions in every step, is not bound by the bytes of a step.
+        // Without a cache, or with all positions computed in every step, the bytes of a step are not the
+        // limit.
         let asked = plan.work.generate().filter(|_| contender.cache.is_on())?;
         let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
         let element = runs.find_map(kv_cache_element)?;
@@ -135,8 +137,8 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
     plan.contenders.iter().filter_map(of_contender).collect()
 }
 
-/// How near an encoder comes to the limit of arithmetic in the batch with the most tokens. A small one may be bound by
-/// reading the weights, or by the time that operations take to start.
+/// The share of the arithmetic limit that an encoder reaches in the batch with the most tokens. A small one
+/// may be bound by reading the weights, or by the time that operations need to start.
 fn encoding(
     plan: &Plan,
     config: &ModelConfig,
@@ -200,13 +202,13 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
     }
 }
 
-/// The probes of the device that the plan computes on. What was measured of another is no limit of it: a GPU's memory is
+/// The probes of the device that the plan computes on. Another device's speed is no limit: a GPU's memory is
 /// not the host's.
 pub(crate) fn probes<'a>(plan: &'a Plan, evidence: &'a Evidence) -> impl Iterator<Item = &'a Probe> + Clone {
     evidence.probes.iter().filter(|probe| probe.device == plan.device.as_str())
 }
 
-/// Read bandwidth and arithmetic beside each round's process: the mean of the probes before and after it.
+/// Read bandwidth and arithmetic at each round's process: the mean of the probes before and after it.
 fn beside<'a>(
     plan: &'a Plan,
     evidence: &'a Evidence,
@@ -259,7 +261,7 @@ mod tests {
     fn a_step_reads_what_is_stored_but_not_a_table_that_rows_are_looked_up_in() {
         let mut config = config();
         let read = |config: &ModelConfig, precision| weights_read(config, precision).unwrap();
-        // Of a layer's tensors, two norms are of 8 elements; one more follows the layers.
+        // Two norms of each layer have 8 elements; one more follows the layers.
         let (matrices, norms) = (2 * (2 * 64 + 2 * 32 + 3 * 128), 2 * 2 * 8 + 8);
         assert_eq!(read(&config, Precision::F32), 4 * (matrices + norms + 32 * 8));
         assert_eq!(read(&config, Precision::F16), 2 * (matrices + norms + 32 * 8));

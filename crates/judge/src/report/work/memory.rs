@@ -31,12 +31,12 @@ pub struct Parts {
     #[serde(rename = "final")]
     pub last: Option<f64>,
     pub kv_caches: KvCaches,
-    /// The least memory (parameters and KV cache), and the ratio of the peak to it: on a GPU, of the peak there. `None`
-    /// where that is not available.
+    /// The least memory (parameters and KV cache), and the ratio of the peak to it: on a GPU, of the peak
+    /// there. `None` if that is not available.
     pub needed: f64,
     pub times_needed: Option<f64>,
-    /// Memory at the end of the measured iterations: private to the process, of files, and its proportional share of
-    /// all.
+    /// Memory at the end of the measured iterations: private to the process, of files, and its proportional
+    /// share of all.
     pub anonymous: Option<f64>,
     pub file_backed: Option<f64>,
     pub proportional: Option<f64>,
@@ -80,7 +80,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in the order in which they stand.
+    /// Every part, in display order.
     pub const ALL: [Part; 9] = [
         Part::Framework,
         Part::Parameters,
@@ -93,7 +93,7 @@ impl Part {
         Part::Final,
     ];
 
-    /// Its name beside the others.
+    /// Its name in tables with the other parts.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Part::Framework => "Floor",
@@ -127,10 +127,10 @@ impl Part {
 /// The KV cache of the last case of an iteration, in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KvCaches {
-    /// Size from the model's shapes, for every position of the case. The element is f32 if the engine reports a type
-    /// that is not one of ours.
+    /// Size from the model's shapes, for every position of the case. The element is f32 if the engine reports
+    /// a type that is not one of ours.
     pub predicted: f64,
-    /// Size that the engine allocated; `None` if it does not tell.
+    /// Size that the engine allocated; `None` if it does not report it.
     pub observed: Option<f64>,
 }
 
@@ -160,7 +160,7 @@ pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> 
     let longest = plan.work.capacity();
     let predicted = |capacity| kv_cache_bytes(config, plan.work.batch(), capacity, element) as f64;
     let kv_caches = KvCaches { predicted: predicted(last), observed: read(&|run| run.usage()?.cache.bytes) };
-    // Each case has its own cache and frees the one before, so the longest is there at the peak.
+    // Each case has its own cache and frees the one before, so the peak includes the longest.
     let kv_cache = kv_caches.observed.filter(|_| last == longest).unwrap_or(predicted(longest));
 
     let sets = runs.iter().copied().map(weight_sets).max()? as f64;
@@ -195,7 +195,7 @@ pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> 
     })
 }
 
-/// How many times a worker holds the weights: once for each engine in it.
+/// Number of copies of the weights in a worker: one for each engine in it.
 fn weight_sets(run: &Run) -> usize {
     let hybrid = run.loaded().and_then(|loaded| loaded.in_effect.hybrid.as_ref());
     if hybrid.is_some_and(|hybrid| hybrid.alone.is_none()) { 2 } else { 1 }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn the_parts_add_up_to_the_peak() {
         let plan = testing::plan(&["a"]);
-        // Medians over two processes that differ in everything, one whose load alone made the peak.
+        // Medians over two processes that differ in everything; in one, the load alone made the peak.
         let runs = [
             process(0, (520 * MB, 900 * MB + 1), [530 * MB, 533 * MB + 7, 531 * MB]),
             process(1, (521 * MB + 3, 521 * MB + 3), [529 * MB, 529 * MB, 560 * MB + 2]),
@@ -305,7 +305,7 @@ mod tests {
         let p = parts_of(&runs, &plan, Some(9000));
         let expected = KvCaches { predicted: 128.0 * 48.0, observed: Some(9000.0) };
         assert_eq!((p.kv_cache, p.kv_caches), (9000.0, expected));
-        // A last case that is shorter says nothing of the longest.
+        // A last case that is shorter does not give the longest.
         let prompts = &mut testing::prompted(&mut plan).prompts;
         prompts.insert(0, prompts[0].clone());
         prompts[1].tokens.truncate(8);

@@ -1,5 +1,5 @@
-//! What the report says of work by a model's weights: memory by part, the machine's limit and figures that cannot be; and
-//! what it says of one kind of work alone.
+//! The report's parts for work with a model's weights: memory by part, the machine's limit and impossible
+//! figures; and its parts for one kind of work alone.
 
 pub mod generate;
 pub mod gpu_memory;

@@ -1,5 +1,5 @@
-//! Results that cannot be: each is flagged in the report, whatever the rules say. Something is wrong with
-//! the measurement, or with our idea of it.
+//! Impossible results: each is flagged in the report, whatever the rules decide. Either the measurement or
+//! our understanding of it is wrong.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use facts::evidence::Evidence;
 use facts::run::Run;
 use plan::Plan;
 
-/// A result that cannot be.
+/// An impossible result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flag {
     pub framework: String,
@@ -30,12 +30,13 @@ pub enum Kind {
     WiderIsFaster,
     /// Samples that do not add up to the time they took.
     SamplesDisagree,
-    /// Less memory than the weights take.
+    /// Less memory than the weights need.
     BelowWeights,
 }
 
 impl Flag {
-    /// Whether figures of this metric cannot be believed either. A format of half the bytes may have slower kernels.
+    /// Whether figures of this metric cannot be believed either. A format of half the bytes may have slower
+    /// kernels.
     pub fn spoils(&self, metric: Metric) -> bool {
         match self.kind {
             Kind::AboveBandwidth | Kind::SamplesDisagree => metric.depends_on_speed(),
@@ -45,13 +46,13 @@ impl Flag {
     }
 }
 
-/// Two sweeps of the same buffer differ by a few percent, and by more where huge pages are had only now and
-/// then; a claim must be beyond that to be called impossible.
+/// Two sweeps of the same buffer differ by a few percent, and by more if huge pages are only sometimes
+/// available; an impossible rate must exceed that.
 const BANDWIDTH_SLACK: f64 = 1.25;
 /// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
 const SAMPLE_SLACK: f64 = 0.05;
 
-/// Every result that cannot be.
+/// Every impossible result.
 pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
     let mut flags = Vec::new();
     for contender in &plan.contenders {
@@ -91,7 +92,7 @@ fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit)
 /// The gaps give one throughput; the time of whole iterations, less the first tokens, another.
 fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     let wall = run.usage()?.wall_ns as f64;
-    // All requests, also those of blocks that were done again: the wall time is that of all.
+    // All requests, including those of repeated blocks: the wall time includes them.
     let cases = run.all_requests();
     let first: u64 = cases.iter().map(|case| case.marks_ns.first()).sum();
     let gaps: Vec<u64> = cases.iter().flat_map(|case| case.marks_ns.gaps()).collect();
@@ -108,7 +109,7 @@ fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     })
 }
 
-/// `weights`: bytes of those that every step reads. Of a mapped table that rows are looked up in, few pages need be
+/// `weights`: bytes of those that every step reads. For a mapped table used for lookup, few pages need be
 /// resident.
 fn below_weights(run: &Run, weights: f64) -> Option<String> {
     let peak = run.peak_bytes()? as f64;

@@ -1,4 +1,4 @@
-//! Masked diffusion beside the same body token by token: from how many steps on it is slower.
+//! Masked diffusion compared with the same body token by token: from how many steps on it is slower.
 
 use plan::sweep::TOKEN_BY_TOKEN;
 use plan::{Axis, Setting, Settings};

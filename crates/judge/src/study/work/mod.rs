@@ -1,4 +1,4 @@
-//! What a study says of one kind of work alone.
+//! A study's parts for one kind of work.
 
 mod denoise;
 

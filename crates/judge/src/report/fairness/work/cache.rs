@@ -8,7 +8,7 @@ pub(in super::super) fn same_policy(judged: &Judged<'_>, label: &str) -> Option<
     judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.cache.policy.clone()))
 }
 
-/// Compared with what was asked of the contender: where studies vary the weights' precision, the cache's may follow.
+/// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.
 pub(in super::super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.contender(label)?.asked_cache()?.name();
     let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.cache.policy != "none");

@@ -1,3 +1,3 @@
-//! Checks of what only one kind of work has.
+//! Checks for only one kind of work.
 
 pub(super) mod cache;

@@ -1,5 +1,5 @@
-//! The times of a process's iterations from the first: the cost of the first, the iteration from which times are
-//! steady, and the result that a warm-up that is too short would give. `docs/reference/measures.md` defines each.
+//! The times of a process's iterations from the first: the cost of the first, the iteration from which times
+//! are steady, and the result that too short a warm-up would give. `docs/reference/measures.md` defines each.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub struct Point {
     pub ratio: Option<f64>,
 }
 
-/// The result of a benchmark that generates 5 tokens to warm up and then times 15 tokens of the same prompt, beside that
-/// of the same 15 tokens in the measured iterations. Medians over processes.
+/// The result of a benchmark that generates 5 tokens to warm up and then times 15 tokens of the same prompt,
+/// compared with the same 15 tokens in the measured iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
     /// Number of tokens of warm-up.
@@ -159,11 +159,10 @@ pub fn first_request_cost_ms(runs: &[&Run]) -> Option<f64> {
     median(&runs.iter().filter_map(cost).collect::<Vec<_>>())
 }
 
-/// Figures of a short warm-up. The warm-up computes the first 5 gaps of the first request after loading, so that the
-/// test's first 5 gaps are those of the second request of that prompt: what they compile for was compiled. Its other 10
-/// are the first request's.
-/// `batch` is the number of sequences that each step continues. `None` for requests of fewer than 16 tokens, because
-/// prefill computes the first.
+/// Figures of a short warm-up. The warm-up computes the first 5 gaps of the first request after loading, so
+/// the test's first 5 gaps are those of the second request of that prompt: everything that they need was
+/// compiled. Its other 10 are the first request's. `batch` is the number of sequences that each step
+/// continues. `None` for requests of fewer than 16 tokens, because prefill computes the first.
 pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
     // From one mark to another.
     let sum =
@@ -193,7 +192,7 @@ pub fn short_warmup(runs: &[&Run], batch: usize) -> Option<ShortWarmup> {
         test_tokens: TEST_TOKENS,
         tokens_per_second: short,
         steady_tokens_per_second: steady,
-        // It follows from the two figures beside it.
+        // Computed from the two figures above.
         error: short / steady - 1.0,
     })
 }

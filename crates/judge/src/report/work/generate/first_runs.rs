@@ -1,5 +1,5 @@
-//! What the first work of a process costs above the same work later: caches that fill, weights that are packed, and,
-//! where a framework compiles, compiling. `docs/reference/measures.md` defines each figure.
+//! The extra cost of a process's first work over the same work later: filling caches, packing weights, and,
+//! if a framework compiles, compiling. `docs/reference/measures.md` defines each figure.
 
 use plan::Plan;
 use protocol::{ColdStart, Iteration, WarmupDone};
@@ -13,9 +13,9 @@ use facts::run::Run;
 pub struct FirstRuns {
     /// Time of the cold start and of warm-up, less that of the same work in a steady process, in milliseconds.
     pub cost_ms: f64,
-    /// The first time that each prompt was computed, beside later ones.
+    /// The first time that each prompt was computed, compared with later ones.
     pub prompts: Vec<FirstOfPrompt>,
-    /// Tokens that were computed since loading, and the time that it took, after each iteration.
+    /// Tokens computed since loading, and the time for that, after each iteration.
     pub elapsed: Vec<Elapsed>,
 }
 
@@ -29,7 +29,7 @@ pub struct FirstOfPrompt {
     pub steady_ms: f64,
 }
 
-/// A point of the way from loading on.
+/// A point in time since loading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Elapsed {
     /// New tokens of one sequence of the batch.
@@ -86,7 +86,7 @@ impl Process {
         median(&times.map(|sample| sample.marks_ns.first() as f64).collect::<Vec<_>>())
     }
 
-    /// Median time of measured requests of the first case, as far as the cold start went.
+    /// Median time of measured requests of the first case, up to the cold start's last mark.
     fn steady_request(&self) -> Option<f64> {
         let marks = self.cold.marks_ns.len();
         let first = self.measured.iter().filter_map(|iteration| iteration.cases.first());
@@ -94,7 +94,7 @@ impl Process {
         median(&times.map(|&ns| ns as f64).collect::<Vec<_>>())
     }
 
-    /// Time to first token of the first request of a case. The cold start computes the first case alone.
+    /// Time to first token of the first request of a case. The cold start computes only the first case.
     fn first_of(&self, case: usize) -> Option<f64> {
         let first = self.warmup.iterations.first().and_then(|iteration| iteration.cases.get(case));
         if case == 0 {
@@ -116,7 +116,7 @@ impl Process {
     /// New tokens and nanoseconds since loading, after the cold start and after each iteration.
     fn elapsed(&self) -> Vec<(usize, f64)> {
         let cold = (self.cold.marks_ns.len(), self.cold.marks_ns.end() as f64);
-        // The first iteration may have the cold start in it.
+        // The first iteration may include the cold start.
         let mut at = if self.warmup.from_cold { (0, 0.0) } else { cold };
         let after = self.warmup.iterations.iter().chain(&self.measured).map(|iteration| {
             let tokens: usize = iteration.cases.iter().map(|case| case.marks_ns.len()).sum();

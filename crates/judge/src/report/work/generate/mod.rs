@@ -1,4 +1,4 @@
-//! What the report says of requests that go token by token.
+//! The report's parts for requests that go token by token.
 
 pub mod curve;
 pub mod first_runs;

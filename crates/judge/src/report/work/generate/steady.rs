@@ -1,9 +1,8 @@
 //! Whether, and when, each process reached a steady state.
 //!
-//! The series that is classified is that of the decode steps of one process in the order they ran, from
-//! the first of warm-up to the last that was measured. A step's time grows with its position in the
-//! sequence, whatever the framework, so each is divided by the median time of its own position over all
-//! iterations.
+//! The classified series is that of the decode steps of one process in the order they ran, from the first of
+//! warm-up to the last that was measured. A step's time grows with its position in the sequence, whatever the
+//! framework, so each is divided by the median time of its own position over all iterations.
 
 use plan::Plan;
 use serde::{Deserialize, Serialize};
@@ -24,17 +23,17 @@ pub struct Steadiness {
     pub no_steady_state: usize,
     /// Too few steps to say.
     pub unclassified: usize,
-    /// From the first request after loading to the start of the last steady stretch, counting what was
-    /// computed; median over the processes that reached one. Milliseconds.
+    /// From the first request after loading to the start of the last steady stretch, counting only
+    /// computation; median over the processes that reached one. Milliseconds.
     pub time_to_steady_ms: Option<f64>,
     /// Iteration 1, 2, 3 … of each process, medians over processes.
     pub curve: Vec<Point>,
     /// Extra time of iteration 1 over a steady one.
     pub first_request_cost_ms: Option<f64>,
-    /// The first iteration from which on all are as a steady one; `None` where the last is not.
+    /// The first iteration from which all are like a steady one; `None` if the last is not.
     pub settled_at: Option<usize>,
     pub short_warmup: Option<ShortWarmup>,
-    /// What the first runs cost; `None` in results of older versions.
+    /// The cost of the first runs; `None` in results of older versions.
     #[serde(default)]
     pub first_runs: Option<FirstRuns>,
 }
@@ -75,7 +74,7 @@ struct Steps {
     gaps_ns: Vec<u64>,
     /// Place within an iteration: the same for the same case and step.
     positions: Vec<usize>,
-    /// What was computed before each, first tokens included.
+    /// Computing time before each, first tokens included.
     before_ns: Vec<u64>,
 }
 

@@ -32,9 +32,8 @@ pub struct Variation {
 }
 
 impl Variation {
-    /// The variation over complete measuring processes of one framework. `probes` are those of the machine in the same
-    /// run.
-    /// `None` with fewer than two iterations, or without gaps between tokens.
+    /// The variation over complete measuring processes of one framework. `probes` are those of the machine in
+    /// the same run. `None` with fewer than two iterations, or without gaps between tokens.
     pub fn new(runs: &[&Run], batch: usize, probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
         let by_process: Vec<Vec<f64>> = runs.iter().map(|run| throughputs(run, batch)).collect();
         let all: Vec<f64> = by_process.iter().flatten().copied().collect();
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
     use facts::testing;
 
-    /// A process whose iterations decode one token in so many milliseconds.
+    /// A process with iterations that decode one token in so many milliseconds.
     fn run(gaps_ms: &[u64]) -> Run {
         let sample = |ms: &u64| Sample { marks_ns: Marks::new(1, [ms * 1_000_000]), ..Sample::default() };
         testing::measured("x", 0, Vec::new(), gaps_ms.iter().map(|ms| vec![sample(ms)]).collect())
