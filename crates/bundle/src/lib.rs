@@ -6,7 +6,7 @@
 //! pooling.json     how the vectors of an encoder are pooled (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (the requested ones)
-//! graph.onnx and the files that it names, in place of weights, of a model that is an ONNX file
+//! graph.onnx and its external files, instead of weights, if the model is an ONNX file
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
 //! ```
 //!

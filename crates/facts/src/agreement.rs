@@ -52,7 +52,7 @@ impl Tolerance {
 
     /// Least cosine of a vector with the reference's.
     pub fn cosine(&self) -> f64 {
-        // In f32 sums come in another order; at 16 and fewer bits every weight and activation is rounded.
+        // In f32 the order of summation differs; at 16 and fewer bits every weight and activation is rounded.
         if self.max_abs_share.is_some() { 1.0 - 1e-5 } else { 0.99 }
     }
 
@@ -100,7 +100,7 @@ pub struct Agreement {
     pub reference: String,
     /// The tolerances of the comparison.
     pub tolerance: Tolerance,
-    /// How far its logits are from the reference's; `None` for work whose outputs are compared directly.
+    /// How far its logits are from the reference's; `None` for work without logits.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub logits: Option<LogitAgreement>,
     /// How far its vectors are from the reference's; `None` for work without vectors.

@@ -23,7 +23,7 @@ pub struct Evidence {
     pub repeated: Vec<Run>,
     /// The numbers of blocks, if the plan does not fix them.
     pub blocks: Vec<BlocksChosen>,
-    /// How turns were dealt.
+    /// How contenders took turns within requests.
     pub slices: Option<Slices>,
     /// Where the wall time went.
     pub time: Stages,

@@ -45,7 +45,7 @@ pub enum Fact {
     Ended(Box<Ended>),
     /// The number of blocks of this round and those after it, and the basis of that choice.
     Blocks(BlocksChosen),
-    /// How the turns of every block are dealt.
+    /// How contenders take turns in every block.
     Slices { slices: Slices },
     /// Where the wall time went so far, in seconds by stage. The latest one counts.
     Time { stages: Stages },
@@ -268,7 +268,7 @@ pub struct Probe {
     pub bytes: u64,
     /// Number of threads of the probe.
     pub threads: usize,
-    /// What was probed: `cpu`, or a GPU.
+    /// The probed device: `cpu`, or a GPU.
     #[serde(default = "cpu")]
     pub device: Foreign,
     /// The element type of the arithmetic.

@@ -171,7 +171,7 @@ pub struct Settings {
     pub other: Map<String, Value>,
 }
 
-/// Whether it computed what the reference computed.
+/// Whether its outputs agree with the reference's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
     pub agrees: bool,

@@ -39,8 +39,8 @@ pub fn pretty(value: &impl Serialize) -> String {
 /// Descriptions of the files that a directory lacks, for readers of outputs made from the rest.
 pub type Missing = Vec<String>;
 
-/// The facts of a comparison, from its plan and its journal, and a list of what is missing. Works for a run that was
-/// killed, too.
+/// The facts of a comparison, from its plan and its journal, and a list of missing files. Works for a run
+/// that was killed, too.
 pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     let mut missing = Missing::new();
     let plan_path = directory.join(PLAN);

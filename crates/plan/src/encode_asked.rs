@@ -32,7 +32,7 @@ impl EncodeAsked {
     }
 }
 
-/// What texts become.
+/// The task of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskAsked {

@@ -183,7 +183,7 @@ pub struct Parity {
     pub file: ForeignPath,
 }
 
-/// What the process has used up to the last sample.
+/// Usage of the process up to the last sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Memory since warm-up.
@@ -193,8 +193,8 @@ pub struct Usage {
     /// CPU time and wall time of the measured requests.
     pub cpu_ns: Option<u64>,
     pub wall_ns: u64,
-    /// CPU time of each thread in the measured requests, the busiest first. Idle threads are left out; so is,
-    /// of a thread that ended, the request in which it ended.
+    /// CPU time of each thread in the measured requests, the busiest first. Idle threads are left out. The
+    /// request in which a thread ended is missing from its time.
     pub thread_cpu_ns: Option<Vec<u64>>,
     /// Time in the measured requests that threads were ready to run but waited for a CPU, summed over all
     /// threads. With the CPU time it shows how many threads wanted to compute at once.

@@ -94,7 +94,7 @@ pub struct Load {
     /// If left out, a caller makes its next request when its last is answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<Arrivals>,
-    /// A turn with texts searches for the highest rate at which answers are in time.
+    /// A turn outside warm-up then searches for the highest rate at which answers are in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }

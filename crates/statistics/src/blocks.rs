@@ -1,8 +1,8 @@
 //! How many requests each process of a round answers.
 //!
-//! A round pays for its processes once, and for each block of requests again. More blocks make the figure of a round
-//! steadier, but only what varies within a process: what differs between processes stays, and only more rounds help.
-//! Where the two balance depends on their costs and variances alone, never on the difference that is looked for.
+//! A round pays once for its processes, and again for each block of requests. More blocks reduce only the
+//! variation within a process; for the variation between processes only more rounds help. The best number
+//! depends on their costs and variances alone, never on the difference between contenders.
 
 use std::ops::RangeInclusive;
 
@@ -95,7 +95,8 @@ pub struct Costs {
     pub block_s: f64,
 }
 
-/// The number of blocks in a round that gives the narrowest interval for the time, from a range in steps.
+/// The number of blocks in a round that gives the narrowest interval for the time, among those of `range`
+/// that are `step` apart.
 ///
 /// A round of n blocks has the variance between² + within²/n and takes process_s + n·block_s seconds. The product of the
 /// two is smallest near n = √((process_s/block_s)·(within²/between²)) (Kalibera & Jones 2013, *Rigorous benchmarking in

@@ -3,9 +3,9 @@
 /// Holm's step-down adjustment of a family of p values, in its weighted form (Holm 1979): the chance of any false
 /// rejection stays below the significance level, however the hypotheses depend on each other.
 ///
-/// Each hypothesis has a weight above 0. Only ratios of weights count. Hypotheses come in the order of p/w, and the
-/// adjusted value is the largest so far of p·(sum of the weights not yet rejected)/w. Equal weights give Holm's
-/// unweighted procedure.
+/// Each hypothesis has a weight above 0. Only ratios of weights count. Hypotheses are ordered by p/w, and the
+/// adjusted value is the largest so far of p·(sum of the weights not yet rejected)/w. Equal weights give
+/// Holm's unweighted procedure.
 pub fn holm(p: &[f64], weights: &[f64]) -> Vec<f64> {
     assert_eq!(p.len(), weights.len(), "a hypothesis has one p value and one weight");
     assert!(weights.iter().all(|weight| *weight > 0.0 && weight.is_finite()), "a weight is above 0");

@@ -37,7 +37,7 @@ pub struct HandedOver {
     pub addresses: [usize; 2],
 }
 
-/// Two engines behind one.
+/// Two engines that act as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hybrid {
     /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
@@ -126,7 +126,7 @@ pub trait Decode {
         None
     }
 
-    /// The engines behind this one, if it is two ([`HandOver`](crate::HandOver)).
+    /// The two engines of a hybrid; `None` if this is a single engine ([`HandOver`](crate::HandOver)).
     fn hybrid(&self) -> Option<Hybrid> {
         None
     }

@@ -21,8 +21,8 @@ pub fn allowed() -> Option<Vec<usize>> {
     None
 }
 
-/// `count` of the allowed CPUs: the idlest ones, and one of each physical core before a second of any. Two threads on
-/// one core would share what the budget promises to each. All CPUs if there are not enough.
+/// `count` of the allowed CPUs: the idlest ones, and one of each physical core before a second of any,
+/// because two threads on one core would share its speed. All CPUs if there are not enough.
 pub fn choose(count: usize) -> Option<Vec<usize>> {
     let mut allowed = allowed()?;
     if allowed.len() > count {

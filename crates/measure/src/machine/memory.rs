@@ -3,8 +3,9 @@
 
 use super::{cgroup, gpu};
 
-/// Bytes of memory that a process on `device` can use. On a GPU it is the free memory. On a CPU it is the memory that is
-/// free or can be freed, and at most what this process's control groups leave. `None` where the system does not report.
+/// Bytes of memory that a process on `device` can use. On a GPU it is the free memory. On a CPU it is the
+/// memory that is free or can be freed, within the limits of this process's control groups. `None` where the
+/// system does not report.
 pub fn available(device: &str) -> Option<u64> {
     if device != "cpu" {
         return gpu::memory_left(device);
@@ -30,8 +31,8 @@ pub(crate) fn free() -> Option<u64> {
     Some(cgroup::memory_left().map_or(machine, |group| group.min(machine)))
 }
 
-/// Available memory by proc_meminfo(5): an estimate of what can be allocated without swapping. It includes page cache
-/// that can be dropped.
+/// Available memory by proc_meminfo(5): an estimate of the memory that can be allocated without swapping. It
+/// includes page cache that can be dropped.
 fn mem_available(meminfo: &str) -> Option<u64> {
     field(meminfo, "MemAvailable:")
 }

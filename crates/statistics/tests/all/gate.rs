@@ -1,7 +1,7 @@
 //! The gate against a known truth: how often `check` raises a false alarm, and how often it finds a
 //! regression.
 //!
-//! A simulated check does what `driver check` does: two frameworks with five metrics each, two runs of
+//! A simulated check does the same as `photofinish check`: two frameworks with five metrics each, two runs of
 //! log-normal processes, Holm over all ten, the threshold. Two of the five metrics are the same figure
 //! (latency and throughput), which makes the family as dependent as in practice.
 
