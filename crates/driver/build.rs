@@ -1,4 +1,4 @@
-//! Records what `--version` tells of this build: commit, profile and target.
+//! Records for `--version` the commit, profile and target of this build.
 
 use std::path::Path;
 

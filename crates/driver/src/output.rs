@@ -16,10 +16,10 @@ const UNKNOWN_WIDTH: usize = 120;
 /// Columns below which no table can be laid out.
 const LEAST_WIDTH: usize = 60;
 
-/// What stdout shows on. There is one stdout, so there is one of these.
+/// The properties of stdout. There is one stdout, so that there is one of these.
 static SCREEN: OnceLock<Screen> = OnceLock::new();
 
-/// Notes what was asked of stdout, or of the file in its place. Before that it is plain.
+/// Sets them from the flags for stdout, or for the file that replaces it. Before that, output is plain.
 pub(crate) fn set_screen(asked: &ScreenArgs, is_file: bool) {
     let is_terminal = !is_file && std::io::stdout().is_terminal();
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -35,15 +35,15 @@ pub(crate) fn set_screen(asked: &ScreenArgs, is_file: bool) {
     let _ = SCREEN.set(Screen { width, colour, verbose: asked.verbose });
 }
 
-/// What stdout shows on.
+/// The properties of stdout.
 pub(crate) fn screen() -> Screen {
     SCREEN.get().copied().unwrap_or_else(|| Screen::plain(UNKNOWN_WIDTH))
 }
 
-/// What is printed while a file takes the place of stdout.
+/// The text printed while a file replaces stdout.
 static KEPT: Mutex<Option<String>> = Mutex::new(None);
 
-/// Does `work`, and writes what it prints to `file`, if one is named: whole, or not at all. What was printed before a
+/// Does `work`, and writes its output to `file`, if one is named: whole, or not at all. Output before a
 /// failure is written, too.
 pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) -> Result<u8> {
     let Some(file) = file else { return work() };

@@ -12,7 +12,7 @@ pub struct Screen {
     pub verbose: bool,
 }
 
-/// What a text means. On a terminal with colours it has one.
+/// The meaning of a text, which selects its colour on a terminal with colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
@@ -22,9 +22,9 @@ pub enum Tone {
     /// A clear verdict.
     Clear,
     Warning,
-    /// What was struck, or failed.
+    /// A struck or failed contender.
     Struck,
-    /// What may be passed over.
+    /// Text that may be skipped.
     Faint,
 }
 

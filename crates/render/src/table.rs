@@ -32,7 +32,7 @@ pub enum Align {
 pub struct Cell {
     pub main: String,
     pub small: String,
-    /// What stands in place of the main text where there is little room, if that is shorter.
+    /// A shorter replacement of the main text for narrow places.
     pub short: Option<String>,
     pub tone: Tone,
 }
@@ -57,7 +57,7 @@ impl Cell {
         Cell { tone, ..self }
     }
 
-    /// Without what it can do without.
+    /// The cell without its optional parts.
     fn shortened(&self) -> Cell {
         Cell {
             main: self.short.clone().unwrap_or_else(|| self.main.clone()),
@@ -66,7 +66,7 @@ impl Cell {
         }
     }
 
-    /// What is struck stands in brackets where it cannot be dimmed.
+    /// A struck cell is put in brackets where it cannot be dimmed.
     fn bracketed(&self) -> Cell {
         match self.tone {
             Tone::Struck => Cell { main: format!("({})", self.main), ..self.clone() },

@@ -149,7 +149,7 @@ pub(crate) fn report() -> Report {
     }
 }
 
-/// A study of these cells, with everything that is derived from them.
+/// A study of these cells, with all derived parts.
 pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyReport {
     StudyReport {
         schema: SCHEMA,
@@ -183,7 +183,7 @@ pub(crate) fn cell(settings: Settings, throughputs: [f64; 2]) -> Cell {
     Cell::new(settings, &report)
 }
 
-/// A framework whose two switches were crossed: 12x together, of which the first gives 6x alone and 8x left out.
+/// A framework with two crossed switches: 12x together; the first gives 6x alone and 8x left out.
 pub(crate) fn crossed() -> Cell {
     let effect =
         |ratio: f64, verdict| Some(Effect { ratio, interval: Some((0.95 * ratio, 1.05 * ratio)), verdict });

@@ -20,7 +20,7 @@ pub(crate) struct Point<'a> {
     pub(crate) figure: &'a Figure,
     /// Change from the previous comparable run; `None` if there is none.
     pub(crate) change: Option<Change<'a>>,
-    /// What else changed since the previous run: versions, the machine, settings.
+    /// Other changes since the previous run: versions, the machine, settings.
     pub(crate) changed: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Trend<'a> {
-    /// The newest record, whose machine and case are those of all.
+    /// The newest record; all have its machine and case.
     pub(crate) fn last(&self) -> &'a Record {
         self.points.last().expect("a trend has a point").record
     }
@@ -66,7 +66,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The trends of these metrics. `records` stand in the order of their times.
+/// The trends of these metrics. `records` are in the order of their times.
 pub(crate) fn trends<'a>(records: &[&'a Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     let mut trends: Vec<Trend<'a>> = Vec::new();
     for &metric in metrics {

@@ -1,4 +1,4 @@
-//! The schema of reports says what is written.
+//! The schema of reports agrees with the written reports.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use judge::report::SCHEMA;
 use render::comparison::json;
 use serde_json::Value;
 
-/// Adds what `value` holds and `schema` does not name, and what it requires and `value` lacks.
+/// Adds the fields of `value` that `schema` does not name, and the fields it requires that `value` lacks.
 fn unsaid(at: &str, root: &Value, schema: &Value, value: &Value, found: &mut Vec<String>) {
     if let Some(name) = schema["$ref"].as_str() {
         return unsaid(at, root, &root["$defs"][name.trim_start_matches("#/$defs/")], value, found);

@@ -1,5 +1,5 @@
-//! Every page in a browser, at 1280 pixels light and dark and at 375 pixels: its height, what is clipped, and the contrast of
-//! text and marks. Where Chromium is not installed, each test is reported as ignored.
+//! Every page in a browser, at 1280 pixels light and dark and at 375 pixels: its height, clipped parts, and
+//! the contrast of text and marks. Where Chromium is not installed, each test is reported as ignored.
 //!
 //! `SCREENS=DIR cargo test -p render --test screens` also saves a screenshot of each.
 #![expect(clippy::disallowed_methods, reason = "the browser is a process of its own")]
@@ -29,7 +29,7 @@ const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "c
 /// Greatest height in pixels at 1280 before anything is unfolded.
 const HIGHEST: u32 = 3000;
 
-/// What `measure.js` found.
+/// The output of `measure.js`.
 #[derive(Debug, Deserialize)]
 struct Measured {
     height: u32,
@@ -110,7 +110,7 @@ fn check(
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }
 
-/// The browser, with nothing of anybody's in it and no wish to call anybody.
+/// The browser, with an empty profile and without background connections.
 fn started(browser: &str, profile: &Path, is_dark: bool) -> Command {
     let mut command = Command::new(browser);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
@@ -176,7 +176,8 @@ fn page(files: Result<Vec<(String, Vec<u8>)>, String>) -> String {
     String::from_utf8(page).unwrap()
 }
 
-/// The page of the site whose path ends like this, of the published run under a retired rule and of one with a long name.
+/// The page of the site with this end of its path, of the published run under a retired rule and of one with
+/// a long name.
 fn site(path: &str) -> String {
     let entry = |name: &str, is_retired: bool| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");

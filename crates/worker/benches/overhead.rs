@@ -1,10 +1,10 @@
-//! What the harness adds to a decode step of 2 ms: `cargo bench -p worker`.
+//! The overhead of the harness on a decode step of 2 ms: `cargo bench -p worker`.
 //!
-//! The engine does nothing but wait until its step has lasted exactly 2 ms and fill in logits, so that
-//! whatever a step lasts longer is the harness: the search for the most likely token, the clock, the
-//! choice of the next token, the buffers of a request. Arm A is the bare loop of `begin` and `append`,
-//! timed from outside; arm B are the same calls in the measured requests of a worker. The arms of a
-//! pair follow each other in random order; the interval is Student's, of the paired log ratios.
+//! The engine only waits until its step has lasted exactly 2 ms and fills in logits, so that any longer time
+//! is the harness: the search for the most likely token, the clock, the choice of the next token, the buffers
+//! of a request. Arm A is the bare loop of `begin` and `append`, timed from outside; arm B makes the same
+//! calls in the measured requests of a worker. The arms of a pair follow each other in random order; the
+//! interval is Student's, of the paired log ratios.
 //!
 //! Fails if the interval's upper end reaches 0.5 %.
 

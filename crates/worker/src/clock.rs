@@ -1,8 +1,8 @@
 //! The one clock. Every figure that is compared between engines is a difference of two of its readings.
 //!
-//! Nothing outside this crate reads it. [`stop_clock`] and [`advance_clock`] let a script set what it shows; they are for
-//! `engine-mock` alone, and `cargo xtask tidy` refuses them in every other crate. They are no cargo feature: a feature
-//! would compile this crate once for the mock and once for the frameworks' workers.
+//! Nothing outside this crate reads it. [`stop_clock`] and [`advance_clock`] let a script set it; they are
+//! for `engine-mock` alone, and `cargo xtask tidy` refuses them in every other crate. They are no cargo
+//! feature: a feature would compile this crate once for the mock and once for the frameworks' workers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,13 +34,13 @@ pub(crate) fn wait_until(end_ns: u64) {
     }
 }
 
-/// A clock that shows what a script says. What is tested against scripted times must not depend on how late the
-/// system wakes a sleeper.
+/// A clock that a script sets. Tests with scripted times must not depend on how late the system wakes a
+/// sleeper.
 mod scripted {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// Where the clock was stopped, and what was added since; 0 while it runs.
+    /// The time at which the clock was stopped, plus the time added since; 0 while it runs.
     static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
 
     pub(super) fn stop_at(now_ns: u64) {
@@ -57,7 +57,7 @@ mod scripted {
         assert!(before != 0, "only a stopped clock is advanced");
     }
 
-    /// What a stopped clock shows; `None` while it runs.
+    /// The reading of a stopped clock; `None` while it runs.
     pub(super) fn shown_ns() -> Option<u64> {
         Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&shown| shown != 0)
     }
@@ -87,12 +87,12 @@ fn monotonic_ns() -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// The time since 1970 beside this clock.
+/// The time since 1970 in relation to this clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beside {
-    /// What the time since 1970 is later by.
+    /// Time since 1970 minus this clock.
     offset_ns: i128,
-    /// How far that may be off: half of the time that the reading took.
+    /// The most that the offset may be wrong by: half of the time that the reading took.
     error_ns: u64,
 }
 
@@ -113,8 +113,8 @@ impl Beside {
             .fold(once(), |best, new| if new.error_ns < best.error_ns { new } else { best })
     }
 
-    /// The offset between two readings, and how far it may be off: by the reading itself, and by what one clock was
-    /// corrected in between.
+    /// The offset between two readings, and its largest error: that of the readings, and half of the change
+    /// of the offset between them.
     pub(crate) fn between(first: Beside, last: Beside) -> (i128, u64) {
         let drift = (last.offset_ns - first.offset_ns).unsigned_abs() as u64;
         let middle = first.offset_ns.midpoint(last.offset_ns);
@@ -122,7 +122,7 @@ impl Beside {
     }
 }
 
-/// CPU time of all threads of this process, where the system tells.
+/// CPU time of all threads of this process, where the system reports it.
 pub(crate) fn cpu_ns() -> Option<u64> {
     #[cfg(unix)]
     {

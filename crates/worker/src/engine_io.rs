@@ -52,7 +52,7 @@ pub(crate) fn hello(framework: &str, runtime: Runtime) -> Hello {
     }
 }
 
-/// What is in effect for a task.
+/// The settings in effect for a task.
 pub(crate) fn in_effect(
     observed: InEffect,
     hybrid: Option<engine::Hybrid>,

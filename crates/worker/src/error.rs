@@ -7,7 +7,7 @@ use engine::EngineError;
 pub enum ServeError {
     /// The engine failed: reported to the driver as a `failed` event, and to people on stderr.
     Engine(EngineError),
-    /// The job cannot be understood; there may be no one who speaks this protocol to tell.
+    /// The job cannot be understood; the caller may not speak this protocol.
     Job(String),
     /// An output file could not be written.
     File(String),

@@ -1,4 +1,4 @@
-//! What goes to the driver: JSON, a line each.
+//! Messages to the driver: JSON, a line each.
 
 use std::io::Write;
 

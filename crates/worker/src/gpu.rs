@@ -1,5 +1,5 @@
-//! What NVIDIA's management library says of the GPU that this process computes on. It is loaded only for a job on a
-//! CUDA device.
+//! Readings from NVIDIA's management library of the GPU that this process computes on. The library is loaded
+//! only for a job on a CUDA device.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ pub(crate) struct Gpu {
     seen: RefCell<Seen>,
 }
 
-/// What was seen after measured requests.
+/// Readings after measured requests.
 #[derive(Default)]
 struct Seen {
     clocks: Option<(Clocks, Clocks)>,
@@ -87,7 +87,7 @@ impl Gpu {
         clocks.ok().map(|clocks| clocks.now)
     }
 
-    /// What was seen so far.
+    /// All readings so far.
     pub(crate) fn work(&self) -> GpuWork {
         self.remark();
         let seen = self.seen.borrow();
@@ -104,7 +104,7 @@ impl Gpu {
         }
     }
 
-    /// What is to be said of the GPU itself.
+    /// Notes remarks on the GPU itself.
     fn remark(&self) {
         let gpus = match &self.nvml {
             Ok(gpus) => gpus,
@@ -125,7 +125,7 @@ impl Gpu {
         }
     }
 
-    /// The reading; what is not available is noted.
+    /// The reading; if it is not available, the reason is noted.
     fn known<T>(&self, reading: Reading<T>) -> Option<T> {
         reading.map_err(|reason| self.seen.borrow_mut().remarks.insert(reason.to_string())).ok()
     }

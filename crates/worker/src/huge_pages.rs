@@ -1,9 +1,9 @@
-//! Sees to it that glibc asks for huge pages where the run wants them.
+//! Makes glibc ask for huge pages if the run wants them.
 //!
 //! With `glibc.malloc.hugetlb=1` glibc reads the system's mode (`always`, `madvise`, `never`) when a process starts, and
-//! asks only under `madvise`. glibc 2.36 compares what it read without ending the text, so that the next byte on the stack
-//! decides: of candle's and ort's processes about half got no huge page at all. Such a process starts itself again, with
-//! another stack.
+//! asks only under `madvise`. glibc 2.36 compares the text it read without terminating it, so that the next
+//! byte on the stack decides: about half of candle's and ort's processes got no huge page at all. Such a
+//! process starts itself again, with another stack.
 
 /// Times that a process starts itself again, at most. Each has about an even chance.
 #[cfg(target_os = "linux")]
@@ -12,7 +12,8 @@ const MOST: usize = 16;
 #[cfg(target_os = "linux")]
 const AGAIN: &str = "PHOTOFINISH_AGAIN";
 
-/// Starts this program again if glibc was told to ask for huge pages and does not. Nothing must have been read yet.
+/// Starts this program again if glibc is configured to ask for huge pages and does not. Nothing must have
+/// been read yet.
 #[cfg(target_os = "linux")]
 pub(crate) fn insist() {
     let is_told = std::env::var("GLIBC_TUNABLES").is_ok_and(|told| told.contains("glibc.malloc.hugetlb=1"));

@@ -16,7 +16,7 @@ pub(crate) fn argmax(logits: &[f32]) -> u32 {
     within.map_or(0, |within| (start + within) as u32)
 }
 
-/// The largest value; what is not a number is passed over.
+/// The largest value; NaN is ignored.
 pub(crate) fn maximum(values: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 32];

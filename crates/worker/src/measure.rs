@@ -1,4 +1,4 @@
-//! The phases of a measurement, in order, and what is read at their ends.
+//! The phases of a measurement, in order, and the readings at their ends.
 //!
 //! Within a phase there is no I/O, no logging and no allocation for results; events are sent, and memory
 //! is read, between them.
@@ -22,10 +22,10 @@ pub(crate) struct Context<'a, E> {
     pub(crate) model: Model,
     pub(crate) serving: Serving<'a, E>,
     pub(crate) pace: Pace,
-    /// The clock at spawning, put later by what the worker's own readings have taken since.
+    /// The clock at spawning, plus the time that the worker's own readings have taken since.
     pub(crate) spawned_at_ns: Option<u64>,
     pub(crate) weights_file: &'a Path,
-    /// What every request loads a model of its own from, where each does.
+    /// The bundle and settings with which every request loads its own model, if each does.
     pub(crate) anew: Option<(&'a Bundle, &'a Settings)>,
     /// Highest peak of the phases before.
     pub(crate) earlier_peak: Option<u64>,
@@ -87,7 +87,7 @@ pub(crate) fn measure<E: InferenceEngine>(
     Ok(())
 }
 
-/// What tells the weights file from every other; `None` where the system has no such numbers.
+/// Identifies the weights file; `None` if the system has no such numbers.
 pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
     let found = bundle::FileIdentity::new(&std::fs::metadata(file).ok()?)?;
     let bundle::FileIdentity { device, inode, bytes, modified_ns } = found;

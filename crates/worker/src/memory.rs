@@ -8,7 +8,7 @@ use protocol::{GpuAllocator, Memory};
 
 use crate::gpu::Gpu;
 
-/// A phase whose memory is read at its end.
+/// A phase; memory is read at its end.
 pub(crate) struct Phase<'a> {
     peak_was_reset: bool,
     gpu: Option<&'a Gpu>,
@@ -20,8 +20,8 @@ impl<'a> Phase<'a> {
         Phase { peak_was_reset: std::fs::write("/proc/self/clear_refs", "5").is_ok(), gpu }
     }
 
-    /// The phase's peak, and what is resident now. Takes milliseconds in a large process, whose pages the
-    /// kernel walks to tell the proportional set size: never call it within a timed interval.
+    /// The phase's peak, and the memory resident now. Takes milliseconds in a large process, because the
+    /// kernel walks its pages for the proportional set size: never call it within a timed interval.
     pub(crate) fn end(self) -> Memory {
         let mut memory = match std::fs::read_to_string("/proc/self/status") {
             Ok(status) => parse_status(&status),
@@ -37,7 +37,7 @@ impl<'a> Phase<'a> {
         memory
     }
 
-    /// As [`Self::end`], with what the framework of a loaded model tells.
+    /// As [`Self::end`], with the figures of the loaded model's framework.
     pub(crate) fn end_with<E: InferenceEngine>(self, engine: &E) -> Memory {
         let told = engine.gpu_allocated();
         let gpu_allocator = told

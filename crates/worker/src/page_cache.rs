@@ -1,6 +1,7 @@
 //! The system's page cache: whether a load starts from the disk or from memory.
 //!
-//! Only Linux says what is resident (`mincore(2)`) and takes advice (`posix_fadvise(2)`); elsewhere nothing is known.
+//! Only Linux reports resident pages (`mincore(2)`) and takes advice (`posix_fadvise(2)`); elsewhere nothing
+//! is known.
 
 use std::path::Path;
 
@@ -37,8 +38,8 @@ mod linux {
         if evict {
             drop_pages(&file)?;
         }
-        // To others than the owner and those who may write, the kernel says that every page is resident
-        // (`can_do_mincore`, since Linux 5.2).
+        // A process that neither owns the file nor may write it is told by the kernel that every page is
+        // resident (`can_do_mincore`, since Linux 5.2).
         let owned = file.metadata()?.uid() == rustix::process::geteuid().as_raw();
         if !owned && rustix::fs::access(path, Access::WRITE_OK).is_err() {
             let reason = "mincore tells the truth only to its owner and to those who may write it";

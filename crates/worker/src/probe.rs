@@ -1,5 +1,5 @@
-//! What the machine can do just now: fixed arithmetic, sweeps over memory, multiply-adds; the same for every
-//! framework, by as many threads as it gets.
+//! The machine's speed at this moment: fixed arithmetic, sweeps over memory, multiply-adds; the same for
+//! every framework, with as many threads as it gets.
 
 mod device;
 mod multiply_add;
@@ -23,7 +23,7 @@ const ROUNDS: u64 = 6_000_000;
 /// threads wake.
 const SWEEP_BYTES: usize = 64 << 20;
 
-/// More are taken for a mistake: they wait for one another, so all must come to be.
+/// A larger number is taken for a mistake: threads wait for one another, so that all must start.
 const MOST_THREADS: usize = 1024;
 
 /// Runs the probe with `threads` threads at once.
@@ -78,7 +78,7 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
     })
 }
 
-/// What the threads of a probe share.
+/// The state that the threads of a probe share.
 struct Bench<'a> {
     task: &'a Probe,
     passes: usize,
@@ -90,7 +90,7 @@ struct Bench<'a> {
 /// Begin and end.
 type Span = (u64, u64);
 
-/// What one thread has read.
+/// The readings of one thread.
 #[derive(Default)]
 struct Readings {
     arithmetic: Vec<Span>,
@@ -110,7 +110,7 @@ fn together(readings: &[Readings], of: fn(&Readings) -> &Vec<Span>) -> Vec<u64> 
 }
 
 impl Bench<'_> {
-    /// What one thread does; `first` is one of them.
+    /// The work of one thread; `first` is true for one of them.
     fn run(&self, part: &mut [u8], first: bool) -> Readings {
         part.fill(1);
         let mut readings = Readings::default();
@@ -159,9 +159,9 @@ fn arithmetic(seed: u64) -> (u64, f64) {
     (integer, float)
 }
 
-/// Sum of all bytes taken as integers of 8 bytes; what is left over at the end is not read. The compiler
-/// makes it wide loads into several accumulators, which outrun the memory: reading several streams at
-/// once, or prefetching, was measured to be no faster.
+/// Sum of all bytes taken as integers of 8 bytes; a remainder at the end is not read. The compiler makes it
+/// wide loads into several accumulators, which outrun the memory: reading several streams at once, or
+/// prefetching, was measured to be no faster.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.as_chunks().0.iter().fold(0, |sum: u64, &word| sum.wrapping_add(u64::from_ne_bytes(word)))
 }

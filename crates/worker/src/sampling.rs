@@ -2,9 +2,9 @@
 //!
 //! 1. Logits are divided by the temperature (Ackley, Hinton & Sejnowski 1985) and, of the `top_k` largest
 //!    or of all, turned into probabilities by softmax, in f64.
-//! 2. With `top_p`, the fewest most likely tokens remain whose probabilities add up to it (the nucleus of
-//!    Holtzman and others 2020). `top_k` comes first (Fan, Lewis & Dauphin 2018).
-//! 3. One uniform number picks the token by the inverse of the cumulative distribution over what remains,
+//! 2. With `top_p`, the fewest most likely tokens remain that have this probability together (the nucleus of
+//!    Holtzman and others 2020). `top_k` is applied first (Fan, Lewis & Dauphin 2018).
+//! 3. One uniform number picks the token by the inverse of the cumulative distribution over the rest,
 //!    the most likely first, equals by id. In this order the steps of that function are where the
 //!    probability is, so that noise in the logits rarely changes the token.
 //!
@@ -68,8 +68,8 @@ impl Sampler {
         self.random.set_word_pos(0);
     }
 
-    /// Draws a token. It takes one random number, whatever the logits are. A logit that is not a number is never
-    /// drawn. `None` where the largest logit is not finite: there is no distribution then.
+    /// Draws a token. Takes one random number, for any logits. A NaN is never drawn. `None` if the largest
+    /// logit is not finite, because there is no distribution then.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         // Above 0: cumulative mass is asked to reach its share of the whole, and the first always does more.
         let uniform: f64 = self.random.sample(OpenClosed01);

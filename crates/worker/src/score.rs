@@ -91,7 +91,7 @@ fn texts<E: InferenceEngine>(
     let lengths: Vec<usize> = task.sequences.iter().map(Vec::len).collect();
     let (tokens, types) = (task.sequences.concat(), task.types.concat());
     let encoder = engine.encode()?;
-    // Hidden states are the same whatever is made of the last.
+    // Hidden states do not depend on the pooling of the last one.
     let pooled = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
     encoder.encode(Texts { tokens: &tokens, types: &types, lengths: &lengths }, pooled)?;
     let mut tensors = Tensors::default();
@@ -130,7 +130,7 @@ impl Rows {
         self
     }
 
-    /// `values` are `[batch, end - start, width]`. What is of more sequences than these is left out.
+    /// `values` are `[batch, end - start, width]`. Further sequences are left out.
     pub(crate) fn put(&mut self, start: usize, end: usize, values: &[f32]) {
         let batch = self.values.len() / (self.positions * self.width);
         for (sequence, rows) in values.chunks_exact((end - start) * self.width).take(batch).enumerate() {

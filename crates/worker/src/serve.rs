@@ -18,7 +18,7 @@ use crate::serving::Pool;
 use crate::work::{Model, Serving, cache};
 use crate::{clock, engine_io, measure, page_cache, probe, score, trace};
 
-/// Initialises the framework and says what it is.
+/// Initialises the framework and returns its description.
 pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello, EngineError> {
     Ok(engine_io::hello(E::FRAMEWORK, E::runtime()?))
 }
@@ -104,7 +104,7 @@ fn work<E: InferenceEngine>(
         page_cache,
         load_ns: after_ns - before_ns,
         after_ns,
-        // What is between the framework's readiness and the load is the worker's own business.
+        // The time between the framework's readiness and the load is the worker's own.
         own_ns: before_ns - ready_ns,
         phase,
         earlier_peak,
@@ -125,8 +125,8 @@ fn share_of(threads: usize, serve: Serve) -> Result<usize, ServeError> {
     )))
 }
 
-/// What the machine can do, where the job's settings have the work done; `None` if this engine cannot ask its framework
-/// for plain work there.
+/// Probes the device of the job's settings; `None` if this engine cannot make its framework do plain work
+/// there.
 fn probed<E: InferenceEngine>(
     task: &Probe,
     settings: &protocol::Settings,
@@ -145,7 +145,7 @@ fn check_version(theirs: u32) -> Result<(), ServeError> {
     Err(ServeError::Job(format!("the driver speaks protocol {theirs}, this worker {ours}: build both again")))
 }
 
-/// A load that has just ended, and what is still to do.
+/// A load that has just ended, and the job to do next.
 struct Load<'a> {
     job: &'a Job,
     /// The clock at the start of main.

@@ -1,7 +1,7 @@
-//! Serving several callers: threads that make requests, a queue, and the models that compute what is in it.
+//! Serving several callers: threads that make requests, a queue, and the models that answer them.
 //!
-//! The model stays on the thread that loaded it. Each other model of a pool is loaded by a thread of its own, which waits
-//! between the turns. So no engine has to be one that threads can share.
+//! The model stays on the thread that loaded it. Each other model of a pool is loaded by a thread of its own,
+//! which waits between the turns. So engines need not be shareable between threads.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -125,7 +125,7 @@ impl Queue {
         state.taken += 1;
         let mut group = vec![first];
         if let Serve::Batch { most, wait_us } = self.serve {
-            // By the system's clock, since a scripted one stands still while nothing is computed.
+            // By the system's clock, since a scripted one does not advance while nothing is computed.
             let (begun, most_wait) = (Instant::now(), Duration::from_micros(wait_us));
             while group.len() < most && state.taken < self.requests && !state.is_closed {
                 if let Some(next) = state.waiting.pop_front() {
@@ -172,7 +172,7 @@ impl Answers {
         }
     }
 
-    /// Tells the callers of these requests, whether they were answered or will not be.
+    /// Notifies the callers of these requests whether they were answered or never will be.
     pub(crate) fn tell(&self, requests: &[usize], is_answered: bool) {
         let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for &request in requests {
@@ -181,7 +181,7 @@ impl Answers {
         }
     }
 
-    /// Tells all callers that nothing more will be answered.
+    /// Notifies all callers that there will be no more answers.
     pub(crate) fn give_up(&self) {
         let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (place, changed) in is_there.iter_mut().zip(&self.changed) {
@@ -229,7 +229,8 @@ pub(crate) fn called(load: Load, (queue, answers): (&Queue, &Answers), compute: 
                 Some(times) => {
                     let early = times[request].saturating_sub(clock::now_ns() - start_ns);
                     std::thread::sleep(Duration::from_nanos(early));
-                    // What comes late, since all callers are waiting or the system woke it late, was asked for in time.
+                    // A request that is late, because all callers wait or the system woke the thread late,
+                    // counts from its planned time.
                     times[request]
                 }
             };

@@ -11,7 +11,7 @@ pub(crate) fn claim() -> io::Result<File> {
     Ok(File::from(protocol))
 }
 
-/// Elsewhere stdout is shared; the driver passes over lines that are not events.
+/// Elsewhere stdout is shared; the driver ignores lines that are not events.
 #[cfg(not(unix))]
 pub(crate) fn claim() -> io::Result<io::Stdout> {
     Ok(io::stdout())

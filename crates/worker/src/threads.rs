@@ -1,8 +1,8 @@
-//! Threads of this process: how many there are, what each has computed, where they may run.
+//! Threads of this process: their number, their CPU time, and the CPUs they may run on.
 
 use std::collections::HashMap;
 
-/// Threads of this process, idle ones included, where the system tells.
+/// Threads of this process, idle ones included, where the system reports them.
 pub(crate) fn count() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
@@ -33,17 +33,18 @@ impl CpuTimes {
     }
 }
 
-/// What threads have used, summed over stretches of time.
+/// The use of threads, summed over stretches of time.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     cpu_ns: HashMap<u32, u64>,
-    /// Time that threads waited for a CPU, all together. `None` once the system did not tell.
+    /// Time that threads waited for a CPU, all together. `None` once the system did not report it.
     pub(crate) run_queue_ns: Option<u64>,
     stretches: usize,
 }
 
 impl Used {
-    /// Adds a stretch of time. Threads that came in it count from 0; of those that ended in it nothing is known.
+    /// Adds a stretch of time. Threads that started in it count from 0; those that ended in it are not
+    /// counted.
     pub(crate) fn with(mut self, before: &CpuTimes, after: &CpuTimes) -> Used {
         let mut waited = Some(0);
         for (thread, now) in &after.0 {
@@ -111,8 +112,8 @@ pub(crate) fn pin(cpu: usize) {
     let _ = cpu;
 }
 
-/// CPUs that any thread of this process may run on, in order, where the system tells. A framework that
-/// pins each of its threads to a CPU does not hide the others.
+/// CPUs that any thread of this process may run on, in order, where the system reports them. All threads are
+/// asked, because a framework may pin each to one CPU.
 pub(crate) fn cpus() -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {

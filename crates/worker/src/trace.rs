@@ -10,7 +10,7 @@ use crate::error::ServeError;
 use crate::pace::Pace;
 use crate::work::{self, Model};
 
-/// The settings to load with: those of the job, and what the framework's profiler must know before a load.
+/// The settings to load with: those of the job, and those that the framework's profiler needs before a load.
 pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> Settings {
     match task {
         Task::Trace(trace) => {

@@ -1,8 +1,8 @@
 //! The turns of a measurement: a worker that is warm waits for lines on stdin. A turn is a request, answered with its
 //! sample, or a slice of one: the request keeps its state while others have their turns.
 //!
-//! What is used counts from the start of a request to its last mark: neither the wait nor the untimed lead-in nor the
-//! context is in any figure.
+//! Usage counts from the start of a request to its last mark: neither the wait nor the untimed lead-in nor
+//! the context is in any figure.
 
 use std::io::BufRead;
 
@@ -19,8 +19,8 @@ use crate::threads::{self, CpuTimes, Used};
 use crate::work::cache::Kept;
 use crate::work::{Request, Workload};
 
-/// Takes turns until the last. Returns what the requests used, and what is asked for after them. The peak of all phases
-/// and the weights' hash are left for the caller.
+/// Takes turns until the last. Returns the usage of the requests, and the finish that the driver asks for.
+/// The peak of all phases and the weights' hash are left for the caller.
 pub(crate) fn take<E: InferenceEngine>(
     engine: &mut E,
     workload: &mut dyn Workload<E>,
@@ -83,7 +83,7 @@ pub(crate) fn take<E: InferenceEngine>(
     Ok((usage, finish))
 }
 
-/// What comes before a request, untimed.
+/// Work before a request, untimed.
 fn prepare<E: InferenceEngine>(
     engine: &mut E,
     workload: &mut dyn Workload<E>,
@@ -153,7 +153,7 @@ fn next(input: &mut dyn BufRead) -> Result<Turn, ServeError> {
     }
 }
 
-/// What all measured requests used so far.
+/// Usage of all measured requests so far.
 struct Spent {
     cpu_ns: Option<u64>,
     wall_ns: u64,

@@ -32,7 +32,7 @@ pub(crate) fn warm_up<E: InferenceEngine>(
 /// Whether another iteration is begun after `done` ones.
 fn goes_on(limits: &Warmup, done: usize, settled: bool, elapsed_ns: u64) -> bool {
     let enough = settled && done >= limits.min_iterations;
-    // The first is run whatever the limit: what is measured must have run once.
+    // The first is run whatever the limit: measured work must have run once.
     done == 0 || (!enough && done < limits.max_iterations && elapsed_ns < limits.max_ns)
 }
 

@@ -1,7 +1,7 @@
 //! `photofinish bisect`: finds the commit of a framework that made it slower, by verdicts.
 //!
-//! Each commit is measured beside the good and the bad one, interleaved: it is bad if it is worse than the good one, and
-//! good if it is better than the bad one, so that either takes a difference that was found.
+//! Each commit is measured with the good and the bad one, interleaved: it is bad if it is worse than the good
+//! one, and good if it is better than the bad one, so that both answers need a difference that was found.
 
 mod search;
 
@@ -25,9 +25,9 @@ use crate::output::print;
 /// Names of the two known commits in tables and sentences.
 const GOOD: &str = "good";
 const BAD: &str = "bad";
-/// How long a measurement is, first and if it told nothing.
+/// The length of a measurement: the first, and the second if the first decided nothing.
 const LENGTHS: [Length; 2] = [Length::Fewest, Length::AsAsked];
-/// Exit code where commits could not be told apart: that of a check that cannot be measured.
+/// Exit code if commits could not be distinguished: that of a check that cannot be measured.
 const OPEN: u8 = 3;
 
 pub(crate) fn bisect(args: &BisectArgs) -> Result<u8> {
@@ -180,7 +180,7 @@ impl Bisection<'_> {
         format!("{}@{}", self.args.framework, self.repository.version(commit))
     }
 
-    /// Tells which commit it was, or which ones it may have been.
+    /// Prints the first bad commit, or the commits that it may be.
     fn tell(&self, left: &[String]) -> Result<u8> {
         let Some((last, others)) = left.split_last() else {
             return Err(Failure::failed("no commit is left"));

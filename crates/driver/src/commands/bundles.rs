@@ -92,7 +92,7 @@ impl Line<'_> {
         let bundle = self.bundle;
         let source = match &bundle.contents {
             Contents::Bundle(manifest) => match self.files()[..] {
-                // What is drawn is made from no file but the shape.
+                // Drawn weights are made from the shape alone; they have no source file.
                 _ if manifest.source.seed.is_some() => manifest.source.kind.clone(),
                 [file] => format!("{}: {file}", manifest.source.kind),
                 ref files => format!("{}: {} files", manifest.source.kind, files.len()),

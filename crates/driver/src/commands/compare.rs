@@ -71,7 +71,7 @@ fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result
     export_runs(&runs, &destination.results, args.export.as_deref())
 }
 
-/// The chosen tokens as text. Nothing measures any more, so that the tokenizer disturbs nobody.
+/// The chosen tokens as text. All measurements have ended, so that the tokenizer disturbs none.
 fn texts(report: &Report, format: Format) -> Result<String> {
     let bundle = Bundle::open(Path::new(&report.model.bundle))
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;

@@ -1,4 +1,4 @@
-//! `photofinish completions` and `photofinish man`: what packages install beside the program.
+//! `photofinish completions` and `photofinish man`: files that packages install with the program.
 
 use clap::CommandFactory;
 use clap::builder::{PossibleValue, PossibleValuesParser};

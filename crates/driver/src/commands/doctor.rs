@@ -1,4 +1,4 @@
-//! `photofinish doctor`: what can run here, and what to do for the rest.
+//! `photofinish doctor`: lists what can run here, and how to make the rest run.
 
 use measure::doctor;
 use plan::Result;

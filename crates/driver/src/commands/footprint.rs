@@ -1,4 +1,4 @@
-//! `photofinish footprint`: what must be shipped to run each framework.
+//! `photofinish footprint`: the files that must be shipped to run each framework.
 
 use measure::footprint::{self, Footprint};
 use measure::{interrupt, provision};

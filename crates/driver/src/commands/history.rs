@@ -48,8 +48,8 @@ fn tell(found: &Found) {
     }
 }
 
-/// The records that match, the lines that are none, and the file. Tells on stderr which lines were skipped, and why no
-/// record is left.
+/// The records that match, the lines that are none, and the file. Prints on stderr which lines were skipped,
+/// and why no record is left.
 fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, PathBuf)> {
     let directory = match &asked.results_dir {
         Some(directory) => directory.clone(),
@@ -112,8 +112,8 @@ fn cannot_write(what: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", what.display()))
 }
 
-/// The records that have a place in the layout, and what is left out. The layout has no states, so records without valid
-/// figures (failed, unsupported, struck) are.
+/// The records that have a place in the layout, and a note on those left out. The layout has no states, so
+/// that records without valid figures (failed, unsupported, struck) are left out.
 fn whole(records: &[Record]) -> (Vec<&Record>, String) {
     let exported: Vec<&Record> = records.iter().filter(|record| is_exported(record)).collect();
     let why = match records.len() - exported.len() {

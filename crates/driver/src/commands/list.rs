@@ -36,7 +36,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Names with what each means, and how they are used.
+/// Names with their meanings, and how they are used.
 struct Named {
     kind: &'static str,
     titles: &'static [&'static str],

@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::outputs::save;
 
-/// The places of a comparison's results, beside its own directory.
+/// The places of a comparison's results other than its own directory.
 pub(crate) struct Destination<'a> {
     /// Parent of the results directory.
     pub(crate) parent: &'a Path,

@@ -92,7 +92,7 @@ struct Merged {
     document: StudyReport,
 }
 
-/// The same with its words, as files have it.
+/// The serialised form adds the sentences that files show.
 impl Serialize for Merged {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         #[derive(Serialize)]

@@ -44,7 +44,7 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     Outputs::new(files, render::page::run(report, &Times::new(evidence)))
 }
 
-/// Every file of a study, whose cells' directories are in `directory`.
+/// Every file of a study; its cells are in `directory`.
 pub(super) fn study_outputs(report: &StudyReport, directory: &Path) -> Outputs {
     let files = vec![
         (REPORT.to_owned(), render::study::json(report).into_bytes()),

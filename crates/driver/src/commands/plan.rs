@@ -23,7 +23,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// What is planned, in a line.
+/// The plan in one line.
 pub(super) fn described(plan: &PlanFile, args: &PlanArgs) -> String {
     let (cells, shards) = (plan.planned.len(), plan.shards.len());
     format!("{}: {cells} cells in {shards} shards: {}", plan.study, args.out.display())

@@ -63,7 +63,7 @@ fn markdown() -> String {
     page + "\n" + EXIT_CODES
 }
 
-/// The commands below `of`, with what each does.
+/// The commands below `of`, each with its description.
 fn overview(of: &Command) -> String {
     let mut text = String::from("| command | what it does |\n|---|---|\n");
     for command in visible(of) {
@@ -87,7 +87,7 @@ fn write(page: &mut String, of: &Command, before: &str, compare: &Command) {
     }
 }
 
-/// What a command does, and its other names.
+/// A command's description, and its other names.
 fn about(command: &Command) -> String {
     let text = command.get_long_about().or_else(|| command.get_about());
     let text = text.map_or(String::new(), ToString::to_string);
@@ -194,7 +194,7 @@ fn spelled(arg: &Arg) -> String {
     }
 }
 
-/// What a flag takes, as the help names it: its possible values, where there are any.
+/// A flag's values as the help names them: the possible ones, if they are limited.
 fn value_names(arg: &Arg) -> String {
     let values = arg.get_possible_values();
     let known: Vec<&str> =
@@ -257,7 +257,7 @@ mod tests {
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
 
-    /// Compares a page with what is printed; `UPDATE_REFERENCE=1` writes it instead.
+    /// Compares a page with the printed text; `UPDATE_REFERENCE=1` writes the page instead.
     pub(super) fn compare(page: &str, printed: &str) {
         if std::env::var_os("UPDATE_REFERENCE").is_some() {
             std::fs::write(page, printed).unwrap();

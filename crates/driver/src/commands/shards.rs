@@ -17,7 +17,7 @@ pub(super) const SCHEMA: u32 = 2;
 pub(crate) struct PlanFile {
     pub(super) schema: u32,
     pub(super) study: String,
-    /// The request with its seed, so that every shard draws what the whole study would have drawn.
+    /// The request with its seed, so that every shard draws the same numbers as the whole study.
     pub(super) asked: StudyRequest,
     pub(super) view: StudyView,
     pub(super) planned: Vec<Settings>,
@@ -49,7 +49,7 @@ impl Shard {
         self.plan.shards.get(self.index?)?.machine.as_deref()
     }
 
-    /// Refuses what this program would not have written.
+    /// Refuses a file that this program would not have written.
     pub(super) fn check(&self) -> std::result::Result<(), &'static str> {
         self.plan.check()?;
         if self.index.is_some_and(|index| index >= self.plan.shards.len()) {

@@ -99,7 +99,7 @@ pub(super) fn of_texts(bundle: &Bundle) -> Result<()> {
     }
 }
 
-/// What is asked of one framework: a request, with the engine.
+/// The request to one framework, and its engine.
 pub(super) fn asked(on: &OnArgs, places: &Places) -> Result<(Request, Engine)> {
     let request = on.model.request();
     if let Some(axis) = plan::axes::varied(&request).first() {

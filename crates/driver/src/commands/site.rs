@@ -66,7 +66,7 @@ fn run(entry: &Published, collection: &Path, site: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves the new site to its place. What is there is replaced only if it is an earlier site or empty.
+/// Moves the new site to its place. Only an earlier site or an empty directory is replaced.
 fn replace(place: tempfile::TempDir, out: &Path) -> Result<()> {
     if out.exists() {
         let is_empty = std::fs::read_dir(out).map_err(|error| cannot(out, error))?.next().is_none();
@@ -81,7 +81,7 @@ fn replace(place: tempfile::TempDir, out: &Path) -> Result<()> {
     let place = place.keep();
     let earlier = place.join(".earlier");
     if let Err(error) = std::fs::rename(&place, out) {
-        // Best effort: the first reason is the one to tell.
+        // Best effort: the first error is the one to report.
         let _ = std::fs::rename(&earlier, out);
         return Err(cannot(out, error));
     }

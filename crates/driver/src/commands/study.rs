@@ -20,7 +20,7 @@ use crate::output::{print, screen};
 use store::{Asked, Store};
 pub(crate) use store::{CELLS, Computer, Part, read_part, unfinished};
 
-/// The settings of a study beside its request.
+/// The settings of a study apart from its request.
 pub(crate) struct Options {
     pub(crate) resume: Option<PathBuf>,
     /// Whether its command has --resume.

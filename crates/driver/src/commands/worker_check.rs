@@ -61,7 +61,7 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     Ok(u8::from(!held.all()))
 }
 
-/// The file of a worker; `None` for what may be a name.
+/// The file of a worker; `None` if this may be a name.
 fn file(worker: &str) -> Result<Option<PathBuf>> {
     let path = Path::new(worker);
     match path.canonicalize() {

@@ -19,7 +19,7 @@ impl Cache {
         self.0.path("cache/photofinish/bundles").join(name)
     }
 
-    /// A bundle of this name that nobody has used for so many days.
+    /// Adds a bundle of this name that has not been used for so many days.
     fn with(self, name: &str, days: u64) -> Cache {
         std::fs::create_dir_all(self.path(name)).unwrap();
         for entry in std::fs::read_dir(self.0.path("model")).unwrap().flatten() {
@@ -77,7 +77,7 @@ fn what_was_not_used_for_long_goes_unless_that_is_only_tried_and_leaves_no_file_
 #[test]
 fn what_is_in_use_or_was_used_lately_stays() {
     let cache = Cache::new().with("old-1", 40);
-    // As a process that uses the bundle has it.
+    // The bundle is locked as by a process that uses it.
     let path = cache.path(".old-1.used");
     let used = File::options().create(true).truncate(false).write(true).open(path).unwrap();
     used.lock_shared().unwrap();

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::common::{Installation, Ran, outcome};
 use crate::pipeline::wait_for;
 
-/// What a run says whose cache is this.
+/// The output of a run with this cache.
 fn with_cache(installation: &Installation, cache: &Path, more: &str) -> Ran {
     let mut command = installation.driver(&format!("--frameworks one --rounds 1 {more}"));
     Ran::output_of(command.env("XDG_CACHE_HOME", cache))

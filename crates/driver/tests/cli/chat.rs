@@ -12,7 +12,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<u>{{ m.content }}
 /// Its tokens for "hello world".
 const TOKENS: [u32; 6] = [1, 2, 5, 6, 3, 4];
 
-/// A model whose words and special tokens are a token each, with this chat template.
+/// A model with a token for each word and each special token, and with this chat template.
 fn installation(template: Option<&str>) -> Installation {
     normalizing(template, &json!(null))
 }

@@ -1,4 +1,4 @@
-//! The gate as CI meets it: a run against another, and a build against another in the same rounds.
+//! The gate as CI uses it: a run against another, and a build against another in the same rounds.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn check(installation: &Installation, more: &str) -> Ran {
     installation.run(&format!("check --baseline latest --allow-different machine {more}"))
 }
 
-/// What is found to be slower, and what was measured of it.
+/// The slower frameworks, each with the metric.
 fn regressions(document: &Value) -> Vec<(&str, &str)> {
     let findings = array(&document["findings"]).iter();
     let found = findings.filter(|finding| finding["verdict"] == "regression");
@@ -193,7 +193,8 @@ mod interleaved {
     use super::*;
     use crate::common::program;
 
-    /// A build of the mock's worker whose job, events and answer to `--hello` go through these.
+    /// A build of the mock's worker with its job, events and answer to `--hello` piped through these
+    /// commands.
     fn build(installation: &Installation, name: &str, [job, events, hello]: [&str; 3]) -> String {
         let directory = installation.path(name);
         std::fs::create_dir(&directory).unwrap();

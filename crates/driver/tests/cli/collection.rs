@@ -1,4 +1,4 @@
-//! `photofinish collection` and `photofinish site`: from a run to a page, and what is refused on the way.
+//! `photofinish collection` and `photofinish site`: from a run to a page, and the input that is refused.
 
 use std::path::{Path, PathBuf};
 

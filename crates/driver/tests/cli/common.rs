@@ -8,9 +8,9 @@ use tempfile::TempDir;
 
 /// Commands that measure: they take the flags of a comparison, and are on their guard against noise.
 const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
-/// Commands that judge what was measured: the model is the baseline's.
+/// Commands that judge an earlier measurement: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
-/// A plan says which model it is for, what is merged needs no installation, and the cache is of all models.
+/// A plan names its model, a merge needs no installation, and the cache is of all models.
 const OF_NO_MODEL: [&str; 3] = ["run", "merge", "cache"];
 
 pub(crate) struct Installation {
@@ -22,7 +22,7 @@ impl Installation {
         Installation::of_model(&config("llama"))
     }
 
-    /// With a model whose steps read enough for the figures of a GPU: 12 MB in f16.
+    /// With a model that reads enough in a step for the figures of a GPU: 12 MB in f16.
     pub(crate) fn large() -> Installation {
         let mut config = config("llama");
         for (name, size) in [("hidden_size", 512), ("intermediate_size", 1536), ("num_hidden_layers", 2)] {
@@ -38,7 +38,7 @@ impl Installation {
         Installation::of_model(&config)
     }
 
-    /// With an encoder whose files say that vectors are means, and four texts.
+    /// With an encoder that pools by means according to its files, and four texts.
     pub(crate) fn encoder() -> Installation {
         Installation::encoder_of("BertModel")
     }
@@ -88,7 +88,7 @@ impl Installation {
         self.configured(name, options, "")
     }
 
-    /// A mock engine whose times are exactly its options', however loaded the machine is.
+    /// A mock engine that takes exactly the times in its options, however loaded the machine is.
     pub(crate) fn timed(self, name: &str, options: &[(&str, &str)]) -> Installation {
         self.engine(name, &[options, &[("clock", "scripted")]].concat())
     }
@@ -105,8 +105,8 @@ impl Installation {
         self
     }
 
-    /// The driver with the words of this line, told where everything is, and to provision nothing. Tests run beside each
-    /// other, so the noise that they make for each other is accepted.
+    /// The driver with the words of this line and all paths, and without provisioning. Tests run at the same
+    /// time, so that the noise that they make for each other is accepted.
     pub(crate) fn driver(&self, line: &str) -> Command {
         let mut command = self.guarded(line);
         if MEASURING.contains(&command_of(line)) {
@@ -137,12 +137,12 @@ impl Installation {
         Ran::output_of(&mut self.driver(line))
     }
 
-    /// What it prints as JSON when it ends with this code.
+    /// Its output as JSON; it must exit with this code.
     pub(crate) fn json(&self, code: i32, line: &str) -> Value {
         self.run(&format!("{line} --format json")).exits(code).json()
     }
 
-    /// Bad usage, each line with what is said of it.
+    /// Asserts that each line is refused as bad usage with these words.
     pub(crate) fn refuses(&self, lines: &[(&str, &[&str])]) {
         lines.iter().for_each(|(line, parts)| self.run(line).refused(parts));
     }
@@ -170,7 +170,7 @@ impl Installation {
         lines(&std::fs::read_to_string(self.path("results/history.jsonl")).unwrap())
     }
 
-    /// What the processes that were measured said up to the end of their warm-up.
+    /// The messages of the measured processes up to the end of their warm-up.
     pub(crate) fn samples(&self) -> Vec<Value> {
         let mut samples = self.all_samples();
         samples.retain(|fact| fact["fact"] == "warm" && fact["purpose"] == "measure");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Installation, array, read};
 
-/// With an engine whose worker does not exist: a plan starts none.
+/// With an engine without a worker: a plan starts none.
 fn installation() -> Installation {
     let installation = Installation::new().timed("quick", &[("token_ms", "1")]);
     let absent = "framework = \"mock\"\nworker = \"engine-absent\"\nsummary = \"\"\n";

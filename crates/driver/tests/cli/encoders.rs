@@ -1,4 +1,4 @@
-//! Encoders: compared by their vectors, and what is no encoder's refused.
+//! Encoders: compared by their vectors; other tasks are refused.
 
 use serde_json::json;
 

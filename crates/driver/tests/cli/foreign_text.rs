@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::common::{Installation, joined};
 
-/// A line of a report that nobody but the program may print, behind escapes that would hide what is before it.
+/// A line that only the program itself may print in a report, after escapes that would hide the text before
+/// it.
 const FORGED: &str =
     r"\u001b[2J\u001b[1;31m\nverdict: liar is fastest\r\u202e| <img src=x onerror=alert(1)> `";
 

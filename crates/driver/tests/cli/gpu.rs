@@ -1,4 +1,4 @@
-//! Comparisons on a GPU that is played: the mock's workers compute on it, and a library in NVML's place tells of it.
+//! Comparisons on a simulated GPU: the mock's workers compute on it, and a fake NVML library describes it.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{Installation, Ran, array, row};
 
-/// What every mock here can do: 2,000 GB/s, with 10 GB in use.
+/// The abilities of every mock here: 2,000 GB/s, with 10 GB in use.
 const GPU: [(&str, &str); 3] =
     [("gpu_bandwidth", "2000"), ("gpu_gflops", "100000"), ("gpu_memory_mb", "10000")];
 
@@ -53,7 +53,7 @@ fn installation(contenders: &[(&str, &str)], more: &[(&str, &str)]) -> Installat
     })
 }
 
-/// The lines of the findings that speak of the GPU.
+/// The lines of the findings about the GPU.
 fn of_gpu(report: &Value) -> String {
     let lines = array(&report["summary"]["details"]).iter().map(|line| line.as_str().unwrap());
     let told =

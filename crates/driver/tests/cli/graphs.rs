@@ -1,4 +1,4 @@
-//! ONNX files: compared by their runs and by every output, run once by `infer`, and what does not fit one refused.
+//! ONNX files: compared by their runs and by every output, and run once by `infer`; unfit flags are refused.
 
 use std::path::{Path, PathBuf};
 
@@ -193,7 +193,7 @@ fn what_is_no_onnx_file_or_is_of_texts_is_refused() {
         (&cut, &["cut.onnx"]),
         (&missing, &["missing.onnx"]),
         (&strings, &["strings.onnx", "\"text\" is of strings"]),
-        // Its weights are in a file that is not beside it.
+        // Its weights are in a file that is missing.
         (&alone, &["external.data"]),
     ]);
     // The same where it is run once.

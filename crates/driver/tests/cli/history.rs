@@ -1,4 +1,4 @@
-//! What is kept of every run, and `photofinish history`, which shows it.
+//! The record of every run, and `photofinish history`, which shows it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::common::{Installation, Ran, array, photofinish, read};
 use crate::schema;
 
-/// Two runs of the mock, some days and a speed-up apart; `docs/reference/files.md` shows what it gives.
+/// Two runs of the mock, some days and a speed-up apart; `docs/reference/files.md` shows their output.
 fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples")
 }

@@ -1,4 +1,5 @@
-//! Workers and files that lie, hang on, or hurt: each is a row with its reason or a sentence, and the driver goes on.
+//! Workers and files that report false values, hang, or do harm: each is a row with its reason or a sentence,
+//! and the driver goes on.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Stdio};
@@ -30,7 +31,7 @@ const HOSTILE: &[Bad<'_>] = &[
     // Its weights are cut off while they are mapped.
     ("cut-off", &[("fault", "cut_off")], "failed", &["signal 7 (SIGBUS)"]),
     ("echo", &[("fault", "echo")], "struck", &["R11: ", "timed tokens are not the reference's"]),
-    // What is left out would have shown that a rule is kept.
+    // The fields left out would have shown that a rule is kept.
     ("hello", &[("leave_out", "hello")], "struck", &["R10: "]),
     ("loaded", &[("leave_out", "loaded")], "struck", &["R1: ", "R2: "]),
     ("usage", &[("leave_out", "usage")], "struck", &["R1: ", "R5: "]),
@@ -55,7 +56,7 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
     // A worker that hangs would outlast the test.
     let (_, ran) = beside_a_good_one(HOSTILE, "--rounds 1 --timeout 3600");
     let report = ran.json();
-    // What was not observed is not shown.
+    // A value that was not observed is not shown.
     let unread = row(&report, "loaded");
     assert!(unread["precision"]["observed"].is_null() && unread["in_effect"].is_null(), "{unread}");
     assert!(row(&report, "parity")["agreement"].is_null());
@@ -66,7 +67,8 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
         let mut notes = array(&rule["notes"]).iter().filter(|note| note["framework"] == label);
         notes.any(|note| note["finding"].as_str().unwrap().contains("outlived it"))
     };
-    // What vanishes is killed, too; which worker's it was is only known if it vanished before the worker was warm.
+    // A process that detaches is killed, too; its worker is only known if it detached before the worker was
+    // warm.
     assert!(says("detach"), "{rule}: {}", ran.stderr);
 }
 

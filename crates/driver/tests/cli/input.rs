@@ -36,7 +36,7 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("--precision mixed", &["no single precision"]),
         ("--frameworks one --new-tokens 61", &["context of 64 tokens"]),
         ("--frameworks one --prompt-file nowhere.txt", &["nowhere.txt"]),
-        // In f32 282 GB: more than the machines have that run these tests. One that has more is told so.
+        // In f32 282 GB: more than the machines of these tests have. On a larger machine this line fails.
         ("--frameworks one --model synthetic:llama-70b", &["does not fit into memory", "282.21 GB at f32"]),
         ("generate --framework one --tokens 16", &["vocabulary"]),
         ("generate --framework one --tokens one", &["invalid value"]),

@@ -1,5 +1,5 @@
-//! A campaign of kills: drivers, workers, `prepare` and set-up are killed at random moments, and nothing that was saved is lost,
-//! nothing is half-made, nobody is left, and the next run works.
+//! A campaign of kills: drivers, workers, `prepare` and set-up are killed at random moments. Nothing that was
+//! saved is lost, nothing is half-made, no process is left, and the next run works.
 //!
 //! The short form is an ordinary test. The long one is repeated by
 //! `PHOTOFINISH_KILLS=1000 PHOTOFINISH_SEED=7 cargo test --release -p driver --test cli -- --ignored campaign --nocapture`.
@@ -21,7 +21,7 @@ use crate::set_up::Wheel;
 const LONGEST_MS: u64 = 900;
 const MODEL: &str = "synthetic:llama-tiny";
 
-/// What is killed.
+/// The process to kill.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
     Driver,
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// What must not be lost.
+/// The data that must not be lost.
 #[derive(Default)]
 struct Saved {
     /// Complete lines of every journal, and of the history.
@@ -145,7 +145,7 @@ impl Campaign {
                 hit
             }
             Victim::Prepare => {
-                // What is there already is not made again.
+                // A bundle that exists is not made again.
                 if self.random.below(2) == 0 {
                     let _ = std::fs::remove_dir_all(self.bundles());
                 }
@@ -217,7 +217,7 @@ impl Campaign {
         }
     }
 
-    /// Whatever is called a bundle can be opened, and its files have the hashes that its manifest names.
+    /// Every directory named as a bundle can be opened, and its files have the hashes of its manifest.
     fn bundles_are_whole(&self) {
         let entries = std::fs::read_dir(self.bundles()).into_iter().flatten().flatten();
         let bundles = entries
@@ -235,7 +235,7 @@ impl Campaign {
         assert!(self.prepare().wait().unwrap().success());
         assert!(self.spawn(self.wheel.set_up()).wait().unwrap().success() && self.wheel.is_whole());
         assert_eq!(self.wheel.left_over(), 0, "what a killed set-up left is removed");
-        // One whose owner was killed before it could be marked as owned is removed after an hour.
+        // A directory whose owner was killed before marking it as owned is removed after an hour.
         let left = std::fs::read_dir(self.installation.path("tmp")).unwrap().flatten();
         let owned = left.filter(|entry| entry.path().join(".lock").exists()).count();
         assert_eq!(owned, 0, "temporary directories of the killed");

@@ -1,4 +1,4 @@
-//! What keys and values are kept in: asked of all, observed, and compared with one another.
+//! The data type of keys and values: requested of all frameworks, observed, and compared with one another.
 
 use crate::common::{Installation, row};
 

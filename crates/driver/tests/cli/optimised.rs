@@ -1,4 +1,4 @@
-//! `ab optimised` on scripted engines whose product is known.
+//! `ab optimised` on scripted engines with a known product.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Pages and pictures: made by every run, and made again from what it saved.
+//! Pages and pictures: made by every run, and made again from the saved files.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn report(installation: &Installation, what: &str) -> Ran {
     Ran::output_of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
 }
 
-/// Who failed is there with the reason.
+/// A failed framework is there with the reason.
 #[test]
 fn a_page_has_figures_and_verdicts_and_asks_nobody_for_anything() {
     let installation = two().engine("gone", &[("fault", "crash")]);

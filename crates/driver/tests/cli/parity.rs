@@ -1,4 +1,4 @@
-//! `photofinish parity` on mocks: where two engines part ways, and what is said of it.
+//! `photofinish parity` on mocks: where two engines diverge, and how that is reported.
 
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ fn the_bundled_text_is_scored_where_there_is_a_tokenizer() {
     add_tokenizer(&installation);
     let report = installation.run("parity --frameworks one,off --format json").json();
     let (one, off) = (&report["rows"][0]["text"], &report["rows"][1]["text"]);
-    // 100 tokens in windows of 64 and 36, whose first tokens nothing predicts.
+    // 100 tokens in windows of 64 and 36; the first token of a window is not predicted.
     assert_eq!((&one["predicted"], &one["mean_kl"], &one["top1"]), (&98.into(), &0.0.into(), &1.0.into()));
     assert!(off["mean_kl"].as_f64().unwrap() > 0.0 && off["perplexity"] != one["perplexity"], "{off}");
 }

@@ -1,4 +1,4 @@
-//! The pipeline end to end, with engines whose truth is known.
+//! The pipeline end to end, with engines whose times are known.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -44,10 +44,11 @@ fn the_same_seed_gives_the_same_order() {
     assert_ne!(order(3), order(4));
 }
 
-/// A framework in which something is wrong: its name, its options, its state, and what its reasons say.
+/// A framework with a fault: its name, its options, its state, and words of its reasons.
 pub(crate) type Bad<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
 
-/// Compares a good one with these: what goes wrong with one framework is its row's reason, and the others stand.
+/// Compares a good framework with these: a fault of one is its row's reason, and the others keep their
+/// results.
 pub(crate) fn beside_a_good_one(bad: &[Bad<'_>], more: &str) -> (Installation, Ran) {
     let good = Installation::new().timed("good", &[("optimised", "true")]);
     let all = bad.iter().fold(good, |all, (name, options, ..)| all.timed(name, options));
@@ -232,8 +233,8 @@ fn a_worker_killed_from_outside_is_a_failed_row() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_costs_the_files_but_not_the_table() {
-    // A limit on the size of files fails writes as a full disk does: 8 blocks of 512 bytes are enough for
-    // what workers and driver exchange here, and too few for samples and report.
+    // A limit on the size of files fails writes as a full disk does: 8 blocks of 512 bytes are enough for the
+    // exchange of workers and driver, and too few for samples and report.
     let installation = Installation::new().engine("one", &[]);
     let command = installation.driver("--frameworks one --rounds 2");
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -284,7 +285,7 @@ pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
     panic!("it did not come to pass within 20 s");
 }
 
-/// Who cannot divide its weights says so.
+/// A framework that cannot divide its weights says so.
 #[test]
 fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_lengths_a_case_for_each() {
     let installation = Installation::new().timed("a", &[]);

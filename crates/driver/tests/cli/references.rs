@@ -1,4 +1,4 @@
-//! References in the driver's hands: the Python worker on a fake framework, which computes what the mock computes.
+//! References run by the driver: the Python worker on a fake framework, which computes the same as the mock.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

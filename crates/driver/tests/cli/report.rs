@@ -48,7 +48,7 @@ pub(crate) fn copied(from: &Path, to: PathBuf) -> PathBuf {
 const OUTPUTS: [&str; 6] =
     ["report.json", "report.md", "report.csv", "report.html", "comparison.png", "comparison.svg"];
 
-/// One comparison of six rounds, which each of these changes in its own way.
+/// One comparison of six rounds; each of these functions changes it in its own way.
 #[test]
 fn what_a_run_has_written_can_be_read_and_decided_again() {
     let installation = two();

@@ -1,4 +1,4 @@
-//! What is written is what the schemas in `docs` say.
+//! Written files follow the schemas in `docs`.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The schema that allows no field but those it names: what is written, it must name.
+/// The schema without additional fields: every written field must be named in it.
 fn closed(mut schema: Value) -> Value {
     fn close(value: &mut Value) {
         match value {

@@ -1,4 +1,4 @@
-//! Several callers: every request answered, modes of serving beside each other, a rate that is too high.
+//! Several callers: every request answered, modes of serving compared, a rate that is too high.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A piece of set-up whose wheel is made here, and a pip that has it: `photofinish setup` without any network.
+//! A piece of set-up with a wheel made here, and a pip that has it: `photofinish setup` without any network.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -38,7 +38,8 @@ impl Wheel {
         made
     }
 
-    /// Pins the piece with a file that holds this number. A piece whose pin has changed is set up again in its place.
+    /// Pins the piece with a file that has this number. A piece with a changed pin is set up again in its
+    /// place.
     pub(crate) fn pin(&self, edition: usize) {
         let pins = pins(&self.sha256, self.bytes, edition);
         std::fs::write(self.configs.join("native.toml"), pins).unwrap();
@@ -75,7 +76,7 @@ impl Wheel {
         is_there
     }
 
-    /// Staging directories that nobody removed.
+    /// Staging directories that were left.
     pub(crate) fn left_over(&self) -> usize {
         let entries = std::fs::read_dir(self.cache.join("photofinish")).unwrap().flatten();
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".setup-")).count()

@@ -1,4 +1,4 @@
-//! A study in shards, and what they measured laid together.
+//! A study in shards, and their measurements merged.
 
 use std::path::PathBuf;
 

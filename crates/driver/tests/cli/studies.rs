@@ -94,7 +94,7 @@ fn what_is_wrong_with_every_cell_is_a_mistake_and_leaves_nothing() {
 #[test]
 fn the_kv_cache_is_worth_more_the_longer_the_text_and_changes_no_token() {
     let installation = Installation::new().timed("one", &[("token_ms", "1"), ("prefill_token_ms", "1")]);
-    // Departures in what is compared strike no row.
+    // A rule that the comparison departs from on purpose strikes no row.
     let line = "ab kv-cache --frameworks one --prompt-tokens 2 --new-tokens 4,24 --rounds 6";
     let document = installation.json(0, line);
     let outcomes = array(&document["outcomes"]);

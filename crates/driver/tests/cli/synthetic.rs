@@ -1,4 +1,4 @@
-//! Models of published shapes, whose weights `prepare` draws.
+//! Models of published shapes; `prepare` draws their weights.
 
 use serde_json::{Value, json};
 

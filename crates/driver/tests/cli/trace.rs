@@ -82,7 +82,7 @@ fn mistakes_are_told_in_a_sentence_before_anything_is_run() {
         ("--framework plain --new-tokens 0", "trace.json", "--new-tokens"),
         ("--framework plain --prompt-tokens 60", "trace.json", "context of 64 tokens"),
         ("", "trace.json", "--framework"),
-        // As other commands tell it.
+        // The same message as in other commands.
         ("--framework absent", "trace.json", "absent cannot run here: "),
     ] {
         let line = format!("trace {line} --output {}", installation.path(output).display());

@@ -1,4 +1,5 @@
-//! What makes a verdict worth its word: guards, controls, automatic rounds; with engines whose truth is known.
+//! Tests of what makes verdicts trustworthy: guards, controls, automatic rounds; with engines whose times are
+//! known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,7 @@ fn warm_up_and_the_curve_are_told() {
 fn a_file_that_another_process_maps_cannot_be_evicted_and_that_is_said() {
     let installation = Installation::new().engine("one", &[]);
     let file = std::fs::File::open(installation.path("model/f32.safetensors")).unwrap();
-    // SAFETY: nobody changes the file while this test runs.
+    // SAFETY: nothing changes the file while this test runs.
     #[allow(unsafe_code)]
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     assert!(map.iter().map(|&byte| u64::from(byte)).sum::<u64>() > 0, "touched");

@@ -55,7 +55,7 @@ fn what_does_not_fit_together_takes_turns_in_groups_that_share_the_first() {
     assert_eq!(processes, 6, "the first lives through both groups of a round");
 }
 
-/// Each turn's gaps and the places of those just after a pause.
+/// Each turn's number of gaps and the places of those just after a pause.
 fn pauses(installation: &Installation) -> BTreeSet<(usize, Vec<u64>)> {
     let facts = installation.all_samples();
     let blocks = facts.iter().filter(|fact| fact["fact"] == "block");

@@ -1,4 +1,4 @@
-//! `worker-check` as it is typed; what it finds is tested in the crate `worker-check`.
+//! `worker-check` on the command line; its findings are tested in the crate `worker-check`.
 
 use crate::common::{Installation, program};
 

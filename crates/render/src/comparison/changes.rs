@@ -1,4 +1,4 @@
-//! What a run that is judged again is judged otherwise, in words.
+//! The changes of a run that is judged again, in words.
 
 use judge::report::verdicts::Comparison;
 use judge::report::{Change, Report, changes as found};

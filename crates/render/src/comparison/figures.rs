@@ -75,7 +75,7 @@ fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> [String; 14] {
 }
 
 fn line(row: &Row, metric: &str, unit: &str, figures: [Option<f64>; 7], prompt: &str) -> [String; 14] {
-    // Figures without an observed precision are not shown as what was asked for. Without figures it says what was asked.
+    // The requested precision is shown only without figures: with figures it might not be the one in effect.
     let unseen = if row.state.has_figures() { "" } else { row.precision.requested.name() };
     let precision = row.precision.observed.as_deref().unwrap_or(unseen);
     let [median, min, max, typical, mean, deviation, variation] = figures.map(words::exact);

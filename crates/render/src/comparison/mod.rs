@@ -49,7 +49,7 @@ pub fn table(report: &Report, screen: &Screen) -> String {
     text + "\n" + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
 }
 
-/// The comparison with its words, as files have it.
+/// The comparison with its sentences, for files.
 pub(crate) fn told(report: &Report) -> Json {
     let margin = Some(report.plan.margin);
     let mut json = Json::new(report);
@@ -73,7 +73,7 @@ pub fn verdict(report: &Report, found: &Comparison) -> String {
     verdicts::sentence(found, Some(report.plan.margin))
 }
 
-/// The answer, and what would settle it.
+/// The answer, and how to settle it.
 pub(crate) fn answer(summary: &Summary, screen: &Screen) -> String {
     let answer = screen.paragraph(Tone::Strong, &summary.answer.join(" "));
     answer + &summary.next.as_ref().map_or_else(String::new, |next| screen.paragraph(Tone::Plain, next))
@@ -85,7 +85,7 @@ pub(crate) fn verdicts(summary: &Summary, screen: &Screen) -> String {
     clear.chain(summary.open.iter().map(|open| screen.lines(Tone::Faint, open))).collect()
 }
 
-/// What `-v` would add.
+/// The sections that `-v` would add.
 fn more(report: &Report) -> String {
     let hidden = report.warnings.len().saturating_sub(WARNINGS);
     let warnings = match hidden {
@@ -97,7 +97,7 @@ fn more(report: &Report) -> String {
     format!("{warnings}figures by {noun}, memory by part, versions and time: -v, or report.html")
 }
 
-/// What only those see who ask for it.
+/// The sections that are shown on request.
 fn rest(report: &Report, summary: &Summary, screen: &Screen) -> String {
     let mut text = String::new();
     for table in by_prompt(report).into_iter().chain([spread(report)]) {
@@ -166,7 +166,7 @@ fn short(report: &Report, summary: &Summary) -> String {
     )
 }
 
-/// Whose code each contender is: "tuned: candle, ort; stock: transformers".
+/// The origin of each contender's code: "tuned: candle, ort; stock: transformers".
 pub(crate) fn kinds(report: &Report) -> String {
     let of = |kind: Kind, meaning: &str| {
         let rows = report.rows.iter().filter(|row| row.kind == kind);
@@ -249,7 +249,7 @@ fn with_interval(row: &Row, metric: Metric, interval: bool) -> Cell {
     Cell::with_small(figure(row, metric), words::range(interval))
 }
 
-/// A dash replaces what was not measured; the reason is below the table.
+/// A dash replaces a missing figure; the reason is below the table.
 fn figure(row: &Row, metric: Metric) -> String {
     match row.typical(metric) {
         None if row.rounds == 0 => words::DASH.into(),

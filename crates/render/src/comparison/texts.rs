@@ -1,4 +1,4 @@
-//! The text that contenders chose, beside their figures.
+//! The text that contenders chose, next to their figures.
 
 use judge::report::{Report, Row};
 use protocol::Decode;
@@ -11,8 +11,8 @@ type Decoder<'a> = &'a dyn Fn(&[u32]) -> Option<String>;
 /// Characters of a line of text.
 const WIDTH: usize = 56;
 
-/// For each prompt, what each contender chose in its last measured request. Contenders with the same tokens share a
-/// text. Of a batch it is the first sequence.
+/// For each prompt, the choice of each contender in its last measured request. Contenders with the same
+/// tokens share a text. Of a batch it is the first sequence.
 pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
     let is_markdown = format == Format::Markdown;
     let mut text = format!("\n{}\n", crate::words::wrapped_at(&heading(report), 60));

@@ -21,7 +21,7 @@ impl Serialize for Run {
     }
 }
 
-/// The files of the layout with its pictures, by name. `records` stand in the order of their times.
+/// The files of the layout with its pictures, by name. `records` are in the order of their times.
 pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
     let optimised = pictures::png(&optimised::picture(records))?;
     let over_time: Vec<&Record> =

@@ -16,8 +16,8 @@ use crate::words::{self, or_dash};
 pub(super) const SPEEDS: [Metric; 4] =
     [Metric::Throughput, Metric::DenoisingThroughput, Metric::EncodingThroughput, Metric::SingleText];
 
-/// The speed of these records. With the peak of memory it leaves room for the rest in a terminal of 80 columns; the other
-/// formats have all.
+/// The speed of these records. With it and the peak of memory, the rest fits into a terminal of 80 columns;
+/// the other formats show all metrics.
 pub(super) fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Metric {
     let has = |metric: &Metric| records.clone().any(|record| record.metrics.contains_key(metric.name()));
     SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
@@ -127,7 +127,7 @@ fn figure(figure: &Figure, with_interval: bool) -> String {
     }
 }
 
-/// What became of it: the result of parity, or the reason why there is none; and why it is kept apart.
+/// The record's result: that of parity, or the reason why there is none; and why it is excluded from trends.
 pub(crate) fn state(record: &Record) -> String {
     let parity = record.parity.as_ref().map(|parity| if parity.agrees { "ok" } else { "BROKEN" });
     let state = match record.state.as_str() {

@@ -1,4 +1,4 @@
-//! What optimisations are worth: each framework with them and without, in one picture.
+//! The gains of optimisations: each framework with them and without, in one picture.
 
 use ::history::Record;
 use charts::{Arm, Estimate, Figure, Optimised};
@@ -45,7 +45,8 @@ pub(super) fn is_optimised(record: &Record) -> bool {
     record.optimised.unwrap_or(record.case.jit) && has_cache(record)
 }
 
-/// The name that both arms share: without the arm, the build and, of what is not optimised, the variant.
+/// The name that both arms share: without the arm and the build, and without the variant if it is not
+/// optimised.
 fn framework(record: &Record) -> String {
     let name = record.framework.split([' ', '@']).next().unwrap_or_default();
     if is_optimised(record) { name.to_owned() } else { name.split('-').next().unwrap_or_default().to_owned() }
@@ -84,7 +85,7 @@ fn of_framework(name: &str, records: &[&Record]) -> Optimised {
     }
 }
 
-/// How many times better the optimised record is, as its run told.
+/// How many times better the optimised record is, according to its run.
 fn verdict(optimised: &Record, base: &Record, metric: Metric) -> Option<Estimate> {
     let is_asked =
         |verdict: &&::history::Verdict| verdict.metric == metric.name() && verdict.against == base.framework;

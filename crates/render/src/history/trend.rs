@@ -100,7 +100,7 @@ fn whole(change: Change, metric: Metric) -> String {
     }
 }
 
-/// The table, and what its notes say.
+/// The table, and its notes.
 fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
     let mut notes: Vec<String> = Vec::new();
     let mut marks: Vec<String> = Vec::new();
@@ -127,7 +127,7 @@ fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
     (table, notes)
 }
 
-/// Whether a run's interval meets that of the run before.
+/// Whether a run's interval overlaps with that of the run before.
 fn meets(point: &Point) -> bool {
     point.change.is_some_and(|change| change.intervals_apart == Some(false))
 }

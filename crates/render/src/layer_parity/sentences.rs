@@ -1,4 +1,4 @@
-//! What `photofinish parity` found, in sentences.
+//! The findings of `photofinish parity`, in sentences.
 
 use judge::parity::continuation::{Continuation, Divergence};
 use judge::parity::layers::LayerDifference;

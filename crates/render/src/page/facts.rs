@@ -1,4 +1,4 @@
-//! The parts of a page beside figures: prompts, fairness rules, versions, environment.
+//! The parts of a page other than figures: prompts, fairness rules, versions, environment.
 
 use judge::report::fairness::{Breach, RuleState};
 use judge::report::{Report, Row};
@@ -76,7 +76,7 @@ fn rules_summary(rules: &[RuleState]) -> String {
     summary
 }
 
-/// What each contender is made of: the one place where versions stand.
+/// The versions and kernels of each contender; the page shows versions only here.
 pub(super) fn versions(report: &Report) -> Markup {
     let titles = ["Contender", "Library", "Binding", "Built by", "Kernels"];
     let mut table = Table::new(titles.map(Column::left));
@@ -100,7 +100,7 @@ pub(super) fn versions(report: &Report) -> Markup {
     html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers report them")) } }
 }
 
-/// The sentences that the page has no place of its own for: versions and memory by part stand in tables.
+/// The sentences without a place of their own on the page: versions and memory by part are in tables.
 pub(super) fn further_findings(report: &Report) -> Vec<String> {
     let details = crate::words::summary(report).details.into_iter();
     details.filter(|line| !line.is_tabled).map(|line| line.text).collect()

@@ -20,7 +20,7 @@ const TITLE: &str = "Performance over time";
 /// The metrics that are shown over time.
 const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakMemory];
 
-/// The page of these groups; `apart` are the records that are no part of a development over time.
+/// The page of these groups; `apart` are the records that are excluded from trends.
 pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> Result<String, String> {
     let all = groups.iter().flat_map(|group| &group.records);
     let runs = words::distinct(all.map(|record| record.run.clone())).len();

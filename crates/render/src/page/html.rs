@@ -83,12 +83,12 @@ pub(super) fn details(summary: &str, body: &Markup) -> Markup {
     html! { @if !body.0.is_empty() { details { summary { (summary) } (body) } } }
 }
 
-/// A chart with its figures below it, for readers who cannot see it or want the numbers.
+/// A chart with its figures below it, for readers unable to see it, or in need of the numbers.
 pub(super) struct Chart {
     /// Identifier that is unique in the page.
     pub(super) id: String,
     pub(super) title: String,
-    /// Description of the chart for readers who cannot see it.
+    /// Description of the chart for readers unable to see it.
     pub(super) description: &'static str,
     pub(super) figure: Figure,
     pub(super) height: u32,
@@ -102,7 +102,7 @@ const CHART_WIDTH: u32 = 460;
 const LINE: u32 = 28;
 
 impl Chart {
-    /// The height of what it shows.
+    /// The height of the figure.
     pub(super) fn height(figure: &Figure) -> u32 {
         figure.panels.iter().map(|panel| panel_height(panel, LINE)).sum()
     }
@@ -162,7 +162,7 @@ pub(super) fn warnings(lines: &[String]) -> Markup {
 /// Largest report in bytes that is embedded; a larger one is only linked to.
 const EMBEDDED: usize = 2_000_000;
 
-/// A link that saves `report`, which is part of the page, and links to the files that are written beside it.
+/// A link that saves `report`, which is part of the page, and links to the files next to the page.
 pub(super) fn data(report: &str, has_picture: bool) -> Markup {
     let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
     let beside = ["report.json", "report.csv", "report.md"].iter().chain(pictures);

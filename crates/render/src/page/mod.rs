@@ -1,4 +1,4 @@
-//! Self-contained pages of a run, of a study and of the history, with the charts as files beside them.
+//! Self-contained pages of a run, of a study and of the history, with the charts as separate files.
 
 mod collection;
 mod facts;

@@ -11,7 +11,7 @@ const OF_A_MACHINE: [&str; 5] = ["--configs", "--workers", "--results-dir", "--r
 /// Subcommands that measure other than `compare`.
 const COMMANDS: [&str; 8] = ["sweep", "ab", "check", "parity", "plan", "run", "generate", "score"];
 
-/// What a command was given for, beside its words.
+/// The circumstances of a command besides its words.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Source<'a> {
     pub(super) commit: Option<&'a str>,

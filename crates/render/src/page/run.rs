@@ -166,7 +166,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{}, by round", metric.title()))
 }
 
-/// The pairs whose ratio in the deciding metric depends on the state of the machine.
+/// The pairs with a deciding ratio that depends on the state of the machine.
 fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
     let metric = Metric::deciding(report.plan.work.kind());
     report.dependences.iter().filter(move |found| found.metric == metric)

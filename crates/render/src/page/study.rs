@@ -14,8 +14,8 @@ use crate::pictures::study::{panels, subtitle, title};
 use crate::study;
 use crate::words::{self, Line, Summary};
 
-/// The page; `has_picture` is whether there are pictures beside it, and `has_page` whether a cell's directory of this
-/// name has a page.
+/// The page; `has_picture` is whether there are pictures next to it, and `has_page` whether a cell's
+/// directory of this name has a page.
 pub(super) fn html(
     report: &StudyReport,
     has_picture: bool,
@@ -82,7 +82,7 @@ fn split(summary: &Summary) -> (Vec<String>, Vec<String>) {
     (warnings.iter().map(plain).collect(), findings.iter().map(|line| line.text.clone()).collect())
 }
 
-/// The main table; the rows of one place stand together below its name.
+/// The main table; the rows of one place are grouped below its name.
 fn figures(report: &StudyReport) -> Markup {
     let table = study::grid(report, true);
     if !matches!(report.view, StudyView::Sweep(_)) {

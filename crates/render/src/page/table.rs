@@ -5,10 +5,10 @@ use maud::{Markup, Render, html};
 
 use crate::table::{Align, Cell, Column, Table};
 
-/// What a page shows of a table beyond its cells.
+/// The look of a table on a page, beyond its cells.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Places of columns and rows that belong to somebody who is struck.
+    /// Places of the columns and rows of struck contenders.
     pub(super) struck_columns: Vec<usize>,
     pub(super) struck_rows: Vec<usize>,
     /// So many columns at the left become a heading above the rows that share them.
@@ -29,7 +29,8 @@ impl Render for Table {
     }
 }
 
-/// A table whose columns, after the first, are contenders: on a narrow screen it is one card a contender.
+/// A table with a column for each contender after the first column: on a narrow screen it is a card for each
+/// contender.
 pub(super) fn of_contenders(table: &Table, struck: &[usize]) -> Markup {
     let columns = struck.iter().map(|place| place + 1).collect();
     let wide = Look { struck_columns: columns, class: "wide", ..Look::default() };
@@ -39,7 +40,7 @@ pub(super) fn of_contenders(table: &Table, struck: &[usize]) -> Markup {
 
 pub(super) fn looking(table: &Table, look: &Look) -> Markup {
     let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
-    // With one column beside its heading, a cell needs no title.
+    // With one column besides its heading, a cell needs no title.
     let pairs = table.columns.len() == look.grouped + 2;
     let classes = [(has_figures, "figures"), (pairs, "pairs")];
     let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
@@ -52,7 +53,7 @@ pub(super) fn looking(table: &Table, look: &Look) -> Markup {
                     tr {
                         @for (index, column) in shown {
                             @let class = class(column, look.struck_columns.contains(&index));
-                            // A header must have a text for those who hear the page.
+                            // A header must have a text for screen readers.
                             @if column.title.main.is_empty() { td class=[class] {} }
                             @else { th class=[class] scope="col" { (column.title) } }
                         }

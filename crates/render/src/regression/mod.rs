@@ -19,7 +19,7 @@ pub use annotations::{github, job_summary, refusal};
 pub use junit::junit;
 pub use sentences::{conclusion, other_setting, undecidable};
 
-/// The document as text for a terminal: the answer, the figures, and what they do not say.
+/// The document as text for a terminal: the answer, the figures, and further findings.
 pub fn table(document: &Document, screen: &Screen) -> String {
     let mut text = screen.paragraph(Tone::Strong, &conclusion(document)) + "\n";
     text += &heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect::<String>();
@@ -132,7 +132,7 @@ fn cells(finding: &Finding) -> [String; 7] {
     ]
 }
 
-/// What the conclusion and the table do not say, one sentence each, the most serious first.
+/// Findings that are neither in the conclusion nor in the table, one sentence each, the most serious first.
 fn lines(document: &Document) -> Vec<Line> {
     let mut plain: Vec<String> = document
         .failures

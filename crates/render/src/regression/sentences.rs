@@ -1,4 +1,4 @@
-//! What a check or a diff found, in sentences.
+//! The findings of a check or a diff, in sentences.
 
 use history::Machine;
 use judge::metrics;
@@ -86,8 +86,8 @@ pub(super) fn sentence(finding: &Finding, kind: Kind) -> String {
     }
 }
 
-/// What the table of findings does not say already; `None` if it says all. Those without a verdict are told together, by
-/// their reason.
+/// The part of a finding that its table does not show; `None` if it shows all. Findings without a verdict are
+/// listed together elsewhere, by their reason.
 pub(super) fn remark(finding: &Finding) -> Option<String> {
     let name = metrics::words(&finding.metric);
     match finding.verdict {
@@ -184,7 +184,7 @@ pub fn undecidable(reason: &Undecidable, source: &str) -> String {
     }
 }
 
-/// A setting in which what is asked for is another case: "--batch: 1 (baseline), 8 (asked for)".
+/// A setting that makes the request another case: "--batch: 1 (baseline), 8 (asked for)".
 pub fn other_setting(OtherSetting { flag, baseline, asked }: &OtherSetting) -> String {
     format!("{flag}: {baseline} (baseline), {asked} (asked for)")
 }

@@ -1,4 +1,4 @@
-//! Renderings of a check whose truth is known.
+//! Renderings of a check with a known outcome.
 
 use insta::assert_snapshot;
 use judge::regression::machine::Speed;

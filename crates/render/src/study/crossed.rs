@@ -1,4 +1,4 @@
-//! The tables of `ab optimised`: what each switch gives, and the figures of every combination.
+//! The tables of `ab optimised`: the gain of each switch, and the figures of every combination.
 
 use judge::metrics::Metric;
 use judge::report::crossed::{Contribution, Effect};

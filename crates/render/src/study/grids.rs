@@ -77,7 +77,7 @@ pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
         let figure = |side: &Side| if are_mistakes { side.total_ms } else { side.throughput };
         let mut cells = outcome_cells(outcome, figure).map(table::Cell::from);
         if are_mistakes {
-            // What a mistake costs, and not what doing without it saves.
+            // The cost of a mistake, not the saving of doing without it.
             cells[5] = memory(outcome.memory_change.map(|change| 1.0 / (1.0 + change) - 1.0)).into();
         }
         table.add(places(&axes, &outcome.settings).into_iter().chain(cells));

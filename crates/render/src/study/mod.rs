@@ -41,7 +41,7 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
         + &screen.lines(Tone::Plain, &format!("Every comparison, and report.html: {}", report.results))
 }
 
-/// The study with its words, as files have it.
+/// The study with its sentences, for files.
 pub fn told(report: &StudyReport) -> Json {
     let mut json = Json::new(report);
     json.each("cells", &report.cells, |json, cell| {

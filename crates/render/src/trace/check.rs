@@ -1,5 +1,5 @@
-//! Holds a trace against the trace-event format. What a framework's profiler notes is foreign, and viewers drop what
-//! they cannot read without a word.
+//! Checks a trace against the trace-event format. Events of a framework's profiler are untrusted, and viewers
+//! silently drop events that they cannot read.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// Half a nanosecond in microseconds: two times that differ by less are one.
 const SAME: f64 = 0.000_5;
 
-/// What a valid trace holds.
+/// Counts of a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// Events of the worker's and of the framework's tracks, without those that name a track.

@@ -35,7 +35,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The events on as few tracks as hold them: one a thread, and more for a thread whose events overlap.
+/// The events on as few tracks as possible: one a thread, and more for a thread with overlapping events.
 pub(super) fn lanes(events: &[ProfileEvent]) -> Vec<Lane<'_>> {
     let mut sorted: Vec<&ProfileEvent> = events.iter().collect();
     sorted.sort_by_key(|event| (event.start_ns, std::cmp::Reverse(event.duration_ns)));

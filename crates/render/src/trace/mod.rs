@@ -21,7 +21,7 @@ const TOKENS: u32 = 3;
 /// The framework's.
 const FRAMEWORK: u32 = 2;
 
-/// What is shown.
+/// The contents of a trace file.
 pub struct TraceFile<'a> {
     /// A name from configs/engines.
     pub framework: &'a str,
@@ -29,11 +29,11 @@ pub struct TraceFile<'a> {
     pub traced: &'a Traced,
     /// The framework's own events.
     pub profile: Vec<ProfileEvent>,
-    /// What the file says of itself, by name.
+    /// The file's description of itself, by name.
     pub about: BTreeMap<String, String>,
 }
 
-/// Names of what a request's marks end.
+/// Names of the steps that a request's marks end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
     track: &'static str,

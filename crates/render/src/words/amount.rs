@@ -20,7 +20,7 @@ pub(crate) trait Differences {
     /// The sentence for a difference: "a loads 1.9x faster than b".
     fn difference(self, a: &str, b: &str, ratio: f64, interval: Option<(f64, f64)>) -> String;
 
-    /// What its comparatives begin with: "decodes", "needs".
+    /// The verb of its comparatives: "decodes", "needs".
     fn does(self) -> String;
 
     /// The rest of a comparative: "18 % faster than b".
@@ -29,10 +29,10 @@ pub(crate) trait Differences {
     /// The same where the sentence has named the metric: "20 % less than b".
     fn than_briefly(self, b: &str, ratio: f64, interval: Option<(f64, f64)>) -> String;
 
-    /// What is said of several that are equivalent: "decode equally fast".
+    /// The phrase for several that are equivalent: "decode equally fast".
     fn equality(self) -> String;
 
-    /// What is said of the best: "decodes fastest", "needs the least memory".
+    /// The phrase for the best: "decodes fastest", "needs the least memory".
     fn superlative(self) -> String;
 
     /// How many times better: "18 %", "1.9x". It has as many decimals as its interval, so that rounding never takes it
@@ -139,7 +139,7 @@ fn text(value: f64, decimals: usize) -> String {
     if value < 0.0 && !is_zero { format!("−{digits}") } else { digits }
 }
 
-/// A run that could only have shown differences above this factor had too few rounds to tell anything.
+/// A run that could only have shown differences above this factor had too few rounds to show any.
 pub(crate) const TELLING: f64 = 3.0;
 
 /// The least difference that a run could have shown: "6 %", "2.3x".

@@ -45,8 +45,8 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
 /// Most pairs that the answer names.
 const MOST: usize = 3;
 
-/// The pairs with a verdict whose ratio depends on the state of the machine, with the ratio at both ends: where one is
-/// the best, its own.
+/// The pairs with a verdict and a ratio that depends on the state of the machine, with the ratio at both
+/// ends: only the best's, if there is one.
 fn by_state(report: &Report) -> Option<String> {
     let deciding = Metric::deciding(report.plan.work.kind());
     let best = Standing::new(report, deciding).best();
@@ -89,7 +89,7 @@ fn speed(report: &Report) -> String {
     capital(&format!("{}.", clauses.join("; ")))
 }
 
-/// A sentence that may begin with "no" as one that stands alone. Names of columns are as they are typed.
+/// Capitalises a sentence that begins with "no". Names of columns keep their spelling.
 fn capital(sentence: &str) -> String {
     match sentence.strip_prefix("no ") {
         Some(rest) => format!("No {rest}"),
@@ -97,7 +97,7 @@ fn capital(sentence: &str) -> String {
     }
 }
 
-/// What would settle an open answer.
+/// How to settle an open answer.
 pub(super) fn next(report: &Report) -> Option<String> {
     let compared = report.rows.iter().filter(|row| row.state.takes_part()).count();
     if compared < 2 || report.interrupted || report.noise().is_some() {
@@ -230,7 +230,7 @@ impl<'a> Standing<'a> {
             Some(_) => String::new(),
             None => self.of_leaders(report, &leaders),
         };
-        // What is behind, by the one of the leaders that shows it best.
+        // The beaten contenders, from the leader that beats most.
         let behind = leaders.iter().max_by_key(|label| self.beaten_by(label).len());
         if let Some((ahead, beaten)) = behind.map(|label| (label, self.beaten_by(label)))
             && !beaten.is_empty()

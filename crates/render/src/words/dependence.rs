@@ -37,7 +37,7 @@ fn at(metric: Metric, [a, b]: [&str; 2], ratio: f64) -> String {
     }
 }
 
-/// Those whose speed shows the state.
+/// The other programs whose speed shows the state.
 pub(crate) fn others(others: &[Foreign]) -> String {
     let names: Vec<&str> = others.iter().map(Foreign::as_str).collect();
     names.join(" and ")

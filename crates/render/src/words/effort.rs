@@ -1,5 +1,5 @@
-//! What a comparison cost: where its time went, how many blocks its rounds had and why, and how throughput varies within
-//! and between processes.
+//! The cost of a comparison: where its time went, how many blocks its rounds had and why, and how throughput
+//! varies within and between processes.
 
 use facts::evidence::{Slices, Stage, Stages};
 use judge::Metric;
@@ -17,7 +17,7 @@ pub(super) fn details(report: &Report) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// What departs from turns of all, with the reason.
+/// A schedule that does not interleave all contenders, with the reason.
 pub(super) fn schedule(plan: &Plan) -> Option<String> {
     let reason = plan.schedule_reason.as_ref()?;
     match plan.schedule {

@@ -1,4 +1,4 @@
-//! The report in words: its heading and the details of what was measured.
+//! The report in words: its heading and the details of the measurement.
 
 use facts::evidence::{End, Shipped};
 use facts::text::RetrievalScore;
@@ -53,7 +53,7 @@ fn impossible(report: &Report) -> impl Iterator<Item = Line> {
     report.sanity.iter().map(move |flag| Line::new(Tone::Struck, text(flag)))
 }
 
-/// Shapes that are named of those a contender compiled for.
+/// Most shapes to name of those that a contender compiled for.
 const SHOWN_SHAPES: usize = 3;
 /// Share from which on a page cache counts as warm, rounded as it is shown: the missing part is read in a millisecond or
 /// two.
@@ -229,7 +229,7 @@ fn quantisation(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("against the unquantised model in f32: {}", known.join("; ")))
 }
 
-/// What the precisions of an encoder cost.
+/// The cost of an encoder's precisions.
 fn retrieval(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let RetrievalScore { mean_cosine, min_cosine, top10, kendall_tau, .. } = row.text?.retrieval()?;
@@ -242,7 +242,7 @@ fn retrieval(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("against f32, on the bundled texts: {}", known.join("; ")))
 }
 
-/// Who divided its weights, and what on a CPU the difference means.
+/// Weights by device, and on a CPU the meaning of the difference.
 fn devices(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let bytes = row.in_effect.as_ref()?.shard_bytes.as_ref()?;
@@ -315,7 +315,7 @@ fn energy(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("energy by token: {}", known.join("; ")))
 }
 
-/// What must be shipped to run each, without the model.
+/// The size of the files to ship for each, without the model.
 fn shipped(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let Shipped { bytes, files } = row.shipped?;
@@ -326,7 +326,7 @@ fn shipped(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("shipped without the model: {}", known.join("; ")))
 }
 
-/// The workers' own descriptions, so that a pasted table says what it compared.
+/// The workers' own descriptions, so that a pasted table names its versions.
 fn libraries(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let hello = row.hello.as_ref()?;

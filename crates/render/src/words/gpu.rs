@@ -1,11 +1,11 @@
-//! What is said of the GPU that was computed on.
+//! The findings about the GPU of a run.
 
 use std::collections::BTreeSet;
 
 use judge::Metric;
 use judge::report::{Report, Row};
 
-/// Where the figures of memory come from, and what each contender's GPU did.
+/// The origin of the figures of memory, and each contender's clocks, heat and slowdowns.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     if !report.plan.is_on_gpu() {
         return Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     [memory].into_iter().chain(parts).chain(did).chain(remarks(report)).collect()
 }
 
-/// The parts of a row's peak on the GPU, and the mean beside it.
+/// The parts of a row's peak on the GPU, and the mean.
 fn by_part(row: &Row) -> Option<String> {
     let parts = row.memory.as_ref()?.gpu_parts.as_ref()?;
     let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
@@ -52,7 +52,7 @@ fn did(row: &Row) -> Option<String> {
     (!told.is_empty()).then(|| format!("{} {}", row.framework, told.join(", ")))
 }
 
-/// What is said of all contenders is said once.
+/// Remarks; one common to all contenders appears once.
 fn remarks(report: &Report) -> BTreeSet<String> {
     let works = report.rows.iter().filter_map(|row| row.gpu.as_ref());
     works.flat_map(|work| &work.remarks).map(|remark| remark.as_str().to_owned()).collect()

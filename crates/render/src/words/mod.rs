@@ -20,12 +20,12 @@ use crate::screen::Tone;
 pub(crate) use findings::summary;
 pub(crate) use json::Json;
 
-/// A report in words: what stands above and below the table.
+/// A report in words: the text above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// The answer in one to four sentences, which every output begins with.
     pub(crate) answer: Vec<String>,
-    /// What to do next, if the answer is open.
+    /// The next step, if the answer is open.
     pub(crate) next: Option<String>,
     /// The subject of the measurement in one line: the work, the hardware, the rounds.
     pub(crate) heading: String,
@@ -87,7 +87,7 @@ impl Serialize for Line {
     }
 }
 
-/// The answer of a report, with what would settle it if it is open.
+/// The answer of a report, and how to settle it if it is open.
 pub(crate) fn answer(summary: &Summary) -> Vec<String> {
     summary.answer.iter().chain(&summary.next).cloned().collect()
 }

@@ -53,7 +53,7 @@ pub(crate) fn sentence(found: &Comparison, margin: Option<f64>) -> String {
     }
 }
 
-/// A sentence with what is known of this in brackets.
+/// A sentence with these notes in brackets.
 fn noted(told: String, notes: [Option<String>; 3]) -> String {
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     if notes.is_empty() { told } else { format!("{told} ({})", notes.join(", ")) }

@@ -1,4 +1,5 @@
-//! What a GPU can do just now: copies within its memory and matrix products, by the framework that is compared.
+//! A GPU's speed at this moment: copies within its memory and matrix products, by the framework that is
+//! compared.
 
 use engine::{Device, EngineError, InferenceEngine, Settings};
 use protocol::{Probe, Probed};
@@ -12,7 +13,7 @@ const ROW_BYTES: u64 = 4 << 30;
 const LEAST_BYTES: usize = 512 << 20;
 /// Products of one timed row.
 const PRODUCTS: usize = 8;
-/// Most rows of copies: a clock that a script stands still for must end, too.
+/// Most rows of copies: the loop must also end if a script has stopped the clock.
 const MOST_ROWS: usize = 1000;
 
 /// Runs the probe on the device of `settings`; `None` if the engine cannot.

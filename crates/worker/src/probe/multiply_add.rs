@@ -16,7 +16,7 @@ const BLOCKS: u64 = 1 << 10;
 /// Floating-point operations of a [`burst`]; a multiply-add is two.
 pub(super) const OPERATIONS: u64 = 2 * ACCUMULATORS as u64 * LINKS * BLOCKS;
 
-/// `sum = sum · ½ + 1` in every accumulator, which goes to 2 and meets no slow numbers on its way.
+/// `sum = sum · ½ + 1` in every accumulator, which converges to 2 and never becomes a subnormal number.
 #[inline(never)]
 pub(super) fn burst() {
     for _ in 0..BLOCKS {

@@ -72,7 +72,7 @@ impl Candidates {
         self.keep_count(count);
     }
 
-    /// Keeps the fewest most likely ones whose masses add up to `target`; returns what they add up to.
+    /// Keeps the fewest most likely ones with a mass of `target` together; returns their mass.
     pub(crate) fn keep_mass(&mut self, softmax: Softmax, target: f64) -> f64 {
         let (last, reached) = reach(&mut self.0, softmax, target);
         self.0.truncate(last + 1);
@@ -138,9 +138,9 @@ fn sum<T>(items: &[T], weight: impl Fn(&T) -> f64) -> f64 {
     lanes.iter().sum::<f64>() + rest.iter().map(weight).sum::<f64>()
 }
 
-/// Reorders the candidates so that the first `index + 1` are the fewest most likely ones whose masses add up
-/// to `target`, the least likely of them last; returns `index` and what they add up to. All of them, if their
-/// sum falls short.
+/// Reorders the candidates so that the first `index + 1` are the fewest most likely ones with a mass of
+/// `target` together, the least likely of them last; returns `index` and their mass. Keeps all if their sum
+/// falls short.
 ///
 /// A quickselect by mass, linear in the number of candidates: sorting 49,152 takes milliseconds.
 fn reach(candidates: &mut [Candidate], softmax: Softmax, target: f64) -> (usize, f64) {
@@ -181,7 +181,7 @@ fn for_each_above(logits: &[f32], mut threshold: f32, mut found: impl FnMut(u32,
 /// it is computed of several numbers at once: 49,152 in 57 µs, where the standard library's takes 222 µs on the
 /// same machine (AVX-512). And that one gives other last digits on other systems.
 pub(super) fn exp(x: f64) -> f64 {
-    const SHIFT: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²: what is added to it is rounded to an integer
+    const SHIFT: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²: a number added to it is rounded to an integer
     const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     let x = if x > -700.0 { x } else { -700.0 };
@@ -189,7 +189,7 @@ pub(super) fn exp(x: f64) -> f64 {
     let power = shifted - SHIFT;
     let rest = (x - power * LN2_HIGH) - power * LN2_LOW;
     let polynomial = INVERSE_FACTORIALS.iter().fold(0.0, |sum, term| sum * rest + term);
-    // The integer stands in the lowest bits; moved to the exponent's place it is a power of two.
+    // The integer is in the lowest bits; moved to the exponent's place it is a power of two.
     polynomial * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1023 << 52))
 }
 

@@ -12,7 +12,7 @@ fn draws(sampling: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
     (0..count).map(|_| sampler.draw(logits).unwrap()).collect()
 }
 
-/// Logits of a language model's kind: few that stand out, a long tail.
+/// Logits like a language model's: a few large ones, a long tail.
 fn logits(vocabulary: usize) -> Vec<f32> {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let tail = |_| -6.0 * random.random::<f32>().powf(0.3);
@@ -198,7 +198,7 @@ fn the_exponential_is_the_standard_library_s() {
     assert!([f64::NEG_INFINITY, f64::NAN, -701.0].iter().all(|&x| exp(x) == least));
 }
 
-/// References in Python draw by a port of this, whose tests read the same file.
+/// References in Python draw by a port of this; its tests read the same file.
 #[test]
 fn references_in_python_draw_the_same() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../references/python/tests/drawn.json");

@@ -1,4 +1,4 @@
-//! Requests that each load the model anew, as programs do that make a new session for each.
+//! Requests that each load the model again, as programs do that open a session per request.
 
 use engine::{Bundle, InferenceEngine, Settings};
 use protocol::{Call, Input, Output, ParityTask};
@@ -7,7 +7,7 @@ use super::{HandOver, Request, Workload};
 use crate::clock;
 use crate::error::ServeError;
 
-/// A kind of work whose every request is computed by a model of its own. The load is part of its time.
+/// A kind of work that loads a model for every request. The load is part of the request's time.
 pub(crate) struct Anew<'a, E> {
     of: Box<dyn Workload<E> + 'a>,
     bundle: &'a Bundle,

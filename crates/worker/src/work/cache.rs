@@ -1,9 +1,9 @@
-//! What a decoder keeps between two steps, on the way between the protocol's types and the engine's.
+//! The state that a decoder keeps between two steps, converted between the protocol's types and the engine's.
 
 use engine::{EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision, Side};
 use protocol::{CacheInEffect, CacheUsage, DecoderSettings, KvCache, Task};
 
-/// What keys and values are kept in.
+/// The data type of keys and values.
 pub(crate) fn precision(asked: &DecoderSettings, weights: Precision) -> Result<Precision, EngineError> {
     match asked.kv_precision.as_deref().map(str::parse).transpose().map_err(EngineError::Input)? {
         None => Ok(weights.usual_cache()),
@@ -42,7 +42,7 @@ pub(crate) struct HandOver {
     pub(crate) ns: u64,
 }
 
-/// What all measured requests handed over so far.
+/// The hand-overs of all measured requests so far.
 #[derive(Default)]
 pub(crate) struct Kept(Option<protocol::HandOver>);
 

@@ -28,10 +28,10 @@ pub(crate) struct Generating<'a, E> {
     handed_over: Option<HandOver>,
 }
 
-/// What a request keeps from token to token.
+/// The state of a request from token to token.
 #[derive(Default)]
 struct State {
-    /// What it is fed, if that is not its case's own trace.
+    /// The tokens it is fed, if they are not its case's own trace.
     trace: Vec<Vec<u32>>,
     batch: usize,
     capacity: usize,
@@ -62,7 +62,7 @@ impl<'a, E: InferenceEngine> Generating<'a, E> {
         Asked::new(&self.work.cases[case], self.work.new_tokens, self.work.kv_cache)
     }
 
-    /// With the cache off, each sequence's prefix, with room for what is still to come.
+    /// With the cache off, each sequence's prefix, with room for the new tokens.
     fn prefixes(&self, case: &Case) -> Vec<Vec<u32>> {
         if self.work.kv_cache == KvCache::On {
             return Vec::new();
@@ -239,7 +239,7 @@ fn logits_along(
     let joined = Joined::new(prefixes.iter().map(Vec::as_slice));
     let trace = traces.first().map_or(0, Vec::len);
     let last_only = task.prompt_last_only || joined.differ();
-    // Positions of context and prompt whose logits are kept.
+    // Positions of context and prompt with logits to keep.
     let kept = if last_only { 1 } else { joined.longest };
     let sequences = task.sequences.unwrap_or(joined.batch).clamp(1, joined.batch);
     let mut logits = Rows::new(sequences, kept + trace, vocabulary);
@@ -323,9 +323,9 @@ fn check_prompts(case: &Case, work: &GenerateWork) -> Result<(), ServeError> {
 struct Asked {
     batch: usize,
     capacity: usize,
-    /// `[batch, context tokens]`: what is in the cache when the clock starts.
+    /// `[batch, context tokens]`: the tokens in the cache when the clock starts.
     context: Vec<u32>,
-    /// With the cache off, behind each row's context.
+    /// With the cache off, after each row's context.
     prompt: Joined,
 }
 

@@ -1,4 +1,4 @@
-//! An ONNX file: each request is a run of it, from inputs that lie ready to outputs in host memory.
+//! An ONNX file: each request is a run of it, from prepared inputs to outputs in host memory.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Running<'a, E> {
     work: &'a GraphWork,
     callers: Callers<'a, E>,
     pace: Pace,
-    /// What the last request gave.
+    /// The outputs of the last request.
     outputs: Vec<Tensor>,
 }
 
@@ -200,12 +200,12 @@ fn read(path: &Path, dtype: Dtype, elements: usize) -> Result<Vec<u8>, ServeErro
     Ok(data)
 }
 
-/// What the values of a set follow from. Those of the first follow from the seed itself.
+/// The seed of a set's values; the first set has the seed itself.
 fn of_set(seed: u64, set: usize) -> u64 {
     seed.wrapping_add((set as u64).wrapping_mul(0xa076_1d64_78bd_642f))
 }
 
-/// What the values of the tensor at this place follow from.
+/// The seed of the values of the tensor at this place.
 fn of_place(seed: u64, place: usize) -> u64 {
     seed.wrapping_add((place as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
 }

@@ -27,7 +27,7 @@ use encode::Encoding;
 use generate::Generating;
 use graph::Running;
 
-/// What a kind of work has to know of the model.
+/// The facts about a model that a kind of work needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Model {
     pub(crate) vocabulary: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Model {
     pub(crate) mask_token: Option<u32>,
 }
 
-/// What a kind of work computes. One request is under way at a time.
+/// A kind of work. One request is under way at a time.
 pub(crate) trait Workload<E: InferenceEngine> {
     /// Number of cases.
     fn cases(&self) -> usize;
@@ -43,31 +43,31 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// Marks of a whole request.
     fn marks(&self) -> usize;
 
-    /// Refuses what a request of this case cannot be given.
+    /// Refuses an input that does not fit a request of this case.
     fn check(&self, case: usize, input: &Input) -> Result<(), ServeError>;
 
-    /// Computes what a case has before its request, which comes next. It is no part of that request: neither of its times
-    /// nor of what it uses.
+    /// Computes what precedes a request of this case, which comes next. It counts neither in the request's
+    /// times nor in its usage.
     fn prepare(&mut self, engine: &mut E, case: usize) -> Result<(), ServeError> {
         let _ = (engine, case);
         Ok(())
     }
 
-    /// A request of a case up to its first mark. `input`: what it is given, if that is not what the case has.
+    /// A request of a case up to its first mark. `input` replaces the case's own.
     fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError>;
 
     /// So many more marks of a request, or as many as it still has.
     fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError>;
 
-    /// What the request that was under way gave.
+    /// The output of the request that was under way.
     fn output(&self) -> Output;
 
-    /// The requests that the one that was under way is made of, where several callers made them.
+    /// The single requests within the last one, if several callers made them.
     fn calls(&self) -> Vec<Call> {
         Vec::new()
     }
 
-    /// What the last request handed from one engine to another.
+    /// What the last request handed over from one engine to another.
     fn handed_over(&self) -> Option<HandOver> {
         None
     }
@@ -90,7 +90,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
         Ok((request.start_ns, self.sample(request)))
     }
 
-    /// What a request took and gave.
+    /// The marks and the output of a request.
     fn sample(&self, request: Request) -> Sample {
         let (marks_ns, output) = (Marks(request.marks_ns), self.output());
         Sample { case: request.case, marks_ns, lead_in: Vec::new(), calls: self.calls(), output }
@@ -121,7 +121,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
     }
 }
 
-/// The callers whose requests a turn holds, and how they are served: by which models beside the one that is loaded.
+/// The callers of a turn, and how they are served: the pool has the models in addition to the loaded one.
 pub(crate) struct Serving<'a, E> {
     pub(crate) serve: Serve,
     pub(crate) pool: Option<&'a Pool<E>>,

@@ -1,5 +1,5 @@
-//! Where a load starts from, as the system tells it. The file is in the target directory, because what
-//! is in a memory file system cannot be dropped from memory.
+//! Where a load starts from, according to the system. The file is in the target directory, because files of a
+//! memory file system cannot be dropped from memory.
 
 use std::fs::File;
 

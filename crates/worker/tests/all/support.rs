@@ -23,7 +23,7 @@ pub(crate) struct Counting {
 /// Bytes that a [`Counting`] says it hands over.
 pub(crate) const HANDED_OVER: u64 = 24;
 
-/// What [`Counting::append`] sleeps for each position, at least.
+/// The least time that [`Counting::append`] sleeps for each position.
 pub(crate) const APPEND: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl InferenceEngine for Counting {

@@ -1,4 +1,4 @@
-//! What each task yields, in memory: a job in, events out.
+//! The results of each task, in memory: a job in, events out.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What turns yield: requests, whole and in slices.
+//! The results of turns: requests, whole and in slices.
 
 use protocol::{Event, FailureKind, Finish, Task, Turn};
 

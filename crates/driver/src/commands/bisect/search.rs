@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What was found of a commit.
+/// The finding about a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// As fast as the good one.
     Good,
     /// As slow as the bad one.
     Bad,
-    /// It does not compile, or could not be told apart.
+    /// It does not compile, or could not be distinguished from both.
     Skipped,
 }
 

@@ -6,7 +6,7 @@ use plan::{Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 use super::interleaved;
 use crate::cli::{CheckArgs, Command, RequestArgs, first_line, spelling};
 
-/// Whether a flag was typed that decides what is measured.
+/// Whether a flag was typed that decides what to measure.
 pub(super) fn says_what_to_measure(args: &CheckArgs) -> bool {
     args.request.without_conditions() != RequestArgs::default()
 }

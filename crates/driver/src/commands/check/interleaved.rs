@@ -28,7 +28,7 @@ pub(super) const BASE: &str = "@base";
 /// Rules that may differ: the builds are the subject of the comparison.
 const VARIED: &str = "R10";
 
-/// What frameworks are compared with.
+/// The base of the comparison.
 pub(super) enum Base {
     /// The workers of another build.
     Workers(PathBuf),
@@ -141,12 +141,12 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     document.concluded()
 }
 
-/// What the two sides are.
+/// Describes the two sides.
 fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) -> (Side, Side) {
     match base {
         Base::Workers(directory) => {
             let (recorded, is_modified) = environment::origin(directory);
-            // Of kept workers `cargo xtask gate` notes the commit beside them.
+            // `cargo xtask gate` notes the commit of kept workers next to them.
             let kept = untrusted::file::read_text(&directory.join("commit.txt"), untrusted::file::CONFIG)
                 .ok()
                 .map(|text| text.trim().to_owned());
@@ -170,9 +170,10 @@ fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) 
     }
 }
 
-/// Decides every metric of every framework against its base: the family that Holm's method corrects over. Frameworks
-/// are not compared with each other, because more pairs would weaken every verdict. As in a comparison, whose rounds end
-/// when these are clear, metrics have their shares of the error rate, and one that follows another has its verdict.
+/// Decides every metric of every framework against its base: the family that Holm's method corrects over.
+/// Frameworks are not compared with each other, because more pairs would weaken every verdict. As in a
+/// comparison, metrics have their shares of the error rate, and a metric that follows another has its
+/// verdict.
 fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
     let kind = report.plan.work.kind();
     let metric = |subject: &Subject<'_>| Metric::parse(&subject.metric);

@@ -137,7 +137,7 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
     )))
 }
 
-/// Refuses what no measurement could decide, before minutes are spent on one.
+/// Refuses a check that no measurement could decide, before minutes are spent on it.
 fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Result<()> {
     if let Some(reason) = preflight::unfit(&baseline.records).or_else(|| preflight::too_few_rounds(asked)) {
         return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
@@ -153,8 +153,8 @@ fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Resu
     )))
 }
 
-/// What a request measures, for people: its frameworks, model and rounds, and the other settings that are not the usual
-/// ones.
+/// Human-readable form of a request: its frameworks, model and rounds, and every setting that is not the
+/// default.
 fn summarize_request(request: &Request) -> String {
     let as_json = |request: &Request| serde_json::to_value(request).expect("a request serialises");
     let (asked, usual) = (as_json(request), as_json(&Request::default()));
@@ -298,7 +298,7 @@ pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
     pairs.iter().find_map(|pair| of(pair.current, "current run").or_else(|| of(pair.baseline, "baseline")))
 }
 
-/// Prints the outcome, saves it beside the new measurement if there is one, and returns the exit code.
+/// Prints the outcome, saves it with the new measurement if there is one, and returns the exit code.
 pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
     let text = match output {
         Output::Table => regression::table(document, &screen()),

@@ -1,4 +1,4 @@
-//! Verdicts and renderings of checks whose truth is known.
+//! Verdicts and renderings of checks with a known outcome.
 
 use clap::Parser;
 use history::Record;

@@ -1,4 +1,4 @@
-//! What `--dry-run` prints: a plan as far as it is known, as text or as JSON.
+//! The output of `--dry-run`: a plan as far as it is known, as text or as JSON.
 
 use measure::device;
 use measure::saved::pretty;
@@ -18,7 +18,7 @@ pub(super) struct Planned {
     command: String,
     request: Value,
     comparisons: Vec<Comparison>,
-    /// Sentences on what is decided later.
+    /// Sentences on the open points.
     open: Vec<String>,
 }
 
@@ -168,7 +168,7 @@ impl Planned {
         pretty(self)
     }
 
-    /// The values that all comparisons share, then the comparisons, then what is still open.
+    /// The values that all comparisons share, then the comparisons, then the open points.
     pub(super) fn text(&self) -> String {
         let many = match self.comparisons.len() {
             1 => String::new(),

@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What a value is, behind a reference to a definition (and its name) and without the alternative `null`.
+    /// Resolves a reference to a definition (and returns its name), and drops the alternative `null`.
     fn resolved(&self, value: &'a Value) -> (Option<&'a str>, &'a Value) {
         let alternatives = ["anyOf", "oneOf"].iter().find_map(|key| value[*key].as_array());
         let value =

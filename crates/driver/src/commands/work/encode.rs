@@ -68,7 +68,7 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    /// What the job computes, as far as the arguments say.
+    /// The job, as far as the arguments determine it.
     pub(super) fn described(&self) -> Result<Described<'a>> {
         self.check()?;
         let named = |(index, count)| (format!("text {}", index + 1), count);
@@ -77,7 +77,7 @@ impl<'a> Asked<'a> {
         Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
     }
 
-    /// Runs the job and prints what it gave.
+    /// Runs the job and prints its results.
     pub(super) fn run(&self) -> Result<u8> {
         self.check()?;
         let EncoderArgs { on, format, .. } = self.args;
@@ -134,7 +134,7 @@ impl<'a> Asked<'a> {
         Ok(0)
     }
 
-    /// What a text becomes, and its key in the JSON.
+    /// The name of the task's results, and their key in the JSON.
     fn noun(&self) -> &'static str {
         match self.task {
             TaskAsked::Embed => "vectors",
@@ -158,7 +158,7 @@ impl<'a> Asked<'a> {
                 return Err(Failure::usage("a text is empty: there is nothing to encode"));
             }
             let whole = tokenizer.encode_whole(text, pair)?;
-            // A model with one type tells none apart, whatever its tokenizer says.
+            // A model with one type distinguishes none, even if its tokenizer does.
             Ok(if types > 1 { whole } else { Whole { types: Vec::new(), ..whole } })
         };
         self.texts.iter().map(encode).collect()

@@ -29,7 +29,7 @@ pub(super) fn run(job: &Job) -> Result<u8> {
     }
 }
 
-/// What a job computes, as far as its arguments say.
+/// A job, as far as its arguments determine it.
 pub(super) struct Described<'a> {
     pub(super) command: &'static str,
     pub(super) on: &'a OnArgs,

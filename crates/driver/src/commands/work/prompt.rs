@@ -26,8 +26,9 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// The ids of a text, put through the chat template if that is asked for, or those that are given. Refuses what the
-    /// model cannot be given with so many new tokens behind it, and an empty prompt for the reason `why`.
+    /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a
+    /// prompt that the model cannot take with so many new tokens after it, and an empty prompt for the reason
+    /// `why`.
     pub(super) fn resolve(
         single: &Single,
         (prompt, tokens): (Option<&str>, &[u32]),
@@ -54,7 +55,7 @@ impl Prompt {
         Ok(Prompt { tokens, text, chat })
     }
 
-    /// Prints the tokens behind the prompt: their text, or an object with what is in `more`, too.
+    /// Prints the tokens after the prompt: their text, or an object that also has the fields of `more`.
     pub(super) fn print(&self, single: &Single, tokens: &[u32], format: Format, more: Value) -> Result<()> {
         let text = self.text.decode(tokens)?;
         let output = match format {

@@ -1,9 +1,9 @@
-//! What requests compute, as far as it is known before the model: a part of what `--dry-run` prints.
+//! The requests as far as they are known before the model: a part of the output of `--dry-run`.
 
 use plan::{Contender, Draft};
 use serde::Serialize;
 
-/// Prompts, and what is added to them, named as in plan.json.
+/// Prompts, and the tokens added to them, named as in plan.json.
 #[derive(Serialize)]
 pub(crate) struct Requests {
     suite: Option<String>,
@@ -63,7 +63,7 @@ impl Requests {
         format!("{}{of_suite}{tokens}{new_tokens}", self.prompts.len())
     }
 
-    /// What is still open.
+    /// The open point, if there is one.
     pub(crate) fn open(&self) -> Option<&'static str> {
         let is_open = self.prompts.iter().any(|prompt| prompt.tokens.is_none());
         is_open.then_some("prompts are counted once the model is prepared")
@@ -86,7 +86,7 @@ fn prompts(draft: &Draft) -> Vec<PlannedPrompt> {
     planned.collect()
 }
 
-/// What a contender goes without.
+/// The optimisation that a contender runs without.
 pub(crate) fn without(contender: &Contender) -> Option<&'static str> {
     (!contender.cache.is_on()).then_some("no KV cache")
 }

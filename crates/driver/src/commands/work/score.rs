@@ -14,7 +14,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
         prompts::check_vocabulary(sequence, single.bundle.config())?;
         plan::work::check_context(sequence.len(), 0, single.bundle.config())?;
     }
-    // The file is written beside its place and moved there when it is complete.
+    // The file is written next to its destination and moved there when it is complete.
     let parent = args.out.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(std::path::Path::new("."));
     let cannot =

@@ -97,7 +97,7 @@ fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
     Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task }))
 }
 
-/// A directory beside the file that is to be written. The worker's files go there, and the trace until it is complete.
+/// A directory next to the output. The worker's files go there, and the trace until it is complete.
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -130,7 +130,7 @@ fn cannot(output: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", output.display()))
 }
 
-/// What the worker said.
+/// The worker's events.
 struct Told<'a> {
     hello: &'a Hello,
     loaded: &'a Loaded,
@@ -154,8 +154,8 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// The events of the framework's own profiler, from the file that the worker was told to write. The path that it
-    /// names itself is not opened.
+    /// The events of the framework's own profiler, from the path that was given to the worker. The path that
+    /// the worker names itself is not opened.
     fn profile(&self, file: &Path) -> Result<Vec<ProfileEvent>> {
         let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
         let cannot =
@@ -165,7 +165,7 @@ impl<'a> Told<'a> {
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
 
-    /// What the file says of itself.
+    /// The file's description of itself.
     fn about(&self, args: &TraceArgs, single: &Single) -> BTreeMap<String, String> {
         let mut about: BTreeMap<&str, String> = BTreeMap::new();
         about.insert("made by", concat!("photofinish ", env!("CARGO_PKG_VERSION")).into());
@@ -229,7 +229,7 @@ impl<'a> Told<'a> {
 
 const NO_MEASUREMENT: &str = "A profiler slows the program, so no time in it is a measurement.";
 
-/// How well the profiler's times stand beside the worker's.
+/// How well the profiler's times agree with the worker's.
 fn aligned(alignment: &protocol::Alignment) -> String {
     let read = match alignment.error_ns {
         None => return "none, so its events were placed within their steps".into(),

@@ -3,7 +3,7 @@
 use ::history::{Case, Record};
 use serde_json::{Value, json};
 
-/// What is continued, and how, by name.
+/// The prompt and the way it is continued, by name.
 pub(in super::super) fn fields(case: &Case) -> [(&'static str, Value); 5] {
     let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
     [

@@ -24,8 +24,8 @@ pub(super) struct MachineGroup<'a> {
     pub(super) cases: Vec<Case<'a>>,
 }
 
-/// The runs by machine and case. Machines stand in the order of their processors' names, cases in that of theirs: no
-/// order is a ranking.
+/// The runs by machine and case. Machines are in the order of their processors' names, cases in that of
+/// theirs: no order is a ranking.
 pub(super) fn machines(entries: &[Entry]) -> Vec<MachineGroup<'_>> {
     let mut machines: Vec<MachineGroup> = Vec::new();
     for entry in entries {

@@ -22,10 +22,11 @@ use groups::{Case, MachineGroup, Named, machines};
 
 const TITLE: &str = "Collection of results";
 pub(super) const STYLE: &str = include_str!("style.css");
-/// Hides what is not asked for. The form is shown by it, so that a page without scripts has no idle controls.
+/// Hides filtered entries. The script also shows the form, so that a page without scripts has no idle
+/// controls.
 const SCRIPT: &str = include_str!("filter.js");
 
-/// Latency is the reciprocal of throughput: the CSV has it.
+/// Latency is the reciprocal of throughput: it is in the CSV.
 const METRICS: [Metric; 4] = [Metric::Throughput, Metric::FirstToken, Metric::Load, Metric::PeakMemory];
 
 pub(super) fn html(entries: &[Entry]) -> String {

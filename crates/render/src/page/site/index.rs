@@ -12,10 +12,10 @@ use crate::words;
 
 const TITLE: &str = "Which inference framework is faster, and where";
 const STYLE: &str = include_str!("style.css");
-/// Hides what is not asked for. The form is shown by it, so that a page without scripts has no idle controls.
+/// Hides filtered rows. The script also shows the form, so that a page without scripts has no idle controls.
 const SCRIPT: &str = include_str!("filter.js");
 
-/// What rows are filtered by: the name in the data, the label, and the values of a result.
+/// A filter of rows: the name in the data, the label, and the values of a result.
 type Filter = (&'static str, &'static str, fn(&Row<'_>) -> Vec<String>);
 
 const OF: [Filter; 9] = [

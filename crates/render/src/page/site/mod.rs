@@ -30,10 +30,10 @@ struct Page<'a> {
     results: Vec<Result<'a>>,
 }
 
-/// What a run says of a pair.
+/// A run's result for a pair.
 struct Result<'a> {
     published: &'a Published,
-    /// What it says of the pair alone.
+    /// The report on the pair alone.
     report: Report,
 }
 
@@ -108,7 +108,7 @@ fn versions(report: &Report) -> Vec<String> {
     crate::words::distinct(named.filter(|version| !version.is_empty()))
 }
 
-/// Whose code the contenders are: `tuned`, `stock`.
+/// The origins of the contenders' code: `tuned`, `stock`.
 fn kinds(report: &Report) -> Vec<String> {
     crate::words::distinct(report.rows.iter().map(|row| <&str>::from(row.kind).to_owned()))
 }

@@ -58,7 +58,7 @@ fn answers(result: &Result<'_>) -> Vec<String> {
     words::answer(&words::summary(&result.report))
 }
 
-/// What a preview of the page shows.
+/// Metadata for previews of the page.
 fn head(page: &Page<'_>, newest: &Result<'_>, title: &str, base: Option<&str>) -> Markup {
     let answer = answers(newest).join(" ");
     let picture = format!("{}.png", newest.published.name);
@@ -123,7 +123,7 @@ fn section(result: &Result<'_>, with_answer: bool) -> Markup {
     }
 }
 
-/// What today's rules judge otherwise.
+/// The verdicts that today's rules change.
 fn retired(report: &Report, judged: &std::result::Result<Box<Report>, String>) -> Markup {
     let changed = match judged {
         Ok(judged) => comparison::changes(report, judged),

@@ -1,3 +1,3 @@
-//! What the page shows of one kind of work alone.
+//! The parts of the page that one kind of work alone has.
 
 pub(super) mod generate;

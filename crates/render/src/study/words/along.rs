@@ -1,4 +1,4 @@
-//! What a study shows along its axes, a sentence each.
+//! The findings of a study along its axes, a sentence each.
 
 use judge::report::number;
 use judge::report::verdicts::Verdict;
@@ -30,7 +30,7 @@ pub(super) fn crossing(crossing: &Crossing) -> String {
     format!("{framework}, {at}: a step takes {step} ms, all tokens one by one {by_token} ms: {steps}")
 }
 
-/// What compiling costs and gains.
+/// The cost and the gain of compiling.
 pub(super) fn compiled(compiled: &Compiled, framework: &str) -> String {
     let Compiled { compiling_ms, with_ms, without_ms } = *compiled;
     let took = match compiling_ms {
@@ -47,8 +47,8 @@ pub(super) fn compiled(compiled: &Compiled, framework: &str) -> String {
     format!("{framework}: {took}; {steady}: {pays}")
 }
 
-/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only what has a verdict
-/// changes: an estimate from a round or two is noise.
+/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only speed-ups
+/// with a verdict count: an estimate from a round or two is noise.
 pub(super) fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut frameworks: Vec<&Setting> = Vec::new();

@@ -97,7 +97,7 @@ pub(super) fn of_cell(cell: &Cell, metric: Metric) -> Metric {
     }
 }
 
-/// Who is better than all others for certain in a cell.
+/// The contender with a verdict over all others in a cell.
 fn best(cell: &Cell, metric: Metric) -> Option<&str> {
     let verdicts = || cell.verdicts.iter().filter(|verdict| verdict.metric == metric);
     let names: std::collections::BTreeSet<&str> =

@@ -1,4 +1,4 @@
-//! `ab optimised` in words: what all switches of a framework give together, and what each gives.
+//! `ab optimised` in words: the gain of all switches of a framework together, and of each.
 
 use judge::report::crossed::{Contribution, Crossed, Effect};
 use judge::report::verdicts::Verdict;
@@ -6,7 +6,7 @@ use judge::study::cell::{self, Cell};
 use plan::Axis;
 use statistics::MIN_ROUNDS;
 
-/// Most sentences of an answer; what is behind them is in the table.
+/// Most sentences of an answer; the rest is in the table.
 const MOST: usize = 3;
 
 /// A sentence for each framework and place.
@@ -56,7 +56,7 @@ fn shares(crossed: &Crossed) -> Option<Vec<(&str, &Effect)>> {
     each.map(|switch| Some((switch.switch.as_str(), switch.share.as_ref()?))).collect()
 }
 
-/// What the table shows, put together: that shares multiply to the whole, and what the order is worth.
+/// Conclusions from the table: shares multiply to the whole, and the effect of the order.
 pub(super) fn details(cells: &[Cell]) -> Vec<String> {
     let axes = varied(&cells.iter().collect::<Vec<_>>());
     cells.iter().flat_map(|cell| of_cell(cell, &axes)).collect()
@@ -108,7 +108,7 @@ fn relation(crossed: &Crossed) -> &'static str {
     }
 }
 
-/// The axes on which cells differ, beside the framework.
+/// The axes on which cells differ, apart from the framework.
 fn varied(cells: &[&Cell]) -> Vec<Axis> {
     let Some(first) = cells.first() else { return Vec::new() };
     let axes = first.settings.keys().filter(|axis| **axis != Axis::Framework);

@@ -1,4 +1,4 @@
-//! A study in words: its heading, and what its cells show.
+//! A study in words: its heading, and the findings of its cells.
 
 mod along;
 mod answer;
@@ -151,7 +151,7 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     clear
 }
 
-/// What a warm-up that is shorter than the test would have claimed, and what is so.
+/// The result of a benchmark with too short a warm-up, next to the steady one.
 fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     if !matches!(kind, SweepKind::Warmup | SweepKind::ShortWarmup) {
         return Vec::new();
@@ -171,7 +171,7 @@ fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
 }
 
-/// What compiling costs, from when on it pays, and who compiles anew for another length.
+/// The cost of compiling, the tokens from which it pays, and the first times by length of prompt.
 fn compiling(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     if kind != SweepKind::Warmup {
         return Vec::new();
@@ -192,7 +192,7 @@ fn compiling(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     lines
 }
 
-/// The first time that prompts of several lengths were computed, beside later ones.
+/// The first times of prompts of several lengths, next to later ones.
 fn prompts(row: &CellRow) -> Option<String> {
     let prompts = &row.steadiness.first_runs.as_ref()?.prompts;
     let is_varied = prompts.iter().any(|prompt| prompt.tokens != prompts[0].tokens);

@@ -1,4 +1,4 @@
-//! What the answer says of several versions of one column.
+//! The part of the answer on several versions of one column.
 
 use judge::Metric;
 use judge::report::verdicts::{Comparison, Verdict};
@@ -50,7 +50,7 @@ fn are_of_one(report: &Report) -> bool {
         && engines.iter().any(|engine| engine.version != engines[0].version)
 }
 
-/// What the versions of one column computed, where there is no other column.
+/// Compares the outputs of the versions of one column, if there is no other column.
 pub(super) fn alone(report: &Report, compared: &[&Row]) -> Option<String> {
     let first = compared.first().filter(|row| row.outputs.is_some() && are_of_one(report))?;
     let others: Vec<&str> = compared

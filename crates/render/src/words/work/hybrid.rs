@@ -1,4 +1,4 @@
-//! A hybrid of two engines beside its parts, in words.
+//! A hybrid of two engines compared with its parts, in words.
 
 use judge::report::hybrid::{HandOver, Hybrid, Memory, Predicted};
 use judge::report::number;

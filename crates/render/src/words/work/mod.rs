@@ -1,3 +1,3 @@
-//! What is said of one kind of work alone.
+//! Sentences about one kind of work alone.
 
 pub(super) mod hybrid;

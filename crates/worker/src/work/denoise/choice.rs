@@ -1,7 +1,7 @@
-//! What one masked position would become, and how sure that is.
+//! The choice of a token for one masked position, and its confidence.
 //!
 //! 1. Logits are divided by the temperature; at 0 they are taken as they are.
-//! 2. The fewest most likely tokens remain whose probabilities reach `top_p`, and of these the `top_k` most likely.
+//! 2. The fewest most likely tokens remain that reach `top_p` together, and of these the `top_k` most likely.
 //! 3. One of them is drawn by the inverse of the cumulative distribution, the most likely first and equals by id; at
 //!    temperature 0 it is the most likely, the lowest id of equals.
 //! 4. Its confidence is, by the algorithm, its probability, the most likely one's lead over the next, or minus the
@@ -47,8 +47,8 @@ impl Chooser {
         self.temperature.is_some()
     }
 
-    /// The choice of a position whose logits are these. Where they have no distribution, it is the first of the largest,
-    /// with a confidence below all others.
+    /// Chooses for a position with these logits. If they have no distribution, takes the first of the
+    /// largest, with a confidence below all others.
     pub(super) fn choose(&mut self, logits: &[f32], uniform: f64) -> Choice {
         let largest = maximum(logits);
         if !largest.is_finite() {

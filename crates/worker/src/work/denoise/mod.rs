@@ -30,7 +30,8 @@ pub(crate) struct Denoising<'a> {
     chooser: Chooser,
     selection: Selection,
     random: ChaCha8Rng,
-    /// `[batch][new tokens]`: what each position would become by the last pass; those that were masked alone are new.
+    /// `[batch][new tokens]`: each position's choice in the last pass; only those of masked positions are
+    /// new.
     choices: Vec<Choice>,
     /// `[batch][new tokens]`: whether the last step unmasks it.
     chosen: Vec<bool>,
@@ -38,15 +39,15 @@ pub(crate) struct Denoising<'a> {
     state: State,
 }
 
-/// What a request keeps from step to step.
+/// The state of a request from step to step.
 #[derive(Default)]
 struct State {
     batch: usize,
     sequences: Sequences,
-    /// `[batch][new tokens]`: what each place became, and in which step.
+    /// `[batch][new tokens]`: the token of each place, and the step that unmasked it.
     tokens: Vec<u32>,
     unmasked: Vec<u32>,
-    /// The same of the states that it is fed.
+    /// The same of the states that the request is fed.
     trace: (Vec<u32>, Vec<u32>),
     passes_ns: Vec<u64>,
 }
@@ -153,7 +154,7 @@ impl<'a> Denoising<'a> {
         self.chosen.resize(count, false);
     }
 
-    /// Chooses a token for every masked position, and which of these positions are unmasked now.
+    /// Chooses a token for every masked position, and the positions to unmask now.
     fn choose(&mut self, step: usize, logits: &[f32]) {
         let sequences = &self.state.sequences;
         let new_tokens = sequences.new_tokens;
@@ -201,7 +202,7 @@ impl<E: InferenceEngine> Workload<E> for Denoising<'_> {
             batch,
             sequences: Sequences::new(case, new_tokens, self.mask),
             tokens: vec![self.mask; count],
-            // Beyond the last step: what is never unmasked.
+            // Places that are never unmasked have a step beyond the last.
             unmasked: vec![steps as u32; count],
             trace: (case.trace.concat(), case.unmasked.concat()),
             passes_ns: Vec::with_capacity(steps),

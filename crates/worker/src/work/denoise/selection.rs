@@ -9,7 +9,7 @@ pub(super) struct Selection {
     alg_temp: f64,
     /// Times between steps, from 1 down to eps: one more than there are steps.
     times: Vec<f32>,
-    /// Positions with what they are ordered by, the larger the sooner.
+    /// Positions with their keys; the largest key is first.
     order: Vec<(f64, usize)>,
     selected: Vec<usize>,
 }
@@ -37,7 +37,7 @@ impl Selection {
     ) {
         self.selected.clear();
         let is_last = step + 1 == self.steps;
-        // In f32, as the published sampler computes it: what is cut off to a whole number must be the same number.
+        // In f32, as in the published sampler, so that the number of places is cut off to the same integer.
         let share = 1.0 - self.times[step + 1] / self.times[step];
         if self.algorithm == Algorithm::Origin {
             for &place in masked {

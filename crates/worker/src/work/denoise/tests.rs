@@ -3,8 +3,7 @@ use protocol::{Algorithm, Sample};
 
 use super::*;
 
-/// An engine whose logits are a function of the tokens: it prefers, at position p, a token that depends on p and on how
-/// many masks are left.
+/// An engine with logits that depend on the position alone.
 struct Scripted {
     vocabulary: usize,
     logits: Vec<f32>,
@@ -41,7 +40,7 @@ impl Decode for Scripted {
         let vocabulary = self.vocabulary;
         self.logits.clear();
         for position in 0..tokens.len() {
-            // The later, the surer: the row at p speaks of position p + 1.
+            // Confidence rises with the position: the row at p is of position p + 1.
             let row = (0..vocabulary).map(|id| if id == position % 8 { 1.0 + position as f32 } else { 0.0 });
             self.logits.extend(row);
         }

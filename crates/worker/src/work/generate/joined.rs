@@ -6,7 +6,7 @@ use engine::{Decode, EngineError, Want};
 #[derive(Default)]
 pub(super) struct Joined {
     pub(super) tokens: Vec<u32>,
-    /// How many are whose, where they differ in that; else empty.
+    /// Tokens of each sequence, if sequences differ in length; else empty.
     lengths: Vec<usize>,
     pub(super) batch: usize,
     pub(super) longest: usize,

@@ -10,7 +10,7 @@ use crate::pace::Pace;
 
 pub(super) struct Sequences {
     prompts: Vec<Vec<u32>>,
-    /// What each is fed, as long as the new tokens.
+    /// The tokens each sequence is fed, as many as the new tokens.
     pub(super) traces: Vec<Vec<u32>>,
     new_tokens: usize,
     vocabulary: usize,

@@ -16,7 +16,7 @@ const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// The different requests that callers make, in turn.
 pub(super) trait Requests<E>: Send + Sync + 'static {
-    /// What a request gives.
+    /// The answer to a request.
     type Answer: Send + 'static;
 
     /// Number of different requests.
@@ -26,7 +26,7 @@ pub(super) trait Requests<E>: Send + Sync + 'static {
     fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>, EngineError>;
 }
 
-/// How a kind of work serves its callers, and what the last turn's requests took.
+/// How a kind of work serves its callers, and the calls of the last turn.
 pub(super) struct Callers<'a, E> {
     serving: Serving<'a, E>,
     /// Turns so far.
@@ -54,9 +54,9 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
         self.calls.clone()
     }
 
-    /// A turn: the answer to each of the different requests. The times of requests follow from what they are `given`, so
-    /// that they are other ones in each round, the same for all contenders. `is_asked`: whether the driver asked for it, and
-    /// it is no warm-up.
+    /// A turn: the answer to each of the different requests. The times of requests follow from `given`, so
+    /// that they differ between rounds and are the same for all contenders. `is_asked`: whether the driver
+    /// asked for it, so that it is no warm-up.
     pub(super) fn turn<R: Requests<E>>(
         &mut self,
         engine: &mut E,
@@ -87,13 +87,13 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
     }
 }
 
-/// What serves the requests of a turn.
+/// Serves the requests of a turn.
 struct Server<'a, E, R> {
     serving: Serving<'a, E>,
     requests: Arc<R>,
 }
 
-/// What a burst of requests gave.
+/// The results of a burst of requests.
 struct Burst<A> {
     calls: Vec<Call>,
     /// The last answer to each of the different requests.
@@ -125,7 +125,7 @@ impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
     }
 }
 
-/// Requests that several callers make, and what they are given.
+/// Requests of several callers, and their answers.
 struct Served<R, A> {
     requests: Arc<R>,
     queue: Queue,
@@ -157,7 +157,7 @@ impl<R, A> Served<R, A> {
                         given.answers[place] = Some(answer);
                     }
                     drop(given);
-                    // Last: once all are told, what was given is taken.
+                    // Last: once all callers are notified, the answers are taken.
                     self.answers.tell(&group, true);
                 }
                 Err(error) => {

@@ -7,10 +7,10 @@ use super::{Burst, Requests, Server};
 
 /// Share of the requests whose answers may come later than the limit.
 const LATE: f64 = 0.01;
-/// Rates that are tried, as shares of what a closed loop answers. High and low ones take turns, so that what slows the
+/// Rates of the first pass, as shares of a closed loop's rate. High and low ones alternate, so that a slow
 /// machine for some seconds is not taken for the effect of a rate.
 const LADDER: [f64; 8] = [0.6, 0.95, 0.2, 0.8, 0.4, 1.1, 0.1, 0.7];
-/// Rates that are tried next, as shares of what the ladder leads to.
+/// Rates of the second pass, as shares of the first pass's result.
 const AROUND: [f64; 6] = [0.93, 1.07, 0.86, 1.0, 1.14, 0.97];
 /// Requests of a rate: those of so many seconds, and at least and at most.
 const SECONDS: f64 = 1.5;
@@ -92,9 +92,10 @@ impl<A> Burst<A> {
 
 /// The highest rate with at most such a share of late answers; `None` if the lowest that was tried has more.
 ///
-/// The share rises with the rate: among all that rise, those shares are taken that are closest to what was found (isotonic
-/// regression by pooling adjacent violators; Ayer and others 1955, *An Empirical Distribution Function for Sampling with
-/// Incomplete Information*). Between two rates it is interpolated, so that no single late answer decides.
+/// The share rises with the rate: among all rising sequences, the one closest to the measured shares is taken
+/// (isotonic regression by pooling adjacent violators; Ayer and others 1955, *An Empirical Distribution
+/// Function for Sampling with Incomplete Information*). Between two rates it is interpolated, so that no
+/// single late answer decides.
 fn highest(tried: &[Tried], most: f64) -> Option<f64> {
     let mut sorted = tried.to_vec();
     sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate));
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_low_rate_with_late_answers_is_judged_with_its_neighbours() {
-        // What slowed the machine at 10 says nothing of the rate, as 20 and 30 show.
+        // The late answers at 10 are not due to the rate, as 20 and 30 show.
         let found = highest(&tried(&[(10.0, 3), (20.0, 0), (30.0, 0), (40.0, 80)]), 0.01).unwrap();
         assert!((30.0..30.1).contains(&found), "{found}");
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use protocol::{Job, Task};
 
-/// A bundle in `directory` whose weights file holds `weights` bytes of no meaning.
+/// A bundle in `directory` with a weights file of `weights` meaningless bytes.
 pub(crate) fn bundle(directory: &Path, vocabulary: usize, weights: usize) {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
