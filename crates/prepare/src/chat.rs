@@ -60,7 +60,7 @@ fn default_template(config: &Value) -> Option<&str> {
     }
 }
 
-/// A special token is its text, or an object that has it.
+/// A special token is a text, or an object with a text.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
 }

@@ -1,6 +1,7 @@
 //! sha256 of a source's files. A file that was hashed before and has not changed since is not read again.
 //!
-//! Beside the bundles, `.sources.json` keeps for each file its device, inode, size and time of change, and its digest.
+//! `.sources.json`, next to the bundles, has for each file its device, inode, size and time of change, and
+//! its digest.
 //! A file that is changed without a change of any of the four goes unnoticed, as it does with `make`.
 
 use std::collections::BTreeMap;
@@ -61,7 +62,8 @@ fn hash(file: &SourceFile, reporter: &Reporter) -> String {
     hexadecimal(&hasher.finalize())
 }
 
-/// Digests of earlier runs. To have none costs time alone, so whatever cannot be read or written is passed over.
+/// Digests of earlier runs. Without them only time is lost, so that errors in reading or writing them are
+/// ignored.
 struct Remembered {
     path: PathBuf,
     /// By absolute path of the file.

@@ -36,7 +36,7 @@ pub enum PrepareError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// What to do about a disk that filled up while a bundle was written. Of the bundle nothing is left by then.
+/// What to do about a disk that filled up while a bundle was written. Nothing of the bundle is left by then.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -35,15 +35,15 @@ pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathB
         return Ok(snapshot);
     }
     let hub = cached.hub(&format!("its {CONFIG}"), progress)?;
-    // Of a commit, as `download` does it: what is kept here serves there.
+    // Of a commit, as in `download`, so that the file is also found there.
     let commit = hub.list(repository, &cached.cache).map_err(|reason| cached.error(reason))?.commit;
     let snapshot = cached.snapshot(&commit)?;
     cached.add(&hub, &commit, &snapshot, [CONFIG.to_owned()])?;
     Ok(snapshot)
 }
 
-/// The files that a model needs, of those that `is_there` tells of, else what is missing. Those that an index lists are
-/// among them as soon as the index is in `snapshot`.
+/// The files that a model needs, of those for which `is_there` is true; or else the missing file. The files
+/// of an index are among them as soon as the index is in `snapshot`.
 fn needed(
     snapshot: &Path,
     is_there: impl Fn(&str) -> bool,
@@ -133,7 +133,7 @@ impl<'a> Cached<'a> {
         Err(self.error(format!("the hub names {commit:?} as its commit, which is not 40 hexadecimal digits")))
     }
 
-    /// The program that fetches what is `lacking`, if it may and is there.
+    /// The program to fetch `lacking`, if that is allowed and the program is there.
     fn hub(&self, lacking: &str, progress: Progress) -> Result<Program, PrepareError> {
         let program = match offline() {
             true => Err("HF_HUB_OFFLINE forbids fetching it".to_owned()),
@@ -182,7 +182,7 @@ fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `HF_HUB_CACHE`, else `HF_HOME`/hub, else the default, as `huggingface_hub` has it.
+/// `HF_HUB_CACHE`, else `HF_HOME`/hub, else the default, as in `huggingface_hub`.
 fn cache() -> Option<PathBuf> {
     let given = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     given("HF_HUB_CACHE").or_else(|| {

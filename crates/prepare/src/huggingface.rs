@@ -97,7 +97,7 @@ fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
     derived
 }
 
-/// The config.json of the bundle: the source's, or what is read of it.
+/// The config.json of the bundle: the source's, or the part or form of it that is used.
 fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Result<Document, PrepareError> {
     let whole = parse(file)?;
     let changed = |value: &Value, derived: &str| Document {
@@ -115,8 +115,8 @@ fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Resu
     })
 }
 
-/// The description as it is read, where the source has it otherwise, and how it came from that. `pools`: the directory says
-/// how vectors of tokens are pooled.
+/// The config in the form that is read, and its derivation, if the source has another. `pools`: the directory
+/// says how vectors of tokens are pooled.
 fn renamed(config: &Value, pools: bool) -> Option<(Value, &'static str)> {
     const BODY: &str =
         "the source's config.json without its head over the vocabulary, for which it says how to pool";
@@ -217,8 +217,8 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Tensors that no part of the model uses are buffers, or a sign that config.json describes another
-    /// model than the one whose weights these are.
+    /// Tensors that no part of the model uses are buffers, or a sign that config.json describes another model
+    /// than that of the weights.
     fn check_rest(
         &self,
         rest: BTreeMap<String, (usize, Entry)>,
@@ -317,12 +317,12 @@ impl Tensors for Weights {
     }
 }
 
-/// What names of a body begin with where it is a part of a model with a head.
+/// Prefixes of a body's names where it is a part of a model with a head.
 const BODIES: [&str; 8] =
     ["model.", "transformer.", "bert.", "roberta.", "distilbert.", "mpnet.", "nomic_bert.", "xlm_roberta."];
 
-/// What the source calls a tensor: a base model was saved without what names have before them in a model with a head, such
-/// as `model.`, and one that sees as well has the part that reads and writes as its `language_model`.
+/// The source's name of a tensor: a base model was saved without the prefix that names have in a model with a
+/// head, such as `model.`, and a multimodal model has its text part as `language_model`.
 fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
     let bare = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let names = [name.to_owned(), bare.to_owned(), format!("language_model.{name}")];
@@ -331,7 +331,7 @@ fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<St
     names.find(|name| held.contains_key(name))
 }
 
-/// gpt2's linear layers are `Conv1D`s, whose weights are `[in, out]`.
+/// gpt2's linear layers are `Conv1D`s; their weights are `[in, out]`.
 fn is_conv1d(name: &str) -> bool {
     ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|part| name.ends_with(part))
 }
@@ -343,13 +343,13 @@ fn is_buffer(name: &str) -> bool {
         .any(|part| name.ends_with(part))
 }
 
-/// Whether a tensor belongs to what an encoder was trained with, which no vector of a text goes through.
+/// Whether a tensor belongs to a training head of an encoder, which no text vector goes through.
 fn is_head(name: &str) -> bool {
     let name = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     ["pooler.", "cls.", "lm_head.", "vocab_", "head.", "decoder."].iter().any(|part| name.starts_with(part))
 }
 
-/// Whether models of this architecture may have a part that sees beside the one that is read.
+/// Whether models of this architecture may have a vision part, which is not read.
 fn has_text_part(config: &ModelConfig) -> bool {
     config.architecture == Architecture::Gemma3
 }

@@ -37,7 +37,7 @@ pub use synthetic::names as synthetic_names;
 
 use progress::Reporter;
 
-/// Makes the bundle that `request` asks for, or what is missing of it, and returns its directory.
+/// Makes the bundle for `request`, or its missing parts, and returns its directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     if request.precisions.is_empty() {
         return Err(PrepareError::Request(format!(

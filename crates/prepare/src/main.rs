@@ -40,13 +40,13 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(arguments) {
-        // A reader that has gone away is told by the exit code.
+        // The exit code reports a closed stdout.
         Ok(line) => match writeln!(std::io::stdout(), "{line}") {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },
         Err(e) => {
-            // It may quote what a model's files hold.
+            // The error may quote a model's files.
             untrusted::say!("error: {}", untrusted::line(&e.to_string()));
             ExitCode::from(if e.is_bad_input() { 2 } else { 1 })
         }

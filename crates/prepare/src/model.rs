@@ -1,4 +1,4 @@
-//! A source, opened and checked: what is common to every kind of them.
+//! A source, opened and checked: the common parts of all kinds.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -16,7 +16,7 @@ use crate::error::PrepareError;
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
-/// A model whose every tensor is known to be there in the shape that its configuration calls for.
+/// A model; every tensor is known to exist in the shape that the configuration requires.
 /// No weights have been read yet.
 pub(crate) struct Model {
     /// The name it goes by unless the request gives another.
@@ -135,11 +135,13 @@ impl SourceFile {
         &self.map
     }
 
-    /// Lets the system take back the memory of these bytes, which are read from the file again should anyone look.
+    /// Lets the system reclaim the memory of these bytes, which are read from the file again if they are used
+    /// again.
     pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
         {
-            // SAFETY: the mapping is shared and never written to, so a page that comes back holds what it held.
+            // SAFETY: the mapping is shared and never written to, so that a page that is read again is the
+            // same.
             #[allow(unsafe_code)]
             let released = unsafe {
                 self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())

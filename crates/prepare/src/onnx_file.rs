@@ -56,7 +56,7 @@ const OURS: [&str; 6] = [
     crate::chat::TOKENIZER_CONFIG,
 ];
 
-/// Weights in a file whose name stays in the directory, and is none of the bundle's own.
+/// Weights must be in a file of this directory that is none of the bundle's own.
 fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {
     let parts: Vec<Component<'_>> = Path::new(name).components().collect();
     let is_plain = matches!(parts.as_slice(), [Component::Normal(_)]);

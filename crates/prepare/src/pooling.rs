@@ -1,4 +1,5 @@
-//! How a sentence encoder pools its tokens' vectors, from the files that sentence-transformers writes beside a model.
+//! How a sentence encoder pools its tokens' vectors, from sentence-transformers' files in the model's
+//! directory.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ const WAYS: [(&str, &str, Pooling); 4] = [
     ("pooling_mode_lasttoken", "lasttoken", Pooling::Last),
 ];
 
-/// The bundle's document; `None` where the source does not say. What was read is added to `files`.
+/// The bundle's document; `None` if the source does not say. Files that were read are added to `files`.
 pub(crate) fn of_directory(
     directory: &Path,
     files: &mut Vec<SourceFile>,
@@ -62,7 +63,7 @@ pub(crate) fn of_directory(
     Ok(Some(document(&pooled, format!("from the source's {POOLING} and what is beside it"))))
 }
 
-/// What most sentence encoders do, for one that is only a shape.
+/// The most common pooling, for an encoder that is only a shape.
 pub(crate) fn usual() -> Document {
     document(
         &Pooled { pooling: Pooling::Mean, normalise: true, max_tokens: None },

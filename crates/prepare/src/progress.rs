@@ -1,4 +1,4 @@
-//! What people see while a bundle is made.
+//! The display while a bundle is made.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

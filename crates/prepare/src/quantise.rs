@@ -1,8 +1,8 @@
 //! From f32 to the codes and scales of [`bundle::quantised`], round-to-nearest: no calibration data, no search.
 //!
 //! - int8: one scale for each row, its largest magnitude over 127.
-//! - int4: one for each group of 32, the signed value of largest magnitude over −8, so that this value is met
-//!   exactly and all sixteen codes are used. The method of ggml's Q4_0 (G. Gerganov and others).
+//! - int4: one for each group of 32, the signed value of largest magnitude over −8, so that this value is
+//!   exact and all sixteen codes are used. The method of ggml's Q4_0 (G. Gerganov and others).
 //! - nf4: one for each block of 64, its largest magnitude; codes are the nearest of the sixteen values. QLoRA's
 //!   (Dettmers and others, 2023), without its second quantisation, of the scales.
 
@@ -17,8 +17,8 @@ pub(crate) struct Coded {
     pub(crate) scales: Vec<f32>,
 }
 
-/// Codes of `values`, `[rows, columns]` row-major and finite, at a quantised `precision`. On failure, the index of
-/// a value whose scale f16 cannot hold.
+/// Codes of `values`, `[rows, columns]` row-major and finite, at a quantised `precision`. On failure, the
+/// index of a value with a scale that does not fit into f16.
 pub(crate) fn quantise(values: &[f32], columns: usize, precision: Precision) -> Result<Coded, usize> {
     let length = match precision {
         Precision::Int4 => INT4_GROUP,
@@ -62,7 +62,8 @@ fn largest(values: &[f32]) -> (usize, f32) {
 
 /// The nearest number that bf16 and f16 both hold; `None` above f16's largest.
 fn shared_scale(scale: f32) -> Option<f32> {
-    // From here on, the step of bf16 is a multiple of that of f16, whose smallest is 2^-24; below, it is the other way round.
+    // From here on, the step of bf16 is a multiple of that of f16, which is 2^-24 at least; below, it is the
+    // other way round.
     const BF16_IS_COARSER: f32 = 1.0 / (1 << 17) as f32;
     let rounded = bf16::from_f32(scale).to_f32();
     if rounded.abs() >= BF16_IS_COARSER {

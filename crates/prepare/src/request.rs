@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The request to prepare a model.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use bundle::Precision;
 use crate::progress::Progress;
 use crate::synthetic;
 
-/// What to prepare, and where to.
+/// The model to prepare, and the place of the bundle.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub source: Source,
-    /// What to call the model; by default it is named after the source.
+    /// The name of the model; by default it is named after the source.
     pub name: Option<String>,
     /// The precisions that the bundle must hold in the end.
     pub precisions: Vec<Precision>,
@@ -31,7 +31,7 @@ pub enum Source {
     Onnx(PathBuf),
     /// `owner/name` on the Hugging Face hub.
     Hub(String),
-    /// A model of a published shape whose weights are drawn at random; one of [`synthetic_names`](crate::synthetic_names).
+    /// A model of a published shape with random weights; one of [`synthetic_names`](crate::synthetic_names).
     Synthetic(String),
 }
 

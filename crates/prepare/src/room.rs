@@ -1,4 +1,4 @@
-//! Whether the disk has room for what is about to be written.
+//! Whether the disk has room for the files to write.
 
 use std::path::Path;
 

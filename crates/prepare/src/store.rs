@@ -1,9 +1,9 @@
 //! The place of bundles, and how one is written there whole or not at all.
 //!
-//! Everything new is written into a staging directory beside the bundle, on the same file system, and
-//! renamed into place; the manifest comes last. A lock, which the operating system releases when its
-//! holder dies, makes one process at a time the writer of a bundle. So everything in the staging
-//! directory when the lock is taken is the litter of a crash, and is removed.
+//! Everything new is written into a staging directory next to the bundle, on the same file system, and
+//! renamed into place; the manifest is last. A lock, which the operating system releases when its holder
+//! dies, makes one process at a time the writer of a bundle. So any file in the staging directory when the
+//! lock is taken is left over from a crash, and is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -22,10 +22,10 @@ use crate::request::Request;
 use crate::room;
 use crate::safetensors::{Piece, Writer};
 
-/// Part of every bundle's address. To be raised when the same source comes to give other bytes.
+/// Part of every bundle's address. Must be raised if the same source starts to give other bytes.
 const RECIPE: u32 = 1;
 
-/// Brings the bundle of `model` to hold what `request` asks for.
+/// Makes the bundle of `model` contain everything that `request` needs.
 pub(crate) fn store(
     request: &Request,
     model: &Model,
@@ -60,7 +60,7 @@ pub(crate) fn store(
     Ok(directory)
 }
 
-/// What a bundle's directory holds, and what it lacks.
+/// The intact files of a bundle's directory, and the missing ones.
 struct State {
     is_bundle: bool,
     intact: BTreeMap<String, FileRecord>,
@@ -74,7 +74,7 @@ impl State {
         let mut files = manifest.map(|manifest| manifest.files).unwrap_or_default();
         let documents = documents(model).map(|(file, _)| file.to_owned());
         let mut missing: BTreeSet<String> = documents.collect();
-        // What the bundle was made with before is made again where it is damaged.
+        // Files that the bundle already had are made again if they are damaged.
         let wanted = Precision::ALL.into_iter().map(|precision| (precision, precision.file_name()));
         let wanted = wanted.filter(|(p, file)| precisions.contains(p) || files.contains_key(file));
         match model.verbatim.as_slice() {
@@ -135,7 +135,7 @@ fn write_files(
     Ok(records)
 }
 
-/// The precisions whose weights are among `files`.
+/// The precisions with weights among `files`.
 fn weights_in(files: &BTreeSet<String>) -> Vec<Precision> {
     Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect()
 }
@@ -204,7 +204,7 @@ fn derived(model: &Model, precision: Precision) -> String {
     text
 }
 
-/// Moves what is in `staging` to where it is looked for.
+/// Moves the files of `staging` into the bundle.
 fn publish(
     staging: &Path,
     directory: &Path,
@@ -216,7 +216,7 @@ fn publish(
         for file in files {
             moved(&staging.join(file), &directory.join(file))?;
         }
-        // Until here the old manifest has stood for files that are the same or not yet mentioned.
+        // Until here the old manifest has described files that are the same, or that it does not list yet.
         moved(&staging.join(MANIFEST), &directory.join(MANIFEST))?;
         return sync_directory(directory);
     }
@@ -255,7 +255,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next who prepares this model.
+        // If this fails, the next preparation of this model removes the directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -297,7 +297,7 @@ fn model_name(given: Option<&str>, default: &str) -> Result<String, PrepareError
     }
 }
 
-/// What tells one source from another, whatever its files are called.
+/// Distinguishes sources by their contents, not by the names of their files.
 fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     let mut hasher = Sha256::new();
     hasher.update(format!("{MANIFEST_FORMAT} {RECIPE} {}\n", model.kind));

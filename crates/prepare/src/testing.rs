@@ -46,8 +46,8 @@ const NAMES: [(&str, &str); 26] = [
 ];
 
 impl Gguf {
-    /// As llama.cpp's converter makes it of what it calls `architecture`: q and k rows of a llama interleaved, gpt2's
-    /// matrices turned. Tensors have a name, a shape and numbers.
+    /// Like the output of llama.cpp's converter for its `architecture`: q and k rows of a llama interleaved,
+    /// gpt2's matrices turned. Tensors have a name, a shape and numbers.
     pub fn new(
         config: &Json,
         model: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,

@@ -17,14 +17,14 @@ use crate::catalog::Engines;
 use crate::references;
 use crate::workspace::Workspace;
 
-/// What every comparison takes besides workers.
+/// The programs of every comparison besides workers.
 pub(crate) const PROGRAMS: [&str; 2] = ["driver", "prepare"];
-/// What only models of `hf:` take.
+/// Only models of `hf:` need it.
 pub(crate) const HUB: &str = "hub";
-/// Needs no native library, and much rests on it: built while libtorch downloads.
+/// Needs no native library, and many crates depend on it: built while libtorch downloads.
 const WITHOUT_LIBRARIES: &str = "features-large";
 
-/// What is built together.
+/// The programs and libraries of one build.
 #[derive(Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) programs: Vec<&'a str>,
@@ -110,7 +110,8 @@ fn workers(
     let mut checked = BTreeSet::new();
     for engine in &wanted.engines {
         if !checked.insert((&engine.worker, &engine.framework)) {
-            // Variants share a worker; references in Python share a launcher, too, but not what it starts.
+            // Variants share a worker. References in Python also share a launcher, but not the program it
+            // starts.
             continue;
         }
         match check(workspace, engine, wanted.target, has_libtorch) {
@@ -169,7 +170,7 @@ fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: b
     Ok(true)
 }
 
-/// What an installation takes besides `PROGRAMS` and the workers of these engines.
+/// The programs of an installation besides `PROGRAMS` and the workers of these engines.
 pub(crate) fn tools(engines: &[&Engine], hub: bool) -> Vec<&'static str> {
     let has_llamacpp = engines.iter().any(|engine| engine.framework == Reference::Llamacpp.to_string());
     has_llamacpp.then_some(DERIVE).into_iter().chain(hub.then_some(HUB)).collect()

@@ -1,4 +1,4 @@
-//! What exists, as data: configs/engines/*.toml and configs/models/*.toml.
+//! The files that define engines and models: configs/engines/*.toml and configs/models/*.toml.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -10,7 +10,7 @@ use tooling::process::command;
 use crate::cargo::build;
 use crate::workspace::Workspace;
 
-/// What measures nothing needs no driver.
+/// With these flags nothing is measured, so that no driver is needed.
 const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {

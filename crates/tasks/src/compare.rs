@@ -1,4 +1,5 @@
-//! `cargo xtask compare`: whatever the comparison needs, then the driver in this process's place.
+//! `cargo xtask compare`: builds everything that the comparison needs, then replaces this process by the
+//! driver.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
@@ -15,7 +16,7 @@ use crate::catalog::{self, Engines};
 use crate::cuda;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
-/// What of the driver's arguments decides what must be there before it starts.
+/// The driver's arguments that decide what must be built before it starts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     frameworks: Vec<String>,
@@ -35,7 +36,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
         provide(workspace, &needs, reporter)?;
     }
     let mut driver = command(workspace.binary(PHOTOFINISH));
-    // Tells the driver that nothing is left for it to provide.
+    // The driver has nothing left to provide.
     driver.arg("compare").args(args).env("PHOTOFINISH_PROVISIONED", "1");
     replace_this_process(driver)
 }
@@ -74,14 +75,15 @@ impl Needs {
         }
     }
 
-    /// What the comparison will run on, as far as NVIDIA's driver tells.
+    /// The comparison's target, as far as NVIDIA's driver is known.
     fn target(&self) -> Target {
         let gpus = self.gpus();
         let are_there = !gpus.is_empty() && gpu::objection(&gpus).is_none();
         if are_there { Target::Cuda } else { Target::Cpu }
     }
 
-    /// Whether nothing will be compared, since there is no such GPU: the driver says so, and nothing is brought for it.
+    /// Whether the driver will refuse the comparison for lack of such a GPU, so that nothing needs to be
+    /// provided.
     fn is_refused(&self) -> bool {
         self.device.as_deref() != Some("auto") && gpu::objection(&self.gpus()).is_some()
     }

@@ -16,12 +16,12 @@ use crate::cargo::cargo;
 use crate::catalog::Engines;
 use crate::workspace::Workspace;
 
-/// Packages whose workers can compute on a GPU, with the features that switch it on. ONNX Runtime loads what it needs
-/// by itself, and libtorch is what the worker is linked with.
+/// Packages with workers that can compute on a GPU, with the features that enable it. ONNX Runtime loads its
+/// libraries by itself, and the worker of libtorch is linked with libtorch.
 const WORKERS: [(&str, &[&str]); 3] =
     [("engine-candle", &["cuda"]), ("engine-ort", &[]), ("engine-tch", &[])];
 
-/// Sets up, and builds the workers of these frameworks. One that cannot be built is told and stops no other.
+/// Sets up, and builds the workers of these frameworks. A failed build is reported and stops no other.
 pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Reporter) -> Result<()> {
     let engines = Engines::read(workspace)?;
     let selected = engines.select(frameworks)?;
@@ -82,14 +82,14 @@ pub(crate) fn workers(workspace: &Workspace) -> Vec<PathBuf> {
     WORKERS.iter().map(|(package, _)| place.join(package)).collect()
 }
 
-/// The directories in which these workers find what they are linked with.
+/// The directories with the libraries that these workers are linked with.
 pub(crate) fn library_path(provision: &Provision) -> Result<String> {
     let mut directories = provision.library_directories(Piece::Cuda)?;
     directories.extend(provision.library_directories(Piece::LibtorchCuda)?);
     Ok(std::env::join_paths(directories)?.to_string_lossy().into_owned())
 }
 
-/// Whether a program finds every library that it is linked with, but for the one that NVIDIA's driver brings.
+/// Whether a program finds every library that it is linked with, except that of NVIDIA's driver.
 pub(crate) fn finds_its_libraries(program: &Path, library_path: &str) -> Result<()> {
     let listed = output_of(command("ldd").arg(program).env("LD_LIBRARY_PATH", library_path))?;
     let missing = listed.lines().filter_map(|line| line.trim().strip_suffix("=> not found"));
@@ -106,7 +106,7 @@ fn put(built: &Path, place: &Path) -> Result<()> {
         .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))
 }
 
-/// What the builds are told: where libtorch and CUDA are.
+/// The variables of the builds: where libtorch and CUDA are.
 fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static str, OsString)>> {
     let mut variables = vec![("LIBTORCH", provision.place(Piece::LibtorchCuda)?.into_os_string())];
     if !setup::has_nvcc() {
@@ -130,7 +130,7 @@ fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static
     Ok(variables)
 }
 
-/// Tells the build of candle's kernels the compute capability of the GPU.
+/// Variable with the GPU's compute capability, for the build of candle's kernels.
 const CAPABILITY: &str = "CUDA_COMPUTE_CAP";
 /// That of an A100 and newer GPUs: f16 and bf16 kernels take it.
 const DEFAULT_CAPABILITY: &str = "80";

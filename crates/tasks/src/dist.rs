@@ -40,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// One set of flags for driver and workers, whatever machine builds them; each worker reports them (rule R10).
+/// One set of flags for driver and workers, on every build machine; each worker reports them (rule R10).
 pub(crate) fn variables() -> Vec<(&'static str, String)> {
     let flags = TARGET_CPU.map(|cpu| format!("-C target-cpu={cpu}")).unwrap_or_default();
     vec![("RUSTFLAGS", flags), ("PHOTOFINISH_RELOCATABLE", "1".to_owned())]
@@ -80,7 +80,7 @@ fn append(tar: &mut tar::Builder<impl std::io::Write>, directory: &Path, name: &
     Ok(())
 }
 
-/// Writes the archive's sha256 beside it, in the form that `sha256sum --check` reads.
+/// Writes the archive's sha256 next to it, in the form that `sha256sum --check` reads.
 fn write_checksum(archive: &Path) -> Result<PathBuf> {
     let name = archive.file_name().context("an archive has a name")?.to_string_lossy();
     let file = archive.with_file_name(format!("{name}.sha256"));

@@ -1,6 +1,6 @@
-//! One set of features for every crate, whatever is built with it (invariant 10 of docs/explanation/architecture.md): a
-//! worker that is built together with others is the same program as one that is built alone, and nothing is compiled
-//! twice.
+//! One set of features for every crate, in every build (invariant 10 of docs/explanation/architecture.md): a
+//! worker that is built together with others is the same program as one that is built alone, and nothing is
+//! compiled twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::workspace::Workspace;
 /// Sets of features of each package: more than one where it runs on the machine that builds, too.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// What cargo resolves for these packages built in one invocation. It downloads what a usual build does not need.
+/// cargo's resolution for these packages in one build. It may download packages that a usual build does not
+/// need.
 fn resolved(packages: &[String], edges: &str) -> Features {
     let mut tree = cargo(&Workspace::locate().unwrap().root);
     tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
@@ -68,8 +69,8 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
     );
 }
 
-/// Packages in the trees of workers whose code does not run while a worker is timed, so that they may have less
-/// optimisation than what does, and why.
+/// Packages in the trees of workers that do not run while a worker is timed, so that they may be optimised
+/// less, and why.
 const UNTIMED: [(&str, &str); 11] = [
     ("console", "`features` names it"),
     ("nvml-fake", "the mock plays a GPU with it"),

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     page: Option<PathBuf>,
 }
 
-/// What a run of a target came to.
+/// The result of a run of a target.
 struct Figures {
     target: String,
     executions: u64,
@@ -97,13 +97,13 @@ fn corpus(workspace: &Workspace) -> PathBuf {
     workspace.root.join("crates/fuzz/corpus")
 }
 
-/// What fuzzing leaves: the corpora that grow, logs, findings.
+/// The files that fuzzing leaves: the corpora that grow, logs, findings.
 fn place(workspace: &Workspace) -> PathBuf {
     workspace.binaries.with_file_name("fuzz")
 }
 
-/// Builds the workspace's own crates with instrumentation, beside those that were built without. What they rest on is
-/// shared with every other build.
+/// Builds the workspace's own crates with instrumentation, separately from the plain ones. Their dependencies
+/// are shared with every other build.
 fn build_guided(workspace: &Workspace) -> Result<PathBuf> {
     let built = succeeds(
         cargo(workspace)
@@ -163,7 +163,7 @@ fn fuzz(workspace: &Workspace, args: &Args, program: &Path, target: &str) -> Res
     Ok(Figures { target: target.to_owned(), executions, seed, seconds, finding })
 }
 
-/// What libFuzzer prints.
+/// The output of libFuzzer.
 #[derive(Debug, Default, PartialEq)]
 struct Output {
     executions: u64,

@@ -1,14 +1,15 @@
 //! `cargo xtask gate`: is a commit slower than another? Both are built and measured interleaved on this machine;
 //! the exit code is that of `photofinish check`.
 //!
-//! Git worktrees hold the commits, so that this checkout stays as it is. They share a target directory, in which what
-//! the commits have in common, the frameworks above all, is compiled once; binaries of one name overwrite each other
-//! there, so each commit's are taken out before the next is built. It is not this checkout's: cargo names what it
-//! builds by paths within a workspace and calls it fresh by the age of the sources, so that one checkout's crates
-//! pass for another's. (Sharing it was tried: the second commit was "built" in no time, and was the first.) For the
-//! same reason a commit is checked out after the one before it was built: its files are then the newest.
+//! Git worktrees hold the commits, so that this checkout is not changed. They share a target directory, in
+//! which the common dependencies of the commits, above all the frameworks, are compiled once; binaries of one
+//! name overwrite each other there, so that each commit's are taken out before the next is built. It is not
+//! this checkout's target directory: cargo names its outputs by paths within a workspace and calls them fresh
+//! by the age of the sources, so that one checkout's crates pass for another's. (Sharing it was tried: the
+//! second commit was "built" in no time, and was the first.) For the same reason a commit is checked out
+//! after the one before it was built: its files are then the newest.
 //!
-//! What was built of a commit is kept in the cache directory (`builds`).
+//! The builds of commits are kept in the cache directory (`builds`).
 
 mod builds;
 mod tree;
@@ -117,10 +118,10 @@ impl Gate<'_> {
         Ok(build)
     }
 
-    /// The driver, beside the workers that it judges.
+    /// The driver that measures the workers.
     fn driver(&self, head: Option<&(Tree, Build)>) -> Result<PathBuf> {
         let (workspace, reporter) = (self.workspace, self.reporter);
-        // This checkout's, whatever is judged: an older commit's may know no gate.
+        // This checkout's driver in every case: an older commit's may have no gate.
         reporter.note(if head.is_some() {
             "this checkout: building the driver"
         } else {
@@ -167,7 +168,7 @@ fn refuse(args: &[OsString]) -> Result<()> {
     .into())
 }
 
-/// The driver, and what the model takes.
+/// Provides the driver, and the pieces of the model.
 fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
     let pieces = catalog::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))?;
     let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };

@@ -84,7 +84,7 @@ fn place_of_plan(workspace: &Workspace, args: &Args) -> PathBuf {
     if args.plan.is_file() { args.plan.clone() } else { root.join(&args.plan) }
 }
 
-/// `9.0` as the kernels' files have it: 90.
+/// Parses `9.0`, which the kernels' files write as 90.
 fn capability(text: &str) -> Result<u32> {
     let digits: String = text.split('.').collect();
     let parts = text.split('.').count();
@@ -129,7 +129,7 @@ fn of_installation(root: &Path, references: &Path) -> Result<Machine> {
     Ok(Machine { program: root.join("bin").join(PHOTOFINISH), arguments: Vec::new(), variables })
 }
 
-/// Where the machine's Python keeps PyTorch and what it needs of NVIDIA's.
+/// Where the machine's Python has PyTorch and NVIDIA's libraries for it.
 fn packages_of_python() -> Result<PathBuf> {
     let script = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])";
     let said = output_of(command("python3").args(["-c", script]))
@@ -138,8 +138,8 @@ fn packages_of_python() -> Result<PathBuf> {
     Ok(torch.parent().context("PyTorch is in no directory")?.to_owned())
 }
 
-/// Lets references run in the machine's own Python, where none is set up: of whatever versions it has, which their rows
-/// say. One that it lacks is a row with a reason.
+/// Lets references run in the machine's own Python, where none is set up: with the versions there, which
+/// their rows show. A reference that it lacks is a row with a reason.
 fn lend_python(packages: &Path, references: &Path) -> Result<()> {
     const OWN: &str = "venv-of-the-machine";
     // PREFIX/lib/python3.12/site-packages

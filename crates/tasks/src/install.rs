@@ -1,5 +1,5 @@
-//! `cargo xtask install`: the program, and beside it all that it needs to work without this checkout
-//! (docs/how-to/install.md). Where each part is is said by `setup::Layout`, by which the program finds it.
+//! `cargo xtask install`: the program, and everything that it needs to work without this checkout
+//! (docs/how-to/install.md). `setup::Layout` has the place of each part; the program finds them by it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -100,21 +100,21 @@ pub(crate) fn build(workspace: &Workspace, what: &What, reporter: Reporter) -> R
     }
     let tools = build::tools(&engines, what.hub);
     let programs: Vec<&str> = PROGRAMS.into_iter().chain(tools).collect();
-    // What is set up in Python is not installed, but its sources are.
+    // Python environments are not installed, but the sources are.
     let engines = engines.into_iter().filter(|engine| !engine.worker.contains('/')).collect();
     build::together(workspace, &Wanted { programs, engines, ..Wanted::default() }, reporter)?;
     names.retain(|name| workspace.binary(name).is_file());
     Ok(names)
 }
 
-/// The binaries of `prepare`, of these engines' workers and of what else they take.
+/// The binaries of `prepare`, of these engines' workers and of their tools.
 pub(crate) fn names(engines: &[&Engine], hub: bool) -> Vec<String> {
     let workers = engines.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/'));
     let names: BTreeSet<&str> = workers.chain(build::tools(engines, hub)).chain(["prepare"]).collect();
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// What is being installed, in the words of its results.
+/// The version that is being installed, as results show it.
 pub(crate) fn record(workspace: &Workspace) -> Result<BuildRecord> {
     let git =
         |arguments: &[&str]| output_of(command("git").arg("-C").arg(&workspace.root).args(arguments)).ok();
@@ -130,7 +130,7 @@ pub(crate) fn record(workspace: &Workspace) -> Result<BuildRecord> {
     })
 }
 
-/// Puts everything into its place. What was installed there before is replaced as a whole.
+/// Puts everything into its place, and replaces an earlier installation there as a whole.
 pub(crate) fn put(
     workspace: &Workspace,
     binaries: &[String],
@@ -142,7 +142,7 @@ pub(crate) fn put(
     for directory in [parent, &target.programs] {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     }
-    // Beside its place, so that it can be moved there.
+    // In the same directory as its final place, so that it can be moved there.
     let staging = tempfile::Builder::new().prefix(".photofinish-").tempdir_in(parent)?;
     let staged = Layout::at(staging.path().join("new"));
     fill(&staged, workspace, binaries, record)?;
@@ -176,7 +176,7 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
     layout.write_build(record)
 }
 
-/// Copies what the workers are built from whose framework can have another version.
+/// Copies the sources of the workers whose frameworks can have other versions.
 fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> Result<()> {
     let engines = configs::engines(&workspace.layers()).map_err(|error| BadInput(error.to_string()))?;
     let is_rebuilt = |name: &&String| {
@@ -214,7 +214,7 @@ fn refuse_others(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Copies files with their permissions; tests and what is hidden or generated stay behind.
+/// Copies files with their permissions, except tests and hidden or generated files.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {

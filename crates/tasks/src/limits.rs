@@ -1,5 +1,5 @@
-//! Several runs as one table: how near each engine comes to the limit of the machine, and how it compares with the other
-//! columns.
+//! Several runs as one table: how near each engine is to the limit of the machine, and how it compares with
+//! the other columns.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! What docs/reference/files.md says others can read is read: its one-liners run as they stand there, in a virtual
-//! environment with pinned versions of what they name, and print what it says they print. In the same environment the
-//! Kubernetes example is compared with the schema that Kubernetes publishes.
+//! Tests the one-liners for other programs in docs/reference/files.md: they run unchanged in a virtual
+//! environment with pinned versions of these programs, and must print the output on the page. In the same
+//! environment the Kubernetes example is compared with the schema that Kubernetes publishes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tooling::process::{command, output_of};
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/reference/files.md";
-/// What they read there.
+/// The file that they read.
 const HISTORY: &str = "docs/examples/history.jsonl";
 const KUBERNETES: &str = "examples/shards/kubernetes.yaml";
 /// Around them on the page.
@@ -30,7 +30,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     for (line, expected) in examples {
         let mut shell = command("sh");
         shell.args(["-c", &line]).current_dir(&scratch).env("PATH", &path);
-        // What pandas and DuckDB print depends on no one's settings.
+        // The output of pandas and DuckDB must not depend on personal settings.
         shell.env("HOME", scratch.path()).env("COLUMNS", "120");
         let printed = output_of(&mut shell)?;
         ensure!(

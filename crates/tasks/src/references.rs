@@ -1,4 +1,5 @@
-//! `cargo xtask setup --references`: what of crate `setup`'s references is built here (docs/reference/frameworks.md).
+//! `cargo xtask setup --references`: builds the references of crate `setup` that are compiled here
+//! (docs/reference/frameworks.md).
 
 use anyhow::Result;
 use configs::Engine;

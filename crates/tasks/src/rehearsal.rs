@@ -1,5 +1,5 @@
-//! An installation at work, as a part of `cargo xtask test`: installed into a temporary directory, the program compares
-//! in an empty one; installed alone, as by `cargo install`, it says what is missing.
+//! A test of an installation, as a part of `cargo xtask test`: installed into a temporary directory, the
+//! program compares in an empty one; installed alone, as by `cargo install`, it names the missing parts.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn compares(workspace: &Workspace, program: &Path, scratch: &Path, commit: Optio
     fs::create_dir(&empty)?;
     let mut compare = user(workspace, program, scratch);
     compare.args(["compare", "--quick", "--model", "synthetic:llama-tiny", "--quiet"]).current_dir(&empty);
-    // On a busy machine a rule may strike a row, which is not what this is about.
+    // On a busy machine a rule may strike a row, which is not the subject of this test.
     compare.arg("--allow-unfair");
     let output = compare.output().context("cannot start the installed program")?;
     let said =
@@ -68,7 +68,7 @@ fn says_what_is_missing(workspace: &Workspace, scratch: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program in the hands of a user who has what set-up brought, and nothing else of ours.
+/// The program as a user has it: with the files of set-up, and nothing else of ours.
 fn user(workspace: &Workspace, program: &Path, scratch: &Path) -> Command {
     let mut command = command(program);
     if let Some(caches) = workspace.cache.parent() {

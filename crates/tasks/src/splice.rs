@@ -18,10 +18,10 @@ const REPORT: &str = "report.md";
 /// The answer and the table alone.
 const SUMMARY: &str = "summary.md";
 const ENVIRONMENT: &str = "environment.json";
-/// What `cargo xtask profile` wrote, its command included.
+/// The output of `cargo xtask profile`, including its command.
 const PROFILE: &str = "profile.md";
 
-/// What of the recorded environment is shown.
+/// The part of the recorded environment that is shown.
 #[derive(Deserialize)]
 struct Environment {
     command: Vec<String>,
@@ -71,7 +71,7 @@ fn command_of(results: &Path) -> Result<String> {
     Ok(command_line(&environment.command))
 }
 
-/// The recorded environment of a run; of a study, that of its first cell, whose command is the study's.
+/// The recorded environment of a run. Of a study, that of its first cell, which has the study's command.
 fn environment_of(results: &Path) -> PathBuf {
     let own = results.join(ENVIRONMENT);
     if own.is_file() {

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must pass, counted and timed.
 //!
-//! One invocation of cargo compiles the tests of all packages and runs them. Set-up runs beside it.
+//! One invocation of cargo compiles the tests of all packages and runs them. Set-up runs at the same time.
 
 mod packages;
 mod times;
@@ -56,7 +56,7 @@ enum Which {
     Campaigns,
 }
 
-/// What has been found so far.
+/// The findings so far.
 #[derive(Default)]
 struct Findings {
     tally: Tally,
@@ -109,8 +109,9 @@ pub(crate) fn tidy(workspace: &Workspace) -> Result<()> {
     if followed { Ok(()) } else { Err(anyhow!("the lines above name what breaks a rule, and where")) }
 }
 
-/// What can be proved of the workers for a GPU on a machine without one: that they are built and linked, that each finds
-/// its libraries but the driver's, and that ONNX Runtime's GPU library does all else that the CPU's does.
+/// Tests of the workers for a GPU on a machine without one: that they are built and linked, that each finds
+/// its libraries except the driver's, and that ONNX Runtime's GPU library does everything that the CPU's
+/// does.
 fn cuda_build(workspace: &Workspace) -> Result<ExitCode> {
     let mut findings = Findings::default();
     findings.step("build for a GPU", cuda::build(workspace, &[], Reporter::new(false)));
@@ -180,7 +181,7 @@ impl Findings {
         })
     }
 
-    /// Compiles and runs the tests, and sets up what they take while it compiles.
+    /// Compiles and runs the tests, and sets up their pieces while it compiles.
     fn with_set_up(&mut self, workspace: &Workspace, chosen: &[&Package], scope: Scope) -> Result<()> {
         let provision = workspace.provision(Reporter::new(false).without_bars())?;
         std::thread::scope(|threads| {
@@ -226,7 +227,7 @@ impl Findings {
         })
     }
 
-    /// Builds the programs that the tests of these packages start, with the pieces that they take.
+    /// Builds the programs that the tests of these packages start, with the pieces that they need.
     fn with_programs(&mut self, workspace: &Workspace, chosen: &[&Package], campaigns: bool) -> Result<()> {
         let programs = packages::programs(chosen);
         let mut pieces = Vec::new();
@@ -247,8 +248,8 @@ impl Findings {
         if campaigns { self.campaigns(workspace, &pieces) } else { Ok(()) }
     }
 
-    /// The long campaigns. Other crates ignore tests for what a machine lacks, and those must not run; of worker-check they are
-    /// those of references, all of which are set up by now.
+    /// The long campaigns. Other crates ignore tests for lack of hardware or software, and those must not
+    /// run; of worker-check the ignored tests are those of references, which are all set up by now.
     fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
         self.tests_of(
             workspace,

@@ -30,7 +30,7 @@ pub(crate) struct Workspace {
 impl Workspace {
     pub(crate) fn locate() -> Result<Self> {
         let root = own_checkout()?;
-        // This binary is one of them, whatever the target directory is set to.
+        // This binary is one of them, wherever the target directory is.
         let executable = std::env::current_exe().context("cannot find where this program is")?;
         let binaries = executable.parent().context("this program is in no directory")?;
         let home = Home::from_environment();

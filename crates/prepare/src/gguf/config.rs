@@ -8,8 +8,8 @@ use super::metadata::Metadata;
 use super::reader::Header;
 use super::rope;
 
-/// What changes the computation where it is told, and whose models here compute it. Others are refused rather than run
-/// without it.
+/// Keys that change the computation if they are present, and the architectures for which it is implemented.
+/// Other models are refused rather than run without it.
 const TOLD: [(&str, &[&str]); 8] = [
     ("attention.clamp_kqv", &[]),
     ("attention.max_alibi_bias", &[]),
@@ -21,7 +21,7 @@ const TOLD: [(&str, &[&str]); 8] = [
     ("residual_scale", &["granite"]),
 ];
 
-/// What llama.cpp calls the architectures that are read.
+/// llama.cpp's names of the supported architectures.
 const ARCHITECTURES: [&str; 10] =
     ["llama", "qwen2", "qwen3", "gpt2", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "granite"];
 
@@ -46,7 +46,8 @@ impl From<String> for Refusal {
     }
 }
 
-/// A config.json in Hugging Face's field names. `rope_factors` are tensors that models carry beside their metadata.
+/// A config.json in Hugging Face's field names. `rope_factors` are tensors of the model in addition to its
+/// metadata.
 pub(crate) fn config(
     metadata: &Metadata<'_>,
     header: &Header,
@@ -157,7 +158,7 @@ fn llama_like(
     Ok(config)
 }
 
-/// Refuses heads whose parts differ in length, but for phi3's, of which some dimensions are not rotated.
+/// Refuses heads with parts of different lengths, except phi3's, which rotate only some dimensions.
 fn check_heads(architecture: &str, metadata: &Metadata<'_>, head_dim: usize) -> Result<(), Refusal> {
     let at = |key: &str| format!("{architecture}.{key}");
     let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);

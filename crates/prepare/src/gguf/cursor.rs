@@ -5,7 +5,7 @@ pub(crate) struct Cursor<'a> {
     position: usize,
 }
 
-/// Every read says what it is about, for the error when the bytes run out.
+/// Every read names its purpose, for the error when the bytes run out.
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Cursor<'a> {
         Cursor { bytes, position: 0 }

@@ -1,4 +1,4 @@
-//! What architectures have beyond llama's metadata, as llama.cpp's models read it.
+//! The metadata of architectures beyond llama's, as llama.cpp reads it.
 
 use serde_json::{Value, json};
 
@@ -70,8 +70,8 @@ impl Family<'_> {
         Ok(())
     }
 
-    /// 1/scale² of attention, which GGUFs seldom tell: llama.cpp takes the head's size, and for the models of 27
-    /// billion parameters, which it knows by their layers, an even share of the hidden size.
+    /// 1/scale² of attention, which most GGUFs leave out: llama.cpp takes the head's size, and for the models
+    /// of 27 billion parameters, which it recognises by their layers, the hidden size divided by the heads.
     fn query_scalar(&self, config: &Value) -> Result<f64, String> {
         if let Some(scale) = self.number("attention.scale")?.filter(|&scale| scale > 0.0) {
             return Ok(1.0 / (scale * scale));

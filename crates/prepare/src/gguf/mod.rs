@@ -65,8 +65,9 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let shared = file.share();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut derived = format!("from {}, dequantised", file.name());
-    // llama.cpp rotates neighbouring elements of these models' heads, Hugging Face an element and the one half a head
-    // further on; its converter reorders the rows of q and k to suit. Other architectures are left as they are.
+    // llama.cpp rotates neighbouring elements of these models' heads; Hugging Face rotates an element and the
+    // one half a head further on. llama.cpp's converter reorders the rows of q and k accordingly. Other
+    // architectures are left as they are.
     let permuted = matches!(architecture, Some("llama" | "granite" | "smollm3"));
     if permuted {
         derived.push_str(", q and k rows put back from GGUF's order for interleaved rotation");
@@ -99,9 +100,9 @@ struct Weights {
 
 struct Place {
     info: TensorInfo,
-    /// Heads whose rows are in GGUF's order, 0 for none.
+    /// Heads with rows in GGUF's order, 0 for none.
     permuted_heads: usize,
-    /// What GGUF has added to the weight of a norm.
+    /// The number that GGUF has added to the weight of a norm.
     offset: f32,
 }
 

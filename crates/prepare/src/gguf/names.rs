@@ -1,4 +1,4 @@
-//! What GGUF calls the tensors that Hugging Face calls otherwise.
+//! GGUF's names of tensors where they differ from Hugging Face's.
 
 use bundle::NormPlacement;
 
@@ -35,7 +35,7 @@ const LAYER: [(&str, &str); 19] = [
     ("mlp.c_proj", "ffn_down"),
 ];
 
-/// The norms of a model that has some behind its blocks, in place of those above.
+/// The norms of a model that has some after its blocks, in place of those above.
 const BEHIND: [(&str, &str); 3] = [
     ("post_attention_layernorm", "post_attention_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),

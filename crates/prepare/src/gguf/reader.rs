@@ -1,8 +1,8 @@
 //! The header of a GGUF file: metadata and the places of its tensors.
 //!
-//! Read here rather than by candle, whose reader copies every array element into a 32-byte value, divides by
-//! an alignment of zero, and does not say which entry of a damaged file is at fault. Arrays stay
-//! where they are in the mapped file until someone asks for them, so a lying header can claim no memory.
+//! Not candle's reader: it copies every array element into a 32-byte value, divides by an alignment of zero,
+//! and does not say which entry of a damaged file is at fault. Here arrays stay in the mapped file until they
+//! are used, so that a false header can claim no memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub(crate) struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Bytes of these rows within the file: a row is whole blocks.
+    /// Bytes of these rows within the file: a row consists of whole blocks.
     pub(crate) fn rows(&self, rows: Range<usize>, columns: usize) -> Range<usize> {
         let row = self.dtype.map_or(0, |dtype| columns / dtype.block_size() * dtype.type_size());
         self.range.start + rows.start * row..self.range.start + rows.end * row
@@ -77,7 +77,7 @@ pub(crate) mod kind {
 }
 
 impl Header {
-    /// Errors are what is wrong with the file, for [`crate::PrepareError::Damaged`].
+    /// Errors describe the fault of the file, for [`crate::PrepareError::Damaged`].
     pub(crate) fn parse(file: &[u8]) -> Result<Header, String> {
         let mut cursor = Cursor::new(file);
         if cursor.take(4, "its magic number")? != MAGIC {
@@ -265,7 +265,7 @@ fn dtype(number: u32) -> Option<GgmlDType> {
     })
 }
 
-/// What a type that cannot be dequantised is called.
+/// The name of a type that cannot be dequantised.
 pub(crate) fn type_name(number: u32) -> String {
     let name = match number {
         16 => "IQ2_XXS",

@@ -1,4 +1,4 @@
-//! Llama 3's scaling of the rotary frequencies, found again from what a GGUF keeps of it.
+//! Llama 3's scaling of the rotary frequencies, recovered from the factors in a GGUF.
 
 use bundle::{Llama3Scaling, Rotary, rotary::inverse_frequencies};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The program `hub`, which fetches. It is beside the program that this is, where it was built or installed at all.
+//! The program `hub`, which fetches files. It is in the directory of this program, if it was built or
+//! installed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ pub(super) struct Program {
     progress: Progress,
 }
 
-/// What the hub has of a repository.
+/// The hub's description of a repository.
 #[derive(Deserialize)]
 pub(super) struct Listing {
     pub(super) commit: String,
@@ -53,7 +54,7 @@ impl Program {
         self.run(cache, &arguments).map(drop)
     }
 
-    /// What it prints on stdout. Its progress is shown.
+    /// Returns its stdout. Its progress is shown.
     fn run(&self, cache: &Path, arguments: &[&str]) -> Result<String, String> {
         #[expect(clippy::disallowed_methods, reason = "what fetches is a program of its own")]
         let mut command = Command::new(&self.path);
@@ -79,7 +80,7 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T, String> {
     serde_json::from_str(line).map_err(|e| format!("the program `hub` printed something unexpected: {e}"))
 }
 
-/// What is said where no `hub` is beside `own`. An installation has its workers beside its configurations.
+/// The message for a missing `hub` next to `own`. An installation has its workers next to its configurations.
 fn absence(own: &Path) -> String {
     let directory = own.parent().unwrap_or(own);
     let is_installed =

@@ -11,8 +11,8 @@ use crate::model::SourceFile;
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// Names of the files that hold the weights, and the index that lists them if there is one. Like
-/// transformers: `model.safetensors` alone, else what the index lists, else every safetensors file.
+/// Names of the weights' files, and the index that lists them if there is one. As in transformers:
+/// `model.safetensors` alone, else the files of the index, else every safetensors file.
 pub(super) fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), PrepareError> {
     if directory.join(WEIGHTS).is_file() {
         return Ok((vec![WEIGHTS.to_owned()], None));

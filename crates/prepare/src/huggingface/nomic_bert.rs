@@ -1,4 +1,4 @@
-//! A nomic_bert as the code that was published with the model has it, under the names of transformers 5.
+//! A nomic_bert of the code that was published with the model, under the names of transformers 5.
 
 use std::collections::BTreeMap;
 

@@ -21,9 +21,9 @@ pub(crate) struct Writer {
     path: PathBuf,
     file: File,
     precision: Precision,
-    /// What is still to be written, in order.
+    /// The tensors left to write, in order.
     expected: VecDeque<StoredTensor>,
-    /// Scales of the run of quantised tensors that is being written, which come behind it.
+    /// Scales of the current run of quantised tensors, which are written after it.
     scales: VecDeque<Vec<f32>>,
     hasher: Sha256,
     bytes: u64,

@@ -1,9 +1,9 @@
-//! Models of published shapes whose weights are drawn at random: the cost of a size without its download.
+//! Models of published shapes with random weights: the cost of a size without its download.
 //!
 //! Weights are those of a model before its training: normal with the published `initializer_range`, norms 1,
 //! biases 0; in gpt2, projections onto the residual stream narrower by √(2 · layers) (Radford and others,
-//! "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). What such a model says means
-//! nothing; what it costs is what the trained one costs.
+//! "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). The output of such a model is
+//! meaningless; its cost is that of the trained one.
 
 mod shapes;
 
@@ -24,10 +24,10 @@ use shapes::{SHAPES, Shape};
 
 /// As people write it before a name of [`names`].
 pub(crate) const PREFIX: &str = "synthetic:";
-/// The seed of all weights. One is enough: the weights stand for no model in particular.
+/// The seed of all weights. One is enough: the weights represent no model in particular.
 const SEED: u64 = 0;
-/// Values that are drawn one after another, from a stream of their own: what is drawn does not depend on
-/// how many threads draw.
+/// Values that are drawn one after another, from a stream of their own, so that they do not depend on the
+/// number of threads.
 const BLOCK: usize = 1 << 16;
 
 /// Names of all synthetic models, by size.
@@ -103,7 +103,7 @@ impl Tensors for Weights {
     }
 }
 
-/// Normal values from the streams that belong to this tensor, whatever piece of it is drawn.
+/// Normal values from the streams of this tensor; they are the same for any division into pieces.
 fn draw(elements: Range<usize>, tensor: &str, deviation: f64) -> Vec<f32> {
     let key: [u8; 32] = Sha256::digest(format!("synthetic {SEED} {tensor}")).into();
     let first = elements.start / BLOCK;
@@ -124,8 +124,8 @@ fn draw(elements: Range<usize>, tensor: &str, deviation: f64) -> Vec<f32> {
 }
 
 /// Two independent standard normal values (Box and Muller, "A Note on the Generation of Random Normal
-/// Deviates", 1958). By way of `libm`, whose functions give the same bits everywhere; those of the system's
-/// library do not, and the hash of a bundle would depend on the machine.
+/// Deviates", 1958). With `libm`, because its functions give the same bits everywhere; with those of the
+/// system's library the hash of a bundle would depend on the machine.
 fn normal(bits: u64) -> [f64; 2] {
     const STEP: f64 = 1.0 / (1u64 << 32) as f64;
     let radius = (-2.0 * libm::log(((bits >> 32) + 1) as f64 * STEP)).sqrt();

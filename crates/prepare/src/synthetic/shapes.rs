@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// A model whose shape is known and whose weights are drawn.
+/// A model with a known shape and random weights.
 pub(super) struct Shape {
     pub(super) name: &'static str,
-    /// The repository on the Hugging Face hub whose config.json this is.
+    /// The repository on the Hugging Face hub with this config.json.
     pub(super) published: Option<&'static str>,
     pub(super) config: fn() -> Value,
 }
@@ -130,7 +130,7 @@ fn diffucoder_7b() -> Value {
     }))
 }
 
-/// What models of this kind have in common, and their own sizes.
+/// The common settings of these models, and their own sizes.
 fn diffucoder(sizes: Value) -> Value {
     let mut config = json!({
         "model_type": "Dream", "hidden_act": "silu", "initializer_range": 0.02, "mask_token_id": 151_666,
@@ -176,7 +176,7 @@ fn llama_70b() -> Value {
     llama_3([8192, 28_672, 80, 64])
 }
 
-/// Llama 3.1 of these sizes; 3.2 differs in what its own function says.
+/// Llama 3.1 of these sizes; the differences of 3.2 are in its own function.
 fn llama_3([hidden, intermediate, layers, heads]: [usize; 4]) -> Value {
     json!({
         "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
@@ -215,7 +215,7 @@ mod tests {
         );
     }
 
-    /// As its config.json has it.
+    /// Both are in its config.json.
     #[test]
     fn llama_3_2_shares_its_embedding_and_scales_its_rotation_by_32() {
         let config = config("llama-3.2-1b");

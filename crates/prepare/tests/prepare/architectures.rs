@@ -1,4 +1,5 @@
-//! Models whose layers are otherwise than llama's, from safetensors and from GGUF as llama.cpp names and orders it.
+//! Models with layers that differ from llama's, from safetensors and from GGUF with llama.cpp's names and
+//! order.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ fn directory(name: &str) -> PathBuf {
     found.expect("a fixture of that name")
 }
 
-/// What llama.cpp's converter calls tensors that llama has not.
+/// llama.cpp's names of tensors that llama does not have.
 const NAMES: [(&str, &str); 5] = [
     ("post_attention_layernorm", "post_attention_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),

@@ -26,7 +26,7 @@ fn kept_of(bundle: &Bundle) -> Option<Value> {
     Some(serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
 }
 
-/// What the bundle of a directory with these files keeps.
+/// The template in the bundle of a directory with these files.
 fn kept(files: &[(&str, &str)]) -> Option<Value> {
     let directory = source(files);
     let (_bundles, bundle) = prepared(Source::Directory(directory.path().into()));

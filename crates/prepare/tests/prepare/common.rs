@@ -1,4 +1,4 @@
-//! What the tests share: the tiny reference models, as they are and bent out of shape.
+//! Shared by the tests: the tiny reference models, intact and damaged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) fn prepared(source: Source) -> (TempDir, Bundle) {
     (bundles, Bundle::open(directory).unwrap())
 }
 
-/// What is said when `source` cannot be prepared. Nothing that could be taken for a bundle is left.
+/// The error for a `source` that cannot be prepared. No directory is left that could be taken for a bundle.
 pub(crate) fn refusal(source: Source, precision: Precision) -> PrepareError {
     let bundles = tempfile::tempdir().unwrap();
     let error = prepare(&request(source, &[precision], bundles.path())).unwrap_err();
@@ -38,7 +38,7 @@ pub(crate) fn refusal(source: Source, precision: Precision) -> PrepareError {
     error
 }
 
-/// What is in a directory, but for the digests of sources: they belong to no bundle.
+/// Names in a directory, except the digests of sources: they belong to no bundle.
 pub(crate) fn entries(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -18,7 +18,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A model whose files have not changed for this long, prepared once.
+    /// A model with files of this age, prepared once.
     fn aged(age: Duration) -> (Scene, PathBuf) {
         let scene =
             Scene { source: Model::tiny("qwen3-qknorm").write(), bundles: tempfile::tempdir().unwrap() };
@@ -34,7 +34,7 @@ impl Scene {
         prepare(&request(source, &[Precision::F32], self.bundles.path())).unwrap()
     }
 
-    /// Changes one weight and puts the file's time back: what it cost to notice that is to read the file.
+    /// Changes one weight and restores the file's time, so that the change is only found by reading the file.
     fn change_unnoticed(&self) {
         let path = self.source.path().join(WEIGHTS);
         let time = std::fs::metadata(&path).unwrap().modified().unwrap();

@@ -1,4 +1,4 @@
-//! Encoders whose files are otherwise than transformers writes them.
+//! Encoders with files that differ from transformers' own.
 
 use bundle::{Bundle, Pooling, Precision};
 use serde_json::json;

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::common::{Model, prepared, refusal, tiny};
 
-/// What these tests do with a file.
+/// Operations of these tests on a file.
 pub(crate) trait GgufInTests {
     fn from_tiny(name: &str) -> Gguf;
-    /// Any model's, as what llama.cpp calls `architecture`.
+    /// Any model's, with llama.cpp's name `architecture`.
     fn from_model(model: &Model, architecture: &str) -> Gguf;
     fn write(&self) -> (TempDir, PathBuf);
     fn prepared(&self) -> (TempDir, Bundle);

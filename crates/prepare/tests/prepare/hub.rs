@@ -1,4 +1,4 @@
-//! `hf:owner/name`, from a cache. What `prepare` does with a program `hub` beside it is tested in that crate.
+//! `hf:owner/name`, from a cache. Downloads by the program `hub` are tested in that crate.
 
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@ use prepare::{PrepareError, Source};
 
 use crate::common::{entries, prepared, refusal};
 
-/// What the file `external.onnx` calls the file of its weights.
+/// The name in `external.onnx` of its file of weights.
 const NAMED: &[u8] = b"external.data";
 
 fn file(name: &str) -> std::path::PathBuf {

@@ -1,4 +1,4 @@
-//! Bad input gets one sentence that names the file, the tensor, what was found and what was expected.
+//! Bad input gets one sentence with the file, the tensor, the value found and the value expected.
 
 use std::path::Path;
 

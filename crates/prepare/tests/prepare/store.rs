@@ -1,4 +1,4 @@
-//! A bundle appears whole or not at all, is made once, and grows without being made anew.
+//! A bundle appears whole or not at all, is made once, and grows without being made again.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn source() -> Source {
     Source::Directory(tiny("qwen3-qknorm"))
 }
 
-/// Changes the last byte of a file, so that it can be told whether the file was written anew.
+/// Changes the last byte of a file, to find out later whether the file was written again.
 fn mark(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     *bytes.last_mut().unwrap() = b' ';

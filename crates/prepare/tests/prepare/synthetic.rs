@@ -32,7 +32,8 @@ fn the_manifest_names_kind_and_seed() {
     assert_eq!(bundle.tokenizer(), None);
 }
 
-/// Each precision, asked for alone and last, is what the same f32 values in a Hugging Face directory give.
+/// Each precision, requested alone or last, equals the conversion of the same f32 values in a Hugging Face
+/// directory.
 #[test]
 fn every_precision_derives_from_the_same_values_as_a_real_model_s() {
     let (directory, bundle) = prepared(tiny());

@@ -15,7 +15,7 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// The 256 bytes as byte-level BPE spells them, then what a few merges make of them.
+/// The 256 bytes as byte-level BPE spells them.
 fn byte_level() -> Vec<String> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut shifted = 0x100..;
@@ -30,7 +30,7 @@ fn texts(values: &[impl AsRef<str>]) -> Value {
     Value::Array(values.iter().map(|value| Value::String(value.as_ref().to_owned())).collect())
 }
 
-/// Adds a vocabulary of bytes, of what a few merges make of them, and of some special tokens.
+/// Adds a vocabulary of bytes, of the results of a few merges, and of some special tokens.
 pub(crate) fn with_tokenizer(mut gguf: Gguf, pre: &str) -> Gguf {
     let mut tokens = byte_level();
     let mut types = vec![1; tokens.len()];

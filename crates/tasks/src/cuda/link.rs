@@ -1,5 +1,5 @@
-//! What a linker needs of CUDA and NVIDIA's wheels lack: libraries under the names that it looks for, and one that stands
-//! for the driver's `libcuda.so`, which a machine without a card does not have.
+//! Files that a linker needs from CUDA and that NVIDIA's wheels lack: libraries under the expected names, and
+//! a substitute for the driver's `libcuda.so`, which a machine without a card does not have.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 
 /// Builds that are kept; the one used longest ago goes first.
 const KEPT: usize = 8;
-/// What the workers beside it were built with.
+/// Lists the toolchain and the inputs of the workers in this directory.
 const RECEIPT: &str = "built-with.txt";
 /// The commit, for the driver's report.
 const COMMIT: &str = "commit.txt";
@@ -62,7 +62,7 @@ impl Build {
         fs::write(self.place.join(RECEIPT), &self.built_with).context("cannot write the receipt")
     }
 
-    /// Notes the commit and that the build is used now, and removes those that nobody has used for long.
+    /// Notes the commit and that the build is used now, and removes builds that have not been used for long.
     pub(super) fn note_use(&self, commit: &str, reporter: Reporter) -> Result<()> {
         fs::write(self.place.join(COMMIT), commit)
             .with_context(|| format!("cannot write into {}", self.place.display()))?;
@@ -88,7 +88,7 @@ fn stale(builds: &Path) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().take(excess).map(|(_, place)| place).collect())
 }
 
-/// The compiler, its flags, and what it takes this machine's processor for.
+/// The compiler, its flags, and the features it detects on this machine's processor.
 fn toolchain(workspace: &Workspace) -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = output_of(command(&rustc).arg("-vV"))?;

@@ -1,4 +1,4 @@
-//! A commit, checked out beside this checkout as a git worktree.
+//! A commit, checked out as a git worktree outside this checkout.
 
 use std::path::{Path, PathBuf};
 
@@ -34,12 +34,12 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         let mut remove = git(&self.repository);
-        // What is left behind, `prune` removes.
+        // If this fails, `prune` removes the worktree later.
         let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
     }
 }
 
-/// Forgets worktrees whose directories are gone, as a gate that was killed leaves them.
+/// Forgets worktrees without a directory, as a killed gate leaves them.
 pub(super) fn prune(workspace: &Workspace) -> Result<()> {
     output_of(git(&workspace.root).args(["worktree", "prune"])).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What a borrowed machine needs, listed or packed in pieces.
+//! The files that a borrowed machine needs, listed or packed in pieces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub(super) fn pack(workspace: &Workspace, directory: &Path, cut: &Cut, reporter:
     cuda::build_for(&shipped, cut.capability, (place.join("cuda"), &gpu_workers), reporter)?;
     copy(&shipped.binary("tasks"), &root.join("bin").join(GPU_RUN))?;
     carry_onnxruntime(&provision.place(Piece::OnnxruntimeCuda)?, &root.join(ONNXRUNTIME), cut.capability)?;
-    // What serves debuggers is left out.
+    // Debugging symbols are left out.
     for program in programs(&root) {
         ensure!(succeeds(command("strip").arg(&program))?, "{} cannot be stripped", program.display());
     }
@@ -85,7 +85,7 @@ fn programs(root: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect()
 }
 
-/// Copies the libraries beside `library`, the provider with the code of one generation alone.
+/// Copies the libraries in `library`'s directory, the provider with the code of one generation alone.
 fn carry_onnxruntime(library: &Path, to: &Path, capability: u32) -> Result<()> {
     fs::create_dir_all(to)?;
     let from = library.parent().context("a library is in a directory")?;

@@ -26,11 +26,11 @@ struct Step {
     asks: String,
     /// The most that it may take.
     minutes: f64,
-    /// What follows `photofinish`.
+    /// The arguments of `photofinish`.
     command: String,
 }
 
-/// What the steps run on.
+/// The program, arguments and variables of the steps.
 pub(super) struct Machine {
     pub(super) program: PathBuf,
     /// More of them, for every step.
@@ -47,7 +47,7 @@ enum End {
 
 /// In the directory of a step: it is complete. Holds the command.
 const COMPLETE: &str = "complete";
-/// What its command printed.
+/// The output of its command.
 const LOG: &str = "log.txt";
 
 impl Plan {
@@ -82,8 +82,8 @@ impl Plan {
         names.into_iter().collect()
     }
 
-    /// Runs what is not complete in `results`, as long as there is time, and says what became of each step. Whether all
-    /// are complete now.
+    /// Runs the steps that are not complete in `results`, as long as there is time, and prints the outcome of
+    /// each. Returns whether all are complete now.
     ///
     /// # Errors
     /// The results directory cannot be written, or the user interrupted. A step that fails is no error.

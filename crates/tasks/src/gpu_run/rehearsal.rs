@@ -11,7 +11,7 @@ use super::plan::{Machine, Plan};
 use crate::cargo;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
-/// What the mocks can do: a step of a played GPU of 3,000 GB/s takes 0.5 ms.
+/// The abilities of the mocks: a step of a simulated GPU of 3,000 GB/s takes 0.5 ms.
 const OPTIONS: &str = "[options]
 token_ms = \"0.5\"
 prefill_token_ms = \"0.01\"
@@ -24,7 +24,7 @@ gpu_allocated_mb = \"8000\"
 gpu_loaded_mb = \"7000\"
 ";
 
-/// The machine that is played. What it is played with is in `scratch`.
+/// The simulated machine. Its files are in `scratch`.
 pub(super) fn machine(
     workspace: &Workspace,
     plan: &Plan,

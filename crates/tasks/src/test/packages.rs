@@ -1,4 +1,4 @@
-//! What is tested, and when.
+//! The packages to test, and when.
 
 use anyhow::Result;
 use tooling::BadInput;
@@ -26,7 +26,7 @@ impl Scope {
 pub(super) struct Package {
     pub(super) name: &'static str,
     pub(super) scope: Scope,
-    /// Packages whose programs its tests start.
+    /// Packages with programs that its tests start.
     starts: &'static [&'static str],
 }
 

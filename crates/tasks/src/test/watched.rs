@@ -1,4 +1,4 @@
-//! What the lines of `cargo test` say: counts of tests, and how long those of each package ran.
+//! Reads the output of `cargo test`: counts of tests, and the time of each package.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// What the lines of `cargo test` say.
+/// The facts in the output of `cargo test`.
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) tally: Tally,
@@ -37,7 +37,7 @@ pub(super) struct Watched {
     pub(super) took: BTreeMap<String, Duration>,
     /// Packages by the names of their test programs.
     programs: BTreeMap<String, String>,
-    /// The package whose tests run now, and since when.
+    /// The package that is being tested, and since when.
     running: Option<(String, Duration)>,
 }
 

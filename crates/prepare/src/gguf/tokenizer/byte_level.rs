@@ -1,7 +1,7 @@
 //! Byte-level BPE.
 //!
-//! A GGUF keeps vocabulary and merges, but of the way in which text is split before them only a name.
-//! What each name stands for is taken from the tokenizer.json of the models that bear it.
+//! A GGUF has vocabulary and merges, but only a name for the way in which text is split before them. The
+//! meaning of each name is taken from the tokenizer.json of the models with it.
 
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ pub(super) fn parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Res
         }
         "llama-bpe" | "llama3" | "llama-v3" => Parts {
             pre_tokenizer: sequence(split(split_pattern!(r"\p{N}{1,3}")), byte_level(false)),
-            // A word that is a token as a whole is that token, whatever the merges make of it.
+            // A word that is a token as a whole is that token, whatever the merges would give.
             model: vec![("ignore_merges", json!(true))],
             add_bos: true,
             ..plain

@@ -1,4 +1,4 @@
-//! What both schemes of tokenizers have: tokens with their types, and the parts of a tokenizer.json.
+//! Common parts of both schemes of tokenizers: tokens with their types, and the parts of a tokenizer.json.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) mod token_type {
     pub(crate) const UNUSED: i64 = 5;
 }
 
-/// What the two schemes differ in.
+/// The differences of the two schemes.
 pub(super) struct Parts {
     pub(super) merges: Vec<(String, String)>,
     pub(super) normalizer: Value,
@@ -78,7 +78,7 @@ impl<'a> Vocabulary<'a> {
         added.collect()
     }
 
-    /// `tokenizer.ggml.merges`, whose every part and outcome is a token.
+    /// `tokenizer.ggml.merges`; both parts of each merge, and its result, must be tokens.
     pub(super) fn merges(&self, metadata: &Metadata<'_>) -> Result<Vec<(String, String)>, String> {
         let key = "tokenizer.ggml.merges";
         let pair = |merge: &str| {

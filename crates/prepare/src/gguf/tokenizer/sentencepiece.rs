@@ -1,15 +1,15 @@
 //! SentencePiece's BPE, as Llama 2, Mistral and TinyLlama have it.
 //!
-//! SentencePiece joins the two neighbours whose union has the best score; tokenizers wants a list of merges.
-//! The list is made as Hugging Face's own conversion makes it: every way to put a piece together from
-//! two others, the piece with the best score first.
+//! SentencePiece joins the two neighbours with the best-scored union; tokenizers needs a list of merges. The
+//! list is made as in Hugging Face's own conversion: every way to put a piece together from two others, the
+//! piece with the best score first.
 
 use serde_json::{Value, json};
 
 use super::parts::{Parts, Vocabulary, token_type};
 use crate::gguf::metadata::{Metadata, missing};
 
-/// Stands for a space within pieces.
+/// Replaces a space within pieces.
 const SPACE: &str = "\u{2581}";
 
 pub(super) fn parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Parts, String> {
