@@ -1,4 +1,4 @@
-//! Memory bandwidth that changes with time, whatever runs.
+//! Memory bandwidth that changes with time, independent of the processes.
 
 use std::collections::VecDeque;
 

@@ -47,7 +47,7 @@ impl fmt::Display for Rounds {
     }
 }
 
-/// What is true, and how it is looked at.
+/// The true ratios, and how they are measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// How long each contender's requests take relative to the others'. Load, cold start and memory are alike.
@@ -69,7 +69,7 @@ pub struct Comparison {
     pub table: Vec<Option<Decision>>,
 }
 
-/// What one took.
+/// The cost of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     pub rounds: usize,

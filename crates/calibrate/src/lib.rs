@@ -1,5 +1,5 @@
-//! Holds the statistics against simulated comparisons whose truth is known: how often they see a
-//! difference where there is none, miss one that is there, and how often their intervals hold the truth.
+//! Tests the statistics on simulated comparisons with known ratios: how often they see a difference where
+//! there is none, miss one that exists, and how often their intervals contain the true ratio.
 //! The noise is `engine-mock`'s, alone or with memory bandwidth that changes; the loop is the driver's, and
 //! the code under test is `statistics` itself.
 

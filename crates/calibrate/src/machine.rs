@@ -1,4 +1,4 @@
-//! What simulated processes run on.
+//! The machine that simulated processes run on.
 
 use engine_mock::Noise;
 use statistics::{SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
@@ -30,7 +30,7 @@ pub(crate) enum Running<'a> {
 }
 
 impl Machine {
-    /// Whether the others' figures show the state of the machine that a pair met.
+    /// Whether the others' figures show the state of the machine during a pair's requests.
     pub(crate) fn shows_state(&self) -> bool {
         matches!(self, Machine::Changing { schedule: Schedule::Interleaved { .. }, .. })
     }

@@ -1,4 +1,4 @@
-//! What many simulated comparisons came to.
+//! The outcomes of many simulated comparisons.
 
 use statistics::{Decision, Outcome, quantile};
 

@@ -1,4 +1,4 @@
-//! Figures beside their limits, as Markdown.
+//! Figures with their limits, as Markdown.
 
 use std::fmt;
 use std::io::Write;

@@ -9,7 +9,7 @@ use crate::figures::{Figures, METRICS, PROMPT, memory};
 /// Decode steps of a process.
 const STEPS: usize = 64;
 
-/// Who runs when within the whole comparison.
+/// The order of processes within the whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The driver's.

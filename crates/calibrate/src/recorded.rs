@@ -1,8 +1,8 @@
-//! Comparisons that were measured, request by request and token by token, to be played again: what the statistics say of the
-//! noise of real machines.
+//! Comparisons that were measured, request by request and token by token, to be replayed: a test of the
+//! statistics on the noise of real machines.
 //!
-//! One contender under two names does not differ from itself. Which of the two a figure belongs to is chance, so the two
-//! change places at random in every round that is played.
+//! One contender under two names does not differ from itself. It is chance to which of the two a figure
+//! belongs, so that the two swap places at random in every replayed round.
 
 mod estimator;
 mod file;
@@ -14,7 +14,7 @@ pub use file::{Process, Recording, read, recorded, write};
 pub(crate) use replay::Replay;
 pub use work::Request;
 
-/// The recordings, some of them. What was chosen on the first half is reported on the second.
+/// Half of the recordings. The second half tests the choices made on the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
     First,

@@ -1,4 +1,4 @@
-//! Series of iterations whose course is known.
+//! Series of iterations with a known course.
 
 use engine_mock::Noise;
 use rand::SeedableRng;
@@ -31,7 +31,7 @@ pub struct Course {
     step: (usize, f64),
 }
 
-/// Courses, their names, and what they are.
+/// Courses, with their names and their true classes.
 pub const COURSES: [(&str, Course, SteadyState); 5] = [
     ("level throughout", Course { ramp: (1.0, 0), step: (0, 1.0) }, SteadyState::Flat),
     (

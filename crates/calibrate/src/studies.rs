@@ -1,4 +1,4 @@
-//! What is simulated, and within which limits it has to come out.
+//! The simulations, and the limits for their results.
 
 pub mod bandwidth;
 pub mod noise;

@@ -64,7 +64,7 @@ impl Share {
         self.hits as f64 / self.of.max(1) as f64
     }
 
-    /// What the true share may be: the 95 % score interval (Wilson 1927).
+    /// Bounds of the true share: the 95 % score interval (Wilson 1927).
     pub fn interval(self) -> (f64, f64) {
         const Z: f64 = 1.959_963_985;
         let (count, share) = (self.of.max(1) as f64, self.value());

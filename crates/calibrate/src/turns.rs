@@ -1,7 +1,7 @@
 //! Processes on a machine whose memory bandwidth changes, and a clock.
 //!
-//! Everything that a process does takes longer while there is half of the bandwidth. What it takes is then multiplied
-//! by the process's own noise, the request's, and the contender's true ratio.
+//! All work of a process takes longer while there is half of the bandwidth. The time is then multiplied by
+//! the process's own noise, the request's, and the contender's true ratio.
 
 use std::fmt;
 
@@ -14,8 +14,9 @@ use crate::bandwidth_drift::{Climate, Weather};
 use crate::figures::{Figures, METRICS, PROMPT, memory};
 use crate::study::seed_of;
 
-/// Seconds at full bandwidth that a process takes before its first request: start and warm-up (less the cold start's request,
-/// which is part of it), load, cold start. These and the next are as long as on the machine whose weather is played.
+/// Seconds at full bandwidth that a process takes before its first request: start and warm-up (less the cold
+/// start's request, which is part of it), load, cold start. These and the next are as long as on the machine
+/// with the replayed weather.
 const START_S: f64 = 0.9;
 const LOAD_S: f64 = 0.4;
 const COLD_S: f64 = 0.5;
@@ -35,9 +36,9 @@ const WITHIN: f64 = 0.02;
 pub enum Schedule {
     /// Each process from start to end before the next.
     Sequential,
-    /// All processes start, one after another; then come blocks of one request of each, in an order drawn anew for each
-    /// block; then all finish. With more than one slice, the requests of a block are interleaved, too: the prompt pass
-    /// of each, then so many slices of decoding, in an order drawn anew for each.
+    /// All processes start, one after another; blocks of one request of each follow, each block in a new
+    /// random order; then all finish. With more than one slice, the requests of a block are interleaved, too:
+    /// the prompt pass of each, then so many slices of decoding, each in a new random order.
     Interleaved { blocks: usize, slices: usize },
 }
 
@@ -75,7 +76,7 @@ struct Process {
     load: f64,
     cold: f64,
     requests: Vec<Request>,
-    /// What its requests have in common.
+    /// The common noise of its requests.
     noise: ProcessNoise,
 }
 
@@ -85,8 +86,8 @@ struct Request {
     decode: Vec<Part>,
 }
 
-/// Seconds that a part of a request took, and without the noise of the process and the part: what the weather made of the
-/// work.
+/// Seconds that a part of a request took, and the same without the noise of the process and the part: the
+/// effect of the weather alone.
 struct Part {
     took: f64,
     noiseless: f64,
@@ -150,7 +151,7 @@ impl<'a> Turns<'a> {
         process
     }
 
-    /// The processes of a round whose requests are interleaved.
+    /// The processes of a round with interleaved requests.
     fn together(&mut self, order: &[usize], blocks: usize, slices: usize) -> Vec<Process> {
         let mut processes: Vec<Process> = order.iter().map(|&contender| self.start(contender)).collect();
         for _ in 0..blocks {
@@ -162,7 +163,7 @@ impl<'a> Turns<'a> {
         processes
     }
 
-    /// A request of each process. Nothing but the order of turns depends on the order in which processes stand.
+    /// A request of each process. The order of `processes` affects nothing but the order of turns.
     fn block(&mut self, processes: &mut [Process], slices: usize) {
         processes.shuffle(&mut self.random);
         for process in &mut *processes {

@@ -1,5 +1,5 @@
-//! The calibration in small, with limits that are loose and yet catch what is broken; and the calibration
-//! itself calibrated: methods that are broken on purpose.
+//! The calibration in small, with limits that are loose and yet detect faults; and tests of the calibration
+//! itself, with methods that are broken on purpose.
 
 use calibrate::comparison::{Rounds, Scenario};
 use calibrate::figures::DECIDING;

@@ -23,17 +23,17 @@ pub struct Claim {
     #[serde(skip)]
     pub number: u32,
     pub title: String,
-    /// Who says it: titles of the documents.
+    /// The sources: titles of the documents.
     pub source: String,
-    /// What they say, with their figures.
+    /// The claim, with its figures.
     pub says: String,
     /// Model, lengths, hardware and versions behind those figures.
     pub conditions: String,
-    /// What stands in for what here, and what that leaves open.
+    /// The substitutes used here, and the questions that they leave open.
     pub here: String,
-    /// What explains the difference: prose without a figure of ours.
+    /// The reasons for the difference: prose without a figure of ours.
     pub explains: String,
-    /// What cannot be measured here, and why.
+    /// The part that cannot be measured here, and why.
     #[serde(default)]
     pub open: Option<String>,
     /// Why the work here is not comparable with the source's: then its figures are shown and decide nothing.
@@ -53,10 +53,11 @@ pub struct Run {
     pub name: String,
     /// As it is typed: `photofinish ab …`.
     pub command: String,
-    /// Raised where the same command comes to measure something else: what was kept before is of another study.
+    /// Raised if the same command starts to measure something else: earlier results are then of another
+    /// study.
     #[serde(default = "first_revision")]
     pub revision: u32,
-    /// What changed with the last revision.
+    /// The change of the last revision.
     #[serde(default)]
     pub changed: Option<String>,
 }
@@ -75,7 +76,7 @@ pub struct Figure {
     pub run: Option<String>,
     pub read: Reading,
     pub unit: Unit,
-    /// What it is compared with; nothing is decided by a figure without it.
+    /// The source's figure. Without it nothing is decided.
     #[serde(default)]
     pub published: Option<Published>,
     /// Why this figure is not comparable with the source's.

@@ -1,4 +1,5 @@
-//! What is kept of a run: `results/published/claims/NN/RUN/`, small, and without the paths of the machine.
+//! The stored results of a run: `results/published/claims/NN/RUN/`, small, and without the paths of the
+//! machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub struct RunRecord {
     pub seconds: f64,
     /// The reason why there is no report.
     pub refused: Option<String>,
-    /// What was left out for its size.
+    /// The parts left out for their size.
     pub left_out: Vec<String>,
 }
 
@@ -47,7 +48,7 @@ pub struct Kept {
     pub record: RunRecord,
     pub report: Option<StudyReport>,
     pub environment: Option<Environment>,
-    /// Whether there is a page beside the report.
+    /// Whether there is a page next to the report.
     pub has_page: bool,
 }
 
@@ -93,7 +94,7 @@ pub fn directory(claim: &Claim, run: &Run) -> PathBuf {
     Path::new(RESULTS).join(claim.directory()).join(&run.name)
 }
 
-/// Reads a run back. `None` if it was never run; the error says what is wrong with what is there.
+/// Reads a run back. `None` if it was never run; the error names the file that is wrong.
 pub fn read(root: &Path, claim: &Claim, run: &Run) -> Result<Option<Kept>> {
     let directory = root.join(directory(claim, run));
     let Some(record) = json(&directory.join(RECORD))? else { return Ok(None) };
@@ -118,8 +119,8 @@ fn json(file: &Path) -> Result<Option<serde_json::Value>> {
     serde_json::from_str(&text).map(Some).with_context(|| file.display().to_string())
 }
 
-/// Keeps what a study wrote in `study` (if it wrote anything) in `kept`, in place of what is there. `paths` are the
-/// machine's, each with what stands for it.
+/// Copies the files of a study in `study` (if there are any) to `kept`, and replaces earlier ones there.
+/// `paths` are the machine's, each with its replacement.
 pub fn keep(
     study: Option<&Path>,
     kept: &Path,
@@ -217,7 +218,7 @@ impl Room<'_> {
         self.write(name, &plain(&text, self.paths))
     }
 
-    /// Takes all of these, or none.
+    /// Copies all of these, or none.
     fn take_if_it_fits(&mut self, files: &[(PathBuf, String)]) -> Result<bool> {
         let fits = size(files.iter().map(|(file, _)| file)) <= self.left;
         for (file, name) in files.iter().filter(|(file, _)| fits && file.is_file()) {

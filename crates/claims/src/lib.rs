@@ -1,6 +1,7 @@
-//! Published claims put to the test. A claim is a file of `configs/claims`: who says what, which studies put it to the
-//! test here, and which of their figures are compared with which published ones. `cargo xtask claims` runs the studies,
-//! keeps what they wrote in `results/published/claims`, and makes `docs/evidence/claims.md` from that.
+//! Tests of published claims. A claim is a file of `configs/claims`: the source and its claim, the studies
+//! that test it here, and which of their figures are compared with which published ones. `cargo xtask claims`
+//! runs the studies, stores their results in `results/published/claims`, and makes `docs/evidence/claims.md`
+//! from them.
 //!
 //! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
 
@@ -25,7 +26,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The page below `root`, with its block made anew from what is kept.
+/// The page below `root`, with its block made again from the stored results.
 pub fn page(root: &Path) -> Result<String> {
     let claims = claim::read_all(root)?;
     let judged: Result<Vec<_>> = claims.iter().map(|claim| judged::judge(root, claim)).collect();

@@ -37,7 +37,7 @@ fn overview(all: &[Judged<'_>]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The commits of the runs, each once, with what must be run again.
+/// The commits of the runs, each once, with a note if a run must be repeated.
 fn commits(judged: &Judged<'_>) -> Vec<String> {
     let mut commits: Vec<String> = Vec::new();
     for (run, kept) in &judged.runs {
@@ -186,7 +186,7 @@ fn commands(judged: &Judged<'_>) -> String {
     format!("```sh\n{}\n```", lines.join("\n"))
 }
 
-/// What a run came to, on which commit, with the way to what is kept of it.
+/// The outcome of a run, its commit, and links to the stored results.
 fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
     let Some(kept) = kept else { return format!("- {}: not run yet", run.name) };
     let Kept { record, report, has_page, .. } = kept;

@@ -1,7 +1,7 @@
-//! What a source says of a figure, how that is read, and whether ours agrees.
+//! A source's figure, how it is read, and whether ours agrees.
 //!
-//! There is one rule for all claims: the kind of what a source claims decides how its figure is read. A claim's file
-//! names the kind and never the reading, and a figure that does not fit its kind is refused.
+//! There is one rule for all claims: the kind of claim decides how its figure is read. A claim's file names
+//! the kind and never the reading, and a figure that does not fit its kind is refused.
 
 use serde::Deserialize;
 
@@ -34,17 +34,18 @@ pub struct Published {
     pub derived: Option<Derived>,
 }
 
-/// How a figure follows from what a source says.
+/// How a figure follows from the source's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Derived {
-    /// The first of these figures of the source ÷ the second; of a saving, what the first is less.
+    /// The first of these figures of the source ÷ the second; for a saving, the share by which the first is
+    /// less.
     Quotient([f64; 2]),
     /// In words, with the figure in `low`.
     Words(String),
 }
 
-/// What a source claims.
+/// The kind of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -60,7 +61,7 @@ impl Kind {
     pub(crate) const ALL: [Kind; 6] =
         [Kind::Gain, Kind::Saving, Kind::Equality, Kind::Bound, Kind::More, Kind::Less];
 
-    /// Its name in a claim's file, what the source claims, and how that is read.
+    /// Its name in a claim's file, the claim in words, and how its figure is read.
     pub(crate) fn rule(self) -> [&'static str; 3] {
         match self {
             Kind::Gain => ["gain", "one thing is so many times better than another", "at least"],
@@ -110,7 +111,8 @@ impl Published {
         }
     }
 
-    /// A published figure is in its text and in what the source says; a derived one follows from figures that are there.
+    /// A published figure must be in its text and in the claim; a derived one follows from figures that are
+    /// there.
     fn check_source(&self, unit: Unit, says: &str) -> Result<(), String> {
         let (text, says) = (numbers(&self.text), numbers(says));
         let is_said = |number: &f64| has(&says, *number);
@@ -165,7 +167,7 @@ impl Published {
         }
     }
 
-    /// Whether what was found here agrees.
+    /// Whether our figure agrees.
     pub fn verdict(&self, found: &Found, unit: Unit) -> Verdict {
         let (least, most) = self.range(unit);
         let (low, high) = found.interval.map_or((found.value, found.value), |interval| interval.bounds);
@@ -204,7 +206,7 @@ impl Published {
         }
     }
 
-    /// What the source has, with the label of what it has not: "38.43 and 15.66 s; *derived*: 2.45x".
+    /// The source's text, with derived figures marked: "38.43 and 15.66 s; *derived*: 2.45x".
     pub(crate) fn shown(&self, unit: Unit) -> String {
         let text = &self.text;
         match (&self.derived, self.low()) {
@@ -224,7 +226,7 @@ impl Published {
     }
 }
 
-/// Where a figure is beside a published one.
+/// How a figure that does not agree compares with the published one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Contrary,

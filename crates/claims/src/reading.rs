@@ -1,5 +1,4 @@
-//! What is read from a study's report: a small set of typed readers. Each gives a figure or the reason why there is
-//! none.
+//! Readers of a study's report: a small typed set. Each gives a figure or the reason why there is none.
 
 use judge::Metric;
 use judge::study::StudyReport;
@@ -52,7 +51,7 @@ pub enum Reading {
         #[serde(default)]
         at: Settings,
     },
-    /// What a script with too short a warm-up would have reported.
+    /// The result of a benchmark with too short a warm-up.
     /// `over` divides it by the same of another contender.
     ShortWarmup {
         framework: String,
@@ -68,14 +67,14 @@ pub enum Reading {
         #[serde(default)]
         at: Settings,
     },
-    /// What compiling costs a contender beside itself without its JIT.
+    /// The cost of compiling for a contender, compared with itself without its JIT.
     Compiling {
         framework: String,
         of: rows::Compiling,
         #[serde(default)]
         at: Settings,
     },
-    /// The first time of a prompt of this many tokens, beside later ones.
+    /// The first time of a prompt of this many tokens, compared with later ones.
     NewPrompt {
         framework: String,
         tokens: usize,
@@ -97,7 +96,7 @@ pub enum Reading {
         #[serde(default)]
         at: Settings,
     },
-    /// The product of these factors: arithmetic on what a source says of a model.
+    /// The product of these factors: arithmetic on a source's statement about a model.
     Product { factors: Vec<f64> },
     /// A figure that no study here has; the claim's file says why.
     Absent,
@@ -149,7 +148,7 @@ impl Reading {
         }
     }
 
-    /// What it compares, where that is two things of which one can be better.
+    /// The two sides of a comparison, of which one can be better.
     pub(crate) fn sides(&self) -> Option<Sides> {
         let better = |a: &str, b: &str| Sides { a: a.to_owned(), b: b.to_owned(), larger_favours_a: true };
         match self {
@@ -214,7 +213,7 @@ impl Reading {
 }
 
 impl Quotient {
-    /// `is_ratio` is false of what the first is less.
+    /// `is_ratio` is false for a saving.
     fn sides(&self, is_ratio: bool) -> Option<Sides> {
         let Over { framework, metric, at } = &self.over;
         let (a, b) = match (framework, metric, at) {

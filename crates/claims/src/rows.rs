@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::cells::{quiet, row};
 use crate::found::{Found, Interval, Outcome};
 
-/// What of a growth along an axis is read.
+/// A figure of a growth along an axis.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Growth {
@@ -23,7 +23,7 @@ pub enum Growth {
     Efficiency(f64),
 }
 
-/// What of a warm-up that was too short is read.
+/// A figure of a benchmark with too short a warm-up.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Short {
@@ -37,7 +37,7 @@ pub enum Short {
     Understated,
 }
 
-/// What of compiling is read.
+/// A figure of compiling.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compiling {
@@ -47,14 +47,14 @@ pub enum Compiling {
     PaysFrom,
 }
 
-/// What of a prompt's first time is read.
+/// A figure of a prompt's first time.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NewPrompt {
     /// Time to first token of the first request, and of later ones, in milliseconds.
     First,
     Later,
-    /// What the first took longer, in seconds.
+    /// The extra time of the first, in seconds.
     Cost,
     /// First ÷ later.
     Ratio,

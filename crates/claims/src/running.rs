@@ -1,4 +1,4 @@
-//! Runs a claim's studies, and keeps what they wrote.
+//! Runs a claim's studies, and stores their results.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tooling::{BadInput, interrupt};
 use crate::claim::{Claim, Run};
 use crate::kept::{self, RunRecord};
 
-/// What every run needs to know.
+/// The settings of every run.
 pub struct Runner {
     pub root: PathBuf,
     pub photofinish: PathBuf,
@@ -24,7 +24,7 @@ pub struct Runner {
 /// A run that has ended, and where it is to be kept.
 struct Finished {
     kept: PathBuf,
-    /// The directory of what it wrote.
+    /// The directory of its results.
     study: Option<PathBuf>,
     record: RunRecord,
     /// Paths of this machine, and their replacements in the files that are kept.
@@ -32,8 +32,8 @@ struct Finished {
 }
 
 impl Runner {
-    /// Runs every study of these claims, one after another. What they wrote is kept after the last of them, and those
-    /// that ended before an error too: a kept file is a change of the checkout, which marks every later run.
+    /// Runs every study of these claims, one after another. Results are stored after the last study, also
+    /// those from before an error: a stored file changes the checkout, which would mark every later run.
     pub fn run(&self, claims: &[&Claim]) -> Result<()> {
         interrupt::listen()?;
         self.warn_of_changes();

@@ -16,7 +16,7 @@ pub enum Unit {
     Milliseconds,
     /// 10⁶ bytes, read in bytes.
     Megabytes,
-    /// 10⁹ bytes, read in gigabytes as the metrics have it.
+    /// 10⁹ bytes, read in gigabytes as in the metrics.
     Gigabytes,
     TokensPerSecond,
     Tokens,

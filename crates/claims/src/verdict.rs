@@ -1,4 +1,4 @@
-//! What comes of a figure, or of a claim.
+//! The outcome for a figure, or for a claim.
 
 /// The verdict on a figure or a claim.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,9 +15,9 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
     Never,
-    /// What is kept is of another study than the claim has now. The reason says what has changed.
+    /// The stored results are of an earlier study. The reason names the change.
     Changed(String),
-    /// What is kept is of this study, but of a checkout that no commit has. The text describes it.
+    /// The stored results are of this study, but of a checkout that no commit has. The text describes it.
     Unclean(String),
 }
 

@@ -1,4 +1,4 @@
-//! Encoders: the vectors of texts of different lengths, beside those of an independent implementation.
+//! Encoders: the vectors of texts of different lengths, compared with those of an independent implementation.
 //!
 //! The references come from Hugging Face transformers in f32, each text computed alone. They hold `input_ids` [N, T],
 //! padded; `lengths` [N]; `token_type_ids` [N, T]; `pooled.cls`, `pooled.mean`, `pooled.last` and
@@ -58,8 +58,9 @@ fn check_in_16_bits<E: InferenceEngine>(
     refused
 }
 
-/// The same in f32 alone, with each of these settings. Returns what the engine refuses, with its reasons: models by their
-/// names, and of a model that it computes a task by both names, `bert, pooled.last`, also where it refuses some texts alone.
+/// The same in f32 alone, with each of these settings. Returns refusals with their reasons: a refused model
+/// by its name, and a refused task of a computed model by both names, `bert, pooled.last`, even if only some
+/// texts are refused.
 pub fn check_encoders_in_f32<E: InferenceEngine>(each_settings: &[Settings]) -> BTreeMap<String, String> {
     let mut refused = BTreeMap::new();
     each_encoder(&[Precision::F32], |name, bundle, reference| {
@@ -81,7 +82,7 @@ fn each_encoder(precisions: &[Precision], mut check: impl FnMut(&str, &Bundle, &
     }
 }
 
-/// What the engine refuses, with its reasons.
+/// The engine's refusals, with their reasons.
 fn check<E: InferenceEngine>(
     (model, bundle): (&str, &Bundle),
     settings: &Settings,
@@ -171,7 +172,7 @@ fn floats(reference: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, SafeTenso
     Ok(data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
-/// What is asked of so many texts, with the numbers that the reference has for each.
+/// The tasks for so many texts, with the reference's numbers for each.
 fn cases(
     bundle: &Bundle,
     reference: &SafeTensors<'_>,

@@ -1,4 +1,5 @@
-//! ONNX files: the outputs of small ones, beside those of ONNX's own reference evaluator (`graphs/README.md`).
+//! ONNX files: the outputs of small ones, compared with those of ONNX's own reference evaluator
+//! (`graphs/README.md`).
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,10 @@ use crate::models::{at, threads};
 
 /// Largest difference of a float, as a share of the largest of its output.
 const TOLERANCE: f64 = 2e-4;
-/// What the largest of an output counts as at least.
+/// The largest number of an output counts as at least this.
 const LEAST: f64 = 0.01;
 
-/// What a file is given and what it gives.
+/// The inputs of a file and its expected outputs.
 #[derive(serde::Deserialize)]
 struct Expected {
     inputs: Vec<protocol::Tensor>,
@@ -98,7 +99,7 @@ fn prepared(file: &Path, bundles: &Path) -> Bundle {
     Bundle::open(directory).expect("opens")
 }
 
-/// What two runs give, each with the file's inputs.
+/// The outputs of two runs, each with the file's inputs.
 fn outputs<E: InferenceEngine>(file: &Path) -> Result<[Vec<Tensor>; 2], EngineError> {
     let place = tempfile::tempdir().expect("a temporary directory");
     let bundle = prepared(file, place.path());

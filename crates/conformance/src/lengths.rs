@@ -10,8 +10,8 @@ use crate::models::{Model, Reference, bundle_at, fixtures};
 /// Tokens that each sequence is continued by, one by one, and then in one piece.
 const STEPS: usize = 3;
 
-/// What a batch of `prompts` gives, and each alone, every one with `steps` behind it: the logits of its last token, of
-/// each step, and of all steps together once more, where there is more than one.
+/// The logits of a batch of `prompts`, and of each alone, each prompt continued by `steps`: those of its last
+/// token, of each step, and of all steps in one piece.
 fn both<E: InferenceEngine + Decode>(
     engine: &mut E,
     prompts: &[&[u32]],
@@ -45,7 +45,7 @@ fn both<E: InferenceEngine + Decode>(
     Ok([together, alone])
 }
 
-/// Every engine gives for each prompt of a batch what it gives alone, whatever the lengths, or refuses such a batch.
+/// For any lengths, every engine gives for each prompt of a batch the same as alone, or refuses such a batch.
 pub(crate) fn prompts_of_any_lengths_give_what_each_gives_alone<E: InferenceEngine + Decode>(
     engine: &mut E,
     r: &Reference,

@@ -1,10 +1,10 @@
-//! One suite for all engines. An engine that passes computes what an independent implementation computed.
+//! One suite for all engines. An engine passes if it computes the same as an independent implementation.
 //!
 //! Only tests depend on this crate. An engine's `tests/conformance.rs` calls [`check_tiny_models`],
-//! [`check_architectures`] (or [`computed_architectures`]), [`check_diffusion`] and, if it encodes, [`check_encoders`]
-//! (or [`check_encoders_in_f32`]) with each of its settings, [`graphs()`] if it runs ONNX files, or else
-//! [`refuses_graphs`], for variants that make a mistake [`check_growth`], [`check_converted`] and [`check_padding`], and
-//! adds what is its own.
+//! [`check_architectures`] (or [`computed_architectures`]), [`check_diffusion`] and, if it encodes,
+//! [`check_encoders`] (or [`check_encoders_in_f32`]) with each of its settings, [`graphs()`] if it runs ONNX
+//! files, or else [`refuses_graphs`], for variants that make a mistake [`check_growth`], [`check_converted`]
+//! and [`check_padding`], and adds its own tests.
 
 mod encoders;
 mod graphs;
@@ -40,7 +40,7 @@ pub fn check_tiny_models<E: InferenceEngine + Decode>(settings: &Settings) {
     }
 }
 
-/// Holds an f32 engine to every model whose layers are otherwise than llama's, with each of these settings.
+/// Checks an f32 engine on every model with layers that differ from llama's, with each of these settings.
 pub fn check_architectures<E: InferenceEngine + Decode>(each_settings: &[Settings]) {
     for model in each(architectures()) {
         for settings in each_settings {
@@ -49,15 +49,15 @@ pub fn check_architectures<E: InferenceEngine + Decode>(each_settings: &[Setting
     }
 }
 
-/// The models of [`architectures`] that a framework computes: it is held to them, and must refuse the others by the
-/// name of what it does not compute.
+/// The models of [`architectures`] that a framework computes: these are checked, and it must refuse each
+/// other one with the name of the missing feature.
 pub fn computed_architectures<E: InferenceEngine + Decode>(settings: &Settings) -> Vec<String> {
     let computed = each(architectures()).filter(|model| suite::check_or_refused::<E>(model, settings));
     computed.map(|model| model.name()).collect()
 }
 
-/// Holds an f32 engine to every model that attends both ways, with each of these settings, and its worker to the states
-/// that masked diffusion goes through.
+/// Checks an f32 engine on every model with bidirectional attention, with each of these settings, and its
+/// worker on the states of masked diffusion.
 pub fn check_diffusion<E: InferenceEngine + Decode>(each_settings: &[Settings]) {
     for model in each(diffusion_models()) {
         for settings in each_settings {
@@ -67,7 +67,7 @@ pub fn check_diffusion<E: InferenceEngine + Decode>(each_settings: &[Settings]) 
     }
 }
 
-/// Holds the kernels for 8 and 4 bits to what the dequantised weights give.
+/// Compares the kernels for 8 and 4 bits with the results of the dequantised weights.
 pub fn check_quantised_kernels<E: InferenceEngine + Decode>(tolerance: f32) {
     for mut model in tiny() {
         for precision in [Precision::Int8, Precision::Int4] {
@@ -92,7 +92,7 @@ pub fn check_hidden_states_are_asked_for<E: InferenceEngine + Decode>() {
     assert!(matches!(engine.hidden_states(), Err(EngineError::Unsupported(_))));
 }
 
-/// Why an engine cannot do what is asked.
+/// Why an engine cannot load a model with these settings.
 pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> String {
     match E::load(bundle, settings).err() {
         Some(EngineError::Unsupported(reason)) => reason,
@@ -100,7 +100,7 @@ pub fn unsupported<E: InferenceEngine>(bundle: &Bundle, settings: &Settings) -> 
     }
 }
 
-/// Why what is asked makes no sense to an engine.
+/// Why these settings make no sense to an engine.
 pub fn senseless<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings) -> String {
     match E::load(bundle, settings).err() {
         Some(EngineError::Input(reason)) => reason,

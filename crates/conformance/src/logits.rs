@@ -1,12 +1,12 @@
-//! Logits of an engine, beside others.
+//! Comparisons of an engine's logits with others.
 
 use engine::{Decode, HiddenStates, InferenceEngine, Want};
 
 use crate::models::Reference;
 
-/// How far two computations of the same f32 logits may be apart: the largest absolute difference.
-/// The order of summation differs between frameworks; 2e-4 is some hundred times the effect seen on
-/// the tiny models, and far below what any wrong operation does to them.
+/// Largest absolute difference of two computations of the same f32 logits. The order of summation differs
+/// between frameworks; 2e-4 is some hundred times the effect seen on the tiny models, and far below the
+/// effect of any wrong operation.
 pub const TOLERANCE: f32 = 2e-4;
 
 /// Largest absolute difference; infinite where the lengths differ or a number is not finite.

@@ -1,4 +1,4 @@
-//! Variants of engines that make a common mistake: they compute what others compute, and say what they do.
+//! Variants of engines that make a common mistake: they compute the same as others, and report the mistake.
 
 use bundle::Pooling;
 use engine::{Decode, EncodeTask, InferenceEngine, KvCachePolicy, Precision, Settings, Texts, Want};
@@ -52,9 +52,9 @@ pub fn check_converted<E: InferenceEngine + Decode>(tolerances: &[(Precision, f3
     }
 }
 
-/// What each value of the option `padded` makes of three texts of 1, 3 and 1 tokens, of a model with 130 positions: the
-/// kernels that it is said to have, and the positions that it computes. Vectors are the same without padding. A decoder
-/// has no texts to pad, and an encoder no cache to grow.
+/// The effect of each value of the option `padded` on three texts of 1, 3 and 1 tokens, of a model with 130
+/// positions: the reported kernels, and the computed positions. Vectors are the same without padding. A
+/// decoder has no texts to pad, and an encoder no cache to grow.
 pub fn check_padding<E: InferenceEngine + Decode>(padded: &[(&str, &str, usize)]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let source = fixtures().with_file_name("encoders").join("bert");

@@ -1,8 +1,9 @@
-//! The tiny models, what an independent implementation computed with them, and plain settings.
+//! The tiny models, the results of an independent implementation for them, and plain settings.
 //!
-//! The references come from Hugging Face transformers in f32; they hold `input_ids` [2, T], `logits` [2, T, V],
-//! `hidden.0` … `hidden.L` [2, T, H] and `greedy` (16 tokens after row 0). Models that attend both ways have no `greedy`:
-//! their `prompt` and `states.ALGORITHM` are for the worker, which chooses tokens.
+//! The references come from Hugging Face transformers in f32; they contain `input_ids` [2, T], `logits` [2,
+//! T, V], `hidden.0` … `hidden.L` [2, T, H] and `greedy` (16 tokens after row 0). Models with bidirectional
+//! attention have no `greedy`: their `prompt` and `states.ALGORITHM` are for the worker, which chooses
+//! tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,8 @@ pub fn tiny_models() -> Vec<PathBuf> {
     directories(&fixtures())
 }
 
-/// Directories of tiny models whose layers are otherwise than llama's. Texts of those with a window are longer than it.
+/// Directories of tiny models with layers that differ from llama's. A model with a window has longer texts
+/// than it.
 pub fn architectures() -> Vec<PathBuf> {
     directories(&fixtures().with_file_name("architectures"))
 }
@@ -96,7 +98,7 @@ impl Model {
     }
 }
 
-/// Each of these models, prepared when it is its turn.
+/// Each of these models, prepared when it is used.
 pub fn each(sources: Vec<PathBuf>) -> impl Iterator<Item = Model> {
     sources.into_iter().map(Model::prepared)
 }

@@ -1,4 +1,4 @@
-//! What a worker is held to in masked diffusion: the states of an independent implementation.
+//! Checks of a worker in masked diffusion: the states of an independent implementation.
 
 use engine::{Decode, InferenceEngine};
 use protocol::Event;

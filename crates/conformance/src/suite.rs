@@ -1,4 +1,4 @@
-//! What one engine on one model is held to. Each function panics with the rule that was broken.
+//! The checks of one engine on one model. Each function panics with the broken rule.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -192,7 +192,7 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
         if engine.in_effect().kv_cache_policy == KvCachePolicy::Preallocated {
             assert_eq!(begun, Some(bytes), "a preallocated KV cache is of one size throughout");
         }
-        // A hybrid whose engines cannot share this one has two.
+        // A hybrid of engines that cannot share a cache has two.
         let has_two = engine.hybrid().is_some_and(|hybrid| hybrid.obstacle.is_some());
         told.push(if has_two { bytes / 2 } else { bytes });
     }
@@ -218,9 +218,9 @@ fn bad_input_is_refused<E: InferenceEngine + Decode>(engine: &mut E, bundle: &Bu
     engine.append(&r.rows()[0][..4], Want::Last).expect("exactly the capacity fits");
 }
 
-/// Checks a framework's own profiler over a prefill and a decode step: each part of the model is told in both, every
-/// event is complete, and it ends once. `in_layer` are the names of a layer's parts. `settings` are those of
-/// [`InferenceEngine::profiled`].
+/// Checks a framework's own profiler over a prefill and a decode step: each part of the model has events in
+/// both, every event is complete, and it ends once. `in_layer` are the names of a layer's parts. `settings`
+/// are those of [`InferenceEngine::profiled`].
 pub fn check_profile<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settings, in_layer: &[&str]) {
     let mut engine = E::load(bundle, settings).expect("loads");
     engine.begin_profile().expect("has a profiler");

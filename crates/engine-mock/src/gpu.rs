@@ -27,7 +27,7 @@ impl PlayedGpu {
                 return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
             }
         };
-        // The library that the worker reads. Without it nobody lists processes.
+        // The library that the worker reads. Without it no process list exists.
         let library = std::env::var_os("PHOTOFINISH_NVML");
         let listed = library.map(|library| nvml_fake::play(Path::new(&library), script.memory_bytes));
         let listed = listed.transpose().map_err(|error| EngineError::Framework(error.to_string()))?;

@@ -7,7 +7,7 @@ use crate::{Mock, mix};
 
 /// Numbers in each output.
 const NUMBERS: usize = 4;
-/// What whole numbers are below.
+/// Upper bound of whole numbers.
 const BELOW: u64 = 100;
 
 impl Run for Mock {

@@ -1,4 +1,4 @@
-//! What a hostile worker does to the machine around it: children that outlive it, files that are none.
+//! Harm that a hostile worker does to the machine around it: children that outlive it, files that are none.
 
 use std::fs::File;
 use std::io;
@@ -53,7 +53,7 @@ pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Res
     let stored = bundle.config().stored(precision)?;
     let weights = bundle::Weights::map(&copy, precision, &stored)?;
     let file = File::options().write(true).open(&copy).map_err(failed)?;
-    // Nobody is left to remove it afterwards.
+    // The process dies below, so that it cannot be removed afterwards.
     std::fs::remove_file(&copy).map_err(failed)?;
     file.set_len(0).map_err(failed)?;
     let tensor = weights.tensor(&stored[0].name)?;

@@ -1,6 +1,6 @@
-//! A scripted engine: its latency, memory, drift and faults are known, so that everything around it can
-//! be tested against a truth. It reads a real bundle's configuration but none of its weights: a run of an ONNX file gives
-//! four numbers for each of its outputs, which follow from its inputs.
+//! A scripted engine: its latency, memory, drift and faults are known, so that everything around it can be
+//! tested. It reads a real bundle's configuration but none of its weights: a run of an ONNX file gives four
+//! numbers for each of its outputs, which follow from its inputs.
 //!
 //! Options of a variant (`configs/engines/*.toml`), all optional:
 //!
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step or a run of an ONNX file, of a prompt token |
 //! | `cold_ms`, `cold_step_ms` | extra time of the first prompt, and of the first decode step: as if it compiled them |
-//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times and nobody waits, so that figures are the same on a loaded machine; `half`: it shows half of the scripted times, which pass all the same |
+//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times without any waiting, so that figures are the same on a loaded machine; `half`: it shows half of the scripted times, which pass all the same |
 //! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
 //! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
 //! | `spike_share`, `spike` | share of steps that are slower by this factor (default 3) |
@@ -16,27 +16,27 @@
 //! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
 //! | `memory_mib` | held from load on |
 //! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
-//! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and tells their size; by default it has none and cannot tell |
+//! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and reports their size; by default it has none and reports none |
 //! | `busy_threads` | threads of its own that burn a core while it appends |
 //! | `busy_waiting` | `true`: they go on burning between requests, as pools that spin do |
 //! | `perturb` | added to every second logit or float of an output, and changes the first whole number of each: a wrong answer that is not absurd |
 //! | `padded` | `true`: encodes texts padded to the longest, and takes as long as for texts of that length |
 //! | `unmasked` | `true`: as if attention had no mask, the numbers of a text depend on how far it is padded |
-//! | `quantised` | added to every second logit at a quantised precision, dequantised or not: what quantising costs |
+//! | `quantised` | added to every second logit at a quantised precision, dequantised or not: the error of quantising |
 //! | `unsupported` | the reason for which it loads nothing |
-//! | `claimed_precision` | reported as in effect, whatever was asked |
-//! | `claimed_cache` | the same of what keys and values are kept in |
+//! | `claimed_precision` | reported as in effect, for any request |
+//! | `claimed_cache` | the same for the data type of keys and values |
 //! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
 //! | `seed` | of the noise; by default every process draws its own |
 //! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
 //! | `profiler` | `true`: it has a profiler, with events of the time since 1970, so not for a scripted clock |
 //! | `leave_out` | an event that it does not send: `usage` |
-//! | `say` | readings in place of the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
-//! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a GPU that it plays; without the first it has none |
+//! | `say` | readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
+//! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a simulated GPU; without the first there is none |
 //! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
-//! | `gpu_allocated_mb`, `gpu_loaded_mb` | what its own allocator handed out there at most, and after the load [as much]; without the first it says nothing |
-//! | `synchronises` | `false`: `append` returns before that GPU has done its work, with what it had done until then |
-//! | `fault`, `fault_at` | what goes wrong ([`Fault`]), at which call of `append` (0: at load) |
+//! | `gpu_allocated_mb`, `gpu_loaded_mb` | the reported peak of its own allocator there, and its use after the load [as much]; without the first it reports nothing |
+//! | `synchronises` | `false`: `append` returns before that GPU has done its work, with the results so far |
+//! | `fault`, `fault_at` | a fault ([`Fault`]), and the call of `append` at which it happens (0: at load) |
 
 mod busy;
 mod gpu;
@@ -249,7 +249,7 @@ impl Echo for Mock {
         self.misbehave()?;
         let step = self.script.step_time(self.script.token, self.appends);
         self.script.wait(step);
-        // What perturbs logits changes the first byte.
+        // `perturb` changes the first byte.
         let mut answer = bytes.to_vec();
         answer.iter_mut().take(1).for_each(|byte| *byte ^= u8::from(self.script.perturb != 0.0));
         Ok(answer)
@@ -398,7 +398,7 @@ impl Mock {
                 }
             }
         }
-        // What a GPU that is not waited for has written until then.
+        // The stale results of a GPU that is not waited for.
         if let Some(stale) = stale.filter(|stale| stale.len() == self.logits.len()) {
             self.logits = stale;
         }

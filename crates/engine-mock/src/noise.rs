@@ -57,12 +57,12 @@ pub struct ProcessNoise {
 }
 
 impl ProcessNoise {
-    /// What everything that this process does is multiplied by.
+    /// The factor of all times of this process.
     pub fn factor(&self) -> f64 {
         self.factor
     }
 
-    /// What a step takes, relative to its undisturbed time; `step` counts from 1.
+    /// The time of a step, relative to its undisturbed time; `step` counts from 1.
     pub fn of_step(&self, step: usize, random: &mut impl Rng) -> f64 {
         let Noise { ramp, ramp_steps, spike, spike_share, step: sigma, .. } = self.noise;
         let left = ramp_steps.saturating_sub(step) as f64 / ramp_steps.max(1) as f64;

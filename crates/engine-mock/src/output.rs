@@ -1,4 +1,4 @@
-//! Faults of the protocol: what a broken worker might send in place of events, or beside them.
+//! Faults of the protocol: output that a broken worker might send instead of events, or between them.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::hostile;
 use crate::script::Fault;
 
-/// Wraps a worker's output so that what its job asks for happens to it.
+/// Wraps a worker's output to apply the faults of its job.
 pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
     let job = serde_json::from_str::<Value>(job).unwrap_or_default();
     let option = |name: &str| job.pointer("/settings/options")?.get(name)?.as_str();
@@ -20,13 +20,13 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
 }
 
-/// What becomes of a worker's events.
+/// The changes to a worker's events.
 struct Changes {
     /// Happens at the second event or, if it concerns a certain one, with that.
     fault: Option<Fault>,
     /// An event that is not sent.
     leave_out: Option<String>,
-    /// Readings in place of the true ones: JSON pointers whose first part is the event, and the values.
+    /// Readings that replace the true ones: JSON pointers that begin with the event, and the values.
     say: Vec<(String, Value)>,
     /// Those of the job, with the tokens that are fed.
     cases: Value,
@@ -38,7 +38,7 @@ impl Changes {
     }
 }
 
-/// `usage/peak_bytes=0;started/runtime_ns=1`, as pointers and values. What is no JSON is left out.
+/// `usage/peak_bytes=0;started/runtime_ns=1`, as pointers and values. Values that are not JSON are left out.
 fn readings(text: &str) -> Vec<(String, Value)> {
     let parts = text.split(';').filter_map(|part| part.split_once('='));
     parts.filter_map(|(place, value)| Some((place.to_owned(), serde_json::from_str(value).ok()?))).collect()

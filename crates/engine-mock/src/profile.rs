@@ -7,7 +7,7 @@ use engine::{EngineError, Profile, ProfileClock, ProfileEvent};
 
 use crate::script::{Script, unix_time};
 
-/// The events noted so far; `None` while nobody asked for them.
+/// The events noted so far; `None` while the profiler is off.
 #[derive(Default)]
 pub(crate) struct Profiler(Option<Vec<ProfileEvent>>);
 

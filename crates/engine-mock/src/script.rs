@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::noise::{Noise, ProcessNoise};
 
-/// What goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The process dies by a signal.
@@ -26,7 +26,7 @@ pub enum Fault {
     Flood,
     /// Exit code 0 before the job is done.
     Leave,
-    /// Says that it speaks another version of the protocol.
+    /// Reports another version of the protocol.
     Version,
     /// Answers every turn twice.
     Twice,
@@ -38,7 +38,7 @@ pub enum Fault {
     Detach,
     /// A child without the worker's environment, session and pipes outlives the worker, which does its job.
     Vanish,
-    /// In place of the parity file, a named pipe that nobody writes to.
+    /// In place of the parity file, a named pipe without a writer.
     ParityPipe,
     /// In its place, a link to a file without end.
     ParityLink,
@@ -50,13 +50,13 @@ pub enum Fault {
     CutOff,
 }
 
-/// What the worker's clock shows.
+/// The readings of the worker's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clock {
     Real,
     /// The scripted times, without waiting.
     Scripted,
-    /// Half of the scripted times, which pass all the same: a worker that lies.
+    /// Half of the scripted times, which pass all the same: a worker that reports false times.
     Half,
 }
 
@@ -163,13 +163,13 @@ pub struct Script {
     /// Whether padding shows in the numbers of a text.
     pub unmasked: bool,
     pub quantised: f32,
-    /// What it claims of its graph, if anything.
+    /// The optimisation of its graph that it claims, if any.
     pub optimised: Option<bool>,
     pub fault: Option<Fault>,
     pub fault_at: usize,
-    /// What it claims to hold, whatever was asked.
+    /// The precision that it claims, for any request.
     pub claimed_precision: Option<Precision>,
-    /// What it claims to keep keys and values in.
+    /// The data type of keys and values that it claims.
     pub claimed_cache: Option<Precision>,
     /// Whether it gives hidden states, and from which on `perturb` shows.
     pub layers: bool,
@@ -182,7 +182,7 @@ pub struct Script {
     random: ChaCha8Rng,
 }
 
-/// What a played GPU can do.
+/// The abilities of a simulated GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct GpuScript {
     /// In GB/s, and in GFLOP/s.
@@ -190,7 +190,7 @@ pub struct GpuScript {
     pub arithmetic: f64,
     /// Held there from load on.
     pub memory_bytes: u64,
-    /// What it says that its allocator has handed out of that, if it says so.
+    /// The part of that which its allocator claims to have handed out, if it claims any.
     pub allocated: Option<Allocated>,
     /// Whether `append` waits for the GPU.
     pub synchronises: bool,
@@ -247,7 +247,7 @@ impl Script {
         })
     }
 
-    /// How long a step takes whose undisturbed time is `work`; `step` counts from 1.
+    /// The time of a step that takes `work` undisturbed; `step` counts from 1.
     pub fn step_time(&mut self, work: Duration, step: usize) -> Duration {
         work.mul_f64(self.noise.of_step(step, &mut self.random))
     }
@@ -256,15 +256,15 @@ impl Script {
         if self.clock == Clock::Scripted { "none: the clock is scripted" } else { "waiting" }
     }
 
-    /// Begins what the script asks of the clock. A job loads once.
+    /// Stops the clock if the script sets it. A job loads once.
     pub fn begin(&self) {
         if self.clock != Clock::Real {
             worker::stop_clock();
         }
     }
 
-    /// Waits exactly so long: sleeping alone overshoots by more than the noise that is scripted. With a
-    /// scripted clock, nobody waits.
+    /// Waits exactly so long: sleeping alone overshoots by more than the scripted noise. With a scripted
+    /// clock, only the clock advances.
     pub fn wait(&self, time: Duration) {
         match self.clock {
             Clock::Real => {}

@@ -186,7 +186,7 @@ pub(crate) fn fields(event: &str) -> Option<&'static [Field]> {
 pub fn nullable_markdown() -> String {
     let mut text = String::from("| `event` | may be `null`, or left out |\n|---|---|\n");
     for (event, fields) in EVENTS {
-        // What `memory` may leave out is the same everywhere.
+        // The optional fields of `memory` are the same everywhere.
         let paths = crate::shape::nullable(fields);
         let own = paths.iter().filter(|path| !path.starts_with("memory."));
         let own: Vec<String> = own.map(|path| format!("`{path}`")).collect();
@@ -213,7 +213,8 @@ mod tests {
         serde_json::from_value::<Event>(line.into()).is_ok()
     }
 
-    /// Every path of an object or of the first element of a list, with what it would be without or as `null`.
+    /// Every path of an object or of the first element of a list, with the object without it and with it as
+    /// `null`.
     fn variants(value: &Value) -> Vec<(String, Value, Value)> {
         let mut found = Vec::new();
         let mut inner = |name: &str, child: &Value, put: &dyn Fn(Value) -> Value| {

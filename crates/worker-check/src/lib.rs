@@ -1,7 +1,7 @@
-//! Holds a worker, in whatever language, against `docs/reference/protocol.md`: it is started as the driver starts it,
-//! phase by phase, and every line, field and file that it answers with is checked.
+//! Checks a worker, in any language, against `docs/reference/protocol.md`: it is started as the driver starts
+//! it, phase by phase, and every line, field and file of its answers is checked.
 //!
-//! What it computes is not judged here. `photofinish compare` does that (rule R11).
+//! Its results are not judged here. `photofinish compare` does that (rule R11).
 
 mod events;
 mod outputs;
@@ -23,7 +23,7 @@ use protocol::{Job, Settings, Task};
 pub use events::nullable_markdown;
 pub use problem::Problem;
 
-/// The worker to check, and what it is given to work on.
+/// The worker to check, and its model and settings.
 pub struct Subject<'a> {
     /// Its `timeout` is the longest wait for one line.
     pub worker: &'a Worker,
@@ -37,7 +37,7 @@ pub struct Subject<'a> {
     pub options: BTreeMap<String, String>,
 }
 
-/// What a phase of the protocol came to.
+/// The outcome of a phase of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
     pub name: &'static str,
@@ -50,7 +50,7 @@ pub enum Outcome {
     Holds(String),
     /// It said properly that it cannot do this, which it need not, and why; "as above" if it said so before.
     Declined(String),
-    /// What it does not keep to. Problems that an earlier phase has told are left out, so that none may be left.
+    /// The rules it breaks. Problems of an earlier phase are left out, so that the list may be empty.
     Broken(Vec<Problem>),
     /// An earlier phase broke off.
     NotTried,
@@ -66,7 +66,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether no phase is broken. What a worker declines, it need not do.
+    /// Whether no phase is broken. A worker need not do a phase that it may decline.
     pub fn all(self) -> bool {
         self.broken == 0
     }
@@ -76,7 +76,7 @@ impl Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// Checks a worker phase by phase, and hands each phase to `tell` when it is over.
+/// Checks a worker phase by phase, and passes each phase to `tell` when it is over.
 pub fn check(subject: &Subject<'_>, mut tell: impl FnMut(&Phase)) -> Result<Held, Interrupted> {
     let mut known = BTreeSet::new();
     let (mut held, mut goes_on) = (Held::default(), true);

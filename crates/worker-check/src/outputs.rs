@@ -8,7 +8,7 @@ use protocol::Case;
 
 use crate::problem::Problem;
 
-/// What a parity file is asked to hold of a case.
+/// The expected contents of a parity file for a case.
 pub(crate) struct Expected<'a> {
     pub(crate) case: &'a Case,
     pub(crate) vocabulary: usize,

@@ -16,7 +16,7 @@ pub struct Problem {
     pub event: Option<String>,
     /// The field, as in `iterations[0].cases[0].marks_ns`.
     pub field: Option<String>,
-    /// What was expected, what was found, and what to send.
+    /// The expectation, the finding, and the remedy.
     pub text: String,
 }
 
@@ -58,7 +58,8 @@ impl Problem {
         Problem { line: Some(line), event: event.map(str::to_owned), ..self }
     }
 
-    /// What is the same for the same mistake in another line, in another element of a list, with another value.
+    /// A key that is the same for the same mistake in another line, another element of a list, or with
+    /// another value.
     pub(crate) fn mistake(&self) -> String {
         let rule = self.text.split(", found ").next().unwrap_or_default();
         let text = format!(

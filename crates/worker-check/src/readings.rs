@@ -1,4 +1,4 @@
-//! The fields of what a worker reads of its process, of the machine and of the GPU.
+//! The fields of a worker's readings of its process, of the machine and of the GPU.
 
 use crate::shape::Kind::{List, Number, Object, Text, Whole};
 use crate::shape::{Field, may, must};

@@ -112,10 +112,10 @@ pub(crate) fn warmup(
     found
 }
 
-/// What the turns before `usage` came to.
+/// The times of the turns before `usage`.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Turns {
-    /// Times of the samples, as the worker told them.
+    /// Times of the samples, according to the worker.
     pub(crate) told: Duration,
     /// As the driver saw them.
     pub(crate) seen: Duration,

@@ -1,5 +1,5 @@
-//! What a line holds: which fields, of which type, and which of them may be `null`. The tables of `events` are made of
-//! this; a test holds them against the types of crate `protocol`.
+//! The shape of a line: its fields, their types, and which of them may be `null`. The tables of `events` are
+//! made of these; a test compares them with the types of crate `protocol`.
 
 use serde_json::{Map, Value};
 
@@ -67,7 +67,7 @@ fn of_value(kind: Kind, value: &Value, path: &str, found: &mut Vec<Problem>) {
             let before = found.len();
             for (index, value) in values.iter().enumerate() {
                 of_value(*each, value, &format!("{path}[{index}]"), found);
-                // One element tells what is wrong with all of them.
+                // The others most likely have the same problems.
                 if found.len() > before {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! A worker at work on one job: what it says, line by line, and whether that is an event, and the one that must come.
+//! A worker at work on one job: its lines, whether each is an event, and whether it is the expected one.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use crate::events::{EVENTS, fields};
 use crate::problem::{Problem, cannot_start};
 use crate::shape;
 
-/// Lines that are not events, after which nobody waits for one any more.
+/// Lines that are not events, after which the wait for an event ends.
 const MOST_CHATTER: usize = 20;
-/// Longest wait for what a worker still says or does once its stdin is closed.
+/// Longest wait for a worker's last output and its end, once its stdin is closed.
 const GRACE: Duration = Duration::from_secs(3);
 /// Wait for an answer that should not come.
 const UNASKED: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ pub(crate) struct Heard<T> {
     pub(crate) line: usize,
     /// The time since the worker was started.
     pub(crate) since_start: Duration,
-    /// The time since it was last told something.
+    /// The time since the last line was sent to it.
     pub(crate) since_asked: Duration,
     /// `None` if its fields are not those of the event, which is noted.
     pub(crate) event: Option<T>,
@@ -94,13 +94,13 @@ impl Talk {
         self.problems.push(problem);
     }
 
-    /// Notes what is wrong on a line.
+    /// Notes problems of a line.
     pub(crate) fn note_all(&mut self, line: usize, problems: Vec<Problem>) {
         let event = self.on_line.as_deref();
         self.problems.extend(problems.into_iter().map(|problem| problem.on(line, event)));
     }
 
-    /// Notes what is wrong on the latest line.
+    /// Notes a problem of the latest line.
     fn note_here(&mut self, problem: Problem) {
         self.note_all(self.line, vec![problem]);
     }
@@ -204,7 +204,7 @@ impl Talk {
         }
     }
 
-    /// Reads an event's fields, and notes what is wrong with them.
+    /// Reads an event's fields, and notes their problems.
     pub(crate) fn read<T: DeserializeOwned>(&mut self, name: &str, object: Map<String, Value>) -> Option<T> {
         let found = shape::problems(fields(name)?, &object);
         let is_sound = found.is_empty();
@@ -212,7 +212,7 @@ impl Talk {
         self.note_all(self.line, Problem::of_readings(&object));
         match serde_json::from_value(object.into()) {
             Ok(event) => Some(event),
-            // What the table does not see, the driver does not take either.
+            // The driver also refuses an event that the table accepts and that does not parse.
             Err(error) if is_sound => {
                 self.note_here(Problem::new(format!("`{name}` is not valid: {error}")));
                 None
@@ -252,7 +252,7 @@ impl Talk {
         Stop::Broken
     }
 
-    /// An answer that nobody asked for.
+    /// Checks that no answer comes unasked.
     pub(crate) fn unasked(&mut self, what: &str) -> Result<(), Stop> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Said::Line(line) = process.listen(now() + UNASKED) else { return Ok(()) };
@@ -270,7 +270,7 @@ impl Talk {
         let seconds = self.limit.as_secs_f64();
         self.close_input();
         let Some(process) = &mut self.process else { return Stop::Broken };
-        // What is in a buffer comes when the worker ends, and it ends when its stdin does.
+        // Lines in a buffer are flushed when the worker ends, and it ends when its stdin does.
         let is_late = matches!(process.listen(now() + GRACE), Said::Line(_));
         process.kill();
         self.broken(if is_late {
@@ -343,7 +343,7 @@ impl Talk {
         Ok(())
     }
 
-    /// What was noted; the worker is ended.
+    /// The problems; the worker is ended.
     pub(crate) fn into_problems(mut self) -> Vec<Problem> {
         std::mem::take(&mut self.problems)
     }

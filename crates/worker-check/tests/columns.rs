@@ -15,14 +15,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use measure::worker::Worker;
 use worker_check::{Outcome, Phase, Subject, check};
 
-/// A fixture that has most of what a decoder may have, for variants of an adapter.
+/// A fixture with most features of a decoder, for variants of an adapter.
 const ONE: &[&str] = &["llama-gqa-tied"];
 /// Every fixture of `crates/engine/fixtures/tiny`.
 const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm", "gpt2"];
 /// Every fixture of `crates/engine/fixtures/architectures`.
 const ARCHITECTURES: &[&str] =
     &["gemma2", "gemma3", "granite", "mistral-window", "olmo2", "phi3", "phi3-longrope", "smollm3"];
-/// Two of them that have between them what the others have: windows, norms behind layers and of heads, scaled positions.
+/// Two of them that cover the others' features: windows, norms after layers and of heads, scaled positions.
 const TWO: &[&str] = &["gemma3", "phi3-longrope"];
 /// A fixture that attends both ways: `crates/engine/fixtures/diffusion`.
 const DIFFUSION: &[&str] = &["dream"];
@@ -199,13 +199,13 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
         std::fs::write(&description, bundle.config().described().to_string())?;
         command.arg(bundle.directory()).arg(description).arg(fixture(name));
     }
-    // What is derived for a reference that reads no bundles is there.
+    // Files derived for a reference that reads no bundles are there.
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }
 }
 
-/// What needs OpenVINO or numpy to be tested, and no model.
+/// Tests that need OpenVINO or numpy, and no model.
 fn keeps_its_rules(tests: &str) -> Result<(), Failed> {
     let mut program = Command::new(python("openvino").ok_or("it is not set up")?);
     program.args(["-B", "-m", "unittest", "discover", "-p", tests, "-s"]);
@@ -253,7 +253,7 @@ fn the_example_in_go() -> Result<(), Failed> {
     if lines > 130 { Err(format!("main.go should be short and has {lines} lines").into()) } else { Ok(()) }
 }
 
-/// The phases of a worker that keeps to the protocol; what is wrong with another.
+/// The phases of a worker that follows the protocol; the problems of another.
 fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Vec<Phase>, Failed> {
     let bundle = bundle("llama-gqa-tied");
     let worker = Worker::new(binary, environment, LONG);

@@ -147,7 +147,7 @@ fn the_worker_in_python_keeps_the_rules_that_need_numpy() {
     }
 }
 
-/// Checks the example with these pieces of its text replaced, and returns what is said.
+/// Checks the example with these pieces of its text replaced, and returns the phases.
 fn patched(patches: &[(&str, &str)], timeout: Duration) -> (Held, Vec<Phase>) {
     let mut text = example();
     for (old, new) in patches {
@@ -169,7 +169,7 @@ fn the_example_holds() {
     assert!(example().lines().count() < 100, "the example is short");
 }
 
-/// What the example sends, before and after it is broken.
+/// Pieces of the example, and their broken replacements.
 const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
 const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
 const COLD: &str = "    send(\"cold_start\", marks_ns=cold[\"marks_ns\"], memory=memory())\n";
@@ -184,8 +184,8 @@ const FAILED: &str =
     "    send(\"failed\", kind=kind, reason=f\"{type(error).__name__}: {error}\")\n    sys.exit(1)\n";
 const MEASURED: &str = "    cases, count, wall_ns = ";
 
-/// A test for each way of breaking the example: its name, the time limit in seconds, what is replaced in the
-/// worker's text, and what one line must say.
+/// A test for each way of breaking the example: its name, the time limit in seconds, the replacements in the
+/// worker's text, and the parts of a line that must be printed.
 macro_rules! broken {
     ($($name:ident($seconds:literal) $patches:expr => $said:expr;)*) => { $(
         #[test]

@@ -9,7 +9,7 @@ use super::Process;
 use super::work::Request;
 use crate::figures::Figures;
 
-/// What is compared within a round.
+/// The parts of a round that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Requests of a block.

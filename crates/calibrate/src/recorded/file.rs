@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::work::Request;
 
-/// What the repository has.
+/// The repository's recordings.
 const RECORDED: &[u8] = include_bytes!("../../recorded.jsonl.gz");
 
 /// One comparison.
@@ -81,7 +81,7 @@ fn process(run: &Run) -> Option<Process> {
     })
 }
 
-/// What the repository has, one comparison after another.
+/// The repository's recordings, one comparison after another.
 pub fn recorded() -> &'static [Recording] {
     static ALL: LazyLock<Vec<Recording>> =
         LazyLock::new(|| read(RECORDED).expect("a test reads the file that is built in"));
@@ -91,7 +91,7 @@ pub fn recorded() -> &'static [Recording] {
 /// Reads a file of recordings.
 ///
 /// # Errors
-/// What is not compressed, or not a recording.
+/// If the bytes are not compressed, or a line is not a recording.
 pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
     let mut text = String::new();
     GzDecoder::new(bytes).read_to_string(&mut text).context("cannot decompress the recordings")?;

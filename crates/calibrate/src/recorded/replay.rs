@@ -22,7 +22,7 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Two contenders whose requests take so much longer than they did: times are multiplied by `decode`.
+    /// Two contenders with request times multiplied by `decode`.
     pub(crate) fn new(decode: &'a [f64], estimator: Estimator, half: Half, seed: u64) -> Self {
         let (all, random) = (rounds(estimator, half), ChaCha8Rng::seed_from_u64(seed));
         Self { decode, left: Vec::new(), all, random }

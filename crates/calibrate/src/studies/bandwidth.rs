@@ -26,7 +26,7 @@ pub fn scenario(contenders: usize, ratio: f64, process: f64, schedule: Schedule)
     Scenario::new(contenders, ratio, machine, Rounds::Within(BUDGET_S))
 }
 
-/// What the states of a climate are, in words.
+/// The states of a climate in words.
 pub(super) fn states(climate: Climate) -> String {
     let Climate { speeds: [first, second], holds_s: [of_first, of_second] } = climate;
     let holds = if of_first == of_second {

@@ -13,9 +13,10 @@ use crate::turns::Schedule;
 
 /// Slices, in as many blocks as are chosen at the costs of that machine.
 const SLICED: Schedule = Schedule::Interleaved { blocks: 2, slices: 8 };
-/// σ between processes: that of either of two whose ratio varied by 2.2 to 4 % from round to round.
+/// σ between processes: that of each of two, if their ratio varies by 2.2 to 4 % from round to round.
 const PROCESSES: [f64; 2] = [0.02, 0.03];
-/// How much ort's tokens depended on the state where candle's and tch's did so fully: ln 1.22 ÷ ln 1.33.
+/// How much ort's tokens depended on the state, while candle's and tch's depended on it fully: ln 1.22 ÷ ln
+/// 1.33.
 const LESS: f64 = 0.7;
 /// The place of the pair among those of three contenders.
 const FIRST_AND_LAST: usize = 1;

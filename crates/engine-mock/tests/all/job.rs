@@ -246,7 +246,7 @@ fn a_failure_in_mid_run_keeps_what_was_measured() {
     assert_eq!(failure(&events), (FailureKind::Failed, "this error was asked for"));
 }
 
-/// What a process of its own says: readings and the clock of this one are those of all tests.
+/// The events of a separate process: readings and the clock of this one are shared by all tests.
 fn said(options: &[(&str, &str)]) -> Vec<Event> {
     let bundle = bundle(1);
     #[expect(clippy::disallowed_methods, reason = "the worker under test")]

@@ -4,7 +4,7 @@ use protocol::{Case, Decode, Event, GenerateWork, KvCache, ProfileEvent, Task, T
 
 use crate::{bundle, events_of, job, settings};
 
-/// What is traced of a request, in this directory.
+/// The trace of a request, in this directory.
 fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Traced, String> {
     let bundle = bundle(2);
     let file = directory.join("profile.json").display().to_string();

@@ -1,4 +1,4 @@
-//! What a worker does with a job that it cannot do, and when the driver goes away: it says so and ends.
+//! How a worker reacts to an impossible job, and to the end of the driver: it says so and ends.
 
 use protocol::{Failed, Job, Task};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) fn failures(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     })
 }
 
-/// Gives a job that nobody can do. The worker must answer `failed` and exit with a failure.
+/// Sends an impossible job. The worker must answer `failed` and exit with a failure.
 fn refuses(
     subject: &Subject<'_>,
     what: &'static str,

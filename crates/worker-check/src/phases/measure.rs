@@ -129,7 +129,7 @@ fn hold(
     ))
 }
 
-/// The tokens of each case's requests, and what the requests took.
+/// The tokens of each case's requests, and the times of the requests.
 type Answers = (Vec<Vec<Vec<Vec<u32>>>>, Turns);
 
 /// Deals out turns as the driver does, the last of several in slices if the worker can pause within a request. In between
@@ -173,7 +173,7 @@ fn take_turns(
     Ok((answers, spent))
 }
 
-/// All slices of a request but the last. Returns what they took.
+/// All slices of a request but the last. Returns their time.
 fn slices(talk: &mut Talk, case: usize) -> Result<std::time::Duration, Stop> {
     let mut seen = std::time::Duration::ZERO;
     for marks in 1..NEW_TOKENS {

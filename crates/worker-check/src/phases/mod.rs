@@ -32,7 +32,7 @@ pub(crate) const ALL: [(&str, Run); 10] = [
     ("failures", failures::failures),
 ];
 
-/// What came of a phase.
+/// The result of a phase.
 pub(crate) struct Ran {
     pub(crate) outcome: Outcome,
     /// Whether the worker could be talked to until the end.
@@ -46,7 +46,7 @@ enum Need {
     May,
 }
 
-/// Starts the worker and holds a conversation. `hold` says in words what was done.
+/// Starts the worker and holds a conversation. `hold` returns a description of it.
 fn conversation(
     subject: &Subject<'_>,
     arguments: &[&str],

@@ -1,4 +1,4 @@
-//! Continuation: the work that is asked for, and rules on what comes of it.
+//! Continuation: the requests, and rules on their results.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::problem::{Problem, time, wrong};
 /// Tokens that are added to every prompt.
 pub(crate) const NEW_TOKENS: usize = 3;
 
-/// Requests with a cache, fed what they are given.
+/// Requests with a cache that are fed the tokens of their cases.
 pub(crate) fn forced(cases: Vec<Case>) -> GenerateWork {
     GenerateWork {
         cases,
@@ -37,13 +37,13 @@ pub(crate) fn cache(in_effect: &InEffect, task: &Task) -> Option<Problem> {
         Task::Measure(measure) => measure.work.kv_cache() == KvCache::Off,
         _ => false,
     };
-    // A worker that has no cache says so, whatever is asked.
+    // A worker without a cache reports that for every task.
     let has_cache = is_off && in_effect.cache.policy != "recomputed";
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
     wrong(has_cache, "in_effect.kv_cache", text)
 }
 
-/// What a request was asked for.
+/// The size of a request and its case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     case: &'a Case,
@@ -52,7 +52,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// What the requests of each case are asked for.
+    /// The requests of each case.
     pub(crate) fn each(work: &'a GenerateWork, vocabulary: usize) -> Vec<Asked<'a>> {
         let asked = |case| Asked { case, new_tokens: work.new_tokens, vocabulary };
         work.cases.iter().map(asked).collect()

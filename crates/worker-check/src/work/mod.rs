@@ -1,4 +1,4 @@
-//! What the check knows of one kind of work. It asks for continuation alone.
+//! The checks that depend on the kind of work. Only continuation is requested.
 
 pub(crate) mod events;
 pub(crate) mod generate;

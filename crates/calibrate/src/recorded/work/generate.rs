@@ -3,7 +3,7 @@
 use facts::run::Turn;
 use serde::{Deserialize, Serialize};
 
-/// One request whose figures count.
+/// One request with figures that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub case: usize,
@@ -66,12 +66,13 @@ impl Request {
 
 #[cfg(test)]
 impl Request {
-    /// Whether it has what is played.
+    /// Whether it has the parts that are replayed.
     pub(crate) fn is_played(&self) -> bool {
         self.first > 0 && !self.gaps.is_empty()
     }
 
-    /// A request with a pause in its middle, whose tokens take so many microseconds and then twice as many.
+    /// A request with a pause in its middle. Its tokens take so many microseconds before it and twice as many
+    /// after it.
     pub(crate) fn with_pause(case: usize, gap: u64) -> Request {
         let gaps = vec![9 * gap, gap, gap, 9 * gap, 2 * gap, 2 * gap];
         Request { case, block: case, first: 3 * gap, gaps, lead_in: vec![0, 3] }
