@@ -43,22 +43,22 @@ pub struct Engine {
     /// Set by [`engine`] from the file's name. Files do not have it; results do.
     #[serde(default)]
     pub name: String,
-    /// What the worker must say it is.
+    /// The framework that the worker must report.
     pub framework: String,
     /// Package and binary; a path, absolute or below `{root}`, for one that cargo does not build. `{root}` is the
     /// directory that holds `configs`.
     pub worker: String,
     pub summary: String,
-    /// Whether this is a framework's own implementation, set beside the engines so that they can be compared with
-    /// it: it is compared when asked for, and its own ways are noted rather than struck.
+    /// Whether this is a framework's own implementation, which the engines can be compared with: it is
+    /// compared on request, and departures from the rules are noted, not struck.
     #[serde(default)]
     pub reference: bool,
-    /// Whether a variant stands in the sets of names beside the framework itself ([`selection`]): what it does is
-    /// another way of using the framework that people compare as if it were another one.
+    /// Whether a variant is in the sets of names in addition to the framework itself ([`selection`]): another
+    /// way of using the framework, which people compare as if it were another framework.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_column: bool,
-    /// Its JIT or graph optimisation, in a word or two, which `--no-jit` and `ab jit` switch off; none if it has nothing to
-    /// switch.
+    /// Its JIT or graph optimisation, in a word or two, which `--no-jit` and `ab jit` switch off; none if
+    /// there is nothing to switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiles: Option<String>,
     /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched off,
@@ -76,10 +76,12 @@ pub struct Engine {
     pub native: Vec<String>,
     #[serde(default)]
     pub settings: EngineSettings,
-    /// What its worker holds, for what fits into memory together; without it more is reckoned with.
+    /// The memory of its worker, to decide which workers fit into memory together; without it a larger
+    /// estimate is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<EngineMemory>,
-    /// Variables that name the places on disk where its framework keeps compiled kernels from one process to the next.
+    /// Variables that name the places on disk where its framework keeps compiled kernels from one process to
+    /// the next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_cache: Vec<String>,
     /// Passed to the engine as they are.
@@ -91,8 +93,8 @@ pub struct Engine {
     /// How `name@version` comes about, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
-    /// What follows the `@` in the column's name: a release, a path, or a repository with a revision. Files do not have it;
-    /// results do.
+    /// The text after the `@` in the column's name: a release, a path, or a repository with a revision. Files
+    /// do not have it; results do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -139,8 +141,8 @@ impl Engine {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
-    /// The piece of set-up whose library the worker loads when it starts, so that the worker stays the same, or that it is
-    /// linked with, if there are crates as well.
+    /// The piece of set-up with the library that the worker loads when it starts, so that the worker stays
+    /// the same, or that it is linked with, if there are crates as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
@@ -149,7 +151,8 @@ pub struct Versions {
     /// The Python package that the worker imports: other releases are put over those of its environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
-    /// Features of the worker for versions that lack what it calls, each with the versions that need it: `<0.11`.
+    /// Features of the worker for versions that lack functions it calls, each with the versions that need it:
+    /// `<0.11`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shims: BTreeMap<String, String>,
     /// The versions that the worker is known to work with, in words.
@@ -158,7 +161,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What can follow the `@`.
+    /// The possible forms of the text after the `@`.
     fn forms(&self) -> &'static str {
         match self.library {
             Some(_) => "a release or the path of a library",
@@ -167,7 +170,7 @@ impl Versions {
     }
 }
 
-/// What a worker holds in memory on a CPU, as measured: its peak is the framework's own and these shares of the file.
+/// A worker's memory on a CPU, as measured: its peak is the framework's own and these shares of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineMemory {
@@ -181,7 +184,7 @@ pub struct EngineMemory {
     pub widens: bool,
 }
 
-/// What a variant fixes, whatever is asked.
+/// The settings that a variant fixes for every request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineSettings {
@@ -192,12 +195,12 @@ pub struct EngineSettings {
     /// A positive control: every step is made to last longer by this share of its own time.
     #[serde(default)]
     pub slowdown: f64,
-    /// Whether its processes find compiled kernels of earlier ones, whatever is asked for the others.
+    /// Whether its processes find compiled kernels of earlier ones, independent of the setting of the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_cache: Option<KernelCache>,
 }
 
-/// What becomes of compiled kernels that a framework keeps on disk ([`Engine::kernel_cache`]).
+/// Whether processes share compiled kernels that a framework keeps on disk ([`Engine::kernel_cache`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelCache {
@@ -213,7 +216,7 @@ pub enum KernelCache {
 #[serde(deny_unknown_fields)]
 pub struct Model {
     pub summary: String,
-    /// What `prepare` takes: a directory, a .gguf file, hf:owner/name. `{cache}` is the cache directory.
+    /// The source for `prepare`: a directory, a .gguf file, hf:owner/name. `{cache}` is the cache directory.
     pub source: String,
     #[serde(default)]
     pub native: Vec<String>,
@@ -222,13 +225,13 @@ pub struct Model {
     pub encodes: Option<bool>,
 }
 
-/// Prompts and settings that belong together, with what they are for.
+/// Prompts and settings that belong together, with their purpose.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
     #[serde(default)]
     pub summary: String,
-    /// What this suite shows and what it does not, for the report.
+    /// The conclusions that this suite allows and does not allow, for the report.
     #[serde(default)]
     pub analysis: String,
     /// A study in place of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
@@ -242,7 +245,7 @@ pub struct Suite {
     pub quick: bool,
     #[serde(default)]
     pub prompts: Vec<SuitePrompt>,
-    /// Figures that stand beside those of a study.
+    /// Published figures, shown with those of a study.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }
@@ -253,7 +256,7 @@ pub struct Suite {
 pub struct SuitePrompt {
     pub name: Option<String>,
     pub text: Option<String>,
-    /// The second of a pair of texts, such as what a reranker scores for a question.
+    /// The second of a pair of texts, such as the document that a reranker scores for a question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// Token ids in place of a text.
@@ -288,8 +291,8 @@ pub fn engines(configs: &Layers) -> Result<Vec<Engine>> {
     configs.names("engines")?.iter().map(|name| engine(configs, name)).collect()
 }
 
-/// Every engine of another version of this repository, with what building a worker takes: its settings and options
-/// are left out, and fields that are unknown here are passed over.
+/// Every engine of another version of this repository, with the fields for building a worker: its settings
+/// and options are left out, and fields that are unknown here are ignored.
 pub fn engines_of_another_version(configs: &Layers) -> Result<Vec<Engine>> {
     const FIELDS: [&str; 6] = ["framework", "worker", "summary", "reference", "native", "env"];
     let engine = |name: &String| {
@@ -336,7 +339,7 @@ pub fn suite(configs: &Layers, name: &str) -> Result<Suite> {
     read(&known(configs, ("suites", "suite"), name, "")?)
 }
 
-/// Reads `text`, which stands at `path`; an error says the line.
+/// Reads `text`, the contents of `path`; an error names the line.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     toml::from_str(text).map_err(|error| {
         let place =

@@ -1,4 +1,4 @@
-//! Figures that others published, which stand beside those of a suite.
+//! Published figures of other projects, shown with those of a suite.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Who published it.
+    /// The publication.
     pub source: String,
-    /// What it was measured with.
+    /// The hardware and software of the measurement.
     pub conditions: String,
     pub rows: Vec<PublishedRow>,
 }

@@ -2,9 +2,9 @@
 
 use crate::{ConfigError, Engine, Result, nearest};
 
-/// The frameworks that this project tunes, each once: what is compared where nothing is named.
+/// The frameworks that this project tunes, each once: the default.
 pub const ENGINES: &str = "engines";
-/// Everybody's own implementations, each framework as it comes.
+/// The frameworks' own implementations, as they come.
 pub const REFERENCES: &str = "references";
 /// The frameworks' own implementations that are compared most.
 pub const STOCK: &str = "stock";
@@ -14,9 +14,10 @@ pub const ALL: &str = "all";
 /// The default order of the engines.
 const USUAL: [&str; 3] = ["candle", "tch", "ort"];
 
-/// The columns that `names` ask for, in their order: names of `known`, the sets [`ENGINES`], [`REFERENCES`], [`STOCK`] and [`ALL`],
-/// and with a dash before it a name or a set that is left out. A set adds what is not there yet; a name that is given
-/// twice is a column twice. Without a name, and where names are only left out, it is the engines.
+/// The columns for `names`, in their order: names of `known`, the sets [`ENGINES`], [`REFERENCES`], [`STOCK`]
+/// and [`ALL`], and names or sets after a dash, which are left out. A set adds the columns that are not there
+/// yet; a repeated name is a column each time. Without a name, or if names are only left out, it is the
+/// engines.
 pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
     let names: Vec<&str> = names.iter().map(|name| name.trim()).collect();
     let (left_out, wanted): (Vec<&str>, Vec<&str>) =

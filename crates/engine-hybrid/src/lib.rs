@@ -1,5 +1,5 @@
-//! [`InferenceEngine`] on two frameworks in one process: one reads prompts, the other computes steps of one token behind
-//! what the first left in the KV cache. The README says what it decides and why.
+//! [`InferenceEngine`] on two frameworks in one process: one reads prompts, the other computes steps of one
+//! token from the KV cache that the first has filled. The README has the decisions and their reasons.
 
 mod pair;
 mod part;
@@ -192,7 +192,7 @@ fn assembled(
     }
 }
 
-/// What is in effect in both, by the names of their frameworks.
+/// The settings in effect in both, by the names of their frameworks.
 fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
     let [(prefill, of_prefill), (decode, of_decode)] = parts;
     let both = |of: fn(&InEffect) -> &str| {

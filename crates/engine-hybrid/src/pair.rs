@@ -1,4 +1,5 @@
-//! Two engines with the same sequences: which of them computes an append, and how the other's positions come to it.
+//! Two engines with the same sequences: which of them computes an append, and how the other gets the
+//! positions.
 
 use engine::{CacheMemory, EngineError, HandedOver, HiddenStates, Want};
 
@@ -72,8 +73,9 @@ impl Pair {
         for (owner, other) in [(DECODE, PREFILL), (PREFILL, DECODE)] {
             self.parts[owner].begin(batch, capacity)?;
             let memory = self.parts[owner].export()?;
-            // SAFETY: the owner keeps it until it begins sequences of another size, which it does in `begin` alone,
-            // where this one begins anew as well before it computes; and the two compute one after the other.
+            // SAFETY: the owner keeps it until it begins sequences of another size, which happens in `begin`
+            // alone, where this engine begins again as well before it computes; and the two compute one after
+            // the other.
             #[allow(unsafe_code)]
             let begun = unsafe { self.parts[other].begin_in(batch, capacity, &memory) };
             match begun {
@@ -84,7 +86,7 @@ impl Pair {
                 Err(error) => return Err(error),
             }
         }
-        // The last to own has begun. The other has whatever it had before.
+        // PREFILL has begun in the last iteration; DECODE has not since its `begin_in` failed.
         self.parts[DECODE].begin(batch, capacity)?;
         Ok(Some(obstacles.join("; ")))
     }
@@ -108,7 +110,7 @@ impl Pair {
         self.present.as_ref().map_or((0, 0, 0), |present| (present.batch, present.capacity, present.filled))
     }
 
-    /// Brings all positions to the engine that decodes.
+    /// Gives all positions to the engine that decodes.
     pub(crate) fn hand_over(&mut self) -> Result<HandedOver, EngineError> {
         let bytes = self.bring(DECODE)?;
         let address = |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address());
@@ -120,7 +122,7 @@ impl Pair {
         self.present.as_ref()?.obstacle.clone()
     }
 
-    /// Brings to the engine `to` what it lacks. Returns the bytes copied.
+    /// Gives the engine `to` the positions that it lacks. Returns the bytes copied.
     fn bring(&mut self, to: usize) -> Result<u64, EngineError> {
         let Some(present) = &mut self.present else { return Ok(0) };
         let (has, filled) = (present.has[to], present.filled);
@@ -132,7 +134,8 @@ impl Pair {
             0
         } else {
             let from = &present.memories[1 - to];
-            // SAFETY: its owner has not begun anew since it told where it is, and does not compute now.
+            // SAFETY: its owner has not begun again since `export` gave the address, and does not compute
+            // now.
             #[allow(unsafe_code)]
             let imported = unsafe { self.parts[to].import(from, has..filled) };
             imported?

@@ -1,4 +1,4 @@
-//! The pair's own logic, on engines that only note what they are asked.
+//! The pair's own logic, on engines that only record their calls.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::*;
 
 const CAPACITY: usize = 8;
 
-/// An engine of one layer and one head, whose key of a position is the token's id.
+/// An engine of one layer and one head; the key of a position is the token's id.
 struct Toy {
     name: &'static str,
     /// Whether it can compute on another's memory.
@@ -136,7 +136,8 @@ impl Part for Toy {
     }
 }
 
-/// A pair begun, of which the first or the second can use the other's memory, and what its engines were asked.
+/// A pair after `begin`; `borrows` says which engine can use the other's memory. Returns the engines' calls,
+/// too.
 fn pair(borrows: [bool; 2]) -> (Pair, Rc<RefCell<Vec<String>>>) {
     let calls = Rc::default();
     let mut pair = Pair::new(Toy::part("a", borrows[0], &calls), Toy::part("b", borrows[1], &calls));
@@ -151,7 +152,7 @@ fn calls(calls: &Rc<RefCell<Vec<String>>>) -> Vec<String> {
 #[test]
 fn prompts_go_to_the_first_and_steps_to_the_second() {
     let (mut pair, noted) = pair([false, false]);
-    // One token of a beginning is a prompt, and what is appended behind a context is one, too.
+    // A single token at the beginning is a prompt, and several tokens after a context are one, too.
     for (tokens, expected) in [
         (&[5][..], vec!["a appends 1 at 0"]),
         (&[6, 7], vec!["a appends 2 at 1"]),

@@ -39,7 +39,7 @@ fn every_pair_conforms_on_every_architecture() {
     }
 }
 
-/// A prompt and one step behind it: what the hand-over between them was.
+/// The hand-over between a prompt and one step after it.
 fn hand_over(engine: &mut Hybrid, reference: &Reference, batch: usize) -> engine::HandedOver {
     let positions = reference.positions;
     engine.begin(batch, positions).expect("begins");
@@ -66,7 +66,7 @@ fn one_sequence_is_handed_over_in_place() {
             let case = format!("{pair:?}");
             let handed = hand_over(&mut engine, &reference, 1);
             let obstacle = engine.hybrid().expect("it is one").obstacle;
-            // ONNX Runtime pads heads of an odd size, and nobody else does.
+            // Only ONNX Runtime pads heads of an odd size.
             let is_padded = !bundle.config().head_dim.is_multiple_of(8);
             if is_padded && [pair.0, pair.1].contains(&"ort") {
                 assert!(handed.bytes > 0 && obstacle.is_some(), "{case}: {handed:?}");

@@ -1,5 +1,5 @@
-//! The files that a model consists of, from the hub or from anybody's disk. `prepare` maps files, so each input is
-//! written to one, in memory where the system has such a place.
+//! The files of a model, from the hub or from any disk. `prepare` maps files, so each input is written to a
+//! file, in memory where the system has such a place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::{Outcome, sentence, text};
 /// Texts that a tokenizer is tried with.
 const TEXTS: [&str; 4] = ["", "The quick brown fox, 1234 times", " \u{0}\u{7f}\n\t\r", "Größe 東京 👩‍👧 ﷽"];
 
-/// What the weights of the targets `safetensors` and `index` are compared with.
+/// The weights of the targets `safetensors` and `index` are compared with this.
 const CONFIG: &str = include_str!("../scene/config.json");
 /// Weights that fit it.
 const WEIGHTS: &[u8] = include_bytes!("../corpus/safetensors/seed-f16");
@@ -46,8 +46,8 @@ pub(crate) fn gguf(input: &[u8]) -> Outcome {
     prepared(Source::Gguf(write("model.gguf", input)))
 }
 
-/// An ONNX file beside a file that it may name for its weights. A bundle is made of what is accepted, and opened, and runs
-/// of it are planned.
+/// An ONNX file next to a file that it may name for its weights. Accepted input is made into a bundle, the
+/// bundle is opened, and runs of it are planned.
 pub(crate) fn onnx(input: &[u8]) -> Outcome {
     let described = onnx::read::described(input).map_err(|why| match why {
         Unreadable::NotOnnx(reason) | Unreadable::Unsupported(reason) => reason,
@@ -129,7 +129,7 @@ fn refusal(error: PrepareError) -> String {
     sentence(error)
 }
 
-/// An index beside a file that may be named, and below one that may not.
+/// An index next to a file that it may name, and below one that it may not.
 pub(crate) fn index(input: &[u8]) -> Outcome {
     let config = write("index/model/config.json", CONFIG.as_bytes());
     write("index/model/inside.safetensors", WEIGHTS);
@@ -147,7 +147,7 @@ pub(crate) fn config(input: &[u8]) -> Outcome {
     let value = serde_json::from_slice(input).map_err(|error| format!("it does not parse: {error}"))?;
     let config = ModelConfig::from_json(&value).map_err(sentence)?;
     written_and_read(&config);
-    // What is computed from it before any weights are seen must neither overflow nor take memory.
+    // Sizes that are computed from it before any weights are seen must neither overflow nor need memory.
     for precision in Precision::ALL {
         if let Ok(tensors) = config.stored(precision) {
             tensors.iter().map(|tensor| tensor.bytes()).sum::<u64>();

@@ -1,5 +1,5 @@
-//! Results: the journal and the report of a comparison, and the history. What is read goes through everything that a
-//! person would do with it next.
+//! Results: the journal and the report of a comparison, and the history. Input that is read goes through
+//! everything that a user would do with it next.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ static SCENE: LazyLock<Facts> = LazyLock::new(|| {
     }
 });
 
-/// What the scene compares.
+/// The labels in the scene's comparison.
 pub(crate) fn labels() -> Vec<String> {
     SCENE.plan.contenders.iter().map(|contender| contender.label.clone()).collect()
 }
@@ -94,7 +94,7 @@ pub(crate) fn history(input: &[u8]) -> Outcome {
     for record in &records {
         written_and_read(record);
         if let Some(request) = &record.request {
-            // What `photofinish check` measures again.
+            // `photofinish check` measures this request again.
             let _ = serde_json::from_value::<plan::Request>(request.clone());
         }
     }

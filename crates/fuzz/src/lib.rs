@@ -1,9 +1,9 @@
 //! Fuzz targets: every reader of files and lines that others may have written, each as a function of bytes.
 //!
-//! A target may accept its input or refuse it with a sentence. Whatever else happens is a finding: a panic, a hang,
-//! memory beyond a bound, a refusal without a word, something accepted that is not read back as it was.
-//! `docs/evidence/fuzzing.md` says how they are run. The functions are the ones that the program calls, with bytes in
-//! place of a path where they can.
+//! A target may accept its input or refuse it with a sentence. Anything else is a finding: a panic, a hang,
+//! memory beyond a bound, a refusal without a reason, accepted input that is read back differently.
+//! `docs/evidence/fuzzing.md` says how they are run. The functions are the ones that the program calls, with
+//! bytes in place of a path where they can.
 
 mod files;
 mod judged;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Most characters of a sentence on an input that is refused. Names from the input are in it.
 const LONGEST: usize = 4000;
 
-/// A reader, as a function of what it reads.
+/// A reader, as a function of its input.
 pub struct Target {
     pub name: &'static str,
     /// For mutations that keep to it.

@@ -13,7 +13,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts what each thread holds.
+/// The system's allocator, with a count of each thread's memory.
 pub struct Counting;
 
 fn grown(by: isize) -> bool {
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most that `work` held at once beyond what this thread held before, in bytes.
+/// The peak of the memory of `work`, in bytes beyond the thread's memory before it.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);

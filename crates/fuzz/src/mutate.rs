@@ -1,5 +1,5 @@
-//! Changes to inputs that keep their form, for readers whose refusal of broken JSON is quickly explored: one value is
-//! replaced, moved, left out or repeated, and the rest stays valid.
+//! Changes to inputs that keep their form, for readers that refuse broken JSON, because refusals are quickly
+//! explored: one value is replaced, moved, left out or repeated, and the rest stays valid.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

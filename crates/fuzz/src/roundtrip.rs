@@ -1,4 +1,4 @@
-//! What was written is read back as it was.
+//! Checks that written values are read back unchanged.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! What people write and pass on to each other: engines, models, suites, prompts, plans.
+//! Files that people write and share: engines, models, suites, prompts, plans.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ pub(crate) fn plan(input: &[u8]) -> Outcome {
     }
     let plan: Plan = serde_json::from_value(value).map_err(|error| format!("no plan: {error}"))?;
     written_and_read(&plan);
-    // Whatever a plan says, its labels can be asked for.
+    // The lookup of a label must not panic for any plan.
     assert!(plan_of_scene().contenders.iter().all(|ours| plan.contender(&ours.label).is_none_or(|_| true)));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What crosses the pipe between the driver and a worker.
+//! Messages between the driver and a worker.
 
 use facts::evidence::Fact;
 use facts::run::{Ending, Outcome as Ended, Place, Purpose, Turn};
@@ -10,7 +10,7 @@ use crate::judged::{judge, labels};
 use crate::roundtrip::written_and_read;
 use crate::{Outcome, text};
 
-/// A worker's lines, and what the driver makes of them: each greeting begins a process of the next contender.
+/// A worker's lines, and the driver's judgement on them: each `hello` begins a process of the next contender.
 pub(crate) fn events(input: &[u8]) -> Outcome {
     let mut processes: Vec<Vec<Event>> = Vec::new();
     for line in text(input)?.lines() {

@@ -8,10 +8,10 @@ use fuzz::models::{Ended, Model, Worker, originals, prepared};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
-/// A name, the model whose configuration is changed, and what is changed in it.
+/// A name, the model, and the change of its configuration.
 type Change = (&'static str, &'static str, fn(&mut Value));
 
-/// What is changed in a configuration. Every one of these is accepted.
+/// Changes of a configuration. Every one of these is accepted.
 const CHANGES: [Change; 7] = [
     ("the longest context there is", "llama-gqa-tied", |config| {
         config["max_position_embeddings"] = json!((1 << 28) - 1);

@@ -24,7 +24,7 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
-    /// Memory that it holds there; `None` where the driver does not tell.
+    /// Its memory there; `None` if the driver does not report it.
     pub bytes: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Gpu<'a> {
         read("the GPU's temperature", self.0.temperature(TemperatureSensor::Gpu))
     }
 
-    /// What slows it down just now.
+    /// The present causes of a slow-down.
     pub fn held_back(&self) -> Reading<Vec<HeldBack>> {
         let reasons = read("the reason for the GPU's clock", self.0.current_throttle_reasons())?;
         Ok(HeldBack::all(reasons))

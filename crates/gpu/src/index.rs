@@ -52,7 +52,7 @@ mod tests {
         let uuids = ["GPU-aa", "GPU-bb"].map(str::to_owned);
         let refused = |number, visible, uuids: &[String]| index(number, visible, uuids).unwrap_err();
         assert_eq!(refused(0, Some(""), &uuids), "CUDA_VISIBLE_DEVICES= leaves no GPU with the number 0");
-        // What follows a name that no GPU has is not seen either.
+        // GPUs after a name that no GPU has are not seen either.
         assert!(refused(0, Some("7,0"), &uuids).contains("leaves no GPU"));
         assert_eq!(refused(2, None, &uuids), "NVIDIA's driver sees 2 GPUs, counted from 0, and no cuda:2");
         assert_eq!(refused(0, None, &[]), "NVIDIA's driver sees no GPU");

@@ -1,5 +1,6 @@
-//! The one home of NVML, NVIDIA's management library, which is loaded at run time: which GPUs there are, what each
-//! does, and who computes there. Each reading is a plain value, or [`Unavailable`] with the reason as a sentence.
+//! The only user of NVML, NVIDIA's management library, which is loaded at run time: the GPUs, their readings,
+//! and the processes on them. Each reading is a plain value, or [`Unavailable`] with the reason as a
+//! sentence.
 
 mod device;
 mod index;
@@ -76,7 +77,7 @@ impl Gpus {
         (0..self.count().unwrap_or(0)).filter_map(|index| self.device(index).ok())
     }
 
-    /// The GPU that programs call `cuda:N`, as far as [`VISIBLE`] tells.
+    /// The GPU that programs call `cuda:N`, according to [`VISIBLE`].
     pub fn cuda_device(&self, number: usize) -> Reading<Gpu<'_>> {
         let uuids: Vec<String> = self.all().map(|gpu| gpu.uuid().unwrap_or_default()).collect();
         let visible = std::env::var(VISIBLE).ok();

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 
-/// What slows a GPU down while it computes.
+/// A cause of lower clocks while a GPU computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HeldBack {
     /// It draws as much power as it may.
@@ -10,9 +10,9 @@ pub enum HeldBack {
     Heat,
     /// The power supply asks for less.
     PowerBrake,
-    /// Its own protection, for a reason that it does not tell.
+    /// Its own protection, for a reason that it does not report.
     Hardware,
-    /// Clocks that somebody has set.
+    /// Clocks set by a user.
     Settings,
     /// Another GPU of its group.
     Group,
@@ -43,7 +43,7 @@ impl HeldBack {
         ];
         let mut found: Vec<HeldBack> =
             table.into_iter().filter(|(bit, _)| reasons.contains(*bit)).map(|(_, cause)| cause).collect();
-        // The hardware's own bit comes with that of its cause, where it tells one.
+        // The hardware's own bit is set together with that of its cause, if the cause is known.
         let has_cause = found.iter().any(|cause| matches!(cause, HeldBack::Heat | HeldBack::PowerBrake));
         if reasons.contains(ThrottleReasons::HW_SLOWDOWN) && !has_cause {
             found.push(HeldBack::Hardware);

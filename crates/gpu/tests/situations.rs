@@ -9,7 +9,7 @@ use gpu::{Gpu, Gpus, Reading};
 use insta::assert_snapshot;
 use nvml_fake::{Device, Process, Script};
 
-/// What is said of the first GPU in this situation.
+/// The reading of the first GPU in this situation.
 fn said<T: Display>(script: &Script, reading: impl Fn(&Gpu) -> Reading<T>) -> String {
     let directory = tempfile::tempdir().unwrap();
     let library = nvml_fake::install(directory.path(), script).unwrap();

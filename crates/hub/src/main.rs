@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     end_with_parent();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        // `prepare` says it. If it has gone away, nobody listens.
+        // `prepare` prints the reason. If it is gone, the message is lost.
         Err(reason) => {
             let _ = say(&json!({ "error": reason }));
             ExitCode::from(2)

@@ -16,7 +16,7 @@ use crate::{played, script_of};
 
 type Answer<T> = Result<T, nvmlReturn_t>;
 
-/// Readings of any GPU so far, and of those that come in a row or grow.
+/// Number of readings of any GPU, and of those with a series of answers or a growing one.
 static READINGS: AtomicUsize = AtomicUsize::new(0);
 static CLOCKS: AtomicUsize = AtomicUsize::new(0);
 static THROTTLES: AtomicUsize = AtomicUsize::new(0);

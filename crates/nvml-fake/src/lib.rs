@@ -1,9 +1,9 @@
-//! NVIDIA's management library as tests need it. The shared library of this crate exports the functions of NVML that
-//! crate `gpu` calls, and answers them from a [`Script`] in a file beside it: `libnvidia-ml.so.1` reads
-//! `libnvidia-ml.so.1.json`. So one process can open several that differ, and a comparison's driver and workers one and
-//! the same.
+//! NVIDIA's management library for tests. The shared library of this crate exports the functions of NVML that
+//! crate `gpu` calls, and answers them from a [`Script`] in a file next to it: `libnvidia-ml.so.1` reads
+//! `libnvidia-ml.so.1.json`. So one process can open several different ones, and a comparison's driver and
+//! workers the same one.
 //!
-//! A process that plays a GPU's user ([`play`]) is listed with the memory that it says it holds.
+//! A process that pretends to use a GPU ([`play`]) is listed with the memory that it claims.
 
 mod exports;
 mod played;
@@ -25,7 +25,7 @@ pub fn install(directory: &Path, script: &Script) -> std::io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Changes what an installed library answers from the next call on.
+/// Changes the answers of an installed library from the next call on.
 pub fn change(library: &Path, script: &Script) -> std::io::Result<()> {
     // Whole or not at all: another process may be reading it.
     let new = library.with_extension("new");
@@ -39,8 +39,8 @@ fn script_of(library: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The shared library that cargo built with this crate: beside the program's dependencies, where a test's own program
-/// is, or one directory further down.
+/// The shared library that cargo built with this crate: in the directory of the program's dependencies, where
+/// a test's own program is, or one directory further down.
 fn built() -> std::io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let directory = program.parent().unwrap_or(Path::new("."));

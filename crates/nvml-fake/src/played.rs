@@ -18,7 +18,7 @@ pub fn play(library: &Path, bytes: u64) -> std::io::Result<Played> {
 
 impl Drop for Played {
     fn drop(&mut self) {
-        // A process that has ended is not listed, whatever it left behind.
+        // A process that has ended is not listed, even if this fails.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What the library answers.
+//! The answers of the library.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Device {
     pub name: String,
     pub uuid: String,
     pub memory_bytes: u64,
-    /// What is in use beside the memory of the processes.
+    /// Memory in use in addition to that of the processes.
     pub used_bytes: u64,
     pub processes: Vec<Process>,
     pub utilisation: u32,

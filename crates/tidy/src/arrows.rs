@@ -34,7 +34,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-mock", &["bundle", "engine", "nvml-fake", "worker"]),
     ("engine-ort", &["bundle", "engine", "onnx", "worker"]),
     ("engine-tch", &["bundle", "engine", "worker"]),
-    // What engines' tests call; no program has it.
+    // Only tests of engines use it; it is part of no program.
     ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
     ("facts", &["bundle", "configs", "untrusted-input", "plan", "protocol"]),
     ("features", &[]),
@@ -123,7 +123,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates of ours without code: they only name features, and any crate may depend on them.
 pub(crate) const FEATURES: [&str; 2] = ["features", "features-large"];
 
-/// Crates of the frameworks, and the only ones of ours in whose dependency tree each may be.
+/// Crates of the frameworks, and our crates that may depend on each, also indirectly.
 /// `prepare` reads GGUF with candle-core.
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("burn-backend", &["reference-burn"]),

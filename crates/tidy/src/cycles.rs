@@ -1,8 +1,8 @@
 //! Cycles of modules within a crate.
 //!
-//! A module may use what it contains, and a part what contains it. Between two modules of which neither contains the
-//! other, the use is one of the two neighbours below their nearest common parent: `a::x` using `b::y` is `a` using `b`.
-//! No chain of such uses may come back to where it began.
+//! A module may use modules within it, and an inner module the outer one. Between two modules of which
+//! neither contains the other, the use is one of the two neighbours below their nearest common parent: `a::x`
+//! using `b::y` is `a` using `b`. Such uses may not form a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ type ModulePath = Vec<String>;
 /// Modules that use each other, directly or by others, and the uses between them.
 pub(crate) struct Cycle {
     pub(crate) modules: Vec<String>,
-    /// From, to, and the file in which it stands.
+    /// From, to, and the file with the use.
     pub(crate) uses: Vec<(String, String, PathBuf)>,
 }
 
@@ -80,13 +80,13 @@ fn reached<'a>(
     reached
 }
 
-/// Uses between neighbours, each with one file in which it stands.
+/// Uses between neighbours, each with one file that has it.
 fn uses(modules: &[Module]) -> BTreeMap<(ModulePath, ModulePath), PathBuf> {
     let names = modules.iter().map(|module| (module.path.clone(), Names::read(&module.items)));
     let scopes = Scopes(names.collect());
     let mut uses = BTreeMap::new();
     for module in modules {
-        // A lower-case name alone may well be a variable; what is imported was seen in `use`.
+        // A lower-case name alone may well be a variable; imported names were seen in `use`.
         let is_name = |path: &&ModulePath| {
             path.len() > 1 || path.iter().all(|name| name.starts_with(char::is_uppercase))
         };
@@ -106,8 +106,8 @@ fn uses(modules: &[Module]) -> BTreeMap<(ModulePath, ModulePath), PathBuf> {
 struct Scopes(BTreeMap<ModulePath, Names>);
 
 impl Scopes {
-    /// The module that a path written in `from` leads into; `None` for what is not of this crate. `depth` bounds how
-    /// often names are followed to where they were brought in from.
+    /// The module that a path written in `from` leads into; `None` for a path of another crate. `depth`
+    /// bounds the number of imports that are followed for a name.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<ModulePath> {
         let mut at = from.to_vec();
         let mut rest = path;
@@ -141,7 +141,7 @@ impl Scopes {
         }
         let depth = depth.checked_sub(1)?;
         if let Some(target) = here.imports.get(name) {
-            // What others can take from here, and is of another crate.
+            // A name that this module imports from another crate counts as this module's.
             let of_another = || Some(module.to_vec());
             return self.resolve(module, &[target, rest].concat(), depth).or_else(of_another);
         }

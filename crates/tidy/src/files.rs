@@ -127,7 +127,7 @@ fn names_a_machine_path(line: &str) -> bool {
         line.match_indices(&prefix).any(|(at, _)| {
             let rest = &line[at + prefix.len()..];
             let after_name = rest.trim_start_matches(in_name);
-            // A file right in the directory for temporary files is nobody's in particular.
+            // A file directly in the directory for temporary files belongs to no machine in particular.
             let is_path =
                 after_name.len() < rest.len() && (*directory != "tmp" || after_name.starts_with('/'));
             begins_path(&line[..at]) && is_path

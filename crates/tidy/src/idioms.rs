@@ -28,11 +28,11 @@ const WORDS: [&str; 17] = [
     "likewise",
 ];
 const PAIRS: [[&str; 2]; 2] = [["held", "against"], ["hold", "against"]];
-/// Persons may be *who*; programs are *which*.
+/// Relative clauses of persons may begin with *who*; those of programs begin with *which*.
 const PERSONS: [&str; 9] =
     ["people", "person", "persons", "users", "readers", "maintainers", "authors", "anyone", "those"];
 
-/// An idiom, and the line that has it.
+/// An idiom, and its line.
 #[derive(Debug, PartialEq, Eq)]
 struct Idiom {
     line: usize,

@@ -34,8 +34,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the checkout at `root`: prints the longest files and functions and what was found, and ends in an error if a
-/// rule is broken.
+/// Checks the checkout at `root`: prints the longest files and functions and the findings, and ends in an
+/// error if a rule is broken.
 pub fn run(root: &Path) -> Result<()> {
     let texts = tooling::texts(root)?;
     let sizes = sizes::Sizes::read(&texts)?;

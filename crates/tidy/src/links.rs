@@ -95,7 +95,7 @@ pub(crate) fn resolved(page: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What a link may call the headings of a page, as GitHub has it.
+/// The anchors of a page's headings, as on GitHub.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut in_code = false;

@@ -1,4 +1,4 @@
-//! The modules of a crate, found as the compiler finds them. What is compiled for tests alone is left out.
+//! The modules of a crate, found as the compiler finds them. Modules for tests alone are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(crate) struct Module {
     pub(crate) items: Vec<Item>,
 }
 
-/// Every module of the crate whose root is this file.
+/// Every module of the crate with this root file.
 pub(crate) fn modules(root: &Path) -> Result<Vec<Module>> {
     let mut found = Vec::new();
     read(root, Vec::new(), root.parent().unwrap_or(root), &mut found)?;
@@ -56,7 +56,7 @@ fn add(mut module: Module, children: &Path, found: &mut Vec<Module>) -> Result<(
     Ok(())
 }
 
-/// `#[test]`, `#[cfg(test)]` and conditions that ask for more beside it.
+/// `#[test]`, `#[cfg(test)]` and conditions that require more as well.
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();

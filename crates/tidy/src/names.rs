@@ -1,4 +1,4 @@
-//! The names that a module uses and defines, as they stand in its text.
+//! The names that a module uses and defines, as written in its text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::modules::is_for_tests;
 
 #[derive(Default)]
 pub(crate) struct Names {
-    /// Items that stand in the module itself.
+    /// Items of the module itself.
     pub(crate) defined: BTreeSet<String>,
-    /// What `use` brings in, by the name that it has here.
+    /// Names that `use` imports, by their names here.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
     /// Paths before `::*`.
     pub(crate) globs: Vec<Vec<String>>,
@@ -34,7 +34,7 @@ impl Names {
     fn import(&mut self, prefix: &[String], tree: &UseTree) {
         let with = |name: &syn::Ident| {
             let name = name.unraw().to_string();
-            // `{self, …}` names what stands before it.
+            // `{self, …}` names the prefix.
             if name == "self" && !prefix.is_empty() { prefix.to_vec() } else { [prefix, &[name]].concat() }
         };
         match tree {
@@ -128,7 +128,7 @@ impl Visit<'_> for Names {
         }
     }
 
-    /// `pub(in path)` says who may see, and uses nothing.
+    /// `pub(in path)` restricts visibility, and uses nothing.
     fn visit_visibility(&mut self, _: &syn::Visibility) {}
 }
 

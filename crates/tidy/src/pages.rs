@@ -30,7 +30,7 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
 fn wide_lines(text: &str) -> Vec<usize> {
     let mut wide = Vec::new();
     let mut in_code = false;
-    // What a program printed stays as it was printed.
+    // The output of programs is not changed.
     let mut in_spliced = false;
     for (index, line) in text.lines().enumerate() {
         if let Some(marker) = line.trim().strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) {

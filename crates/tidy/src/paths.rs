@@ -13,9 +13,9 @@ const NAME_RULE: &str = "names of crates that are written in backticks exist";
 /// Directories of which every path is known. Others are made by programs.
 const ROOTS: [&str; 8] =
     [".cargo/", ".github/", "configs/", "crates/", "docs/", "patches/", "references/", "xtask/"];
-/// What a README says is relative to its crate.
+/// Paths in a README are relative to its crate.
 const OWN: [&str; 3] = ["benches/", "src/", "tests/"];
-/// Pages that say how things were, or that programs write.
+/// Pages about the past, or written by programs.
 const EXEMPT: [&str; 2] = ["CHANGELOG.md", "results/published/"];
 
 /// The identifiers in the sources of each crate, by the name that paths have.
@@ -77,7 +77,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     words.map(|word| word.trim_end_matches('.')).filter(move |word| word.chars().all(is_part))
 }
 
-/// Whether a word is a path of the repository that is not there. Capitals stand for a name: `configs/engines/NAME.toml`.
+/// Whether a word is a path of the repository that does not exist. Capitals are placeholders:
+/// `configs/engines/NAME.toml`.
 fn lacks_path(page: &str, word: &str, tree: &Tree) -> bool {
     let is_placeholder = |part: &str| part.chars().filter(char::is_ascii_uppercase).count() > 1;
     let path = match ROOTS.iter().chain(&OWN).find(|root| word.starts_with(**root)) {

@@ -156,7 +156,7 @@ mod tests {
         Sizes::read(&[(name.to_owned(), text.to_owned())]).unwrap()
     }
 
-    /// What is refused of one file.
+    /// The findings on one file.
     fn found(name: &str, text: &str) -> Vec<String> {
         sizes(name, text).check().map(|finding| finding.found).collect()
     }

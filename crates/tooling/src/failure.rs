@@ -19,7 +19,7 @@ impl std::error::Error for BadInput {}
 pub struct Interrupted;
 
 impl Interrupted {
-    /// As shells have it: 128 + SIGINT.
+    /// As in shells: 128 + SIGINT.
     pub const CODE: u8 = 130;
 }
 

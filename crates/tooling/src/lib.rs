@@ -1,5 +1,5 @@
-//! What the repository's tools share: starting other programs, ending them when the user interrupts,
-//! showing long work, reading pages and the files of a checkout, and exit codes.
+//! Functions that the repository's tools share: starting other programs, ending them when the user
+//! interrupts, showing long work, reading pages and the files of a checkout, and exit codes.
 
 mod failure;
 pub mod interrupt;

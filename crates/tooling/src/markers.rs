@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// `text` with `shown` in place of what stands between `<!-- BLOCK: begin -->` and `<!-- BLOCK: end -->`.
+/// `text` with `shown` between `<!-- BLOCK: begin -->` and `<!-- BLOCK: end -->`.
 pub fn splice(text: &str, block: &str, shown: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- {block}: begin -->"), format!("<!-- {block}: end -->"));
     let Some((before, rest)) = text.split_once(&begin) else { bail!("has no line {begin}") };

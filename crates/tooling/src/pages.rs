@@ -93,7 +93,7 @@ pub fn commands(text: &str, program: &[&str]) -> Vec<Command> {
 
 fn commands_in(code: &Code, program: &[&str]) -> Vec<Command> {
     let text = match code.text.find("  ").filter(|_| code.is_block) {
-        // What is said of a command stands apart from it.
+        // Two spaces separate a command from its description.
         Some(end) => &code.text[..end],
         None => code.text.as_str(),
     };

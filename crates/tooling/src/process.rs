@@ -1,4 +1,4 @@
-//! Starting other programs: what is said of them, and how they are interrupted.
+//! Starting other programs: their descriptions in messages, their output, and how they are interrupted.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -69,8 +69,9 @@ fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Runs a command whose output is for people to see as it comes; whether it succeeded. The error is
-/// [`Interrupted`](crate::Interrupted) if the user interrupted meanwhile, and [`interrupt::listen`] was called before.
+/// Runs a command and shows its output as it is printed; whether it succeeded. The error is
+/// [`Interrupted`](crate::Interrupted) if the user interrupted meanwhile, and [`interrupt::listen`] was
+/// called before.
 pub fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(status_of(command)?.success())
 }
@@ -90,8 +91,8 @@ pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
-/// As [`succeeds`], for a command whose stderr only matters where it fails: `Err` has all of it. Each line is seen as it
-/// comes.
+/// As [`succeeds`], for a command whose stderr only matters if it fails: `Err` has all of it. `seen` is
+/// called with each line as it is printed.
 pub fn succeeds_logged(
     command: &mut Command,
     mut seen: impl FnMut(&str),
@@ -114,7 +115,7 @@ pub fn succeeds_logged(
     Ok(if status.success() { Ok(()) } else { Err(log) })
 }
 
-/// As [`succeeds`], for a command whose exit code says more.
+/// As [`succeeds`], for a command with a meaningful exit code.
 pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     let what = describe(command);
     let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
@@ -157,7 +158,7 @@ pub fn status_within(command: &mut Command, limit: Duration) -> Result<Option<Ex
     Ok((!asked).then_some(status))
 }
 
-/// What a command printed, of which people see stderr as it comes. Errors are those of [`succeeds`].
+/// The output of a command; stderr is shown as it is printed. Errors are those of [`succeeds`].
 pub fn output_shown(command: &mut Command) -> Result<Output> {
     let what = describe(command);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
@@ -170,7 +171,7 @@ pub fn output_shown(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// Name of the program that compiles C++ here, if there is one: what the `cc` crate would take.
+/// Name of the program that compiles C++ here, if there is one: the one that the `cc` crate would use.
 pub fn cxx_compiler() -> Option<String> {
     let name = std::env::var("CXX").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into());
     output_of(command(&name).arg("--version")).is_ok().then_some(name)

@@ -1,4 +1,4 @@
-//! What people see of long work: bars on a terminal, plain lines elsewhere, always on stderr.
+//! The display of long work: bars on a terminal, plain lines elsewhere, always on stderr.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -16,7 +16,7 @@ impl Reporter {
         Self { quiet, bars: !quiet && std::io::stderr().is_terminal() }
     }
 
-    /// For work beside other work that reports too.
+    /// For work that runs at the same time as other work with bars.
     pub fn without_bars(self) -> Self {
         Self { bars: false, ..self }
     }
@@ -61,7 +61,7 @@ pub struct Transfer(Option<ProgressBar>);
 impl Transfer {
     pub fn at(&self, bytes: u64) {
         if let Some(bar) = &self.0 {
-            // What is moved is in two places for a moment.
+            // A file that is being moved is counted twice for a moment.
             bar.set_position(bytes.min(bar.length().unwrap_or(bytes)));
         }
     }

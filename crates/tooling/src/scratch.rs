@@ -10,7 +10,8 @@ use tempfile::TempDir;
 const PREFIX: &str = "photofinish-scratch-";
 /// A file that the owner holds a lock on. The system drops the lock with the process, however that ends.
 const LOCK: &str = ".lock";
-/// Age from which on a directory without such a file belongs to nobody: its owner was killed before it made the file.
+/// Age from which on a directory without such a file is abandoned: its owner was killed before it made the
+/// file.
 const ORPHANED: Duration = Duration::from_secs(3600);
 
 /// A temporary directory, gone when this value is.
@@ -20,7 +21,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A new directory in the system's temporary directory. Those whose owners are gone are removed first.
+    /// A new directory in the system's temporary directory. Abandoned ones are removed first.
     pub fn new() -> Result<Scratch> {
         Scratch::inside(&std::env::temp_dir())
     }
@@ -39,7 +40,7 @@ impl Scratch {
     }
 }
 
-/// Removes directories of ours whose owners are gone. What cannot be removed is left to the next time.
+/// Removes our abandoned directories. If that fails, the next program tries again.
 fn sweep(parent: &Path) {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
@@ -50,7 +51,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The lock of a directory that nobody owns any more, or nothing in its place if there is none.
+/// The lock of an abandoned directory, or `Some(None)` if it has none.
 fn abandoned(path: &Path) -> Option<Option<File>> {
     match File::open(path.join(LOCK)) {
         Ok(lock) => match lock.try_lock() {

@@ -1,4 +1,4 @@
-//! Files that others wrote. Whatever their path names is opened here: a regular file of bounded size, or an error at once.
+//! Files from others. Any path is opened here: a regular file of bounded size, or an error at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};
@@ -15,7 +15,7 @@ pub const RESULTS: u64 = 4 << 30;
 /// other end of a pipe.
 ///
 /// # Errors
-/// Whatever the system says, and [`ErrorKind::InvalidInput`] for what is not a regular file.
+/// Any error of the system, and [`ErrorKind::InvalidInput`] for anything but a regular file.
 pub fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -35,7 +35,7 @@ const NONBLOCK: i32 = 0o4000;
 /// Flushes a directory, so that new names survive a crash of the machine. No effect outside Unix.
 ///
 /// # Errors
-/// Whatever the system says.
+/// Any error of the system.
 pub fn sync_directory(directory: &Path) -> Result<()> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }

@@ -28,8 +28,8 @@ pub const TEXT: usize = 2000;
 /// Most characters of a path, and of a compiler's flags.
 pub const PATH: usize = 4096;
 
-/// Prints a line on stderr. Where stderr is closed, or the disk that it goes to is full, the program goes on: what it has
-/// measured is worth more than the message.
+/// Prints a line on stderr. If stderr is closed, or its disk is full, the program goes on: the measurements
+/// are worth more than the message.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::say_on_stderr(::std::format_args!($($text)*)) };

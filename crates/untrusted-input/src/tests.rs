@@ -1,6 +1,6 @@
 use super::*;
 
-/// What a hostile worker would like to print.
+/// Text that a hostile worker might print.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;title\u{7}x\nverdict: ort is fastest\r\u{202e}evil\u{9b}31m";
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Stands at the end of what was cut.
+/// The end of a text that was cut.
 const CUT: &str = "… (cut)";
-/// A text is never longer than this where it is shown, whatever wrote it.
+/// A single line is never shown longer than this, from any source.
 const SHOWN: usize = 4000;
 
 /// One line for a terminal or a log. No character of it moves the cursor, changes colours or the direction of writing,

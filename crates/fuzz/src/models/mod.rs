@@ -1,7 +1,7 @@
-//! Accepted means safe to run: models that were changed, and what becomes of those that `prepare` accepts.
+//! Accepted means safe to run: models that were changed, and runs of those that `prepare` accepts.
 //!
-//! A worker may refuse a model in a sentence, or compute what it likes. It may not crash, hang, or take more memory
-//! than it is given.
+//! A worker may refuse a model in a sentence, or compute any result. It may not crash, hang, or use more
+//! memory than it is given.
 
 mod changes;
 mod worker;

@@ -31,7 +31,7 @@ pub enum Ended {
     Computed,
     /// The sentence with which the worker refused the model.
     Refused(String),
-    /// What must not happen.
+    /// A crash, a hang or too much memory.
     Finding(String),
 }
 

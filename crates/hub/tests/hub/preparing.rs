@@ -1,4 +1,4 @@
-//! `prepare` with `hub` beside it: what the cache lacks is fetched, and nothing else.
+//! `prepare` with `hub` in its directory: only files that the cache lacks are fetched.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -18,8 +18,7 @@ static PREPARE: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// Prepares `hf:owner/tiny` with the cache under `home`. Where no endpoint is given, whoever goes to the network
-/// although it must not, fails.
+/// Prepares `hf:owner/tiny` with the cache under `home`. Without an endpoint, any use of the network fails.
 fn prepare(home: &Path, endpoint: Option<&str>) -> Command {
     let mut command = bare(home, endpoint);
     command.args(["--precision", "f32", "--bundles"]).arg(home.join("bundles"));
@@ -140,6 +139,6 @@ fn a_download_ends_with_whoever_started_it() {
     assert_eq!(&verb, b"GET ");
     prepare.kill().unwrap();
     prepare.wait().unwrap();
-    // The rest of the request, and then the end: nobody holds the other side.
+    // The rest of the request, and then the end: no process has the other side open.
     connection.read_to_end(&mut Vec::new()).unwrap();
 }

@@ -24,7 +24,7 @@ impl Hub {
         Hub::giving(&given, commit, files)
     }
 
-    /// One that gives no other files than these, whatever it lists.
+    /// A hub with these files only, even if it lists others.
     pub(crate) fn giving(given: &[&str], commit: &str, listed: &[&str]) -> Hub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -66,6 +66,6 @@ fn answer(mut stream: TcpStream, pages: &HashMap<String, Vec<u8>>) {
         page.len(),
         path.rsplit('/').next().unwrap_or_default().replace('.', "-"),
     );
-    // A client that hangs up early has what it wanted.
+    // A client that hangs up early has all it needs.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
 }

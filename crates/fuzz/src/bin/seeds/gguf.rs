@@ -8,7 +8,7 @@ use fuzz::models::{Model, prepared};
 use prepare::testing::Gguf;
 use serde_json::json;
 
-/// A model, whose matrices are stored as one type where their rows allow it.
+/// A model; its matrices are stored as one type if their rows allow it.
 struct Shape {
     name: &'static str,
     architecture: &'static str,

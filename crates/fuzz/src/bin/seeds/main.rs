@@ -1,7 +1,7 @@
-//! Writes the seeds of every target, `corpus/NAME/seed-…`, from files of this repository. Files of other names, which
-//! once were findings, stay.
+//! Writes the seeds of every target, `corpus/NAME/seed-…`, from files of this repository. Files with other
+//! names, which were findings, stay.
 //!
-//! They are small: a fuzzer that changes a byte of a small file changes more of what it means.
+//! They are small: a change of a byte changes more of the meaning of a small file.
 
 mod gguf;
 mod weights;

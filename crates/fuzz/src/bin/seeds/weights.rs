@@ -1,4 +1,4 @@
-//! Seeds of safetensors files, and of what is beside them.
+//! Seeds of safetensors files, and of the files next to them.
 
 use anyhow::Result;
 use fuzz::root;
