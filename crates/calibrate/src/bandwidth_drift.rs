@@ -22,12 +22,12 @@ pub const HARSH: Climate = Climate { speeds: [1.0, 0.5], holds_s: [(0.1, 20.0); 
 /// took 1.33 times as long in the slow state.
 pub const PLAYED: Climate = Climate { speeds: [1.0, 0.75], holds_s: [(0.05, 7.0), (0.1, 20.0)] };
 
-/// Two states of bandwidth that take turns.
+/// Two states of bandwidth that alternate.
 #[derive(Debug, Clone)]
 pub struct Weather {
     climate: Climate,
     random: ChaCha8Rng,
-    /// Those that may still be asked for.
+    /// Stretches that may still be needed.
     stretches: VecDeque<Stretch>,
     /// The state of the next stretch, and when it begins.
     state: usize,
@@ -58,9 +58,9 @@ impl Weather {
         weather
     }
 
-    /// Seconds that work takes which begins at the time `from`, if it takes `work` seconds at full bandwidth. `from`
-    /// never decreases from call to call. `sensitivity`: the power of the state's speed at which this work is done; 0
-    /// for work that does not depend on bandwidth.
+    /// Seconds for work that begins at the time `from` and takes `work` seconds at full bandwidth. `from`
+    /// never decreases from call to call. `sensitivity`: the power of the state's speed at which this work is
+    /// done; 0 for work that does not depend on bandwidth.
     pub fn takes(&mut self, from: f64, work: f64, sensitivity: f64) -> f64 {
         while self.stretch(0).end <= from {
             self.stretches.pop_front();

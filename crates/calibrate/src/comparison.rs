@@ -1,5 +1,5 @@
-//! One simulated comparison: rounds on a simulated machine in the driver's order, and the loop by which the driver
-//! asks for more.
+//! One simulated comparison: rounds on a simulated machine in the driver's order, and the driver's loop for
+//! more rounds.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -21,7 +21,7 @@ pub enum Rounds {
 }
 
 impl Rounds {
-    /// Shared, as their boundaries take a moment to compute.
+    /// Shared, because their boundaries are slow to compute.
     pub fn looks(self) -> Arc<Looks> {
         static AUTOMATIC: LazyLock<Arc<Looks>> =
             LazyLock::new(|| Arc::new(Looks::automatic(DEFAULT_MAX_ROUNDS)));

@@ -15,7 +15,7 @@ pub const METRICS: [Metric; 6] = [
 ];
 /// The one that decides whether rounds go on.
 pub const DECIDING: usize = 2;
-/// Share of a request's time that passes before its first token.
+/// Share of a request's time before its first token.
 pub(crate) const PROMPT: f64 = 0.1;
 /// σ of peak memory between processes.
 const MEMORY_NOISE: f64 = 0.001;

@@ -9,7 +9,7 @@ use crate::processes::{Order, Processes};
 use crate::recorded::{Estimator, Half, Replay};
 use crate::turns::{Schedule, Turns};
 
-/// Where the noise comes from.
+/// The origin of the noise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Machine {
     /// Processes vary as those of the mock do, and time does not matter but for drift. There is no clock.
@@ -18,7 +18,7 @@ pub enum Machine {
     /// between processes. `last_depends`: how much the last contender's requests depend on bandwidth, as a power of the
     /// state's speed; those of the others do so fully.
     Changing { climate: Climate, last_depends: f64, process: f64, schedule: Schedule },
-    /// One that was measured: its rounds are played again. There is no clock.
+    /// A measured one: its rounds are replayed. There is no clock.
     Recorded { estimator: Estimator, half: Half },
 }
 

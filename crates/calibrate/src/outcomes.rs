@@ -30,7 +30,7 @@ pub fn last_is_slower(scenario: &Scenario, comparison: &Comparison) -> bool {
     })
 }
 
-/// Whether a decision came out so.
+/// Whether a decision has this outcome.
 pub fn is(decision: &Option<Decision>, outcome: Outcome) -> bool {
     decision.as_ref().is_some_and(|decision| decision.outcome == outcome)
 }
@@ -40,7 +40,7 @@ pub fn coverage(outcomes: &[Comparison], ratio: f64) -> (f64, Share) {
     coverage_of(outcomes, 0, |_| Some(ratio))
 }
 
-/// The same of any pair, where each comparison has a truth of its own.
+/// The same of any pair, if each comparison has its own true ratio.
 pub fn coverage_of(
     outcomes: &[Comparison],
     pair: usize,

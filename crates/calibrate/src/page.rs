@@ -21,7 +21,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether the figure itself, not its Monte Carlo interval, keeps to it.
+    /// Whether the figure itself, not its Monte Carlo interval, is within the limit.
     fn is_kept(self, share: Share) -> bool {
         let value = share.value();
         match self {

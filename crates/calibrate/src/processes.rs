@@ -14,7 +14,8 @@ const STEPS: usize = 64;
 pub enum Order {
     /// The driver's.
     Balanced,
-    /// All rounds of one contender come before all rounds of the next. What drift does to that must be caught.
+    /// All rounds of one contender precede all rounds of the next. The calibration must detect the effect of
+    /// drift on that.
     OneByOne,
 }
 

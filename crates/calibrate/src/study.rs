@@ -12,14 +12,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// The same with seeds of its own.
+    /// The same with other seeds.
     pub(crate) fn fork(&self, index: u64) -> Self {
         Self { seed: seed_of(self.seed, index), ..*self }
     }
 }
 
-/// Calls `simulate` with a seed for each of `count` simulations, on all cores. The results are in the
-/// order of the seeds, whichever thread computed them.
+/// Calls `simulate` with a seed for each of `count` simulations, on all cores. The results are in the order
+/// of the seeds.
 pub fn repeat<T: Send>(count: usize, seed: u64, simulate: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     let simulate = &simulate;

@@ -109,7 +109,7 @@ impl<'a> Turns<'a> {
         seed: u64,
     ) -> Self {
         let noise = Noise { process, step: WITHIN, ..Noise::default() };
-        // The weather has random numbers of its own, so that it does not depend on what runs.
+        // The weather has its own random numbers, so that it does not depend on the processes.
         let weather = Weather::new(climate, seed_of(seed, 0));
         let random = ChaCha8Rng::seed_from_u64(seed);
         let noiseless = vec![0.0; decode.len()];

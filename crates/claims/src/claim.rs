@@ -15,7 +15,7 @@ pub const CLAIMS: &str = "configs/claims";
 /// The first word of every command.
 const PROGRAM: &str = "photofinish";
 
-/// One claim, and how it is put to the test here.
+/// One claim, and how it is tested here.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -27,7 +27,7 @@ pub struct Claim {
     pub source: String,
     /// The claim, with its figures.
     pub says: String,
-    /// Model, lengths, hardware and versions behind those figures.
+    /// Model, lengths, hardware and versions of those figures.
     pub conditions: String,
     /// The substitutes used here, and the questions that they leave open.
     pub here: String,

@@ -1,4 +1,4 @@
-//! A claim with its figures and verdicts, as read from the runs that are kept.
+//! A claim with its figures and verdicts, as read from the stored runs.
 
 use std::path::Path;
 

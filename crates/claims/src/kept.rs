@@ -14,13 +14,13 @@ use crate::verdict::Due;
 
 /// Where the runs are, from the root of the checkout.
 pub const RESULTS: &str = "results/published/claims";
-/// Size that one run may take, in bytes. What goes beyond it is left out, and the page says so.
+/// Most bytes to store of one run. The page lists the parts left out.
 const MOST: u64 = 300_000;
 
 const RECORD: &str = "run.json";
 const REPORT: &str = "report.json";
 const ENVIRONMENT: &str = "environment.json";
-/// Files of a study that are always kept, and the one that is kept where there is room.
+/// Files of a study that are always stored, and the one that is stored if there is room.
 const ALWAYS: [&str; 2] = [REPORT, "report.md"];
 const PAGE: &str = "report.html";
 /// Files of each cell: with these two, `photofinish report` makes every output of it again.
@@ -42,7 +42,7 @@ pub struct RunRecord {
     pub left_out: Vec<String>,
 }
 
-/// A run as it is kept.
+/// A stored run.
 #[derive(Debug, Clone)]
 pub struct Kept {
     pub record: RunRecord,
@@ -158,7 +158,7 @@ pub fn keep(
     room.write(RECORD, &plain(&text, &paths))
 }
 
-/// Takes the links to files that are not kept out of a page, if there is one.
+/// Removes links to files that are not stored from a page, if there is one.
 fn unlink_what_is_not_kept(page: &Path) -> Result<()> {
     let directory = page.parent().unwrap_or(Path::new(""));
     let Ok(text) = fs::read_to_string(page) else { return Ok(()) };

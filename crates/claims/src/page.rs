@@ -87,7 +87,7 @@ fn section(judged: &Judged<'_>) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// The verdict, and where it comes from.
+/// The verdict, and its basis.
 fn answer(judged: &Judged<'_>) -> String {
     let of = |wanted: fn(&Verdict) -> bool| -> Vec<&str> {
         let meant = judged.figures.iter().filter(|figure| figure.verdict.as_ref().is_some_and(wanted));

@@ -10,7 +10,7 @@ use crate::found::{Found, Interval, Outcome};
 
 /// How many times better `a` is than `b`, with its 95 % interval.
 pub(crate) fn advantage(cell: &Cell, a: &str, b: &str, metric: Metric) -> Outcome {
-    // The reason why one of them has no verdict comes first.
+    // If a contender has no figures, its reason is returned first.
     row(cell, a)?;
     row(cell, b)?;
     let is_pair = |x: &str, y: &str| (x == a && y == b) || (x == b && y == a);

@@ -10,7 +10,7 @@ use crate::found::{Found, Outcome};
 use crate::unit::Unit;
 use crate::{pairs, rows};
 
-/// One reader, with what it needs. `at` names the cell by its place on the axes, as far as there are several.
+/// One reader with its arguments. `at` names the cell by its place on the axes, if there are several.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reading {
@@ -111,7 +111,7 @@ pub(crate) struct Sides {
     pub(crate) larger_favours_a: bool,
 }
 
-/// A figure of one contender and another figure. What `over` leaves out is as in the first.
+/// A figure of one contender and another figure. Fields that `over` leaves out are those of the first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quotient {
@@ -136,7 +136,7 @@ impl Reading {
         !matches!(self, Reading::Product { .. } | Reading::Absent)
     }
 
-    /// The unit that it gives, where it has only one.
+    /// The unit of the figure, if it has only one.
     pub(crate) fn unit(&self) -> Option<Unit> {
         match self {
             Reading::Advantage { .. } | Reading::Growth { .. } | Reading::Ratio(_) => Some(Unit::Times),

@@ -17,17 +17,17 @@ pub struct Runner {
     pub photofinish: PathBuf,
     /// The workers of another build.
     pub workers: Option<PathBuf>,
-    /// One round of each, of which nothing is kept.
+    /// One round of each; nothing is stored.
     pub look: bool,
 }
 
-/// A run that has ended, and where it is to be kept.
+/// A run that has ended, and where to store it.
 struct Finished {
     kept: PathBuf,
     /// The directory of its results.
     study: Option<PathBuf>,
     record: RunRecord,
-    /// Paths of this machine, and their replacements in the files that are kept.
+    /// Paths of this machine, and their replacements in the stored files.
     paths: Vec<(String, String)>,
 }
 
@@ -64,7 +64,7 @@ impl Runner {
         }
     }
 
-    /// `None` for a look, of which nothing is kept.
+    /// `None` for a look, which stores nothing.
     fn run_one(&self, claim: &Claim, run: &Run) -> Result<Option<Finished>> {
         let place = self.root.join("target/claims").join(claim.directory()).join(&run.name);
         if place.exists() {
@@ -105,7 +105,7 @@ impl Runner {
         Ok(Some(Finished { kept, study, record, paths: self.paths(&place) }))
     }
 
-    /// Paths of this machine, and their replacements in the files that are kept.
+    /// Paths of this machine, and their replacements in the stored files.
     fn paths(&self, place: &Path) -> Vec<(String, String)> {
         let mut paths = vec![
             (self.photofinish.display().to_string(), "photofinish".to_owned()),
@@ -132,7 +132,7 @@ fn study(place: &Path) -> Option<PathBuf> {
     found.pop()
 }
 
-/// The same command with one round, noise accepted: to see that it works and how long a round takes.
+/// The same command with one round, noise accepted: to test it and to see how long a round takes.
 fn at_a_look(words: Vec<String>) -> Vec<String> {
     let mut look: Vec<String> = Vec::new();
     let mut words = words.into_iter();

@@ -7,7 +7,7 @@ pub enum Verdict {
     DoesNot,
     /// With the reason.
     NotMeasurable(String),
-    /// Nothing that is kept decides it.
+    /// No stored result decides it.
     ToRun(Due),
 }
 

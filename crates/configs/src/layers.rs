@@ -1,4 +1,4 @@
-//! Directories of configuration in layers: a user's own files override those that came with the program.
+//! Directories of configuration in layers: a user's own files override the shipped ones.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// The directory that came with the program, alone.
+    /// The shipped directory alone.
     pub fn single(base: impl Into<PathBuf>) -> Layers {
         Layers { base: base.into(), user: None }
     }
@@ -24,7 +24,7 @@ impl Layers {
         Layers { user, ..self }
     }
 
-    /// The directory that came with the program.
+    /// The shipped directory.
     pub fn base(&self) -> &Path {
         &self.base
     }

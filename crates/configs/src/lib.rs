@@ -25,9 +25,9 @@ pub type Result<T> = std::result::Result<T, ConfigError>;
 /// glibc's variable for its memory policy. It is a setting of a run, the same for every worker, and no configuration
 /// sets it: rule R16.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
-/// With this value, glibc asks for huge pages under large allocations, where the system leaves that to programs. Memory
-/// comes in pieces of 64 MiB at the least and is kept: a tensor of a few MiB in a mapping of its own would have huge pages
-/// only between its first and its last multiple of 2 MiB.
+/// With this value, glibc asks for huge pages under large allocations, where the system leaves that to
+/// programs. Memory is allocated in pieces of 64 MiB at least and is kept: a tensor of a few MiB in a
+/// separate mapping would have huge pages only between its first and its last multiple of 2 MiB.
 pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
     glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
 /// With this one, it leaves them to the system.
@@ -68,7 +68,7 @@ pub struct Engine {
     /// The file that is this engine without fused kernels, where `ab optimised` is to switch them unasked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_fused: Option<String>,
-    /// A reduced precision that it has kernels of its own for on a CPU, where `ab optimised` is to switch it unasked.
+    /// A reduced precision with its own CPU kernels, if `ab optimised` is to switch it by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduced_precision: Option<bundle::Precision>,
     /// Pieces of set-up that it needs.
@@ -90,7 +90,7 @@ pub struct Engine {
     /// Set for the worker. A variable that the user has set wins.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// How `name@version` comes about, if it can.
+    /// How to build or load `name@version`, if that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
     /// The text after the `@` in the column's name: a release, a path, or a repository with a revision. Files
@@ -137,7 +137,7 @@ impl Engine {
     }
 }
 
-/// Where other versions of a framework come from.
+/// The source of other versions of a framework.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Versions {
@@ -148,7 +148,8 @@ pub struct Versions {
     /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub crates: Vec<String>,
-    /// The Python package that the worker imports: other releases are put over those of its environment.
+    /// The Python package that the worker imports: other releases are installed over those of its
+    /// environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
     /// Features of the worker for versions that lack functions it calls, each with the versions that need it:
@@ -192,7 +193,7 @@ pub struct EngineSettings {
     pub jit: Option<bool>,
     /// Another thread budget than everyone's, for controls; rule R5 notices.
     pub threads: Option<usize>,
-    /// A positive control: every step is made to last longer by this share of its own time.
+    /// A positive control: every step is extended by this share of its own time.
     #[serde(default)]
     pub slowdown: f64,
     /// Whether its processes find compiled kernels of earlier ones, independent of the setting of the others.
@@ -207,7 +208,7 @@ pub enum KernelCache {
     /// Processes find those of earlier ones, as users of the framework have them.
     #[default]
     Keep,
-    /// Every process starts with an empty cache of its own.
+    /// Every process starts with an empty cache.
     Fresh,
 }
 
@@ -234,7 +235,7 @@ pub struct Suite {
     /// The conclusions that this suite allows and does not allow, for the report.
     #[serde(default)]
     pub analysis: String,
-    /// A study in place of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
+    /// A study instead of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
     #[serde(default)]
     pub command: String,
     pub new_tokens: Option<u32>,
@@ -259,7 +260,7 @@ pub struct SuitePrompt {
     /// The second of a pair of texts, such as the document that a reranker scores for a question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
-    /// Token ids in place of a text.
+    /// Token ids instead of a text.
     pub tokens: Option<Vec<u32>>,
 }
 
@@ -315,7 +316,7 @@ pub fn is_onnx(model: &str) -> bool {
     model.to_ascii_lowercase().ends_with(".onnx")
 }
 
-/// The engines that `names` ask for ([`selection::selected`]).
+/// The engines for `names` ([`selection::selected`]).
 pub fn selected(configs: &Layers, names: &[String]) -> Result<Vec<Engine>> {
     selection::selected(&engines(configs)?, names)
 }
@@ -349,7 +350,8 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     })
 }
 
-/// The file of this name, or those that there are. The kind is given as its directory and as the word for one.
+/// The file of this name, or an error with the existing names. The kind is given as its directory and as the
+/// word for one.
 fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) -> Result<PathBuf> {
     let names = configs.names(kind)?;
     if names.iter().any(|known| known == name) {
@@ -363,10 +365,10 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
     Err(ConfigError(format!("unknown {one} {name:?}; there are {}{hint}", names.join(", "))))
 }
 
-/// Similarity from which on a name was probably meant: 1 is the same, 0 shares nothing (Damerau 1964, by length).
+/// Similarity from which on a name is suggested: 1 is the same, 0 shares nothing (Damerau 1964, by length).
 const SIMILAR: f64 = 0.6;
 
-/// The name that was probably meant.
+/// The name to suggest.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name));
     let (similarity, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -1,4 +1,4 @@
-//! The columns that names ask for: those of files, and of sets of them.
+//! The columns for names: those of files, and of sets of them.
 
 use crate::{ConfigError, Engine, Result, nearest};
 
@@ -62,7 +62,7 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
     }
 }
 
-/// The column of a name, with a version behind an `@` or without.
+/// The column of a name, with a version after an `@` or without.
 fn named(known: &[Engine], name: &str) -> Result<Engine> {
     if let Some((base, version)) = name.split_once('@') {
         return named(known, base)?.at(version);

@@ -1,8 +1,9 @@
 //! Encoders: the vectors of texts of different lengths, compared with those of an independent implementation.
 //!
-//! The references come from Hugging Face transformers in f32, each text computed alone. They hold `input_ids` [N, T],
-//! padded; `lengths` [N]; `token_type_ids` [N, T]; `pooled.cls`, `pooled.mean`, `pooled.last` and
-//! `pooled.mean.normalised` [N, H]; and of models with a head `logits` [N, L], or `token_logits.I` [T, L] of text I.
+//! The references come from Hugging Face transformers in f32, each text computed alone. They contain
+//! `input_ids` [N, T], padded; `lengths` [N]; `token_type_ids` [N, T]; `pooled.cls`, `pooled.mean`,
+//! `pooled.last` and `pooled.mean.normalised` [N, H]; and for models with a head `logits` [N, L], or
+//! `token_logits.I` [T, L] of text I.
 
 use std::collections::BTreeMap;
 

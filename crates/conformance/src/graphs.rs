@@ -37,8 +37,8 @@ pub fn graph_files() -> Vec<PathBuf> {
     files
 }
 
-/// Holds an engine to every file: it runs it twice, and gives the reference's outputs both times. Those named in
-/// `unsupported` it must refuse as [`EngineError::Unsupported`], when it loads them or when it runs them.
+/// Checks an engine on every file: two runs must give the reference's outputs. It must refuse those named in
+/// `unsupported` as [`EngineError::Unsupported`], when it loads them or when it runs them.
 pub fn graphs<E: InferenceEngine>(unsupported: &[&str]) {
     assert!(E::RUNS_GRAPHS, "{} says that it runs ONNX files", E::FRAMEWORK);
     let files = graph_files();

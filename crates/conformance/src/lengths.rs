@@ -52,7 +52,7 @@ pub(crate) fn prompts_of_any_lengths_give_what_each_gives_alone<E: InferenceEngi
 ) {
     let longest = r.positions - 2 * STEPS;
     let row = |sequence: usize| r.rows()[sequence % r.batch];
-    // The longest first, last and in the middle; one token alone; a batch that a batch of one length came before.
+    // The longest first, last and in the middle; one token alone; a batch that follows one of equal lengths.
     for lengths in [vec![1, longest, longest / 2], vec![longest, 2], vec![3, 5, longest]] {
         let cut = |(place, &length): (usize, &usize)| &row(place)[place..place + length];
         let prompts: Vec<&[u32]> = lengths.iter().enumerate().map(cut).collect();
@@ -83,8 +83,8 @@ pub(crate) fn prompts_of_any_lengths_give_what_each_gives_alone<E: InferenceEngi
 /// A plain model and one with a sliding window, for [`check_lengths`].
 pub const OF_ANY_LENGTHS: [&str; 2] = ["tiny/llama-gqa-tied", "architectures/gemma3"];
 
-/// Prompts of 16, 64 and 256 tokens in one batch: logits as for each alone. Settings that refuse such a batch, or one of
-/// the models, fail.
+/// Prompts of 16, 64 and 256 tokens in one batch: the same logits as for each alone. Settings that refuse
+/// such a batch, or one of the models, fail.
 pub fn check_lengths<E: InferenceEngine + Decode>(settings: &Settings, models: &[&str]) {
     for source in models.iter().map(|model| fixtures().with_file_name(model)) {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -83,7 +83,7 @@ pub fn check_quantised_kernels<E: InferenceEngine + Decode>(tolerance: f32) {
     }
 }
 
-/// Hidden states that were not asked for at load are refused.
+/// Hidden states are refused if they were not requested at load.
 pub fn check_hidden_states_are_asked_for<E: InferenceEngine + Decode>() {
     let model = Model::tiny("gpt2");
     let mut engine = E::load(&model.bundle, &at(Precision::F32)).expect("loads");

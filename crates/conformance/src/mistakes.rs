@@ -30,8 +30,8 @@ pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
     }
 }
 
-/// Weights of 16 bits that are converted for every product follow f32, and are said to be; of others there are none to
-/// convert. Keys and values are in f32, which all engines keep them in then.
+/// Weights of 16 bits that are converted for every product give f32's results, and are reported as converted;
+/// with other weights there is nothing to convert. Keys and values are in f32, as in all engines then.
 pub fn check_converted<E: InferenceEngine + Decode>(tolerances: &[(Precision, f32)]) {
     let converted =
         |precision| with(Settings { cache: Precision::F32, ..at(precision) }, &[("weights", "converted")]);

@@ -40,8 +40,8 @@ pub(crate) fn directories(parent: &Path) -> Vec<PathBuf> {
     models
 }
 
-/// The threads that most tests ask for. candle's spin while they wait for one another, so there must not be more of them
-/// than cores.
+/// The threads of most tests. candle's spin while they wait for one another, so that there must not be more
+/// of them than cores.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(2))
 }
@@ -76,7 +76,7 @@ pub struct Model {
     pub source: PathBuf,
     pub bundle: Bundle,
     pub reference: Reference,
-    /// Holds the bundle, and is gone with this value.
+    /// Contains the bundle, and is removed with this value.
     pub directory: TempDir,
 }
 

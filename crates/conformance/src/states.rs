@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::models::{Model, threads};
 
-/// Denoises the reference's prompt at temperature 0 with every algorithm that has states there, and asks for exactly
-/// these states.
+/// Denoises the reference's prompt at temperature 0 with every algorithm that has states there, and requires
+/// exactly these states.
 pub(crate) fn check_states<E: InferenceEngine + Decode>(model: &Model) {
     let bytes = std::fs::read(model.source.join("reference.safetensors")).expect("readable");
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a valid reference file");

@@ -81,9 +81,9 @@ pub(crate) fn check_both_ways<E: InferenceEngine + Decode>(model: &Model, settin
     logits_match(&mut engine, reference, reference.positions, 0..reference.batch);
 }
 
-/// Holds an engine that computes in f32 and keeps keys and values in each element type to a model's reference, one
-/// position at a time and all at once. In 16 bits the logits of the tiny models move by up to some ten units of the last
-/// place.
+/// Compares an engine that computes in f32 with a model's reference, with keys and values in each element
+/// type, one position at a time and all at once. In 16 bits the logits of the tiny models move by up to some
+/// ten units of the last place.
 pub fn check_caches<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let reference = &model.reference;
     let expected = &reference.logits[..reference.logits.len() / reference.batch];

@@ -1,4 +1,4 @@
-//! Output to stdout, or to a file in its place.
+//! Output to stdout, or to a file instead.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) fn set_screen(asked: &ScreenArgs, is_file: bool) {
         ColorChoice::Never => false,
         ColorChoice::Auto => is_terminal && !no_colour,
     };
-    // `COLUMNS` is what people set, and what scripts hand on; else the terminal says it.
+    // `COLUMNS` is set by people and passed on by scripts; without it the terminal is asked.
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let width = columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)));
     let width = width.unwrap_or(UNKNOWN_WIDTH).max(LEAST_WIDTH);

@@ -18,7 +18,7 @@ use part::{Name, Part};
 
 /// The options of a variant.
 const OPTIONS: [&str; 2] = ["prefill", "decode"];
-/// Names ONNX Runtime's library. A hybrid without it has no use for that variable, and is not given it.
+/// Names ONNX Runtime's library. A hybrid without ONNX Runtime does not get the variable.
 const ORT_LIBRARY: &str = "ORT_DYLIB_PATH";
 
 pub struct Hybrid {
@@ -35,7 +35,7 @@ enum Engines {
 impl InferenceEngine for Hybrid {
     const FRAMEWORK: &'static str = "hybrid";
 
-    /// Every framework that this process has, whichever two of them will be asked for.
+    /// Every framework in this process; which two of them will be used is not known yet.
     fn runtime() -> Result<Runtime, EngineError> {
         let tch = Tch::runtime()?;
         let cpu_capability = tch.cpu_capability.clone();

@@ -21,11 +21,11 @@ pub(crate) struct Pair {
 struct Present {
     batch: usize,
     capacity: usize,
-    /// Positions of every sequence, whichever engine computed them.
+    /// Positions of every sequence, computed by either engine.
     filled: usize,
     /// How many of them each engine has.
     has: [usize; 2],
-    /// Where each keeps its keys and values.
+    /// The address of each engine's keys and values.
     memories: [CacheMemory; 2],
     /// Whether that is one and the same place.
     is_shared: bool,

@@ -1,4 +1,4 @@
-//! One of the engines of a hybrid, whichever it is.
+//! One of the two engines of a hybrid.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -128,7 +128,7 @@ impl Part for Toy {
     unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
         self.note(format!("copies {positions:?}"));
         let keys = from.layers[0][0].address as *const f32;
-        // SAFETY: the other toy lives, and has that capacity.
+        // SAFETY: the other toy still exists, and has that capacity.
         let keys = unsafe { std::slice::from_raw_parts(keys, CAPACITY) };
         self.keys[positions.clone()].copy_from_slice(&keys[positions.clone()]);
         self.filled = positions.end;

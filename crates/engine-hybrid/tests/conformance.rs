@@ -16,8 +16,8 @@ const PAIRS: [(&str, &str); 6] = [
     ("ort", "tch"),
 ];
 
-/// Tests take turns: loading candle sets variables of the environment, which libraries of other tests might be reading,
-/// and pools that spin would get in one another's way.
+/// Tests run one by one: loading candle sets variables of the environment, which libraries of other tests
+/// might be reading, and spinning pools would disturb one another.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

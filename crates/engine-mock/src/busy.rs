@@ -1,4 +1,4 @@
-//! Threads that burn a core while the mock computes: an engine that takes more than its budget.
+//! Threads that burn a core while the mock computes: an engine that uses more than its budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A GPU as the mock plays it: work is launched, and done some time later.
+//! A simulated GPU: work is launched, and done some time later.
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl PlayedGpu {
         Ok(Some(PlayedGpu { script, pending: Duration::ZERO, _listed: listed }))
     }
 
-    /// Launches work, and gives back how long to wait for all of it; nothing where the script forgets to wait.
+    /// Launches work, and returns how long to wait for all of it; zero if the script does not wait.
     pub(crate) fn launch(&mut self, work: Duration) -> Duration {
         self.pending += work;
         if self.script.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
@@ -49,7 +49,7 @@ impl PlayedGpu {
     }
 }
 
-/// Buffers on a played GPU.
+/// Buffers on a simulated GPU.
 pub(crate) struct PlayedBench {
     script: Script,
     gpu: GpuScript,

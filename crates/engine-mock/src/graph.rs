@@ -1,4 +1,4 @@
-//! Runs of an ONNX file, as the mock plays them: its operators are not read.
+//! Simulated runs of an ONNX file: its operators are not read.
 
 use bundle::{GraphInput, GraphOutput, Size};
 use engine::{Dtype, EngineError, Graph, Run, Tensor};
@@ -63,7 +63,7 @@ impl Run for Mock {
     }
 }
 
-/// Number of rows that are computed apart, where the first dimension of all inputs is the same free one.
+/// Number of rows that are computed separately, if the first dimension of all inputs is the same free one.
 fn rows(graph: &Graph, inputs: &[Tensor]) -> Option<usize> {
     let free = |input: &GraphInput| match input.shape.as_ref()?.first()? {
         Size::Free(name) => Some(name.clone()),

@@ -61,7 +61,7 @@ pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Res
     Ok(())
 }
 
-/// Puts something else in the place of the file that a parity event names.
+/// Replaces the file that a parity event names by something else.
 pub(crate) fn replace_parity_file(fault: Fault, line: &[u8]) -> io::Result<()> {
     let event: serde_json::Value = serde_json::from_slice(line)?;
     let file = Path::new(event["file"].as_str().unwrap_or_default());
@@ -72,7 +72,7 @@ pub(crate) fn replace_parity_file(fault: Fault, line: &[u8]) -> io::Result<()> {
             std::os::unix::fs::symlink("/dev/zero", file)?;
             Ok(())
         }
-        // A hole of a terabyte, which takes no room on the disk.
+        // A hole of a terabyte, which needs no room on the disk.
         Fault::ParityHuge => File::create(file)?.set_len(1 << 40),
         _ => {
             #[expect(clippy::disallowed_methods, reason = "a named pipe in place of a file")]

@@ -89,9 +89,9 @@ pub struct Mock {
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
     latest: Vec<u64>,
-    /// Hashes of the rows of the inputs that the ONNX file was given last, and those of its last run.
+    /// Hashes of the rows of the latest inputs of the ONNX file, and those of its last run.
     fed: Vec<u64>,
-    /// Whether each row of the inputs is computed apart.
+    /// Whether each row of the inputs is computed separately.
     has_rows: bool,
     ran: Option<Vec<u64>>,
 }

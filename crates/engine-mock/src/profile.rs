@@ -22,7 +22,7 @@ impl Profiler {
         Ok(())
     }
 
-    /// The time now, if it is to be noted.
+    /// The time now, if the profiler is on.
     pub(crate) fn now(&self) -> Option<u64> {
         self.0.as_ref().map(|_| unix_time().as_nanos() as u64)
     }

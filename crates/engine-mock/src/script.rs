@@ -40,7 +40,7 @@ pub enum Fault {
     Vanish,
     /// In place of the parity file, a named pipe without a writer.
     ParityPipe,
-    /// In its place, a link to a file without end.
+    /// In its place, a link to an endless file.
     ParityLink,
     /// In its place, a file of a terabyte.
     ParityHuge,
@@ -141,7 +141,7 @@ const OPTIONS: [&str; 44] = [
 ];
 
 pub struct Script {
-    /// Whether time passes by the script alone.
+    /// Whether the script alone advances the clock.
     clock: Clock,
     pub load: Duration,
     pub cold: Duration,
@@ -171,12 +171,12 @@ pub struct Script {
     pub claimed_precision: Option<Precision>,
     /// The data type of keys and values that it claims.
     pub claimed_cache: Option<Precision>,
-    /// Whether it gives hidden states, and from which on `perturb` shows.
+    /// Whether it has hidden states, and from which on `perturb` shows.
     pub layers: bool,
     pub perturb_from: usize,
     /// Whether it has a profiler.
     pub profiler: bool,
-    /// The GPU that it plays, if it plays one.
+    /// The GPU that it simulates, if any.
     pub gpu: Option<GpuScript>,
     noise: ProcessNoise,
     random: ChaCha8Rng,

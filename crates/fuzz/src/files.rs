@@ -161,7 +161,7 @@ pub(crate) fn tokenizer(input: &[u8]) -> Outcome {
     let text = Text::parse(Path::new("tokenizer.json"), input).map_err(sentence)?;
     for sample in TEXTS {
         let tokens = text.encode(sample).map_err(sentence)?;
-        // Whether ids are in the vocabulary is asked of the model, which need not have this tokenizer's.
+        // Ids are checked against the model's vocabulary, which need not be this tokenizer's.
         text.decode(&tokens).map_err(sentence)?;
     }
     Ok(())

@@ -22,7 +22,7 @@ const LONGEST: usize = 4000;
 /// A reader, as a function of its input.
 pub struct Target {
     pub name: &'static str,
-    /// For mutations that keep to it.
+    /// The form of the input, for mutations that keep it.
     pub form: Form,
     read: fn(&[u8]) -> Outcome,
     /// The most memory that reading may hold at once: bytes, and bytes for each byte of input.
@@ -38,7 +38,7 @@ pub enum Form {
     Bytes,
     Json,
     JsonLines,
-    /// A JSON header behind its length, and data.
+    /// A JSON header after its length, and data.
     Safetensors,
 }
 
@@ -85,7 +85,7 @@ impl Target {
         outcome
     }
 
-    /// Inputs to begin with, and such as once were findings.
+    /// Inputs to begin with, including earlier findings.
     pub fn corpus(&self) -> std::io::Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(root().join("corpus").join(self.name))?;
         let mut files: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;

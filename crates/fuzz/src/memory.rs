@@ -4,8 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// More than this in one thread is refused, as by a system without memory: the program then aborts, and the fuzzer
-/// keeps the input.
+/// More than this in one thread is refused, as by a system without memory: the program then aborts, and the
+/// fuzzer keeps the input.
 const MOST: isize = 2 << 30;
 
 thread_local! {

@@ -112,7 +112,7 @@ fn change_fields(fields: &mut Map<String, Value>, other: Value, random: &mut Cha
     }
 }
 
-/// Numbers at the ends of what types can hold, and neighbours of the one that was there.
+/// Numbers at the limits of types, and neighbours of the old number.
 fn numbers(old: Option<f64>, random: &mut ChaCha8Rng) -> Value {
     let old = old.unwrap_or_default();
     let ends = [
@@ -144,7 +144,7 @@ fn numbers(old: Option<f64>, random: &mut ChaCha8Rng) -> Value {
     }
 }
 
-/// Texts that do harm where they are taken at their word.
+/// Texts that do harm if they are not escaped.
 fn texts(old: &str, random: &mut ChaCha8Rng) -> String {
     const HOSTILE: [&str; 14] = [
         "",

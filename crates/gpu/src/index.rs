@@ -1,4 +1,4 @@
-//! Which of NVML's GPUs a program means by `cuda:N`.
+//! NVML's GPU for a program's `cuda:N`.
 
 /// The variable that hides GPUs from CUDA and orders the others.
 pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";

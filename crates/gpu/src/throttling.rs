@@ -8,7 +8,7 @@ pub enum HeldBack {
     /// It draws as much power as it may.
     Power,
     Heat,
-    /// The power supply asks for less.
+    /// The power supply demands less power.
     PowerBrake,
     /// Its own protection, for a reason that it does not report.
     Hardware,

@@ -1,5 +1,5 @@
-//! Situations that a GPU's machine can be in, each with the sentence that is said of it. What answers is a library of
-//! our own in NVML's place (crate `nvml-fake`), through the same wrapper as NVIDIA's.
+//! Situations of a GPU's machine, each with its sentence. The answers come from our own library instead of
+//! NVML (crate `nvml-fake`), through the same wrapper as NVIDIA's.
 #![cfg(unix)]
 
 use std::fmt::Display;

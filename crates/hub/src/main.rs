@@ -73,7 +73,7 @@ fn say(line: &Value) -> Result<(), String> {
     writeln!(std::io::stdout(), "{line}").map_err(|e| format!("cannot write to stdout: {e}"))
 }
 
-/// A signal that ends `prepare` is meant for the download, too.
+/// A signal that ends `prepare` must end the download, too.
 fn end_with_parent() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));

@@ -1,5 +1,5 @@
-//! The functions of NVML's C interface. Their arguments are what `nvml-wrapper` gives: pointers to places of the right
-//! kind and length.
+//! The functions of NVML's C interface. Their arguments come from `nvml-wrapper`: pointers to places of the
+//! right kind and length.
 #![allow(unsafe_code, reason = "C calls these, with pointers to where answers go")]
 #![allow(non_snake_case, reason = "the names are NVML's")]
 
@@ -62,7 +62,7 @@ fn code(name: &str) -> nvmlReturn_t {
     }
 }
 
-/// The GPU behind a handle, which is its number counted from 1, for this reading.
+/// The GPU of a handle, which is its number counted from 1, for this reading.
 fn device(handle: nvmlDevice_t, reading: &str) -> Answer<Device> {
     let index = (handle as usize).wrapping_sub(1);
     let device = script()?.devices.into_iter().nth(index);
@@ -77,7 +77,7 @@ fn device(handle: nvmlDevice_t, reading: &str) -> Answer<Device> {
     }
 }
 
-/// The processes on a GPU; those that play its users are on the first.
+/// The processes on a GPU; those of [`play`](crate::play) are on the first.
 fn processes(handle: nvmlDevice_t, device: &Device) -> Vec<Process> {
     let mut processes = device.processes.clone();
     if handle as usize == 1 {
@@ -197,7 +197,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
         Ok(device) => processes(of, &device),
         Err(error) => return error,
     };
-    // SAFETY: `count` says how many places there are, and takes how many there should be.
+    // SAFETY: the caller passes the number of places in `count`, and gets the necessary number back.
     let room = unsafe { count.replace(listed.len() as c_uint) };
     if (room as usize) < listed.len() {
         return nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;

@@ -17,7 +17,7 @@ pub use script::{Device, Process, Script};
 /// The name that programs look for.
 const NAME: &str = "libnvidia-ml.so.1";
 
-/// Puts the library with its script into `directory`, and returns its path.
+/// Installs the library with its script into `directory`, and returns its path.
 pub fn install(directory: &Path, script: &Script) -> std::io::Result<PathBuf> {
     let library = directory.join(NAME);
     std::fs::copy(built()?, &library)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::script::Process;
 
-/// A process that plays a GPU's user, until this is dropped.
+/// A process that pretends to use a GPU, until this is dropped.
 pub struct Played(PathBuf);
 
 /// Lists this process with so many bytes on the first GPU of the library at this path.
@@ -27,7 +27,7 @@ fn players(library: &Path) -> PathBuf {
     library.with_file_name("players")
 }
 
-/// Those that live.
+/// Those that still run.
 pub(crate) fn processes(library: &Path) -> Vec<Process> {
     let files = std::fs::read_dir(players(library)).into_iter().flatten().flatten();
     files

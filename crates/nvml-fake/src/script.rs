@@ -92,7 +92,7 @@ impl Script {
 }
 
 impl Device {
-    /// With an error in place of a reading.
+    /// With an error instead of a reading.
     pub fn failing(mut self, reading: &str, error: &str) -> Device {
         self.errors.insert(reading.to_owned(), error.to_owned());
         self

@@ -7,12 +7,12 @@ use crate::error::PrepareError;
 use crate::model::{Document, SourceFile};
 
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Where newer models have their template; it takes the place of one in `tokenizer_config.json`.
+/// Where newer models have their template; it overrides the one in `tokenizer_config.json`.
 pub(crate) const TEMPLATE: &str = "chat_template.jinja";
 
 const FIELD: &str = "chat_template";
 
-/// The document of a Hugging Face directory's files, where one of them holds a template.
+/// The document of a Hugging Face directory's files, if one of them has a template.
 pub(crate) fn of_files(
     config: Option<&SourceFile>,
     template: Option<&SourceFile>,

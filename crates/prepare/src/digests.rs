@@ -1,8 +1,7 @@
 //! sha256 of a source's files. A file that was hashed before and has not changed since is not read again.
 //!
 //! `.sources.json`, next to the bundles, has for each file its device, inode, size and time of change, and
-//! its digest.
-//! A file that is changed without a change of any of the four goes unnoticed, as it does with `make`.
+//! its digest. A file that is changed without a change of any of the four goes unnoticed, as with `make`.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;

@@ -3,7 +3,8 @@ use std::path::{Path, PathBuf};
 
 use bundle::BundleError;
 
-/// Why a bundle could not be made. Each message is one sentence for people: what, where, what to do.
+/// Why a bundle could not be made. Each message is one sentence for users: the fault, its place, and the
+/// remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The request itself makes no sense: a model name that cannot name a directory, no precisions.
@@ -17,7 +18,7 @@ pub enum PrepareError {
     Damaged { path: PathBuf, reason: String },
     #[error("{path}: {reason}")]
     Unsupported { path: PathBuf, reason: String },
-    /// A tensor is missing, or is not what config.json calls for.
+    /// A tensor is missing, or differs from config.json.
     #[error("{path}: tensor {name:?} {reason}")]
     Tensor { path: PathBuf, name: String, reason: String },
     #[error("{path}: {source}")]

@@ -1,5 +1,5 @@
-//! A repository on the Hugging Face hub, in the cache that all of Hugging Face's tools share. The program `hub` fetches
-//! what the cache lacks.
+//! A repository on the Hugging Face hub, in the cache that all of Hugging Face's tools share. The program
+//! `hub` fetches missing files.
 
 mod program;
 
@@ -124,7 +124,7 @@ impl<'a> Cached<'a> {
         std::fs::write(reference, commit)
     }
 
-    /// The directory of a commit. A commit becomes part of a path.
+    /// The directory of a commit. The commit is checked, because it becomes part of a path.
     fn snapshot(&self, commit: &str) -> Result<PathBuf, PrepareError> {
         if is_commit(commit) {
             return Ok(self.directory.join("snapshots").join(commit));

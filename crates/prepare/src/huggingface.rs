@@ -84,7 +84,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     })
 }
 
-/// How the weights of a bundle came from these files.
+/// How the weights of a bundle were derived from these files.
 fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
     let mut derived = if shards.len() == 1 {
         format!("from {}", shards[0].name())
@@ -135,7 +135,7 @@ fn pooled_body(config: &Value) -> Option<Value> {
 }
 
 fn directory_name(directory: &Path) -> String {
-    // `.` and `..` have no name of their own.
+    // `.` and `..` must be resolved to get a name.
     let full = directory.canonicalize();
     let full = full.as_deref().unwrap_or(directory);
     full.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -303,7 +303,7 @@ impl Tensors for Weights {
             shard.release(entry.range.start + range.start..entry.range.start + range.end);
             return Ok(values);
         }
-        // The rows asked for are columns of the source.
+        // The requested rows are columns of the source.
         let mut block = Vec::with_capacity(columns * rows.len());
         for line in tensor.chunks_exact(all * width) {
             block.extend(decode(&line[rows.start * width..rows.end * width], *stored));

@@ -1,9 +1,9 @@
 //! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file, an ONNX file, a
 //! repository on the Hugging Face hub, or from a published shape alone, with weights drawn at random.
 //!
-//! A bundle is content-addressed: its directory is named after the model and a hash over the
-//! source's files. It appears whole or not at all, and making it a second time costs no more than
-//! looking at the source; only a source that changed is hashed again.
+//! A bundle is content-addressed: its directory is named after the model and a hash over the source's files.
+//! It appears whole or not at all, and making it a second time only checks the source; only a changed source
+//! is hashed again.
 
 mod chat;
 mod digests;
@@ -88,7 +88,7 @@ pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError
     Ok(serde_json::from_slice(&model.config_json.bytes).expect("it was parsed when the model was opened"))
 }
 
-/// A bundle given as the source is used as it is: its own source may be long gone.
+/// A bundle that is the source is used as it is: its own source may not exist any more.
 fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf, PrepareError> {
     let bundle = Bundle::open(directory)?;
     for &precision in precisions {

@@ -19,7 +19,7 @@ pub(crate) const TOKENIZER: &str = "tokenizer.json";
 /// A model; every tensor is known to exist in the shape that the configuration requires.
 /// No weights have been read yet.
 pub(crate) struct Model {
-    /// The name it goes by unless the request gives another.
+    /// Its name, unless the request gives another.
     pub(crate) name: String,
     /// The manifest's word for this kind of source.
     pub(crate) kind: &'static str,
@@ -36,7 +36,8 @@ pub(crate) struct Model {
     /// How an encoder's vectors are pooled, where the source says so.
     pub(crate) pooling: Option<Document>,
     pub(crate) tensors: Box<dyn Tensors>,
-    /// Files that are copied as they are in place of weights, with their names in the bundle; none of a transformer.
+    /// Files that are copied unchanged instead of weights, with their names in the bundle; none of a
+    /// transformer.
     pub(crate) verbatim: Vec<(String, SourceFile)>,
     /// For the manifest: where the weights come from and what was done to them, before rounding.
     pub(crate) derived: String,
@@ -80,8 +81,8 @@ pub(crate) struct SourceFile {
 }
 
 impl SourceFile {
-    /// Opens a file of a model's directory. A link that leads out of it is refused: a model could name any file of this
-    /// machine so, and it would become part of the bundle.
+    /// Opens a file of a model's directory. A link out of the directory is refused: otherwise a model could
+    /// name any file of this machine, which would become part of the bundle.
     pub(crate) fn within(directory: &Path, name: &str) -> Result<SourceFile, PrepareError> {
         let path = directory.join(name);
         let home = directory.canonicalize().map_err(PrepareError::reading(directory))?;
@@ -97,7 +98,7 @@ impl SourceFile {
         SourceFile::open(&path)
     }
 
-    /// A file that a model may have. A link that leads nowhere is there, too, and is refused.
+    /// A file that a model may have. A dangling link counts as a file, and is refused.
     pub(crate) fn optional(directory: &Path, name: &str) -> Result<Option<SourceFile>, PrepareError> {
         let is_there = directory.join(name).symlink_metadata().is_ok();
         is_there.then(|| SourceFile::within(directory, name)).transpose()
@@ -146,7 +147,7 @@ impl SourceFile {
             let released = unsafe {
                 self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())
             };
-            // It is advice: where the system does not take it, the pages stay.
+            // It is advice: if the system ignores it, the pages stay.
             let _ = released;
         }
         #[cfg(not(unix))]
@@ -159,8 +160,8 @@ impl SourceFile {
     }
 }
 
-/// Where the hub's cache keeps the files of a snapshot, which itself holds links: `snapshots/COMMIT/FILE` is a link to
-/// `../../blobs/HASH`.
+/// Where the hub's cache has the files of a snapshot, which itself contains links: `snapshots/COMMIT/FILE` is
+/// a link to `../../blobs/HASH`.
 fn blobs_of(snapshot: &Path) -> Option<PathBuf> {
     let snapshots = snapshot.parent()?;
     (snapshots.file_name()? == "snapshots").then(|| snapshots.with_file_name("blobs"))

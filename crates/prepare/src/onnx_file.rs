@@ -1,5 +1,5 @@
-//! An ONNX file, which is its own description: it and the files that it names for its weights become the bundle as they
-//! are.
+//! An ONNX file, which is its own description: the bundle has unchanged copies of it and of the files with
+//! its weights.
 
 use std::path::{Component, Path};
 
@@ -60,7 +60,7 @@ const OURS: [&str; 6] = [
 fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {
     let parts: Vec<Component<'_>> = Path::new(name).components().collect();
     let is_plain = matches!(parts.as_slice(), [Component::Normal(_)]);
-    // No system has longer names, nor such with a zero.
+    // No system permits longer names, or names with a zero.
     let is_name = name.len() <= 255 && !name.contains('\0');
     let is_ours =
         OURS.contains(&name) || Precision::ALL.iter().any(|precision| precision.file_name() == name);

@@ -1,4 +1,4 @@
-//! The place of bundles, and how one is written there whole or not at all.
+//! The place of bundles, and how a bundle is written there whole or not at all.
 //!
 //! Everything new is written into a staging directory next to the bundle, on the same file system, and
 //! renamed into place; the manifest is last. A lock, which the operating system releases when its holder
@@ -240,7 +240,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {
     file.sync_all().map_err(PrepareError::writing(path))
 }
 
-/// A directory that is gone when this value is, unless it was renamed.
+/// A directory that is removed when this value is dropped, unless it was renamed.
 struct Staging(PathBuf);
 
 impl Staging {

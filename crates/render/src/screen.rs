@@ -1,4 +1,4 @@
-//! The terminal that text is for: how wide it is, whether it shows colours, and how much the reader asked for.
+//! The terminal for a text: its width, whether it shows colours, and the verbosity.
 
 use anstyle::{AnsiColor, Style};
 
@@ -8,7 +8,7 @@ pub struct Screen {
     /// Columns. No line is wider, unless a single word is.
     pub width: usize,
     pub colour: bool,
-    /// Whether to show everything, and not only what matters most.
+    /// Whether to show all details, not only the most important.
     pub verbose: bool,
 }
 
@@ -73,7 +73,7 @@ impl Screen {
 #[cfg(test)]
 pub(crate) const WIDE: Screen = Screen { width: 200, colour: false, verbose: false };
 
-/// Columns that the widest line of a text takes.
+/// The width of the widest line of a text.
 pub(crate) fn width(text: &str) -> usize {
     text.lines().map(unicode_width::UnicodeWidthStr::width).max().unwrap_or(0)
 }

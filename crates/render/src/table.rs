@@ -110,8 +110,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table as text with lines around the cells, no wider than the screen: with short titles if it must be, and
-    /// if that is not enough, with a block for each row. Small text has a line of its own.
+    /// The table as text with lines around the cells, no wider than the screen: with short titles if
+    /// necessary, and if that is not enough, with a block for each row. Small text has its own line.
     pub fn terminal(&self, screen: &Screen) -> String {
         let seen = self.with_texts(|text| untrusted::line(text).into_owned());
         for table in [seen.clone(), seen.shortened()] {
@@ -137,7 +137,7 @@ impl Table {
         self.with_texts(untrusted::cell).drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
     }
 
-    /// The table with every text made harmless for where it goes.
+    /// The table with every text escaped for the output.
     fn with_texts(&self, harmless: impl Fn(&str) -> String) -> Table {
         let cell = |cell: &Cell| Cell {
             main: harmless(&cell.main),
@@ -158,7 +158,7 @@ impl Table {
         Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
     }
 
-    /// A block for each row: what heads it, then its figures one below another.
+    /// A block for each row: its heading, then its figures one below another.
     fn stacked(&self, screen: &Screen) -> String {
         let heads = self.columns.iter().take_while(|column| column.align == Align::Left).count().max(1);
         let titles = self.columns.iter().skip(heads).map(|column| column.title.shortened().main);

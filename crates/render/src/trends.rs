@@ -4,7 +4,7 @@ use history::{Figure, Record};
 use judge::regression::{pairing, since};
 use judge::{Metric, records};
 
-/// A trend takes so many runs to be drawn. Fewer are listed.
+/// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
 
 /// One figure over the runs in which the framework took part in verdicts.

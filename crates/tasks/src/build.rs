@@ -1,8 +1,8 @@
 //! `cargo xtask build`: the driver, `prepare` and the workers, in one invocation of cargo while their libraries download.
 //!
-//! One invocation gives what several would: every crate that programs share declares the same features for all of them
-//! (crates `features` and `features-large`; invariant 10 of docs/explanation/architecture.md, which `features.rs`
-//! tests).
+//! One invocation gives the same as several: every crate that programs share declares the same features for
+//! all of them (crates `features` and `features-large`; invariant 10 of docs/explanation/architecture.md,
+//! which `features.rs` tests).
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ const WITHOUT_LIBRARIES: &str = "features-large";
 pub(crate) struct Wanted<'a> {
     pub(crate) programs: Vec<&'a str>,
     pub(crate) engines: Vec<&'a Engine>,
-    /// Pieces that nothing is built with, such as a model.
+    /// Pieces that no program is built with, such as a model.
     pub(crate) pieces: Vec<Piece>,
     /// Where the workers will run; those for a GPU are built elsewhere (`cuda.rs`).
     pub(crate) target: Target,

@@ -39,8 +39,8 @@ impl Engines {
     }
 }
 
-/// Pieces that `--model` asks for. A path or a source with a scheme (`hf:owner/name`) needs none, and
-/// whether it exists is for the driver to say.
+/// Pieces that `--model` needs. A path or a source with a scheme (`hf:owner/name`) needs none, and the driver
+/// checks whether it exists.
 pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<Piece>> {
     let models = configs::models(&workspace.layers()).map_err(bad_input)?;
     if models.iter().any(|known| known == name) {

@@ -1,4 +1,4 @@
-//! `cargo xtask claims`: published claims put to the test.
+//! `cargo xtask claims`: tests of published claims.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

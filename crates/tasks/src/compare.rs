@@ -23,7 +23,7 @@ pub(crate) struct Needs {
     model: Option<String>,
     device: Option<String>,
     quiet: bool,
-    /// Whether the help or a plan is asked for: nothing is measured.
+    /// Whether help or a plan is requested: nothing is measured.
     is_idle: bool,
 }
 
@@ -67,7 +67,7 @@ impl Needs {
         self.model.as_deref()
     }
 
-    /// The GPUs that are asked for, or may be taken.
+    /// The GPUs that are requested, or may be used.
     fn gpus(&self) -> Vec<usize> {
         match self.device.as_deref() {
             Some("auto") => vec![0],

@@ -1,5 +1,5 @@
-//! `cargo xtask build --device cuda`: the engines' workers for a GPU, in a target directory of their own, so that
-//! nothing that is compared on a CPU is another program for it.
+//! `cargo xtask build --device cuda`: the engines' workers for a GPU, in a separate target directory, so that
+//! no program that is compared on a CPU changes.
 
 mod link;
 
@@ -33,8 +33,8 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
     compile(&apart, &provision, wanted, &setup::gpu_workers(&workspace.binaries), reporter)
 }
 
-/// Builds the workers of all engines in `target` with the variables of `workspace`, for GPUs of this compute capability
-/// (90 for 9.0), and puts them into `place`.
+/// Builds the workers of all engines in `target` with the variables of `workspace`, for GPUs of this compute
+/// capability (90 for 9.0), and copies them into `place`.
 pub(crate) fn build_for(
     workspace: &Workspace,
     capability: u32,
@@ -47,7 +47,7 @@ pub(crate) fn build_for(
     compile(&workspace.built_with(target, variables), &provision, |_| true, place, reporter)
 }
 
-/// Builds them where `apart` says. One that does not build is reported, and stops no other.
+/// Builds them in the target directory of `apart`. A failed build is reported, and stops no other.
 fn compile(
     apart: &Workspace,
     provision: &Provision,
@@ -98,7 +98,7 @@ pub(crate) fn finds_its_libraries(program: &Path, library_path: &str) -> Result<
     Ok(())
 }
 
-/// Copies a program to its place, whole or not at all: the one that is there may be running.
+/// Copies a program to its place, whole or not at all: an earlier copy may be running.
 fn put(built: &Path, place: &Path) -> Result<()> {
     let staged = place.with_extension("new");
     fs::copy(built, &staged)
@@ -121,7 +121,7 @@ fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static
             variables.push((name, toolkit.clone().into_os_string()));
         }
     }
-    // Kernels are compiled for the GPU that is there; without one, for this.
+    // Kernels are compiled for the GPU of this machine; without one, for the default.
     let is_said =
         apart.variables.iter().any(|(name, _)| *name == CAPABILITY) || std::env::var_os(CAPABILITY).is_some();
     if !Path::new("/proc/driver/nvidia").exists() && !is_said {
@@ -132,5 +132,5 @@ fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static
 
 /// Variable with the GPU's compute capability, for the build of candle's kernels.
 const CAPABILITY: &str = "CUDA_COMPUTE_CAP";
-/// That of an A100 and newer GPUs: f16 and bf16 kernels take it.
+/// That of an A100 and newer GPUs: f16 and bf16 kernels need it.
 const DEFAULT_CAPABILITY: &str = "80";

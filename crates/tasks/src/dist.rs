@@ -46,7 +46,7 @@ pub(crate) fn variables() -> Vec<(&'static str, String)> {
     vec![("RUSTFLAGS", flags), ("PHOTOFINISH_RELOCATABLE", "1".to_owned())]
 }
 
-/// An archive without one of the workers would be taken for whole.
+/// An archive without one of the workers would look complete.
 fn complete(workspace: &Workspace, what: &What, binaries: &[String]) -> Result<()> {
     let engines = Engines::read(workspace)?;
     let mut missing = install::names(&engines.select(&what.frameworks)?, what.hub);

@@ -56,7 +56,7 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
         }
         differences
     };
-    // Cargo takes half a second for each answer.
+    // cargo needs half a second for each answer.
     let (first, second) = members.split_at(members.len() / 2);
     let differences = std::thread::scope(|scope| {
         let first = scope.spawn(|| differences_of(first));

@@ -94,7 +94,7 @@ struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// The workers of a commit: those that are kept, or built now.
+    /// The workers of a commit: kept ones, or built now.
     fn workers(&self, rev: &str, commit: &str) -> Result<Build> {
         let (workspace, reporter) = (self.workspace, self.reporter);
         let build = Build::open(workspace, commit)?;
@@ -151,7 +151,7 @@ impl Gate<'_> {
 /// Fewest rounds that can support a verdict: `statistics::MIN_ROUNDS`, which a test holds this against.
 const MIN_ROUNDS: usize = 6;
 
-/// Refuses before minutes of building what `photofinish check` would refuse after them.
+/// Refuses arguments that `photofinish check` would refuse after minutes of building.
 fn refuse(args: &[OsString]) -> Result<()> {
     let rounds = Needs::value(args, "--rounds")?;
     let few = rounds.as_ref().filter(|text| text.parse().is_ok_and(|rounds: usize| rounds < MIN_ROUNDS));
@@ -175,12 +175,12 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     build::together(workspace, &wanted, reporter)
 }
 
-/// Builds the workers that are asked for; with the names of their files.
+/// Builds the requested workers; with the names of their files.
 fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
     let selected = engines.select(needs.frameworks())?;
     for engine in &selected {
-        // One that does not build must not be taken for another commit's, which is in the same place.
+        // An old file in the same place must not be taken for a worker of this commit if the build fails.
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
     }
     let files = files(&selected);
@@ -188,7 +188,8 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
     Ok(files)
 }
 
-/// The files of the engines' workers, each once. What cargo does not build is started from the checkout.
+/// The files of the engines' workers, each once. Workers that cargo does not build are started from the
+/// checkout.
 fn files(engines: &[&Engine]) -> Vec<String> {
     let built = engines.iter().filter(|engine| !engine.worker.contains('/'));
     let names: BTreeSet<String> = built.map(|engine| file_name(&engine.worker)).collect();

@@ -1,8 +1,9 @@
-//! `cargo xtask gpu-run`: a plan of comparisons on a borrowed GPU, in order of value, within some minutes. It goes on
-//! where it stopped, and keeps every result that is complete.
+//! `cargo xtask gpu-run`: a plan of comparisons on a borrowed GPU, in order of value, within some minutes. It
+//! continues where it stopped, and keeps every complete result.
 //!
-//! A borrowed machine may have neither a network nor cargo. For such a one `--pack` writes an installation in pieces, this
-//! program in it; what NVIDIA and PyTorch distribute is taken from the machine's own Python.
+//! A borrowed machine may have neither a network nor cargo. For such a machine `--pack` writes an
+//! installation in pieces, including this program; NVIDIA's and PyTorch's packages are taken from the
+//! machine's own Python.
 
 mod fatbin;
 mod pack;

@@ -95,7 +95,7 @@ pub(crate) fn build(workspace: &Workspace, what: &What, reporter: Reporter) -> R
     let engines = engines.select(&what.frameworks)?;
     let mut names = names(&engines, what.hub);
     for name in &names {
-        // An old one must not be taken for one that does not build now.
+        // An old file must not be taken for a worker that does not build now.
         let _ = fs::remove_file(workspace.binary(name));
     }
     let tools = build::tools(&engines, what.hub);

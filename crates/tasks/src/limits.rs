@@ -93,7 +93,7 @@ fn metric(row: &Value, name: &str) -> Option<f64> {
     row["metrics"].as_array()?.iter().find(|metric| metric["metric"] == name)?["typical"].as_f64()
 }
 
-/// Whether the run has a verdict on this pair: a difference, or that there is none worth the name.
+/// Whether the run has a verdict on this pair: a difference, or equivalence.
 fn is_decided(report: &Value, metric: &str, pair: [&str; 2]) -> bool {
     let mut comparisons = report["comparisons"].as_array().into_iter().flatten();
     let of_pair = |comparison: &&Value| {

@@ -15,7 +15,7 @@ fn objection(named: &pages::Command) -> Option<String> {
     let error = parsed(&named.words).or_else(|_| parsed(&pages::with_numbers(&named.words))).err()?;
     let is_fine = match error.kind() {
         ErrorKind::DisplayHelp => true,
-        // Prose names a task, and not all that it takes.
+        // Prose names a task without all of its arguments.
         ErrorKind::MissingRequiredArgument => !named.is_whole,
         _ => false,
     };

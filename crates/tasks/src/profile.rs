@@ -1,4 +1,4 @@
-//! `cargo xtask profile`: what profiling a worker takes, then the profile.
+//! `cargo xtask profile`: prepares the profiling of a worker, then profiles.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

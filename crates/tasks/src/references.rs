@@ -21,7 +21,7 @@ pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
     }
 }
 
-/// The reference behind an engine that cargo does not build.
+/// The reference of an engine that cargo does not build.
 pub(crate) fn behind(engine: &Engine) -> Option<Reference> {
     let in_python = engine.reference && engine.worker.starts_with("{root}/");
     Reference::ALL.into_iter().find(|reference| in_python && reference.to_string() == engine.framework)

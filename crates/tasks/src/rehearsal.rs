@@ -12,7 +12,7 @@ use crate::catalog::Engines;
 use crate::install::{self, Target};
 use crate::workspace::{PHOTOFINISH, Workspace};
 
-/// Takes what `cargo xtask build` has built.
+/// Uses the output of `cargo xtask build`.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let workspace = workspace.shipped();
     let engines = Engines::read(&workspace)?;

@@ -1,5 +1,5 @@
-//! `cargo xtask splice`: the table of a real run, or of a profile, into a block of a page, with its command above: no
-//! number is typed by hand.
+//! `cargo xtask splice`: writes the table of a real run, or of a profile, into a block of a page, with its
+//! command above, so that no number is typed by hand.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -103,14 +103,16 @@ fn command_line(driver: &[String]) -> String {
     line
 }
 
-/// A word as a shell takes it. shlex also quotes commas and equals signs, without which lists of names stay readable.
+/// A word quoted for a shell. shlex also quotes commas and equals signs, without which lists of names stay
+/// readable.
 fn quoted(word: &str) -> String {
     let bare = word.replace([',', '='], "");
     let is_plain = !bare.is_empty() && shlex::try_quote(&bare).is_ok_and(|quoted| quoted == bare);
     if is_plain { word.to_owned() } else { shlex::try_quote(word).unwrap_or_default().into_owned() }
 }
 
-/// Names of runs begin with the time, so the newest comes last. Other names were given by hand: they are no run of now.
+/// Names of runs begin with the time, so that the newest is last. Directories with other names were named by
+/// hand, and are not considered.
 fn newest(results: &Path) -> Result<PathBuf> {
     let mut found: Vec<PathBuf> = match std::fs::read_dir(results) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),

@@ -137,7 +137,7 @@ fn cuda_build(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 impl Findings {
-    /// Prints where the time went, what failed, and how many tests passed.
+    /// Prints the times of the steps, the failures, and the number of passed tests.
     fn told(&self) -> Result<ExitCode> {
         print!("{}", self.times.table());
         if !self.failed.is_empty() {
@@ -191,7 +191,7 @@ impl Findings {
                 move || {
                     let begun = times::now();
                     for piece in Piece::ALL {
-                        // The other end is gone where the tests were given up.
+                        // The receiver is gone if the tests were given up.
                         let _ = sender.send((piece, provision.provide(piece)));
                     }
                     drop(sender);
@@ -259,8 +259,8 @@ impl Findings {
         )
     }
 
-    /// Sets up a reference for the tests. A compiler that it needs and the system lacks is installed where that takes no
-    /// password; else it is left out, with a word.
+    /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
+    /// reference is skipped with a message.
     fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
         let set_up = || references::set_up(workspace, Target::Cpu, &[reference], reporter);
         if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {

@@ -19,7 +19,7 @@ pub(crate) struct Workspace {
     pub(crate) cache: PathBuf,
     /// Where cargo puts release binaries.
     pub(crate) binaries: PathBuf,
-    /// The target directory, where cargo's choice is not meant.
+    /// The target directory, if it is not cargo's default.
     pub(crate) target: Option<PathBuf>,
     /// Variables with which everything is built.
     pub(crate) variables: Vec<(&'static str, String)>,
@@ -78,7 +78,7 @@ impl Workspace {
         Layers::single(self.configs()).under(self.user_configs.clone())
     }
 
-    /// As it came, without the user's own configuration.
+    /// The shipped files, without the user's own configuration.
     pub(crate) fn shipped(&self) -> Self {
         Self { user_configs: None, ..self.clone() }
     }

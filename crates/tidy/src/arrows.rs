@@ -90,7 +90,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &["untrusted-input"]),
     ("reference-burn", &["bundle", "engine", "worker"]),
     ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
-    // It has the library loaded that `engine-ort` loads, so that only what drives it differs.
+    // It has the same library loaded as `engine-ort`, so that only its use differs.
     ("reference-fastembed", &["bundle", "engine", "engine-ort", "onnx", "worker"]),
     ("reference-gguf", &["bundle"]),
     ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
@@ -115,7 +115,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("tidy", &["tooling"]),
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
-    // It starts workers by `measure`'s own means, so that it cannot differ from a run; it judges only their form.
+    // It starts workers with `measure`, so that it cannot differ from a run; it judges only their form.
     ("worker-check", &["bundle", "facts", "untrusted-input", "judge", "measure", "plan", "protocol"]),
     ("xtask", &[]),
 ];

@@ -93,7 +93,7 @@ fn uses(modules: &[Module]) -> BTreeMap<(ModulePath, ModulePath), PathBuf> {
         for path in scopes.0[&module.path].paths.iter().filter(is_name) {
             let Some(to) = scopes.resolve(&module.path, path, 8) else { continue };
             let common = module.path.iter().zip(&to).take_while(|(a, b)| a == b).count();
-            // Where one contains the other, one of them ends here.
+            // If one contains the other, one of the paths ends here.
             if let (Some(_), Some(_)) = (module.path.get(common), to.get(common)) {
                 let neighbours = (module.path[..=common].to_vec(), to[..=common].to_vec());
                 uses.entry(neighbours).or_insert_with(|| module.file.clone());

@@ -78,14 +78,14 @@ pub(crate) fn place_of(name: &str) -> String {
     }
 }
 
-/// Numbers of the lines that are so, given the line before each.
+/// Numbers of the lines for which this holds, given the line before each.
 fn lines_where(text: &str, holds: fn(&str, &str) -> bool) -> impl Iterator<Item = usize> {
     let before = std::iter::once("").chain(text.lines());
     let pairs = before.zip(text.lines()).enumerate();
     pairs.filter(move |(_, (before, line))| holds(before.trim(), line.trim())).map(|(index, _)| index + 1)
 }
 
-/// Put together from two words, so that this file keeps the rule.
+/// The names are put together from two words, so that this file follows the rule.
 fn names_clock_setter(line: &str) -> bool {
     ["stop", "advance"].iter().any(|verb| line.contains(&format!("{verb}_clock")))
 }

@@ -15,9 +15,9 @@ pub(crate) struct Graph {
 }
 
 struct Member {
-    /// As the manifest names them, those for tests apart.
+    /// As the manifest names them, without those for tests.
     dependencies: Vec<Dependency>,
-    /// Every crate that its build takes, those for tests apart.
+    /// Every crate in its build, without those for tests.
     tree: BTreeSet<String>,
     is_default: bool,
     /// Files from which the compiler reads its library, programs and examples.

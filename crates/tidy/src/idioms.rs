@@ -71,7 +71,7 @@ fn check_but(texts: &[(String, String)], above: &[&str]) -> Vec<Finding> {
     findings
 }
 
-/// The idioms of a page, code apart, and the number of its words.
+/// The idioms of a page, without code, and the number of its words.
 fn read(text: &str) -> (Vec<Idiom>, usize) {
     let (_, prose) = tooling::pages::split(text);
     let mut idioms = Vec::new();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use syn::ext::IdentExt;
 use syn::{Attribute, Item};
 
-/// One module with its items, those of its own modules apart.
+/// One module with its items, except those of its own modules.
 pub(crate) struct Module {
     /// From the crate's root, which is empty.
     pub(crate) path: Vec<String>,

@@ -26,7 +26,8 @@ pub(crate) fn check(name: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Numbers of the lines of prose that are too wide: tables, code, spliced text and the targets of links apart.
+/// Numbers of the lines of prose that are too wide, without tables, code, spliced text and the targets of
+/// links.
 fn wide_lines(text: &str) -> Vec<usize> {
     let mut wide = Vec::new();
     let mut in_code = false;
@@ -47,7 +48,7 @@ fn wide_lines(text: &str) -> Vec<usize> {
     wide
 }
 
-/// Columns of a line without what cannot be broken: targets of links, and addresses.
+/// Columns of a line without its unbreakable parts: targets of links, and addresses.
 fn width(line: &str) -> usize {
     let mut pieces = line.split("](");
     let first = pieces.next().unwrap_or_default();

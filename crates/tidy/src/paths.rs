@@ -82,7 +82,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn lacks_path(page: &str, word: &str, tree: &Tree) -> bool {
     let is_placeholder = |part: &str| part.chars().filter(char::is_ascii_uppercase).count() > 1;
     let path = match ROOTS.iter().chain(&OWN).find(|root| word.starts_with(**root)) {
-        // The first part of a path may be a crate: then it lacks what comes before.
+        // The first part of a path may be a crate: then the path lacks its beginning.
         None => return is_in_a_crate(word, tree) && !tree.has(word),
         Some(root) if OWN.contains(root) => match crate_of(page).filter(|_| page.ends_with("README.md")) {
             None => return false,
@@ -124,7 +124,7 @@ fn identifiers(texts: &[(String, String)]) -> Identifiers<'_> {
     found
 }
 
-/// Paths such as `worker::clock` or `worker::{clock, memory}`, as far as their crate has no such name.
+/// Paths such as `worker::clock` or `worker::{clock, memory}`, if their crate has no such name.
 fn lacks_name(code: &str, identifiers: &Identifiers<'_>) -> Vec<String> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let Some((first, rest)) = code.split_once("::") else { return Vec::new() };

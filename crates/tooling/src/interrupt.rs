@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM for tasks that leave something to clean up: they end the program that runs, and this one goes on
-//! to its own end.
+//! Ctrl-C and SIGTERM for tasks that have something to clean up: they end the running program, and this one
+//! continues to its own end.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,11 +57,11 @@ impl Drop for Expendable {
     }
 }
 
-/// Passes signals on to a program, until the returned value is dropped.
+/// Forwards signals to a program, until the returned value is dropped.
 pub(crate) fn pass_on(id: u32) -> PassOn {
     running().push(id);
     if REQUESTED.load(Ordering::SeqCst) {
-        // It came between the start and here.
+        // The signal arrived between the start and here.
         terminate(id);
     }
     PassOn(id)
@@ -79,11 +79,11 @@ fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Asks a program to end. From a terminal it was asked already; twice does no harm.
+/// Asks a program to end. A signal from a terminal has reached it already; a second one does no harm.
 pub(crate) fn terminate(id: u32) {
     #[cfg(unix)]
     if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
-        // Without such a program, it has just ended.
+        // An error means that the program has just ended.
         let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
     }
     #[cfg(not(unix))]

@@ -1,4 +1,5 @@
-//! Pages of Markdown and comments of sources, as checks read them: code apart from prose, and the commands in it.
+//! Pages of Markdown and comments of sources, as checks read them: code separate from prose, and the commands
+//! in it.
 
 /// A piece of code: a line of a block, joined with those that continue it, or a span in backticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Command {
     pub is_whole: bool,
 }
 
-/// The code of a page, and the page with blanks in place of its code.
+/// The code of a page, and the page with blanks instead of its code.
 pub fn split(text: &str) -> (Vec<Code>, String) {
     let mut code = Vec::new();
     let mut prose = String::with_capacity(text.len());
@@ -50,7 +51,7 @@ pub fn split(text: &str) -> (Vec<Code>, String) {
     (code, prose)
 }
 
-/// A line with blanks in place of its spans of code. `span` is one that an earlier line has begun.
+/// A line with blanks instead of its spans of code. `span` was begun by an earlier line.
 fn without_spans(line: &str, number: usize, span: &mut Option<Code>, code: &mut Vec<Code>) -> String {
     let mut prose = String::with_capacity(line.len());
     if let Some(begun) = span {

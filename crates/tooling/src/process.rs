@@ -127,8 +127,8 @@ pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// As [`status_of`], for a command that may take too long: after `limit` it is asked to end in good order, and 20 s later
-/// it is killed. `None`: it did not end by itself.
+/// As [`status_of`], for a command that may take too long: after `limit` it gets a signal to end, and 20 s
+/// later it is killed. `None`: it did not end by itself.
 #[expect(clippy::disallowed_methods, reason = "the deadline of a program")]
 pub fn status_within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     const STEP: Duration = Duration::from_millis(50);

@@ -25,7 +25,7 @@ impl Reporter {
         self.quiet
     }
 
-    /// Something worth knowing, not asked for by `--quiet`.
+    /// A useful message that `--quiet` hides.
     pub fn note(self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");

@@ -14,7 +14,7 @@ const LOCK: &str = ".lock";
 /// file.
 const ORPHANED: Duration = Duration::from_secs(3600);
 
-/// A temporary directory, gone when this value is.
+/// A temporary directory, removed when this value is dropped.
 pub struct Scratch {
     directory: TempDir,
     _lock: File,
@@ -65,7 +65,8 @@ fn abandoned(path: &Path) -> Option<Option<File>> {
     }
 }
 
-/// Whether it is a directory, no link to one, and this user's: others may put anything into a shared directory.
+/// Whether it is a directory, no link to one, and this user's: others may put anything into a shared
+/// directory.
 fn is_own_directory(path: &Path) -> bool {
     let Ok(metadata) = path.symlink_metadata() else { return false };
     #[cfg(unix)]

@@ -8,12 +8,12 @@ use crate::process::{command, output_of};
 
 /// The repository's files that are text, each with its name from the root.
 pub fn texts(root: &Path) -> Result<Vec<(String, String)>> {
-    // Listed and gone: deleted, but not committed yet.
+    // A listed file may be missing: deleted, but not committed yet.
     let read = |name: String| Some((std::fs::read_to_string(root.join(&name)).ok()?, name));
     Ok(files(root)?.into_iter().filter_map(read).map(|(text, name)| (name, text)).collect())
 }
 
-/// Tracked files and those about to be, by name from the root; all of them where there is no git.
+/// Tracked files and those about to be, by name from the root; all files if there is no git.
 pub fn files(root: &Path) -> Result<Vec<String>> {
     let mut git = command("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);

@@ -59,7 +59,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
 /// The text of such a file.
 ///
 /// # Errors
-/// As of [`read`], and [`ErrorKind::InvalidData`] where it is not UTF-8.
+/// As for [`read`], and [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
     String::from_utf8(read(path, most)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }

@@ -1,8 +1,9 @@
-//! Text that others wrote: workers, models, libraries, results of other machines.
+//! Text from others: workers, models, libraries, results of other machines.
 //!
-//! Files that hold it are opened by [`file`]. It passes two doors. Where it enters, it becomes a [`Foreign`]: one line of bounded length, in which no character is
-//! hidden. Where it is shown, it is made harmless for that place: a terminal ([`line`], [`lines`]), Markdown
-//! ([`markdown`], [`cell`]), a spreadsheet ([`spreadsheet`]). HTML escapes by itself (`maud`), and so does JSON.
+//! Files with such text are opened by [`file`]. It is sanitised twice. On input, it becomes a [`Foreign`]:
+//! one line of bounded length without hidden characters. On output, it is made harmless for that place: a
+//! terminal ([`line`], [`lines`]), Markdown ([`markdown`], [`cell`]), a spreadsheet ([`spreadsheet`]). HTML
+//! escapes by itself (`maud`), and so does JSON.
 
 pub mod file;
 mod list;
@@ -23,7 +24,7 @@ use serde::{Serialize, Serializer};
 
 /// Most characters of a name, a version, a reason.
 pub const SENTENCE: usize = 400;
-/// Most characters of a paragraph, such as a reason with what to do about it.
+/// Most characters of a paragraph, such as a reason with a remedy.
 pub const TEXT: usize = 2000;
 /// Most characters of a path, and of a compiler's flags.
 pub const PATH: usize = 4096;
@@ -41,8 +42,8 @@ pub fn say_on_stderr(text: fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Text that somebody else wrote: one line of at most `MOST` characters, in which every character can be seen. Reading
-/// it cuts it, so a longer one is never held.
+/// Text from others: one line of at most `MOST` characters, in which every character can be seen. It is cut
+/// on reading, so that a longer one is never in memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Foreign<const MOST: usize = SENTENCE>(String);
 

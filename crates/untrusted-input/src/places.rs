@@ -43,8 +43,8 @@ fn escaped(text: &str, in_cell: bool) -> String {
     shown
 }
 
-/// The text for a cell of a spreadsheet. One that begins as a formula does gets an apostrophe before it, which
-/// spreadsheets take for "this is text"; a number stays a number.
+/// The text for a cell of a spreadsheet. If it begins like a formula, it gets an apostrophe in front, which
+/// spreadsheets read as "this is text"; a number stays a number.
 pub fn spreadsheet(text: &str) -> Cow<'_, str> {
     let begins_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
     if begins_formula && !is_number(text) {

@@ -64,7 +64,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     shown
 }
 
-/// Whether a reader sees this character, and nothing else changes by it.
+/// Whether a reader sees this character, and it changes nothing else.
 fn is_visible(character: char) -> bool {
     !character.is_control()
         && !matches!(

@@ -46,7 +46,7 @@ pub struct Phase {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The worker keeps to the protocol, and did this.
+    /// The worker follows the protocol, and did this.
     Holds(String),
     /// It said properly that it cannot do this, which it need not, and why; "as above" if it said so before.
     Declined(String),

@@ -65,7 +65,7 @@ fn case(index: usize, logits: &Logits, expected: &Expected<'_>) -> Option<Proble
         };
         return Some(Problem { text: format!("{} ({kept})", problem.text), ..problem });
     }
-    // The logits behind the last token of the prompt choose the first new token.
+    // The logits after the last token of the prompt choose the first new token.
     let first = expected.prefix() - 1;
     for (request, sequences) in expected.chosen.iter().enumerate() {
         for (sequence, tokens) in sequences.iter().enumerate().take(batch) {

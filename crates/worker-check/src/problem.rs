@@ -1,4 +1,4 @@
-//! Something that a worker does not hold, and what to do instead.
+//! A rule that a worker breaks, and what to do instead.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// A sentence on one line of a worker's answer, or on one field of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line on stdout, from 1; `None` for what concerns no line.
+    /// The line on stdout, from 1; `None` for a problem of no line.
     pub line: Option<usize>,
     /// The event on that line.
     pub event: Option<String>,
@@ -30,7 +30,7 @@ impl Problem {
         Problem { field: Some(field.to_owned()), ..Problem::new(text) }
     }
 
-    /// The event's readings that the driver takes from no worker.
+    /// The event's readings that the driver accepts from no worker.
     pub(crate) fn of_readings(event: &Map<String, Value>) -> Vec<Problem> {
         let event = serde_json::from_value(event.clone().into());
         event.map_or_else(
@@ -108,7 +108,7 @@ pub(crate) fn wrong(is_wrong: bool, field: &str, text: impl Into<String>) -> Opt
     is_wrong.then(|| Problem::at(field, text))
 }
 
-/// A duration in nanoseconds that must be no longer than the driver itself saw it take.
+/// A duration in nanoseconds that must not exceed the time that the driver measured.
 pub(crate) fn time(field: &str, ns: u64, at_most: Duration) -> Option<Problem> {
     let text = format!(
         "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, without \

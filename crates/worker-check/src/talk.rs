@@ -18,13 +18,13 @@ use crate::shape;
 const MOST_CHATTER: usize = 20;
 /// Longest wait for a worker's last output and its end, once its stdin is closed.
 const GRACE: Duration = Duration::from_secs(3);
-/// Wait for an answer that should not come.
+/// Wait for an unexpected answer.
 const UNASKED: Duration = Duration::from_millis(50);
 
 /// Why a conversation ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The worker broke a rule, which is noted, and cannot be talked to any further.
+    /// The worker broke a rule, which is noted, and the conversation cannot continue.
     Broken,
     /// It said that it cannot do this, for this reason, in a valid `failed`.
     Refused(String),
@@ -32,7 +32,7 @@ pub(crate) enum Stop {
     Interrupted,
 }
 
-/// An event that came when it should.
+/// An event at the expected time.
 pub(crate) struct Heard<T> {
     pub(crate) line: usize,
     /// The time since the worker was started.
@@ -59,7 +59,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Starts the worker. `order` are the events that may come, in their order.
+    /// Starts the worker. `order` are the possible events, in their order.
     pub(crate) fn start(
         worker: &Worker,
         arguments: &[&str],
@@ -106,7 +106,7 @@ impl Talk {
     }
 
     pub(crate) fn send(&mut self, value: &impl Serialize) {
-        // Read before it is sent: the worker may be quicker than what follows here.
+        // Read before the job is sent: the worker may be quicker than the next lines.
         self.asked = now();
         if let Some(process) = &self.process {
             process.send(serde_json::to_string(value).expect("jobs and turns have string keys"));
@@ -265,7 +265,7 @@ impl Talk {
         Err(Stop::Broken)
     }
 
-    /// Nothing came in time.
+    /// No line arrived in time.
     fn silent(&mut self, awaited: &str) -> Stop {
         let seconds = self.limit.as_secs_f64();
         self.close_input();
@@ -286,7 +286,7 @@ impl Talk {
         })
     }
 
-    /// The worker closed its stdout although something was still to come.
+    /// The worker closed its stdout although an event was missing.
     fn left(&mut self, awaited: &str) -> Stop {
         let Some(mut process) = self.process.take() else { return Stop::Broken };
         if !process.has_ended(now() + GRACE) {

@@ -55,11 +55,11 @@ const CASES: &[Case] = &[
     ("jax", "jax", &["--threads", "2"], EACH),
     ("jax_of_two_architectures", "jax", &["--threads", "2"], TWO),
     ("jax_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], ONE),
-    // Its heads are fewer than the devices, so each computes all of them.
+    // It has fewer heads than devices, so that each device computes all of them.
     ("jax_on_four_devices", "jax", &["--threads", "2", "--shards", "4"], &["qwen2-bias"]),
     ("jax_without_jit", "jax", &["--threads", "2", "--no-jit"], ONE),
     ("openvino_denoising", "openvino", &["--threads", "2"], DIFFUSION),
-    // The program that OpenVINO compiles of an encoder puts out vectors alone.
+    // The program that OpenVINO compiles of an encoder returns vectors alone.
     ("openvino_encoding", "openvino", &["--threads", "2", "--no-hidden-states"], ENCODERS),
     ("jax_denoising", "jax", &["--threads", "2"], DIFFUSION),
     ("jax_denoising_on_two_devices", "jax", &["--threads", "2", "--shards", "2"], DIFFUSION),
@@ -92,13 +92,13 @@ const CASES: &[Case] = &[
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
-    // Not in bf16, which takes a newer clang than some systems have.
+    // Not in bf16, which needs a newer clang than some systems have.
     ("tinygrad_in_f16", "tinygrad", &["--threads", "1", "--precision", "f16"], &["llama-gqa-tied", "gpt2"]),
     ("tinygrad_on_two_devices", "tinygrad", &["--threads", "1", "--shards", "2"], ONE),
     ("tinygrad_on_four_devices", "tinygrad", &["--threads", "1", "--shards", "4"], &["qwen2-bias"]),
 ];
 
-/// Those that take minutes: `cargo xtask test --all` runs them.
+/// Tests that take minutes: `cargo xtask test --all` runs them.
 const CAMPAIGNS: &[Case] = &[("jax_of_every_architecture", "jax", &["--threads", "2"], ARCHITECTURES)];
 
 /// Time limit of each phase of a worker: it compiles.
@@ -228,7 +228,7 @@ fn holds(reference: &'static str) -> Result<(), Failed> {
     checked(root().join("references/python/worker"), environment).map(drop)
 }
 
-/// Builds the example as its README says, in a directory of its own.
+/// Builds the example according to its README, in a separate directory.
 fn the_example_in_go() -> Result<(), Failed> {
     let example = root().join("examples/worker-go");
     let directory = tempfile::tempdir()?;

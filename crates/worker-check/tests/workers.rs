@@ -22,7 +22,7 @@ fn binaries() -> PathBuf {
     assert_cmd::cargo::cargo_bin("photofinish").parent().unwrap().to_owned()
 }
 
-/// The model that the command takes, too.
+/// The model, which the command uses, too.
 fn bundle() -> Bundle {
     static BUNDLES: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, directory) = BUNDLES.get_or_init(|| {
@@ -40,7 +40,7 @@ fn bundle() -> Bundle {
     Bundle::open(directory).unwrap()
 }
 
-/// A worker with the environment that the driver gives, and `path` in front of its PATH.
+/// A worker with the environment of the driver, and `path` in front of its PATH.
 fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
     let mut environment = measure::launch::environment(2, plan::HugePages::On);
     let others = std::env::var_os("PATH").unwrap_or_default();

@@ -35,7 +35,7 @@ const LIMIT: f64 = 0.005;
 
 /// Takes exactly [`STEP`] for each `append`, by the monotonic clock.
 struct Punctual {
-    /// Different answers to take turns, so that the most likely token is now here, now there.
+    /// Answers in rotation, so that the place of the most likely token varies.
     answers: Vec<Vec<f32>>,
     appends: usize,
     logits: Vec<f32>,

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use scripted::advance_clock;
 
-/// Stops the clock of this process: from here on it shows what [`advance_clock`] adds.
+/// Stops the clock of this process: from here on only [`advance_clock`] moves it.
 pub fn stop_clock() {
     scripted::stop_at(monotonic_ns());
 }
@@ -44,14 +44,14 @@ mod scripted {
     static STOPPED_AT: AtomicU64 = AtomicU64::new(0);
 
     pub(super) fn stop_at(now_ns: u64) {
-        // One that is stopped already goes on from where it is.
+        // A clock that is stopped already keeps its reading.
         let _ = STOPPED_AT.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Lets a stopped clock ([`stop_clock`](crate::stop_clock)) show a time that is later by `time`.
+    /// Advances a stopped clock ([`stop_clock`](crate::stop_clock)) by `time`.
     ///
     /// # Panics
-    /// On a clock that runs.
+    /// If the clock is running.
     pub fn advance_clock(time: Duration) {
         let before = STOPPED_AT.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
         assert!(before != 0, "only a stopped clock is advanced");
@@ -62,7 +62,7 @@ mod scripted {
         Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&shown| shown != 0)
     }
 
-    /// Advances a stopped clock; a running one goes on by itself.
+    /// Advances a stopped clock; a running one is not changed.
     pub(super) fn skip(time: Duration) {
         if shown_ns().is_some() {
             advance_clock(time);

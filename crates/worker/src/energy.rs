@@ -1,7 +1,7 @@
 //! Energy of the measured iterations: the CPU packages' by RAPL (Linux's powercap), the GPU's by NVML.
 //!
-//! RAPL's counters are those of the whole package, whichever process computes on it; since 2020 most systems let
-//! root alone read them.
+//! RAPL's counters are those of the whole package, for all processes on it; since 2020 only root may read
+//! them on most systems.
 
 use std::path::{Path, PathBuf};
 

@@ -40,7 +40,7 @@ pub(crate) fn insist() {}
 /// Whether a large allocation is marked for huge pages.
 #[cfg(target_os = "linux")]
 fn are_asked_for() -> bool {
-    // Above every threshold of glibc's, so that it is a mapping of its own. It is never touched.
+    // Above every threshold of glibc's, so that it has its own mapping. It is never touched.
     let probe: Vec<u8> = std::hint::black_box(Vec::with_capacity(64 << 20));
     let address = probe.as_ptr() as usize;
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
@@ -57,6 +57,6 @@ fn are_asked_for() -> bool {
             return flags.split_whitespace().any(|flag| flag == "hg");
         }
     }
-    // A system without such a list: nothing would show a difference.
+    // Without such a list no difference could be seen.
     true
 }

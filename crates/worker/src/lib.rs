@@ -1,5 +1,5 @@
-//! Serves one [`InferenceEngine`] over the protocol. Everything that every engine shares lives here
-//! once: the only clock, memory and CPU readings, the order of the phases, the timed loop.
+//! Serves one [`InferenceEngine`] over the protocol. The common parts of all engines are here: the only
+//! clock, memory and CPU readings, the order of the phases, the timed loop.
 //!
 //! A worker binary is three lines:
 //! ```text
@@ -47,8 +47,8 @@ pub fn main<E: InferenceEngine>() -> ExitCode {
     main_through::<E>(|_, output| output)
 }
 
-/// As [`main`], with what goes to the driver passed through `wrap` (job, output): how the mock engine
-/// talks nonsense on purpose.
+/// As [`main`], with the output to the driver passed through `wrap` (job, output): the mock engine uses it to
+/// break the protocol on purpose.
 pub fn main_through<E: InferenceEngine>(
     wrap: impl FnOnce(&str, Box<dyn Write>) -> Box<dyn Write>,
 ) -> ExitCode {

@@ -94,7 +94,7 @@ pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
     Some(FileIdentity { device, inode, bytes, modified_ns })
 }
 
-/// Each case's request once, untimed, and the logits along the answers where they are asked for.
+/// Runs each case's request once, untimed, and writes the logits along the answers if they are requested.
 pub(crate) fn answer<E: InferenceEngine>(
     engine: &mut E,
     task: &Answer,

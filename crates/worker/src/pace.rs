@@ -4,15 +4,15 @@ use engine::EngineError;
 
 use crate::clock;
 
-/// The largest slowdown that is taken: eleven times the time. What asks for more is a mistake of units.
+/// The largest accepted slowdown: eleven times the time. More is a mistake of units.
 const LARGEST: f64 = 10.0;
 
-/// The share of its own time by which each step lasts longer. The answers are the engine's.
+/// The share of its own time by which each step is extended. The answers are the engine's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pace(f64);
 
 impl Pace {
-    /// The slowdown that a job asks for: a share from 0 to 10.
+    /// The slowdown of a job: a share from 0 to 10.
     pub(crate) fn new(share: f64) -> Result<Pace, EngineError> {
         if (0.0..=LARGEST).contains(&share) {
             return Ok(Pace(share));

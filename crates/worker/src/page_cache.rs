@@ -7,8 +7,8 @@ use std::path::Path;
 
 use protocol::PageCache;
 
-/// Drops `file` from the page cache if `evict` asks for it, and then says how much of it is there.
-/// `None` where the system does not report.
+/// Drops `file` from the page cache if `evict` is set, and then reads how much of it is resident. `None`
+/// where the system does not report.
 pub(crate) fn prepare(file: &Path, evict: bool) -> Option<PageCache> {
     #[cfg(target_os = "linux")]
     {
@@ -48,7 +48,7 @@ mod linux {
         Ok(PageCache { evicted: evict, resident_before: resident_share(&file)? })
     }
 
-    /// Asks the kernel to drop the file's pages. It drops those that are clean and mapped by no one.
+    /// Asks the kernel to drop the file's pages. It drops clean pages that no process has mapped.
     fn drop_pages(file: &File) -> io::Result<()> {
         rustix::fs::fdatasync(file)?;
         Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)

@@ -19,8 +19,8 @@ pub(crate) use device::device;
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
 const ROUNDS: u64 = 6_000_000;
 
-/// A sweep goes over a small buffer so often that this much is read: shorter ones would measure how soon
-/// threads wake.
+/// A sweep repeats over a small buffer until this much is read: shorter sweeps would measure how soon threads
+/// wake.
 const SWEEP_BYTES: usize = 64 << 20;
 
 /// A larger number is taken for a mistake: threads wait for one another, so that all must start.
@@ -39,7 +39,7 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
         .map_err(|e| {
             ServeError::Job(format!("a probe of {} bytes does not fit in memory: {e}", task.bytes))
         })?;
-    // Large pages take the page tables out of the figure; without them the sweep is somewhat slower.
+    // Large pages keep the page tables out of the figure; without them the sweep is somewhat slower.
     #[cfg(target_os = "linux")]
     let _ = buffer.advise(memmap2::Advice::HugePage);
 
@@ -83,7 +83,7 @@ struct Bench<'a> {
     task: &'a Probe,
     passes: usize,
     barrier: Barrier,
-    /// Set by the first thread once the sweeps have lasted as long as was asked for.
+    /// Set by the first thread once the sweeps have lasted the requested time.
     enough: AtomicBool,
 }
 
@@ -132,7 +132,7 @@ impl Bench<'_> {
             if first && swept_ns >= self.task.sweep_ns {
                 self.enough.store(true, Ordering::Relaxed);
             }
-            // All have seen the first one's decision before any asks for it again.
+            // All threads have read the first one's decision before any thread reads it again.
             self.barrier.wait();
         }
         readings

@@ -40,7 +40,7 @@ pub(crate) fn check(sampling: &Sampling) -> Result<(), ServeError> {
     }
 }
 
-/// Draws tokens. Its buffers are kept from one draw to the next.
+/// Draws tokens. Its buffers are reused.
 pub(crate) struct Sampler {
     top_k: Option<usize>,
     top_p: Option<f64>,
@@ -50,7 +50,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// [`check`] comes before.
+    /// The caller has used [`check`].
     pub(crate) fn new(sampling: &Sampling, vocabulary: usize) -> Sampler {
         Sampler {
             top_k: sampling.top_k.filter(|&count| count < vocabulary),
@@ -61,8 +61,8 @@ impl Sampler {
         }
     }
 
-    /// Starts the random numbers of a case, which are the same in every iteration: a stream of its own of the
-    /// seed's, from its beginning.
+    /// Restarts the random numbers of a case, which are the same in every iteration: each case has its own
+    /// stream of the seed.
     pub(crate) fn begin(&mut self, case: usize) {
         self.random.set_stream(case as u64);
         self.random.set_word_pos(0);
@@ -71,7 +71,8 @@ impl Sampler {
     /// Draws a token. Takes one random number, for any logits. A NaN is never drawn. `None` if the largest
     /// logit is not finite, because there is no distribution then.
     pub(crate) fn draw(&mut self, logits: &[f32]) -> Option<u32> {
-        // Above 0: cumulative mass is asked to reach its share of the whole, and the first always does more.
+        // Above 0: cumulative mass must reach this share of the whole, so that at least one token is always
+        // necessary.
         let uniform: f64 = self.random.sample(OpenClosed01);
         let largest = maximum(logits);
         if !largest.is_finite() {

@@ -1,4 +1,4 @@
-//! Logits of given sequences, to a safetensors file: what parity is judged from.
+//! Logits of given sequences, written to a safetensors file, from which parity is judged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,7 +76,7 @@ pub(crate) fn score<E: InferenceEngine>(
     Ok(Scored { file: task.file.as_str().into() })
 }
 
-/// Hidden states of texts, one behind the other.
+/// Hidden states of texts, one after the other.
 fn texts<E: InferenceEngine>(
     engine: &mut E,
     task: &Score,
@@ -114,7 +114,7 @@ impl Rows {
         Rows { positions, width, values: vec![0.0; batch * positions * width] }
     }
 
-    /// Adds sequences behind these, which have as many positions.
+    /// Appends sequences with the same number of positions.
     pub(crate) fn extend(&mut self, more: Rows) {
         self.values.extend(more.values);
     }

@@ -56,7 +56,7 @@ impl<E> Pool<E> {
     /// Gives each member a task.
     pub(crate) fn each(&self, task: impl Fn() -> Task<E>) {
         for (tasks, _) in &self.members {
-            // A member that has panicked takes nothing, and the others do its work.
+            // A member that has panicked takes no task, and the others do its work.
             let _ = tasks.send(task());
         }
     }
@@ -78,7 +78,7 @@ impl<E> Drop for Pool<E> {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// Number of requests that come in all.
+    /// Number of all requests.
     requests: usize,
     serve: Serve,
 }
@@ -104,7 +104,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// No more is taken: a model has failed.
+    /// No more requests are taken: a model has failed.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();
@@ -141,7 +141,7 @@ impl Queue {
             }
         }
         if state.taken == self.requests {
-            // Other models of the pool wait for what will not come.
+            // Other models of the pool wait for requests that will never exist.
             self.changed.notify_all();
         }
         Some(group)
@@ -256,7 +256,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The times at which requests come, in nanoseconds: the times between them are exponentially distributed.
+/// The times of requests, in nanoseconds: the intervals are exponentially distributed.
 fn times(arrivals: Arrivals, requests: usize) -> Vec<u64> {
     use rand::{RngExt, SeedableRng};
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(arrivals.seed);
@@ -267,7 +267,8 @@ fn times(arrivals: Arrivals, requests: usize) -> Vec<u64> {
         at as u64
     };
     let drawn: Vec<u64> = (0..requests).map(|_| next()).collect();
-    // Given how many come in a time, each is equally likely at any moment of it, so the rate can be had exactly.
+    // Given their number in a period, requests are uniformly distributed in it, so that scaling gives exactly
+    // this rate.
     let (last, end) =
         (drawn.last().copied().unwrap_or(1).max(1) as f64, requests as f64 / arrivals.rate * 1e9);
     drawn.into_iter().map(|at| (at as f64 / last * end) as u64).collect()

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-/// Takes file descriptor 1 for the protocol and points everyone else's stdout at stderr.
+/// Takes file descriptor 1 for the protocol and redirects all other output on stdout to stderr.
 #[cfg(unix)]
 pub(crate) fn claim() -> io::Result<File> {
     let protocol = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;

@@ -98,7 +98,7 @@ fn parse_stat(text: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// Keeps the calling thread on one CPU, where the system lets it.
+/// Keeps the calling thread on one CPU, if the system permits it.
 pub(crate) fn pin(cpu: usize) {
     #[cfg(target_os = "linux")]
     {
@@ -165,7 +165,7 @@ mod tests {
         let before = CpuTimes::read().unwrap();
         let computing = || {
             while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {}
-            // Read before the thread ends: one that is gone takes its figure with it.
+            // Read before the thread ends, because its figure ends with it.
             CpuTimes::read().unwrap()
         };
         let after = std::thread::spawn(computing).join().unwrap();

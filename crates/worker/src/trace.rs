@@ -21,7 +21,7 @@ pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> S
     }
 }
 
-/// Does `task` behind a load; `phases` are those until then.
+/// Does `task` after a load; `phases` are those until then.
 pub(crate) fn trace<E: InferenceEngine>(
     engine: &mut E,
     task: &Trace,
@@ -112,7 +112,8 @@ fn overhang(events: &[ProfileEvent], requests: &[TracedRequest]) -> u64 {
     }
     let over = |event: &ProfileEvent| {
         let (start, end) = (event.start_ns, event.start_ns + event.duration_ns);
-        // The boundaries are in order, so the first step that ends behind the event's start is the one that counts.
+        // The boundaries are in order, so that the first step with an end after the event's start is the
+        // right one.
         let first = steps.partition_point(|&(_, step_end)| step_end <= start);
         let boundaries =
             steps[first..].iter().take_while(|&&(begin, _)| begin < end).map(|&(begin, finish)| {

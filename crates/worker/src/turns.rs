@@ -94,7 +94,7 @@ fn prepare<E: InferenceEngine>(
     workload.prepare(engine, case)
 }
 
-/// Refuses a turn that cannot be taken.
+/// Refuses a turn that is not possible.
 fn check<E: InferenceEngine>(
     turn: &Turn,
     workload: &dyn Workload<E>,

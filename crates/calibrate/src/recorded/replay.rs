@@ -28,7 +28,7 @@ impl<'a> Replay<'a> {
         Self { decode, left: Vec::new(), all, random }
     }
 
-    /// The next round. None comes twice before all have come.
+    /// The next round. No round is repeated before all have been used.
     pub(crate) fn round(&mut self) -> Vec<Figures> {
         if self.left.is_empty() {
             self.left = self.all.iter().collect();

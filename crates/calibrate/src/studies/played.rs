@@ -1,4 +1,4 @@
-//! The weather of a measured machine, played to the default comparison.
+//! The weather of a measured machine, replayed to the default comparison.
 
 use statistics::geometric_mean;
 

@@ -1,4 +1,4 @@
-//! Measured comparisons of one contender with itself, played again.
+//! Measured comparisons of one contender with itself, replayed.
 
 use std::collections::BTreeMap;
 

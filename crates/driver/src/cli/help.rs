@@ -1,6 +1,6 @@
-//! What the help says beside the flags: version, examples, exit codes.
+//! The parts of the help other than flags: version, examples, exit codes.
 
-/// Version, commit and build: what a report of a fault should name.
+/// Version, commit and build, for bug reports.
 pub(super) const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
@@ -34,8 +34,7 @@ Exit codes:
   4    `check` found a regression
   130  interrupted; what was measured is saved";
 
-/// Heading of the flags that say what is computed.
-/// Headings of flags. What is not in the short help is said in the long one.
+/// Headings of flags. Flags that the short help hides are in the long one.
 pub(super) const COMPARE: &str = "What to compare";
 pub(super) const EXPERT: &str = "Expert";
 pub(super) const WORK: &str = "What work";

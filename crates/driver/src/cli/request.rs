@@ -1,5 +1,5 @@
-//! Flags that say what is measured. They are applied to a base request: the default one, that of a suite, or that of a
-//! run to be measured again. A flag that was not typed leaves the base as it is.
+//! Flags that decide what to measure. They are applied to a base request: the default one, that of a suite,
+//! or that of a run to be measured again. A flag that was not typed leaves the base as it is.
 
 use std::path::PathBuf;
 
@@ -143,12 +143,12 @@ impl RequestArgs {
         self.applied_to(Request::default())
     }
 
-    /// The flags that were typed beside the name of a suite.
+    /// The typed flags without the name of a suite.
     pub(crate) fn without_suite(&self) -> RequestArgs {
         RequestArgs { suite: None, ..self.clone() }
     }
 
-    /// What was typed, without the flags that only say under which conditions to measure: noise and the seed.
+    /// The typed flags without those for the conditions of the measurement: noise and the seed.
     pub(crate) fn without_conditions(&self) -> RequestArgs {
         RequestArgs { accept_noise: false, patience: None, seed: None, ..self.clone() }
     }
@@ -161,7 +161,7 @@ impl RequestArgs {
         request
     }
 
-    /// Applies the flags that decide what is computed.
+    /// Applies the flags that decide the work.
     fn apply_work_to(&self, request: &mut Request) {
         set_list(&mut request.frameworks, &self.frameworks);
         let prompts = match (self.prompt.as_slice(), &self.prompts, &self.suite) {

@@ -1,4 +1,4 @@
-//! How much is shown, and in what colours. These flags stand behind every command.
+//! How much is shown, and in what colours. These flags may follow every command.
 
 use clap::{Args, ColorChoice};
 

@@ -1,4 +1,4 @@
-//! What is asked of several callers, as typed.
+//! Flags for several callers.
 
 use clap::Args;
 use plan::Request;

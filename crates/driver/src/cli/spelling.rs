@@ -101,7 +101,7 @@ pub(super) fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
             None => spelt.push(word.clone()),
         }
     }
-    // Removing was asked for by --yes, and is now what the command does.
+    // Earlier, --yes was necessary to remove anything; now the command removes without it.
     if command == Some("bundles") && spelt.iter().any(|word| word == "prune") {
         match spelt.iter().position(|word| word == "--yes") {
             Some(yes) => drop(spelt.remove(yes)),

@@ -8,7 +8,7 @@ use tooling::pages::{self, Command as Named};
 
 use super::Cli;
 
-/// Pages that programs write of what was typed then.
+/// Pages that programs wrote, with the commands of that time.
 const GENERATED: &str = "results/published/";
 
 /// Every page, and every source's comments, each with its name.

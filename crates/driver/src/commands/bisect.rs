@@ -64,7 +64,7 @@ pub(crate) fn bisect(args: &BisectArgs) -> Result<u8> {
 enum Length {
     /// The fewest rounds that can decide: most commits are far from one of the two that they are compared with.
     Fewest,
-    /// As many rounds as the request takes, in its time budget.
+    /// The requested number of rounds, in its time budget.
     AsAsked,
 }
 

@@ -57,7 +57,7 @@ fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// A bundle, and for `prune` what becomes of it, and whether that has been done.
+/// A bundle; for `prune` also the action, and whether it has been done.
 struct Line<'a> {
     bundle: &'a CachedBundle,
     fate: Option<(Fate, bool)>,

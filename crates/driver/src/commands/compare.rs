@@ -51,7 +51,7 @@ pub(super) fn check(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// The study that --suite names, if its file has a command in place of prompts.
+/// The study that --suite names, if its file has a command instead of prompts.
 pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Option<StudyRequest>> {
     let Some(name) = &args.request.suite else { return Ok(None) };
     let suite = configs::suite(&places.configs, name)?;
@@ -62,7 +62,7 @@ pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Opti
     suite_study(name, &suite, &args.request).map(Some)
 }
 
-/// Shows the text that was asked for, and exports the records.
+/// Shows the text if it is requested, and exports the records.
 fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result<()> {
     for report in reports.iter().filter(|_| args.show_text) {
         print(&texts(report, args.format())?)?;
@@ -168,7 +168,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
     failure.map_or(Ok(worst), Err)
 }
 
-/// The comparisons that `--quantize` asks for: one at each precision.
+/// The comparisons for `--quantize`: one at each precision.
 pub(super) fn at_each_precision(request: &Request) -> Vec<Request> {
     let at = |&precision: &Precision| Request {
         precisions: vec![precision],

@@ -116,7 +116,7 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     }
 }
 
-/// The job that a command gives one framework.
+/// A command's job for one framework.
 fn one(described: Described<'_>) -> Result<(Planned, Format)> {
     let Described { command, on, prompts, added, format } = described;
     let places = on.here.places.find()?;

@@ -12,9 +12,9 @@ use render::history::is_exported;
 use crate::cli::history::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
 use crate::output::{print, screen};
 
-/// Reasons to keep a record out of an export: an arm of a study has a place there.
+/// Records that an export leaves out. Arms of studies are exported.
 const NOT_EXPORTED: [Apart; 2] = [Apart::Noisy, Apart::Quick];
-/// Reasons to keep a record out of a trend: each arm of a study has its own.
+/// Records that a trend leaves out. Each arm of an A/B study has its own trend.
 pub(super) const NO_TREND: [Apart; 4] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Sweep];
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
@@ -41,7 +41,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Says on stderr how many records are kept apart.
+/// Prints on stderr how many records are excluded.
 fn tell(found: &Found) {
     if let Some(note) = render::history::kept_apart(&found.apart) {
         untrusted::say!("{note}");
@@ -123,8 +123,7 @@ fn whole(records: &[Record]) -> (Vec<&Record>, String) {
     (exported, why)
 }
 
-/// Adds records to those of a directory, which has them in a history of its own, and writes its files from all of them.
-/// Number of them.
+/// Adds records to the history in a directory, and writes its files from all of them. Returns their number.
 fn add(records: &[&Record], directory: &Path) -> Result<usize> {
     prepare_export(Some(directory))?;
     let own = directory.join(HISTORY);

@@ -1,4 +1,4 @@
-//! `photofinish list`: the names that flags take.
+//! `photofinish list`: the names that flags accept.
 
 use configs::{Engine, Layers};
 use plan::Result;

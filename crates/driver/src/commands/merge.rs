@@ -1,5 +1,5 @@
-//! `photofinish shard merge`: puts together the results of a plan's shards, as one run would have given them, each machine
-//! apart.
+//! `photofinish shard merge`: merges the results of a plan's shards, as one run would have given them;
+//! machines stay separate.
 
 use std::path::{Path, PathBuf};
 

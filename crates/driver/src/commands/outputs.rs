@@ -20,7 +20,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// A page that cannot be drawn takes nothing else with it.
+    /// If a page cannot be drawn, the other files are still written.
     fn new(mut files: Vec<Output>, page: std::result::Result<Vec<Output>, String>) -> Outputs {
         let missing = match page {
             Ok(pages) => {

@@ -29,7 +29,7 @@ pub(super) fn described(plan: &PlanFile, args: &PlanArgs) -> String {
     format!("{}: {cells} cells in {shards} shards: {}", plan.study, args.out.display())
 }
 
-/// The plan that is asked for. Nothing is written.
+/// The requested plan. Nothing is written.
 pub(super) fn made(args: &PlanArgs) -> Result<PlanFile> {
     let (mut asked, places) = parse(&args.command)?;
     asked.request.seed.get_or_insert_with(drawn_seed);

@@ -133,7 +133,7 @@ fn arguments(command: &Command, compare: &Command) -> String {
     text + &named(&shared, compare)
 }
 
-/// Whether a flag of one command says and takes the same as a flag of another.
+/// Whether a flag of one command has the same help and values as a flag of another.
 fn is_same(ours: &Arg, theirs: &Arg) -> bool {
     ours.get_long().is_some() && spelled(ours) == spelled(theirs) && help(ours) == help(theirs)
 }

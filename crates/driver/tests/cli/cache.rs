@@ -12,7 +12,7 @@ fn with_cache(installation: &Installation, cache: &Path, more: &str) -> Ran {
     Ran::output_of(command.env("XDG_CACHE_HOME", cache))
 }
 
-/// In one nothing can be made at all, and in the other no mark of a bundle's use.
+/// In the first two caches nothing can be created at all, and in the last no mark of a bundle's use.
 #[test]
 fn a_model_that_is_prepared_runs_whether_or_not_the_cache_can_be_written() {
     let installation = Installation::new().timed("one", &[]);
@@ -55,7 +55,7 @@ fn weights_that_were_cut_off_or_changed_since_they_were_prepared_are_refused() {
 
 #[test]
 fn weights_that_another_process_replaces_during_a_run_strike_their_row() {
-    // Starts that take their time: enough to replace the weights between the driver's look at them and their load.
+    // Slow loads leave enough time to replace the weights between the driver's check and the load.
     let installation = Installation::new().engine("one", &[("load_ms", "1500")]);
     let weights = installation.path("model/f32.safetensors");
     let mut command = installation.driver("--frameworks one --rounds 1 --cold-load off --format json");

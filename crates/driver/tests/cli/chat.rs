@@ -107,7 +107,7 @@ fn a_tokenizer_that_asks_for_too_much_is_one_sentence() {
 #[cfg(target_os = "linux")]
 #[test]
 fn before_anything_is_measured_a_signal_ends_the_driver_at_once() {
-    // It takes the time that a template may take.
+    // A template that runs until its time limit.
     let endless = "{% for i in range(9999) %}{% set x = range(99999)|list|sort|length %}{% endfor %}";
     let installation = installation(Some(endless));
     let mut command = installation.driver(COMPARE);

@@ -215,7 +215,7 @@ mod interleaved {
         ))
     }
 
-    /// Builds may differ in what rule R10 asks to be equal.
+    /// Builds may differ in the fields that rule R10 compares.
     #[test]
     fn a_build_is_held_against_another_in_the_same_rounds() {
         let installation = Installation::new().engine("one", &QUIET);

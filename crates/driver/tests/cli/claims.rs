@@ -1,4 +1,4 @@
-//! The commands of the published claims, as the command line takes them.
+//! The command line accepts the commands of the published claims.
 
 use std::path::Path;
 

@@ -61,7 +61,7 @@ fn a_run_becomes_a_page_and_a_forged_one_does_not() {
     assert_eq!(std::fs::read(site.join("index.html")).unwrap(), before, "the earlier site stays");
 }
 
-/// One of them: pictures take their time. Crate `collection` checks them all.
+/// One of them, because pictures are slow. Crate `collection` checks them all.
 #[test]
 fn a_published_result_becomes_a_site_in_a_new_or_empty_place_alone() {
     let directory = tempfile::tempdir().unwrap();

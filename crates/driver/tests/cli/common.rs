@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Commands that measure: they take the flags of a comparison, and are on their guard against noise.
+/// Commands that measure: they take the flags of a comparison, and wait for a quiet machine.
 const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge an earlier measurement: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];

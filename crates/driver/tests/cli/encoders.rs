@@ -253,7 +253,7 @@ fn encoders_are_compared_layer_by_layer() {
     assert_eq!(names.first(), Some(&json!("embeddings")));
     assert!(!names.contains(&json!("logits")), "{names:?}");
     assert_eq!((&found("right")["state"], &found("right")["repeatable"]), (&json!("agrees"), &json!(true)));
-    // An embedding, and its one layer with the norm behind it.
+    // An embedding, and its one layer with the norm after it.
     assert_eq!((&found("wrong")["state"], &found("wrong")["first_beyond"]), (&json!("diverges"), &names[1]));
     assert_eq!((&found("plain")["state"], &found("plain")["layers"]), (&json!("agrees"), &json!([])));
 }

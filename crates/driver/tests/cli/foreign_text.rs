@@ -1,4 +1,4 @@
-//! Workers that print what should never reach a terminal, a page or a spreadsheet.
+//! Workers that print text that should never reach a terminal, a page or a spreadsheet.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -42,7 +42,7 @@ fn no_text_of_a_worker_forges_a_line_or_reaches_the_terminal_as_it_came() {
     let files = names.map(|name| installation.result(name));
     for text in files.iter().chain([&ran.stdout, &ran.stderr]) {
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\r', '\u{7}']), "{text}");
-        // Where a long line is broken, what follows is indented.
+        // The continuation of a broken line is indented.
         assert!(!text.lines().any(|line| line.starts_with("verdict:")), "{text}");
     }
     assert!(!files[..3].iter().any(|text| text.contains("<img")));

@@ -12,7 +12,8 @@ use crate::common::{Installation, Ran, array, row};
 const GPU: [(&str, &str); 3] =
     [("gpu_bandwidth", "2000"), ("gpu_gflops", "100000"), ("gpu_memory_mb", "10000")];
 
-/// A step reads 13.65 MB, which takes 6.82 µs at 2,000 GB/s: so long are steps at 60 % of that, and at 1.4 times it.
+/// A step reads 13.65 MB, which takes 6.82 µs at 2,000 GB/s: these steps last as long as at 60 % of that, and
+/// at 1.4 times it.
 const AT_60_PERCENT: &str = "0.01137";
 const AT_1_4_TIMES: &str = "0.004875";
 
@@ -112,7 +113,7 @@ fn what_a_worker_misreads_is_found_out_and_what_it_does_not_read_is_read_for_it(
     };
     let [finding] = flags("fast")[..] else { panic!("{}{}", ran.stdout, ran.stderr) };
     assert!(finding.contains("cuda:0 was measured to read 2000.0 GB/s"), "{finding}");
-    // It seems to take no time at all.
+    // Its work seems to take no time at all.
     let reasons = row(&report, "early")["reasons"].to_string();
     assert!(!flags("early").is_empty() || reasons.contains("impossible"), "{reasons}");
     assert_eq!(row(&report, "unread")["memory"]["gpu"], 10e9, "{}{}", ran.stdout, ran.stderr);

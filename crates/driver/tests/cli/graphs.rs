@@ -274,7 +274,7 @@ fn commands_for_models_of_texts_refuse_an_onnx_file() {
         println!("{command}");
         installation.run(&format!("{command} {model}")).refused(&["ONNX file", "photofinish infer"]);
     }
-    // Studies of what texts have.
+    // Studies that need texts.
     for command in
         ["sweep forward --frameworks one", "sweep embed --frameworks one", "ab kv-cache --frameworks one"]
     {

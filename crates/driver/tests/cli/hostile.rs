@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use crate::common::{Installation, array, outcome, row};
 use crate::pipeline::{Bad, beside_a_good_one, wait_for};
 
-/// The processes that are said to have been killed, all of which must be gone.
+/// The processes that were killed according to stderr; all must be gone.
 fn killed(stderr: &str) -> usize {
     let lists = stderr.lines().filter_map(|line| line.split_once("outlived it and were killed: "));
     let processes: Vec<&str> = lists.flat_map(|(_, list)| list.split(", ")).collect();
     for process in &processes {
         let (pid, name) = process.split_once(' ').unwrap();
-        // It is setsid until it has become sleep.
+        // It is called setsid before it becomes sleep.
         assert!(["(sleep)", "(setsid)"].contains(&name), "{name}");
         wait_for(|| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
     }

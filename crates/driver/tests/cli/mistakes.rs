@@ -1,4 +1,5 @@
-//! Common mistakes: each is made for real, the most expensive comes first, and one that cannot be made has its reason.
+//! Common mistakes: each is made for real, the most expensive is first, and a mistake that cannot be made has
+//! its reason.
 
 use serde_json::{Value, json};
 

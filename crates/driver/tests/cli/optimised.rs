@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::common::{Installation, array, joined, read};
 
-/// A token takes 1 ms with everything on, 8 without the cache, 2 without fusing, 12 without both. The JIT does nothing.
+/// A token takes 1 ms with all switches on, 8 without the cache, 2 without fusing, 12 without both. The JIT
+/// has no effect.
 fn installation() -> Installation {
     let with =
         |token_ms: &'static str| [("token_ms", token_ms), ("prefill_token_ms", "1"), ("clock", "scripted")];

@@ -47,7 +47,7 @@ fn the_history_has_a_page_too() {
     }
     report(&installation, "history").exits(0);
     let page = std::fs::read_to_string(installation.path("results/history.html")).unwrap();
-    // Other tests make noise, which is accepted: such runs are on the page, too, but kept apart.
+    // Other tests make noise, which is accepted: such runs are on the page, too, but excluded from trends.
     assert!(page.matches(">one</").count() >= 2 && page.contains("over time"), "{page}");
     assert!(installation.path("results/performance_over_time.png").is_file());
 }
@@ -108,7 +108,7 @@ fn every_link_of_a_page_leads_to_a_file() {
     let before = count(&results.join("report.html"));
     assert!(before >= 5, "{before}");
     assert_eq!(dead(&results), [""; 0]);
-    // Written again without the cells' pages, as where only a part was kept.
+    // Written again without the cells' pages, as if only a part had been kept.
     for page in pages(&results).iter().filter(|page| page.parent() != Some(&results)) {
         std::fs::remove_file(page).unwrap();
     }

@@ -57,7 +57,7 @@ fn without_hidden_states_logits_are_compared_and_what_cannot_run_is_a_row_with_i
         .engine("none", &[("unsupported", "no such weights")])
         .engine("dead", &[LAYERS, ("fault", "crash"), ("fault_at", "1")]);
     let rows = rows(&installation, "flat,one,none,dead", 1);
-    // The one that gives hidden states is the reference, although it is not the first.
+    // The framework with hidden states is the reference, although it is not the first.
     assert_eq!((array(&rows[0]["layers"]).len(), array(&rows[1]["layers"]).len()), (1, 3), "{rows:?}");
     assert!(rows[0]["no_layers"].as_str().unwrap().contains("no layers"), "{}", rows[0]);
     let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();

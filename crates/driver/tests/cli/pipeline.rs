@@ -201,7 +201,7 @@ fn an_interrupt_saves_what_there_is_and_leaves_no_process() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_killed_from_outside_is_a_failed_row() {
-    // It hangs when it is measured: another one gives the reference.
+    // It hangs in the measurement, so that another framework is the reference.
     let hangs = [("fault", "hang"), ("fault_at", "12")];
     let installation = Installation::new().timed("slow", &hangs).timed("good", &[]);
     let mut command =

@@ -169,7 +169,7 @@ fn readings_of_others_are_held_against_the_rule_that_holds_while_measuring(
         report["rows"][0]["metrics"][4]["median"] = json!(18_446_744_073.709_55);
     });
     report(installation, directory, "").refused(&["peak memory of", "18446744073.70955 GB"]);
-    // From the samples alone, with the reading that would give such a figure.
+    // From the samples alone, with a reading that leads to such a figure.
     std::fs::remove_file(directory.join("report.json")).unwrap();
     let (liar, other) = ("quick", "slow");
     forge(directory, |fact| {

@@ -45,7 +45,7 @@ impl Wheel {
         std::fs::write(self.configs.join("native.toml"), pins).unwrap();
     }
 
-    /// Sets the piece up, or finds that it is there.
+    /// Sets the piece up, or finds it complete.
     pub(crate) fn set_up(&self) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = photofinish("setup --only model --quiet --configs");
@@ -59,7 +59,7 @@ impl Wheel {
         self.cache.join("photofinish/piece-1")
     }
 
-    /// Whether a receipt says that the piece is there. If so it is, every byte of it.
+    /// Whether the piece has a receipt. If so, every byte of it must be there.
     pub(crate) fn is_whole(&self) -> bool {
         let receipt = std::fs::read_to_string(self.place().join("model.receipt.json"));
         let is_there = receipt.is_ok();

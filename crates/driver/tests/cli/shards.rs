@@ -13,14 +13,14 @@ fn installation() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
 }
 
-/// Plans the sweep; gives the plan's path.
+/// Plans the sweep; returns the plan's path.
 fn plan(installation: &Installation, flags: &str, rounds: usize) -> String {
     let path = installation.path("plan.json").display().to_string();
     installation.run(&format!("shard plan --output {path} {flags} -- {SWEEP} {rounds}")).exits(0);
     path
 }
 
-/// Runs a shard, or all of them; gives its directory.
+/// Runs a shard, or all of them; returns its directory.
 fn run(installation: &Installation, plan: &str, shard: &str, place: &str) -> String {
     let parent = installation.path(place);
     let to = parent.display();

@@ -29,7 +29,7 @@ fn a_sweep_measures_every_combination_on_every_framework_and_tells_the_parity_of
         assert_eq!((of("one"), of("wrong")), (("measured", "ok, Δ = 0"), ("struck", "BROKEN")));
         assert!(row(cell, "one")["metrics"]["prefill_throughput"]["median"].as_f64().unwrap() > 0.0);
     }
-    // A cell that cannot run is there with its reason.
+    // A cell that cannot run is listed with its reason.
     assert_eq!(cells(&document)[0]["refused"], Value::Null);
     let reason = cells(&document)[1]["refused"].as_str().unwrap();
     assert!(reason.contains("context of 64 tokens"), "{reason}");
@@ -116,7 +116,7 @@ fn two_variants_are_held_against_each_other_in_the_order_they_were_named() {
     let document = installation.json(0, "ab slow quick --prompt-tokens 4 --new-tokens 6 --rounds 6");
     let speedup = document["outcomes"][0]["speedup"].as_f64().unwrap();
     assert!(speedup < 1.0, "{speedup}");
-    // A framework without the other side is there with its reason.
+    // A framework without the other side is listed with its reason.
     let line = "ab fused --frameworks slow,quick --rounds 1 --prompt-tokens 4 --new-tokens 4";
     let told = installation.run(line).exits(0).stdout;
     assert!(told.contains("slow: not run: slow has no variant"), "{told}");

@@ -21,7 +21,7 @@ fn a_synthetic_model_is_prepared_and_compared_like_any_other() {
     let names = bundles.map(|entry| entry.file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| name.starts_with("synthetic-llama-tiny-")).count(), 1);
 
-    // Without a tokenizer text is taken byte by byte, and that is said; ids are no text.
+    // Without a tokenizer, text is read byte by byte, and the output says so; ids are no text.
     let generate = |more: &str| {
         let line = format!("generate --framework one --new-tokens 2 --format json {more}");
         let ran = installation.run(&line).exits(0);

@@ -87,7 +87,7 @@ fn a_file_that_another_process_maps_cannot_be_evicted_and_that_is_said() {
     assert_eq!(load["warm_resident_before"], 1.0);
 }
 
-/// Keeps every CPU busy while it lives.
+/// Keeps every CPU busy until it is dropped.
 pub(crate) struct Burner {
     stop: Arc<AtomicBool>,
 }

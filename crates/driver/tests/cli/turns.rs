@@ -1,4 +1,4 @@
-//! Interleaved rounds: processes that live together and take turns, and what becomes of them when something breaks.
+//! Interleaved rounds: processes that run at the same time and take turns, also if one of them fails.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;

@@ -64,7 +64,7 @@ fn main() -> Result<ExitCode> {
         if is_enough(&tally) || interrupt::check().is_err() {
             break;
         }
-        // Each model has a seed of its own, so that one can be made again without those before it.
+        // Each model has its own seed, so that one can be made again without those before it.
         let mut random = ChaCha8Rng::seed_from_u64(arguments.seed);
         random.set_stream(number);
         let (name, original) = &originals[random.random_range(0..originals.len())];

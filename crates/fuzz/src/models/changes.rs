@@ -10,7 +10,7 @@ use super::Model;
 use crate::Form;
 use crate::mutate;
 
-/// Weights at the ends of what f32 holds, and such as meet them in sums and products.
+/// Weights at the limits of f32, and weights that reach them in sums and products.
 const WEIGHTS: [f32; 9] = [0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, 1e19, -1e19, 65504.0];
 
 /// Ways to divide the rows of q, k and v of the tiny models into heads: heads, heads of keys, length of each.

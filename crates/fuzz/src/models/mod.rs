@@ -56,7 +56,7 @@ impl Model {
         changes::changed(self, random)
     }
 
-    /// Writes it, and returns what `prepare` takes.
+    /// Writes it, and returns the source for `prepare`.
     pub fn write(&self, directory: &Path) -> Result<Source> {
         fs::create_dir_all(directory)?;
         match self {

@@ -11,7 +11,7 @@ use bundle::{Bundle, Precision};
 use protocol::{Answer, Case, Decode, Event, GenerateWork, Job, KvCache, Settings, Task, Work};
 use tooling::process::command;
 
-/// Address space of a worker, in bytes. The frameworks' libraries take most of it.
+/// Address space of a worker, in bytes. The frameworks' libraries use most of it.
 const MEMORY: u64 = 8 << 30;
 /// Longest run of a tiny model: a start of libtorch from a cold disk takes seconds.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -108,7 +108,7 @@ fn a_commit_of_the_hub_joins_a_path_only_as_forty_hexadecimal_digits() {
 #[test]
 fn a_file_of_another_commit_is_refused() {
     let listed = "f".repeat(40);
-    // It calls every file one of `COMMIT`, whichever commit is asked for.
+    // The server claims `COMMIT` for every file, independent of the request.
     let hub = Hub::at(&listed, &["config.json", "model.safetensors"]);
     let error = failure(&mut prepare(home().path(), Some(&hub.endpoint)));
     assert!(error.contains("config.json of another commit"), "{error}");
@@ -119,7 +119,7 @@ fn a_file_of_another_commit_is_refused() {
 fn a_download_ends_with_whoever_started_it() {
     use std::io::Read;
 
-    // It takes requests and answers none.
+    // A server that accepts requests and answers none.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let home = home();

@@ -13,12 +13,12 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// One with these files of the repository owner/tiny; it gives none that ends in `.bin`.
+    /// A hub with these files of the repository owner/tiny; it does not serve files that end in `.bin`.
     pub(crate) fn start(files: &[&str]) -> Hub {
         Hub::at(COMMIT, files)
     }
 
-    /// One that gives its newest commit this name.
+    /// A hub with this name of its newest commit.
     pub(crate) fn at(commit: &str, files: &[&str]) -> Hub {
         let given: Vec<_> = files.iter().copied().filter(|file| !file.ends_with(".bin")).collect();
         Hub::giving(&given, commit, files)

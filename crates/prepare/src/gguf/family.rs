@@ -105,7 +105,7 @@ impl Family<'_> {
             ("residual_multiplier", "residual_scale"),
             ("logits_scaling", "logit_scale"),
         ] {
-            // llama.cpp takes 0 for none.
+            // llama.cpp reads 0 as none.
             if let Some(number) = self.number(key)?.filter(|&number| number != 0.0) {
                 config[field] = json!(number);
             } else if field == "attention_multiplier" {

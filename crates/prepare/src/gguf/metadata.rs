@@ -44,8 +44,8 @@ impl<'a> Metadata<'a> {
         self.count(key)?.ok_or_else(|| missing(key))
     }
 
-    /// A number. One that was stored as f32 becomes the shortest decimal that rounds to it: the
-    /// 1e-5 that was meant, not 0.00000999999974737875.
+    /// A number. One that was stored as f32 becomes the shortest decimal that rounds to it: the intended
+    /// 1e-5, not 0.00000999999974737875.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, String> {
         let number = match self.get(key) {
             None => return Ok(None),

@@ -212,7 +212,7 @@ fn cannot_dequantise(number: u32) -> String {
     )
 }
 
-/// Heads of queries or of keys, whichever a tensor makes.
+/// Heads of queries or of keys, depending on the tensor.
 fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
     match name {
         _ if name.contains(".q_proj.") => config.heads,

@@ -12,7 +12,7 @@ const GLOBAL: [(&str, &str); 6] = [
     ("transformer.wte", "token_embd"),
 ];
 
-/// Behind `model.layers.N.` or `transformer.h.N.`; behind `blk.N.`.
+/// Names after `model.layers.N.` or `transformer.h.N.`, and after `blk.N.`.
 const LAYER: [(&str, &str); 19] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),

@@ -29,7 +29,7 @@ pub(crate) enum Value {
     Float32(f32),
     Float64(f64),
     Bool(bool),
-    /// Bytes, since not every file keeps to UTF-8.
+    /// Bytes, since not every file is valid UTF-8.
     Text(Vec<u8>),
     Array(Array),
 }
@@ -170,7 +170,7 @@ fn array(cursor: &mut Cursor<'_>, key: &str, depth: usize) -> Result<Array, Stri
 fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, String> {
     match metadata.get("general.alignment") {
         None => Ok(DEFAULT_ALIGNMENT),
-        // The format asks for a multiple of 8; the dequantisers need at least 4.
+        // The format requires a multiple of 8; the dequantisers need at least 4.
         Some(&Value::Unsigned(n)) if n != 0 && n % 8 == 0 && n <= 1 << 20 => Ok(n),
         Some(other) => Err(format!("general.alignment is {other:?}, not a multiple of 8")),
     }

@@ -9,10 +9,9 @@ const HIGH_FREQ_FACTOR: f64 = 4.0;
 
 /// The parameters that give `factors`, one divisor for each frequency; none where nothing is scaled.
 ///
-/// A GGUF holds the divisors alone. Its converters know three parameters besides the largest divisor:
-/// the original context and two bounds, of which only ratios matter. So the bounds are taken to be
-/// those of every Llama 3, the context is sought among the powers of two, and it counts as found only if
-/// it gives back every divisor.
+/// A GGUF has the divisors alone. Its converters know three parameters besides the largest divisor: the
+/// original context and two bounds, of which only ratios matter. So the bounds of every Llama 3 are assumed,
+/// the context is searched among the powers of two, and it counts as found only if it gives every divisor.
 pub(crate) fn llama3(factors: &[f32], theta: f64, head_dim: usize) -> Result<Option<Value>, String> {
     if factors.len() != head_dim / 2 {
         let count = factors.len();
@@ -37,7 +36,7 @@ pub(crate) fn llama3(factors: &[f32], theta: f64, head_dim: usize) -> Result<Opt
         })
     };
     let contexts = (4..=24).map(|exponent| 1usize << exponent);
-    // Where several contexts give the same divisors, as they do for small heads, any of them is right.
+    // If several contexts give the same divisors, as for small heads, any of them is right.
     match contexts
         .clone()
         .find(|&context| context == 8192 && gives_back(context))

@@ -28,7 +28,7 @@ struct Refusal {
 }
 
 impl Program {
-    /// Or what to do about its absence.
+    /// The error says how to get the program.
     pub(super) fn find(progress: Progress) -> Result<Program, String> {
         let own = std::env::current_exe()
             .map_err(|e| format!("the directory of `hub`, which downloads models, cannot be told: {e}"))?;

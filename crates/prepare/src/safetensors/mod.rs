@@ -1,6 +1,6 @@
-//! The safetensors format, read and written here rather than by the `safetensors` crate for two
-//! reasons: its writer sorts tensors by name, which would tear apart those that engines fuse, and
-//! its reader's errors do not say which tensor is at fault.
+//! The safetensors format, read and written here rather than by the `safetensors` crate for two reasons: its
+//! writer sorts tensors by name, which would separate those that engines fuse, and its reader's errors do not
+//! name the tensor.
 
 mod reader;
 mod writer;

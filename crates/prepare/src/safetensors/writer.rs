@@ -36,7 +36,7 @@ pub(crate) struct Piece<'a> {
     /// The index of its first element within the tensor.
     pub(crate) start: usize,
     pub(crate) values: &'a [f32],
-    /// The file that it comes from, for errors.
+    /// The file of origin, for errors.
     pub(crate) source: &'a Path,
 }
 
@@ -45,7 +45,7 @@ impl Piece<'_> {
         self.start + self.values.len() == self.spec.shape.iter().product::<usize>()
     }
 
-    /// The error about its element `at`, of which `what` is true.
+    /// The error about its element `at`; `what` describes the element.
     pub(crate) fn cannot(&self, at: usize, what: &str) -> PrepareError {
         let reason = format!("holds {} at element {}, which {what}", self.values[at], self.start + at);
         PrepareError::tensor(self.source, &self.spec.name, reason)

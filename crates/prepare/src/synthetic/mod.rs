@@ -67,7 +67,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
 }
 
 struct Weights {
-    /// In place of a file, for errors.
+    /// Replaces a file's path in errors.
     path: PathBuf,
     /// Standard deviation of embeddings and linear layers.
     deviation: f64,

@@ -27,7 +27,7 @@ const NAMES: [(&str, &str); 5] = [
     ("mlp.gate_up_proj", "ffn_up"),
 ];
 
-/// The model as GGUF, with what llama's metadata have not.
+/// The model as GGUF, with metadata that llama does not have.
 fn gguf(model: &Model, architecture: &str, more: &[(&str, Value)]) -> Gguf {
     let mut model = model.clone();
     let behind = model.tensors.keys().any(|name| name.contains("post_feedforward_layernorm"));
@@ -45,7 +45,7 @@ fn gguf(model: &Model, architecture: &str, more: &[(&str, Value)]) -> Gguf {
     gguf
 }
 
-/// Whether two documents say the same, numbers to a millionth of them.
+/// Whether two documents are equal, numbers to a millionth of them.
 fn alike(ours: &serde_json::Value, theirs: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Object};
     match (ours, theirs) {

@@ -61,8 +61,8 @@ fn a_directory_that_cannot_be_made_is_exit_code_1() {
     command(&arguments, &file.path().join("bundles")).assert().code(1).stdout("");
 }
 
-/// Runs the command with files limited to 64 KiB, which the weights exceed: like a full disk if the
-/// signal that comes with it is ignored, like a crash in mid-write if not.
+/// Runs the command with files limited to 64 KiB, which the weights exceed: like a full disk if the signal is
+/// ignored, like a crash in mid-write if not.
 #[cfg(unix)]
 fn limited(ignore_signal: bool, source: &Path, bundles: &Path) -> assert_cmd::assert::Assert {
     let program = assert_cmd::cargo::cargo_bin("prepare");

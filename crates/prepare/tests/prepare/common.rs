@@ -22,7 +22,7 @@ pub(crate) fn request(source: Source, precisions: &[Precision], bundles: &Path) 
     }
 }
 
-/// The bundle of `source` at f32, in a directory of its own that lives as long as the first value.
+/// The bundle of `source` at f32, in a directory that exists as long as the first value.
 pub(crate) fn prepared(source: Source) -> (TempDir, Bundle) {
     let bundles = tempfile::tempdir().unwrap();
     let directory = prepare(&request(source, &[Precision::F32], bundles.path())).unwrap();

@@ -1,4 +1,4 @@
-//! A Hugging Face directory becomes a bundle that holds the same numbers.
+//! A Hugging Face directory becomes a bundle with the same numbers.
 
 use crate::common::{Model, Tensor, prepared, request, safetensors_file, tiny};
 use bundle::{Bundle, Precision, sha256_of};

@@ -1,4 +1,4 @@
-//! A GGUF, written as llama.cpp's converter writes it, gives back the model that it was made from.
+//! A GGUF that is written as llama.cpp's converter writes it becomes the original model again.
 
 use std::path::{Path, PathBuf};
 
@@ -226,7 +226,7 @@ fn a_file_that_is_no_gguf_of_a_known_version_is_refused() {
 fn a_type_that_cannot_be_dequantised_is_named() {
     let (_directory, path) = Gguf::from_tiny("llama-gqa-tied").write();
     let mut bytes = std::fs::read(&path).unwrap();
-    // Behind the name come the number of dimensions, two dimensions, and the type.
+    // After the name there are the number of dimensions, two dimensions, and the type.
     let name = b"blk.0.ffn_up.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 20;
     bytes[at..at + 4].copy_from_slice(&23u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! An ONNX file becomes a bundle as it is, with the files that it names, and leads to no other.
+//! An ONNX file becomes a bundle unchanged, with the files that it names, and no other file is read.
 
 use std::path::Path;
 
@@ -81,7 +81,7 @@ fn a_name_that_leads_elsewhere_or_is_a_bundle_s_own_is_refused() {
         std::fs::write(&path, naming(name)).unwrap();
         refused(&path, &["model.onnx", "such as model.data"]);
     }
-    // Names of another length take another file.
+    // Names of other lengths need another ONNX file.
     for name in ["f32.safetensors", "tokenizer.json", "pooling.json", "config.json", "graph.onnx", "x"] {
         let bytes = model_naming(name);
         std::fs::write(&path, bytes).unwrap();
@@ -99,7 +99,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
 }
 
-/// An ONNX file with one weight, two floats in a file of this name, which it gives.
+/// An ONNX file with one weight, its output: two floats in a file of this name.
 fn model_naming(name: &str) -> Vec<u8> {
     let location = [field(1, b"location"), field(2, name.as_bytes())].concat();
     let weight =

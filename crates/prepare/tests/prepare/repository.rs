@@ -1,4 +1,5 @@
-//! The repository owner/tiny of the tests of `hf:`, in this crate and in `hub`, and what `prepare` says of it.
+//! The repository owner/tiny of the tests of `hf:`, in this crate and in `hub`, and messages of `prepare`
+//! about it.
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::screen::WIDE;
 use crate::testing::{self, row};
 
-/// The answer, and what to do next, of three contenders with these verdicts on throughput.
+/// The answer, and the next step, for three contenders with these verdicts on throughput.
 fn told(verdicts: &[(&str, &str, Verdict, f64)], change: impl FnOnce(&mut Report)) -> String {
     let like = testing::report().comparisons.remove(0);
     let comparison = |&(a, b, verdict, advantage): &(&str, &str, Verdict, f64)| Comparison {

@@ -26,7 +26,7 @@ pub use texts::texts;
 /// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
-/// The comparison as text for a terminal: the answer, the table, the verdicts, and what matters of the rest.
+/// The comparison as text for a terminal: the answer, the table, the verdicts, and the most important notes.
 pub fn table(report: &Report, screen: &Screen) -> String {
     let summary = summary(report);
     let mut text = answer(&summary, screen);

@@ -1,4 +1,4 @@
-//! Renderings as snapshots: a change of what people see is a reviewable diff.
+//! Renderings as snapshots: a visible change is a reviewable diff.
 
 use insta::assert_snapshot;
 use judge::report::State;

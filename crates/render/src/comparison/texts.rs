@@ -40,7 +40,7 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
         for (frameworks, tokens) in chosen {
             let (shown, frameworks) = (shown(tokens, decode), frameworks.join(", "));
             if is_markdown {
-                // A line of its own in a fence: nothing that a model writes is taken as Markdown.
+                // Each text is on its own lines in a fence, so that no output of a model is read as Markdown.
                 text += &format!("\n{frameworks}:\n\n~~~text\n{}\n~~~\n", lines(&shown).join("\n"));
             } else {
                 text += &format!("  {frameworks}:\n");
@@ -76,7 +76,7 @@ fn shown(tokens: &[u32], decode: Decoder<'_>) -> String {
     )
 }
 
-/// The text in lines. No character is lost: a line ends behind a space where it can.
+/// The text in lines. No character is lost: a line ends after a space where it can.
 fn lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -44,7 +44,7 @@ fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
     let csv = flat::table(&lines).csv();
     let runs: Vec<Run> = lines.into_iter().map(Run).collect();
-    // An object with one key, written by hand: `json!` would sort the keys of the runs.
+    // An object with one key, formatted here: `json!` would sort the keys of the runs.
     let runs = serde_json::to_string_pretty(&BTreeMap::from([("runs", runs)]));
     let json = runs.expect("plain data serialises") + "\n";
     vec![("inference_metrics.json", json.into_bytes()), ("inference_metrics.csv", csv.into_bytes())]

@@ -103,7 +103,7 @@ fn outcome(record: &Record) -> Plain {
     ]
 }
 
-/// Metrics of newer versions come after the known ones.
+/// Metrics of newer versions follow the known ones.
 fn metrics(record: &Record) -> Line {
     let is_known = |name: &str| Metric::ALL.iter().any(|metric| metric.name() == name);
     let newer = record.metrics.keys().map(String::as_str).filter(|name| !is_known(name));

@@ -23,8 +23,8 @@ pub(super) fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Me
     SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
 }
 
-/// The records, one by one. Tables show these `metrics` with their intervals, or the default ones without. The other
-/// formats show all. `apart` are the records that match too, but are kept apart.
+/// The records, one by one. Tables show these `metrics` with their intervals, or the default ones without.
+/// The other formats show all. `apart` are the records that match too, but are excluded.
 pub fn list(
     records: &[Record],
     (apart, skipped): (&[Record], &[Skipped]),
@@ -55,7 +55,7 @@ pub(super) fn document(
     format!("{document:#}\n")
 }
 
-/// How many records are kept apart, and how to see them; `None` if there are none.
+/// How many records are excluded, and how to see them; `None` if there are none.
 pub fn kept_apart(apart: &[Record]) -> Option<String> {
     let records = if apart.len() == 1 { "1 record is" } else { "records are" };
     let count = if apart.len() == 1 { String::new() } else { format!("{} ", apart.len()) };

@@ -12,7 +12,7 @@ use crate::screen::Screen;
 /// The usual terminal.
 const SCREEN: Screen = Screen { width: 80, colour: false, verbose: false };
 
-/// Nothing is kept apart, and every line was read.
+/// No record is excluded, and every line was read.
 const NOTHING: (&[Record], &[Skipped]) = (&[], &[]);
 
 /// Two runs, of which the second has local changes and another framework that failed.

@@ -13,8 +13,8 @@ use crate::table::{Column, Table};
 use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
 use crate::words::{self, or_dash};
 
-/// The trends of the given metrics, or of the speeds that records have if there are none. `apart` are the records that match too, but are
-/// kept apart.
+/// The trends of the given metrics, or of the speeds that records have if there are none. `apart` are the
+/// records that match too, but are excluded.
 pub fn trend(
     records: &[Record],
     (apart, skipped): (&[Record], &[Skipped]),

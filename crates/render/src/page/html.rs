@@ -1,4 +1,4 @@
-//! The pieces of a page. `maud` writes every piece and escapes everything that comes from outside.
+//! The pieces of a page. `maud` writes every piece and escapes all external text.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use charts::{Figure, Size, Theme};
@@ -145,7 +145,7 @@ pub(super) fn commands(lines: &[Vec<String>]) -> Markup {
     html! { pre tabindex="0" { code { (text) } } }
 }
 
-/// Warnings and what else qualifies the figures: the first three, the rest folded.
+/// Warnings and other qualifications of the figures: the first three, the rest folded.
 pub(super) fn warnings(lines: &[String]) -> Markup {
     let (first, more) = lines.split_at(lines.len().min(3));
     html! {

@@ -21,7 +21,7 @@ pub(super) struct Source<'a> {
     pub(super) seed: Option<u64>,
 }
 
-/// The command of a run, and what keeps it from being repeated exactly.
+/// The command of a run, and the reasons why it cannot be repeated exactly.
 pub(super) fn section(words: &[String], source: Source<'_>) -> Markup {
     html! {
         (command(words, source))

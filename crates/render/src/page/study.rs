@@ -36,7 +36,7 @@ pub(super) fn html(
     let body = html! {
         (html::header(&title, &subtitle(report), &report.started, &words::answer(&summary)))
         (html::warnings(&warnings))
-        // An A/B study is about its speed-ups: their picture comes before the table.
+        // The subject of an A/B study is its speed-ups: their picture precedes the table.
         @if is_ab { (html::section("The gain", &charts)) }
         (html::section(table, &figures(report)))
         @if let Some(table) = study::published(report) {

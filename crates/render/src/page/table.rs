@@ -1,5 +1,5 @@
-//! Tables in a page. On a narrow screen each row is a card: every cell carries its column's title, and the style sheet
-//! puts it in front.
+//! Tables in a page. On a narrow screen each row is a card: every cell has its column's title, and the style
+//! sheet shows it in front.
 
 use maud::{Markup, Render, html};
 

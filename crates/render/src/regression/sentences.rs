@@ -47,7 +47,7 @@ pub(super) fn commit(side: &Side) -> String {
     format!("{}{modified}", commit.get(..9).unwrap_or(commit))
 }
 
-/// A finding in one sentence. In a diff no threshold is kept to.
+/// A finding in one sentence. A diff has no threshold.
 pub(super) fn sentence(finding: &Finding, kind: Kind) -> String {
     let Finding { framework, metric, unit, threshold, .. } = finding;
     let start = format!("{framework}: {}", metrics::words(metric));
@@ -151,7 +151,7 @@ pub(super) fn interval((low, high): (f64, f64)) -> Option<String> {
     tells.then(|| format!("{} to {}", percent(low - 1.0), percent(high - 1.0)))
 }
 
-/// Why nothing that is measured now could be judged against the baseline `source`, and what to do.
+/// Why no measurement could be judged against the baseline `source` now, and what to do.
 pub fn undecidable(reason: &Undecidable, source: &str) -> String {
     const REMEDY: &str = "measure a new baseline, or name another with --baseline";
     match reason {

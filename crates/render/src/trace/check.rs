@@ -26,7 +26,7 @@ pub struct Broken(pub String);
 /// - `traceEvents` is a list of objects with `name`, `ph`, `pid`, `tid` and `ts`, microseconds; times are finite.
 /// - A phase is one of X (with `dur`, 0 or more), B, E, M (with a name in `args`), i and C (with numbers in `args`).
 /// - On each track B and E are balanced, and X and B–E are nested or apart.
-/// - Each request has a `prefill` and a `decode` for every other token that it says it has.
+/// - Each request has a `prefill`, and a `decode` for every other token that it claims.
 pub fn check(text: &str) -> Result<Checked, Broken> {
     let trace: Value =
         serde_json::from_str(text).map_err(|error| Broken(format!("it is not JSON: {error}")))?;
@@ -91,7 +91,7 @@ struct Track(Vec<Fields>);
 impl Track {
     fn check(mut self) -> Result<(), String> {
         self.0.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
-        // The events around the present one. The end of one that was begun by B comes with its E.
+        // The events around the present one. B begins an event without its end, which E gives.
         let mut open: Vec<(String, f64)> = Vec::new();
         for event in &self.0 {
             while open.last().is_some_and(|(_, end)| *end <= event.start + SAME) {
@@ -125,7 +125,7 @@ impl Track {
     }
 }
 
-/// Events, and tokens by request: those that the request says it has, and those that are there.
+/// Events, and tokens by request: the claimed ones, and the existing ones.
 #[derive(Default)]
 struct Counts {
     events: usize,

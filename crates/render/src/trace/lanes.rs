@@ -1,5 +1,5 @@
-//! Tracks for the framework's own events. On one track of the format, events are nested or apart; threads of frameworks
-//! keep to that, but what frameworks call a thread need not.
+//! Tracks for the framework's own events. On one track of the format, events are nested or do not overlap;
+//! threads of frameworks follow that, but a framework's "thread" need not be one.
 
 use protocol::ProfileEvent;
 
@@ -16,8 +16,8 @@ pub(super) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// Takes an event that is inside of the present ones or behind them. One that ends later than the one around it by
-    /// no more than rounding does is cut there.
+    /// Adds an event that is within the present ones or after them. If it ends later than the event around it
+    /// by no more than rounding does, its end is cut.
     fn takes(&mut self, event: &'a ProfileEvent) -> bool {
         let (start, mut end) = (event.start_ns, event.start_ns + event.duration_ns);
         while self.open.last().is_some_and(|&around| around <= start) {

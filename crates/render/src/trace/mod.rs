@@ -38,7 +38,7 @@ pub struct TraceFile<'a> {
 pub struct Steps {
     track: &'static str,
     first: &'static str,
-    /// Others have a number behind it.
+    /// Others are followed by a number.
     next: &'static str,
 }
 
@@ -130,7 +130,7 @@ impl TraceFile<'_> {
         }
     }
 
-    /// The framework's own events, each thread on a track of its own.
+    /// The framework's own events, each thread on its own track.
     fn profile<'a>(&'a self, zero: u64, events: &mut Vec<Event<'a>>) {
         for (index, lane) in lanes::lanes(&self.profile).into_iter().enumerate() {
             let tid = index as u32 + 1;
@@ -165,7 +165,7 @@ fn lasting<'a>(
     (start, end): (u64, u64),
     zero: u64,
 ) -> Event<'a> {
-    // A framework may have noted something before the worker was there to be shown.
+    // A framework may have noted events before the worker's first one.
     let microseconds = |ns: u64| (ns as f64 - zero as f64) / 1e3;
     let dur = Some(end.saturating_sub(start) as f64 / 1e3);
     Event { ph: "X", pid, tid, ts: microseconds(start), dur, name: name.into(), cat, args: BTreeMap::new() }

@@ -3,7 +3,7 @@
 use judge::Metric;
 use judge::metrics::Amount;
 
-/// From here on a difference is given as a factor.
+/// From here on a difference is shown as a factor.
 const FACTOR: f64 = 1.5;
 /// Beyond this an interval says nothing that a reader could use.
 const BEYOND: f64 = 1000.0;
@@ -35,14 +35,14 @@ pub(crate) trait Differences {
     /// The phrase for the best: "decodes fastest", "needs the least memory".
     fn superlative(self) -> String;
 
-    /// How many times better: "18 %", "1.9x". It has as many decimals as its interval, so that rounding never takes it
-    /// out of there.
+    /// How many times better: "18 %", "1.9x". It has as many decimals as its interval, so that rounding never
+    /// moves it out of the interval.
     fn amount(self, ratio: f64, interval: Option<(f64, f64)>) -> String;
 
     /// The interval of a ratio in the form of its amount: "15–22 %".
     fn interval(self, ratio: f64, interval: (f64, f64)) -> String;
 
-    /// The interval of a ratio that may be no difference at all: "−2 to 5 %", "0.42–2.8x".
+    /// The interval of a ratio that includes no difference: "−2 to 5 %", "0.42–2.8x".
     fn open_interval(self, ratio: f64, interval: (f64, f64)) -> String;
 }
 
@@ -107,7 +107,7 @@ fn bounds(metric: Metric, form: Form, ratio: f64, (low, high): (f64, f64)) -> St
     format!("{from}{between}{to}{unit}")
 }
 
-/// Savings are always given in percent. An open interval is given as factors where its end calls for them.
+/// Savings are always in percent. An open interval is shown as factors if its end is large enough.
 fn form(metric: Metric, ratio: f64, end: Option<f64>) -> Form {
     let is_factor = ratio >= FACTOR || end.is_some_and(|end| end >= 2.0 * FACTOR);
     if metric.amount_form() == Amount::Times && is_factor { Form::Factor } else { Form::Percent }
@@ -132,7 +132,7 @@ fn decimals(metric: Metric, form: Form, ratio: f64, interval: Option<(f64, f64)>
     (fewest..most).find(tells).unwrap_or(most)
 }
 
-/// A number with a true minus sign. What rounds to nothing has none.
+/// A number with a true minus sign. A number that rounds to zero has none.
 fn text(value: f64, decimals: usize) -> String {
     let digits = format!("{:.decimals$}", value.abs());
     let is_zero = digits.bytes().all(|digit| matches!(digit, b'0' | b'.'));

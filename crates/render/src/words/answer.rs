@@ -1,4 +1,4 @@
-//! The answer: the sentences that every output begins with, and what to do where it is open.
+//! The answer: the sentences that every output begins with, and the next step if it is open.
 
 mod versions;
 
@@ -12,11 +12,11 @@ use statistics::MIN_ROUNDS;
 use super::amount::{self, Differences};
 use super::{dependence, title};
 
-/// Longest time budget that is advised, in minutes. What takes longer is better settled on a quieter machine.
+/// Longest advised time budget, in minutes. Beyond that, a quieter machine is the better advice.
 const LONGEST_MIN: f64 = 60.0;
 
-/// One to four sentences: what people ask of speed, and how it depends on the state of the machine; then what takes no
-/// part, what needs the least memory, what starts first.
+/// One to four sentences: the verdicts on speed, and how they depend on the state of the machine; then the
+/// contenders left out, the one that needs the least memory, and the one that starts first.
 pub(super) fn answer(report: &Report) -> Vec<String> {
     let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
     let first = match compared.as_slice() {
@@ -68,8 +68,8 @@ fn by_state(report: &Report) -> Option<String> {
     (!clauses.is_empty()).then(|| range(clauses.join("; ")))
 }
 
-/// The verdicts on every question of speed, in one sentence. Where one contender is the best in all of them it says so,
-/// with the differences in the first.
+/// The verdicts on every question of speed, in one sentence. If one contender is the best in all of them, the
+/// sentence says that, with the differences in the first.
 fn speed(report: &Report) -> String {
     let kind = report.plan.work.kind();
     // The deciding question is always answered: without a comparison it has no verdict, and says so.
@@ -149,7 +149,7 @@ fn needed(comparison: &Comparison, plan: &Plan) -> f64 {
     };
     let (distance, half) = (ratio.ln().abs(), 0.5 * (high.ln() - low.ln()));
     let margin = (1.0 + plan.margin).ln();
-    // Half as much again for what corrections for several comparisons and looks add.
+    // Half as much again for the corrections for several comparisons and looks.
     let narrow = distance.max(margin - distance) / 1.5;
     (half / narrow).powi(2).max(1.5)
 }
@@ -328,7 +328,7 @@ fn nothing(report: &Report) -> String {
     }
 }
 
-/// Those that were asked for and take no part, with the reason in a word.
+/// Requested contenders that take no part, with the reason in a word.
 fn left_out(report: &Report) -> Option<String> {
     let of = |state: State| -> Vec<&Row> { report.rows.iter().filter(|row| row.state == state).collect() };
     let told = |state: State, words: &str| {

@@ -7,7 +7,7 @@ use judge::report::{Report, Row};
 use plan::{Plan, Schedule};
 use statistics::Components;
 
-/// The stages of rounds. What else there is happens once in a run.
+/// The stages of rounds. All others happen once in a run.
 const OF_ROUNDS: [Stage; 6] =
     [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
 

@@ -260,7 +260,7 @@ fn devices(report: &Report) -> Option<String> {
     (!known.is_empty()).then(|| format!("weights by device: {}{note}", known.join("; ")))
 }
 
-/// How the batch was found, and how near the estimates were to what workers then took.
+/// How the batch was found, and how near the estimates were to the workers' memory.
 fn largest_batch(report: &Report) -> Option<String> {
     let words = report.plan.largest_batch.as_ref()?;
     let of_row = |row: &Row| {
@@ -275,7 +275,7 @@ fn largest_batch(report: &Report) -> Option<String> {
     Some(format!("{words}; peaks: {}", if known.is_empty() { "none".into() } else { known.join("; ") }))
 }
 
-/// The side on which each padded prompts of different lengths, and what that cost.
+/// The side on which each padded prompts of different lengths, and the cost of that.
 fn padding(report: &Report) -> Option<String> {
     let of_row = |row: &Row| {
         let Padding { side, computed } = row.padding.as_ref()?;

@@ -26,7 +26,7 @@ impl Json {
         serde_json::to_string_pretty(self).expect("plain data serialises")
     }
 
-    /// Gives this object a field, or the field another value.
+    /// Adds a field to this object, or replaces the field's value.
     pub(crate) fn set(&mut self, name: &str, value: Json) {
         let Json::Fields(fields) = self else { return };
         match fields.iter_mut().find(|(other, _)| other == name) {

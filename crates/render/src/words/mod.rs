@@ -42,7 +42,7 @@ pub(crate) struct Summary {
 pub(crate) struct Line {
     pub(crate) tone: Tone,
     pub(crate) text: String,
-    /// Whether it says how far the figures can be trusted, which the page shows apart.
+    /// Whether it limits the trust in the figures; the page shows such lines separately.
     pub(crate) qualifies: bool,
     /// Whether the page has a table with the same.
     pub(crate) is_tabled: bool,

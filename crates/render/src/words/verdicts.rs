@@ -78,7 +78,7 @@ pub(crate) fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Adds to a comparison in JSON what follows from it: the verdict on b, and the sentence.
+/// Adds to a comparison in JSON the verdict on b, and the sentence.
 pub(crate) fn tell(json: &mut Json, found: &Comparison, margin: Option<f64>) {
     json.set("verdict_of_b", Json::new(&found.verdict.turned()));
     json.set("sentence", sentence(found, margin).into());

@@ -10,7 +10,7 @@ use tooling::process::{cargo, command, output_of};
 
 use crate::workspace::Workspace;
 
-/// Builds that are kept; the one used longest ago goes first.
+/// Builds that are kept; the one that was used longest ago is removed first.
 const KEPT: usize = 8;
 /// Lists the toolchain and the inputs of the workers in this directory.
 const RECEIPT: &str = "built-with.txt";
@@ -41,7 +41,7 @@ impl Build {
         &self.place
     }
 
-    /// Whether all these files are there.
+    /// Whether all these files exist.
     pub(super) fn has<'a>(&self, mut files: impl Iterator<Item = &'a String>) -> bool {
         self.place.join(RECEIPT).is_file() && files.all(|file| self.place.join(file).is_file())
     }
@@ -75,7 +75,7 @@ impl Build {
     }
 }
 
-/// The builds beyond those that are kept, by when they were last used.
+/// The builds beyond those that are kept, by the time of their last use.
 fn stale(builds: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(builds).with_context(|| format!("cannot read {}", builds.display()))?;
     let used = |place: &Path| fs::metadata(place.join(COMMIT)).and_then(|file| file.modified());

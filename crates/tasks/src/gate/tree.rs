@@ -8,7 +8,7 @@ use tooling::process::{command, output_of};
 
 use crate::workspace::Workspace;
 
-/// A worktree; gone again when dropped.
+/// A worktree; removed when dropped.
 pub(super) struct Tree {
     pub(super) root: PathBuf,
     /// The repository that it belongs to.

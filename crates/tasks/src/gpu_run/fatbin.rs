@@ -1,5 +1,6 @@
-//! Kernels of GPUs that a library is not carried to. ONNX Runtime's CUDA provider has machine code for six generations of
-//! GPUs. For one alone the rest becomes zeros, which pack to nothing; the code that runs is untouched.
+//! Removes kernels for other GPUs from a library. ONNX Runtime's CUDA provider has machine code for six
+//! generations of GPUs. For one alone the rest becomes zeros, which compress to nothing; the code that runs
+//! is untouched.
 //!
 //! The layout of a container, as `cuobjdump` reads it: a header (u32 magic, u16 version, u16 own size, u64 size of what
 //! follows), then entries, each with a header (u16 kind, u16 version, u32 own size, u64 size of its contents, …, u32
@@ -11,8 +12,8 @@ const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
 /// Kind of an entry that is machine code.
 const CODE: u16 = 2;
 
-/// Overwrites the entries of other generations than `capability` (90 for 9.0) where a container has code for it; the
-/// number of bytes that became zero.
+/// Overwrites the entries of other generations than `capability` (90 for 9.0) if a container has code for it;
+/// returns the number of bytes that became zero.
 pub(super) fn keep(file: &mut [u8], capability: u32) -> u64 {
     let mut cleared = 0;
     let mut at = 0;

@@ -29,7 +29,7 @@ const ONNXRUNTIME: &str = "lib/onnxruntime";
 const GPU_RUN: &str = "gpu-run";
 const ARCHIVE: &str = "gpu-run.tar.xz";
 
-/// Prints each piece of set-up with its size, and where it comes from.
+/// Prints each piece of set-up with its size and origin.
 pub(super) fn list(workspace: &Workspace) -> Result<()> {
     let provision = workspace.provision(Reporter::new(true))?;
     for piece in Device::Cuda.pieces() {
@@ -107,7 +107,7 @@ pub(super) fn onnxruntime(root: &Path) -> Result<PathBuf> {
     paths.find(is_it).with_context(|| format!("{} holds no libonnxruntime.so", directory.display()))
 }
 
-/// Cuts the archive into numbered pieces, and writes what joins them.
+/// Cuts the archive into numbered pieces, and writes the script that joins them.
 fn cut_up(archive: &Path, directory: &Path, megabytes: u64) -> Result<()> {
     let bytes = fs::read(archive)?;
     let size = usize::try_from(megabytes * 1_000_000)?;

@@ -1,4 +1,4 @@
-//! The steps of a plan, each a command of `photofinish` in a process of its own.
+//! The steps of a plan, each a command of `photofinish` in a separate process.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ struct Step {
     name: String,
     /// The question that it answers.
     asks: String,
-    /// The most that it may take.
+    /// The time limit.
     minutes: f64,
     /// The arguments of `photofinish`.
     command: String,
@@ -33,7 +33,7 @@ struct Step {
 /// The program, arguments and variables of the steps.
 pub(super) struct Machine {
     pub(super) program: PathBuf,
-    /// More of them, for every step.
+    /// Further arguments, for every step.
     pub(super) arguments: Vec<OsString>,
     pub(super) variables: Vec<(String, OsString)>,
 }
@@ -161,7 +161,8 @@ impl Step {
     }
 }
 
-/// Packs every result of a step that is not packed yet; the archives. One that cannot be packed is kept as it is.
+/// Packs every result of a step that is not packed yet; returns the archives. A result that cannot be packed
+/// is kept as it is.
 fn archive(machine: &Machine, directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_left =

@@ -1,5 +1,5 @@
-//! A rehearsal where there is no GPU: the plan as it is, with mocks that play its frameworks and a library that plays
-//! NVML. It shows that every step of the plan can be run, resumed and packed; its figures say nothing.
+//! A rehearsal without a GPU: the plan as it is, with mocks instead of its frameworks and a fake NVML
+//! library. It tests that every step of the plan can be run, resumed and packed; its figures mean nothing.
 
 use std::fs;
 use std::path::Path;

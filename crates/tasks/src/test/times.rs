@@ -86,7 +86,7 @@ impl Times {
     }
 }
 
-/// The units of a report: cargo keeps them as JSON in the page's script.
+/// The units of a report: cargo has them as JSON in the page's script.
 fn units(report: &str) -> Option<Vec<Unit>> {
     let (_, rest) = report.split_once("const UNIT_DATA = ")?;
     let (json, _) = rest.split_once("];")?;

@@ -49,7 +49,7 @@ struct Artifact {
 }
 
 impl Watched {
-    /// Takes a line that came so long after the start; whether people should see it.
+    /// Reads a line that was printed so long after the start; whether to show it.
     pub(super) fn read(&mut self, line: &str, at: Duration) -> bool {
         if line.starts_with("{\"reason\":") {
             if let Ok(Artifact { package_id, executable: Some(program) }) = serde_json::from_str(line) {

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::talk::Stop;
 use crate::{Interrupted, Outcome, Subject};
 
-/// Where `failed` may come before or after `hello`.
+/// The order of events: `failed` may be sent before or after `hello`.
 const ORDER: &[&str] = &["hello", "started", "loaded", "failed"];
 
 pub(super) fn failures(subject: &Subject<'_>) -> Result<Ran, Interrupted> {

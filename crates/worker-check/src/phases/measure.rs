@@ -20,7 +20,7 @@ const ORDER: &[&str] =
     &["hello", "started", "loaded", "cold_start", "warmup", "slice", "sample", "usage", "parity", "done"];
 const MAX_ITERATIONS: usize = 2;
 
-/// Two prompts of different lengths, so that an answer for the wrong one is seen.
+/// Two prompts of different lengths, so that an answer to the wrong one is detected.
 pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let case = |length, seed| Case {
         prompts: vec![ids(subject, length, seed)],
@@ -33,7 +33,7 @@ pub(super) fn measure(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     })
 }
 
-/// Two sequences at once, behind a context that is in the cache.
+/// Two sequences at once, after a context that is in the cache.
 pub(super) fn batch(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
     let rows = |length, seed| vec![ids(subject, length, seed), ids(subject, length, seed + 1)];
     let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];

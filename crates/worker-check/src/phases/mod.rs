@@ -86,7 +86,7 @@ fn conversation(
     Ok(Ran { outcome, goes_on })
 }
 
-/// Gives a job to the worker.
+/// Sends a job to the worker.
 fn send_job(talk: &mut Talk, job: &Job) {
     let job = Job { spawned_at_ns: talk.spawned_at_ns(), ..job.clone() };
     talk.send(&job);
@@ -123,7 +123,7 @@ fn ids(subject: &Subject<'_>, length: usize, seed: usize) -> Vec<u32> {
     (0..length).map(|at| ((seed * 5 + at * 3 + 1) % vocabulary) as u32).collect()
 }
 
-/// A file in a directory of its own that is deleted with it.
+/// A file in a directory that is deleted with this value.
 fn scratch() -> Result<Scratch, Problem> {
     Scratch::new().map_err(|error| Problem::new(format!("{error:#}")))
 }

@@ -1,4 +1,4 @@
-//! The tasks that take no turns: `load`, `answer`, `score`, `probe`.
+//! The tasks without turns: `load`, `answer`, `score`, `probe`.
 
 use judge::parity::Tolerance;
 use protocol::{Answer, Answered, Case, Output, Parity, ParityTask, Probe, Probed, Score, Scored, Task};

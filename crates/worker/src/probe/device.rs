@@ -7,7 +7,7 @@ use protocol::{Probe, Probed};
 use crate::clock;
 use crate::error::ServeError;
 
-/// Bytes of one timed row of copies. One copy of a small buffer would measure how long a GPU takes to begin.
+/// Bytes of one timed row of copies. One copy of a small buffer would measure the latency of a launch.
 const ROW_BYTES: u64 = 4 << 30;
 /// Smallest buffer. Copies of a smaller one would measure how soon a GPU begins, and its cache: 50 MB on an H100.
 const LEAST_BYTES: usize = 512 << 20;

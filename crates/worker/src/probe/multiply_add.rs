@@ -1,4 +1,4 @@
-//! The most f32 multiply-adds that a thread can do: what matrix products are compared with.
+//! The most f32 multiply-adds that a thread can do, to compare matrix products with.
 
 use std::hint::black_box;
 

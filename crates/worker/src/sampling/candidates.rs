@@ -29,7 +29,7 @@ impl Candidate {
     }
 }
 
-/// Tokens that may be drawn, with a buffer that is kept from one row of logits to the next.
+/// Tokens that may be drawn, with a buffer that is reused for each row of logits.
 pub(crate) struct Candidates(Vec<Candidate>);
 
 impl Candidates {
@@ -64,7 +64,7 @@ impl Candidates {
             if candidates.len() > room {
                 candidates.select_nth_unstable(count - 1);
                 candidates.truncate(count);
-                // Those that come later lose to an equal.
+                // A later token loses to an equal one.
                 threshold = candidates[count - 1].logit();
             }
             threshold
@@ -159,11 +159,11 @@ fn reach(candidates: &mut [Candidate], softmax: Softmax, target: f64) -> (usize,
     (low, before + candidates.get(low).map_or(0.0, |candidate| softmax.weight(candidate.logit())))
 }
 
-/// Calls `found` (id, logit) with every logit above the threshold, which it answers with the new one.
+/// Calls `found` (id, logit) with every logit above the threshold; it returns the new threshold.
 fn for_each_above(logits: &[f32], mut threshold: f32, mut found: impl FnMut(u32, f32) -> f32) {
     const BLOCK: usize = 32;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
-        // Few blocks hold any, and to look at all of one at once is a few vector instructions.
+        // Few blocks contain any, and a whole block is checked in a few vector instructions.
         if !block.iter().fold(false, |any, &logit| any | (logit > threshold)) {
             continue;
         }
@@ -177,9 +177,9 @@ fn for_each_above(logits: &[f32], mut threshold: f32, mut found: impl FnMut(u32,
 
 /// eˣ for x ≤ 0, to four units in the last place; of less than −700, and of NaN, e⁻⁷⁰⁰.
 ///
-/// Reduction to half of ln 2 in two parts (Cody & Waite 1980) and a Taylor polynomial. Without a branch, so that
-/// it is computed of several numbers at once: 49,152 in 57 µs, where the standard library's takes 222 µs on the
-/// same machine (AVX-512). And that one gives other last digits on other systems.
+/// Reduction to half of ln 2 in two parts (Cody & Waite 1980) and a Taylor polynomial. It has no branch, so
+/// that several numbers are computed at once: 49,152 in 57 µs, while the standard library takes 222 µs on the
+/// same machine (AVX-512). The standard library's last digits also differ between systems.
 pub(super) fn exp(x: f64) -> f64 {
     const SHIFT: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²: a number added to it is rounded to an integer
     const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;

@@ -142,7 +142,8 @@ fn a_case_draws_the_same_each_time_and_other_tokens_than_the_next() {
 
 #[test]
 fn noise_of_another_order_of_summation_changes_hardly_a_token() {
-    // Twice as far apart, so that the tail has a tenth of the mass; and no equals, which noise would swap.
+    // Twice as far apart, so that the tail has a tenth of the mass; without equal logits, which noise would
+    // swap.
     let logits: Vec<f32> =
         logits(5000).into_iter().zip(0..).map(|(x, i)| 2.0 * x + i as f32 * 1e-4).collect();
     let noise = |i: usize| 1e-4 * ((i * 37 % 21) as f32 / 10.0 - 1.0);

@@ -12,7 +12,7 @@ pub(crate) struct Anew<'a, E> {
     of: Box<dyn Workload<E> + 'a>,
     bundle: &'a Bundle,
     settings: &'a Settings,
-    /// The model of the request under way, or of the last: it goes when the next is loaded.
+    /// The model of the request under way, or of the last one: it is dropped when the next is loaded.
     model: Option<E>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn in_effect(observed: &InEffect, task: &Task) -> CacheInEffect {
     CacheInEffect { precision: observed.kv_cache.name().into(), policy: policy.into() }
 }
 
-/// The engines behind a decoder, if it is two.
+/// The two engines of a decoder, if it is a hybrid.
 pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
     engine.decode().ok()?.hybrid()
 }

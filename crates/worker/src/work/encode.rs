@@ -20,7 +20,7 @@ pub(crate) struct Encoding<'a, E> {
     positions: usize,
 }
 
-/// A batch as engines take it.
+/// A batch in the form that engines accept.
 #[derive(Debug, Default)]
 struct Flat {
     tokens: Vec<u32>,

@@ -35,7 +35,7 @@ struct State {
     trace: Vec<Vec<u32>>,
     batch: usize,
     capacity: usize,
-    /// With the cache off, each sequence's prefix as far as it has come.
+    /// With the cache off, each sequence's prefix so far.
     prefixes: Vec<Vec<u32>>,
     joined: Joined,
     feed: Vec<u32>,
@@ -132,7 +132,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         if let Some(last) = chunks.pop() {
             prompt.tokens = last;
         }
-        // With the cache off all of them come again.
+        // With the cache off, all of them are computed again.
         prompt.tokens.reserve((batch * capacity).saturating_sub(prompt.tokens.len()));
 
         let mut request = Request::start(case, room);
@@ -229,7 +229,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
     }
 }
 
-/// Logits of sequences along their traces. Of prompts of different lengths those of the last token are kept.
+/// Logits of sequences along their traces. Prompts of different lengths keep those of their last tokens.
 fn logits_along(
     decoder: &mut dyn engine::Decode,
     (prefixes, traces): (&[Vec<u32>], &[Vec<u32>]),
@@ -258,7 +258,7 @@ fn logits_along(
     Ok(logits)
 }
 
-/// The tokens of prompts of one length in chunks of so many of each; none where they come at once.
+/// The tokens of prompts of one length in chunks of so many of each; none if they are passed at once.
 fn chunks(prompt: &Joined, most: Option<usize>) -> Vec<Vec<u32>> {
     let Some(most) = most.filter(|_| !prompt.differ()) else { return Vec::new() };
     let length = prompt.longest;
@@ -305,7 +305,7 @@ fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool))
     Ok(())
 }
 
-/// Prompts with something to continue and something to add. They may differ in length where nothing comes before them.
+/// Prompts with something to continue and something to add. They may differ in length if there is no context.
 fn check_prompts(case: &Case, work: &GenerateWork) -> Result<(), ServeError> {
     if case.prompts.is_empty() || work.new_tokens == 0 || case.prompts.iter().any(Vec::is_empty) {
         let reason = "a case needs at least one token to continue in each prompt, and one to add";
@@ -319,7 +319,7 @@ fn check_prompts(case: &Case, work: &GenerateWork) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// A case as an engine is asked for it.
+/// The form in which an engine gets a case.
 struct Asked {
     batch: usize,
     capacity: usize,

@@ -142,7 +142,7 @@ pub(crate) const fn alone<'a, E>() -> Serving<'a, E> {
     Serving { serve: Serve::Shared, pool: None, load: None }
 }
 
-/// The workload of a kind of work. `is_fed`: whether requests and parity need what cases have for them.
+/// The workload of a kind of work. `is_fed`: whether requests and parity need the traces of cases.
 pub(crate) fn workload<'a, E: InferenceEngine>(
     work: &'a Work,
     (model, pace): (Model, Pace),
@@ -177,12 +177,12 @@ impl Request {
         Request { case, start_ns: now, origin_ns: now, marks_ns: room }
     }
 
-    /// Goes on after its latest mark: the time since then is no part of it.
+    /// Continues after its latest mark: the time since then is not counted.
     fn resume(&mut self) {
         self.origin_ns = clock::now_ns() - self.marks_ns.last().copied().unwrap_or(0);
     }
 
-    /// Takes time before it into it: all marks are so much later.
+    /// Counts earlier time as part of the request: all marks are later by that.
     fn begin_earlier(&mut self, ns: u64) {
         self.start_ns = self.start_ns.saturating_sub(ns);
         self.origin_ns = self.origin_ns.saturating_sub(ns);

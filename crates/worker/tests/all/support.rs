@@ -10,7 +10,7 @@ use protocol::{Event, Finish, Job, Task, Turn};
 
 pub(crate) const VOCABULARY: usize = 8;
 
-/// Logits that depend on how many tokens have gone before, and on the sequence.
+/// Logits that depend on the number of earlier tokens, and on the sequence.
 pub(crate) struct Counting {
     appended: usize,
     batch: usize,
@@ -99,12 +99,12 @@ impl Decode for Counting {
     }
 }
 
-/// The events that a worker of [`Counting`] answers with. A measurement is asked for each of its cases once.
+/// The events of a worker of [`Counting`]. Each case of a measurement is requested once.
 pub(crate) fn serve(job: &Job) -> Vec<Event> {
     serve_turns(job, 1, Finish { hash: true, parity: None })
 }
 
-/// As [`serve`], with each case asked for so many times, one after another, and `finish` at the end.
+/// As [`serve`], with so many requests of each case, one after another, and `finish` at the end.
 pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event> {
     let cases = match &job.task {
         Task::Measure(measure) => measure.work.cases(),

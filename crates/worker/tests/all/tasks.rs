@@ -174,7 +174,7 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
     let first_token = |work: GenerateWork| {
         let events =
             serve_turns(&job(directory.path(), Task::Measure(measure_of(work))), 5, Finish::default());
-        // The least of some, for a machine under load may hold up any of them.
+        // The least of several, because a machine under load may delay any of them.
         let measured = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
         let cold = events.iter().find_map(|event| match event {
             Event::ColdStart(cold) => Some(cold.marks_ns.first()),

@@ -1,5 +1,4 @@
-//! What is asked of an ONNX file, as typed: sizes of its free dimensions, and what its inputs are given; and
-//! `photofinish infer`.
+//! Flags for an ONNX file: sizes of its free dimensions, and values of its inputs; and `photofinish infer`.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ pub(super) enum Outcome {
 /// Commits after a good one, by number, the last of which is bad.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
-    /// Those among which the first bad one is: the last of them is bad.
+    /// The commits that may be the first bad one; the last of them is bad.
     left: Range<usize>,
     skipped: BTreeSet<usize>,
 }

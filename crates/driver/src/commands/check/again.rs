@@ -1,4 +1,4 @@
-//! Measures again what a baseline measured: its recorded request, with the typed flags applied to it.
+//! Repeats a baseline's measurement: its recorded request, with the typed flags applied to it.
 
 use history::Record;
 use plan::{Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
@@ -60,7 +60,7 @@ pub(super) fn again(records: &[Record]) -> Result<Request> {
     }))
 }
 
-/// The request behind the command of an older record, which did not keep the request itself.
+/// The request from the command of an older record, which did not keep the request itself.
 fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
     let parsed = spelling::parse(command.iter().cloned()).map_err(|error| first_line(&error))?;
     match &parsed.command {

@@ -104,7 +104,7 @@ fn before(current: &Run, history: &Path) -> Result<Run> {
     found.ok_or_else(|| nothing(&runs, "earlier run of this case on this machine"))
 }
 
-/// The names of the columns that are asked for; none if any will do.
+/// The requested columns; none if any will do.
 fn asked_names(args: &CheckArgs, places: &Places) -> Result<Vec<String>> {
     if args.request.frameworks.is_empty() {
         return Ok(Vec::new());
@@ -124,7 +124,7 @@ fn newest_here(fingerprint: &str, names: &[String], history: &Path) -> Result<Ru
     found.ok_or_else(|| nothing(&runs, "complete run of this machine"))
 }
 
-/// Refuses early what cannot be compared, before minutes are spent on measuring it.
+/// Refuses a comparison across machines, before minutes are spent on measuring.
 fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Result<()> {
     let machine = &baseline.records[0].machine;
     if machine.fingerprint == here || args.allows(Different::Machine) {

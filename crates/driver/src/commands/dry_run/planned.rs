@@ -121,7 +121,7 @@ impl Resolved {
         lines
     }
 
-    /// A column, with what differs from column to column.
+    /// A column, with the settings that differ between columns.
     fn contender(&self, contender: &Contender) -> String {
         let mut settings = vec![contender.precision.name().to_owned()];
         if contender.threads != self.threads {

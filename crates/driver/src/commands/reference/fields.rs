@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The definition that all properties share, where each of them is nothing else: metrics by name.
+/// The definition that all properties share, if each of them is only that: metrics by name.
 fn shared_definition(properties: &Map<String, Value>) -> Option<&Value> {
     let mut links = properties.values().map(|value| value["allOf"].get(0));
     let first = links.next()??;

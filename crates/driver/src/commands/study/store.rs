@@ -149,7 +149,7 @@ fn computer(places: &Places) -> Computer {
     Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
 }
 
-/// Reads `study.json` of a directory; `what` begins the error for a file that cannot be used.
+/// Reads `study.json` of a directory; the error for an unusable file begins with `what`.
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));

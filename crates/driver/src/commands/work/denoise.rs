@@ -1,4 +1,4 @@
-//! `photofinish denoise`: one framework fills in masks behind a prompt, by masked diffusion.
+//! `photofinish denoise`: one framework fills in masks after a prompt, by masked diffusion.
 
 use measure::resolve::drawn_seed;
 use plan::work::denoise::{check_prompt, mask_of};
@@ -10,7 +10,7 @@ use super::prompt::{self, Prompt};
 use crate::cli::work::denoise::DenoiseArgs;
 use crate::commands::single::Single;
 
-/// The work that the flags ask for; refuses flags that do not go together.
+/// The work according to the flags; refuses flags that do not go together.
 pub(super) fn task(args: &DenoiseArgs) -> Result<Denoise> {
     prompt::check("denoise", args.format, args.chat, args.prompt.as_deref())?;
     let asked = args.asked();

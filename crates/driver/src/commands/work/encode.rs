@@ -42,7 +42,7 @@ impl<'a> Asked<'a> {
         Asked { task: TaskAsked::Classify, args: &args.encoder, texts, embedding: None }
     }
 
-    /// Number of tokens of each text, where they are given.
+    /// Number of tokens of each text, if they are given.
     fn counts(&self) -> Vec<Option<usize>> {
         match self.args.tokens.as_slice() {
             [] => vec![None; self.texts.len()],

@@ -58,8 +58,8 @@ fn cannot(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("cannot write {}: {error}", path.display()))
 }
 
-/// The name of each output's file. What cannot be in a file's name is `_` there; two outputs that would have one name are
-/// refused.
+/// The name of each output's file. Characters that a file's name cannot have become `_`; two outputs with the
+/// same name are refused.
 fn files(tensors: &[Tensor]) -> Result<Vec<PathBuf>> {
     let plain = |letter: char| if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '_' };
     let file = |tensor: &Tensor| {

@@ -73,7 +73,7 @@ fn measured(
     Ok((report, results.finish()))
 }
 
-/// The request for a comparison of the same frameworks on the same prompts. Parity has no planning of its own.
+/// The request for a comparison of the same frameworks on the same prompts. Parity uses its planning.
 pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
     if args.format == Format::Csv {
         return Err(Failure::usage("parity prints a table, json or markdown"));

@@ -1,4 +1,4 @@
-//! A prompt behind which one framework adds tokens: the part that `generate` and `denoise` share.
+//! A prompt that one framework continues: the common part of `generate` and `denoise`.
 
 use plan::chat;
 use plan::prompts::{self, Text};
@@ -9,7 +9,7 @@ use crate::cli::{ChatFlag, Format};
 use crate::commands::single::Single;
 use crate::output::print;
 
-/// Refuses flags that do not go together. `prompt`: the text, where one is given.
+/// Refuses flags that do not go together. `prompt`: the text, if one is given.
 pub(super) fn check(command: &str, format: Format, chat: ChatFlag, prompt: Option<&str>) -> Result<()> {
     if matches!(format, Format::Markdown | Format::Csv) {
         return Err(Failure::usage(format!("{command} prints a table (the text alone) or json")));

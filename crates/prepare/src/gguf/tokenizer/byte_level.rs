@@ -23,7 +23,7 @@ pub(super) fn parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Res
     let said = metadata.text("tokenizer.ggml.pre")?;
     let name = match (said, metadata.text("general.architecture")?) {
         (Some(name), _) if name != "default" => name,
-        // Files from before there was such a name, or by a converter that did not know it.
+        // Older files have no such name, and some converters do not know it.
         (_, Some("qwen2" | "qwen3")) => "qwen2",
         _ => "gpt-2",
     };

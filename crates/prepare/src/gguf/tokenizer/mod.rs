@@ -57,7 +57,7 @@ pub(crate) fn build(metadata: &Metadata<'_>, vocab_size: usize) -> Result<Docume
     Ok(Document { bytes, derived: format!("built from the GGUF's {}", parts.derived) })
 }
 
-/// Puts the beginning- and end-of-sequence tokens around a text, where the file asks for them.
+/// Puts the beginning- and end-of-sequence tokens around a text, if the file says so.
 fn post_processor(
     metadata: &Metadata<'_>,
     vocabulary: &Vocabulary<'_>,

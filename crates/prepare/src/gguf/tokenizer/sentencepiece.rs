@@ -69,7 +69,7 @@ fn merges(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Vec<(S
         splits.sort_unstable();
         merges.extend(splits.into_iter().map(|split| (scores[id], split)));
     }
-    // Stable: of equal scores, as runs of spaces have them, the piece with the smaller id goes first.
+    // Stable: of equal scores, such as those of runs of spaces, the piece with the smaller id is first.
     merges.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let text = |id: usize| vocabulary.tokens[id].to_owned();
     Ok(merges.into_iter().map(|(_, (left, right))| (text(left), text(right))).collect())

@@ -20,7 +20,7 @@ pub(in super::super) fn generated_length(case: &Case) -> (&'static str, Value) {
     ("generated_length", json!(case.new_tokens))
 }
 
-/// Whether keys and values were kept.
+/// Whether there was a KV cache.
 pub(in super::super) fn has_cache(record: &Record) -> bool {
     record.case.kv_cache != "off"
 }

@@ -157,7 +157,7 @@ fn row(named: Named<'_>, record: &Record) -> Markup {
     }
 }
 
-/// The verdicts of a run, as its report gives them: clear ones first, the others folded.
+/// The verdicts of a run, according to its report: clear ones first, the others folded.
 fn verdicts(named: Named<'_>) -> Markup {
     let report = &named.run.report;
     let is_clear = |verdict: Verdict| matches!(verdict, Verdict::Faster | Verdict::Equivalent);

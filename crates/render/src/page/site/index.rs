@@ -142,7 +142,7 @@ fn line(row: &Row<'_>) -> Markup {
     }
 }
 
-/// The verdict on the deciding metric, as the run gives it.
+/// The verdict on the deciding metric, according to the run.
 fn answer(result: &Result<'_>) -> String {
     let report = &result.report;
     let metric = Metric::deciding(report.plan.work.kind());

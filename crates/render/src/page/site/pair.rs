@@ -1,4 +1,4 @@
-//! The page of a pair: the answer, the picture, the table; then where it comes from and how to repeat it.
+//! The page of a pair: the answer, the picture, the table; then its origin and how to repeat it.
 
 use judge::Report;
 use judge::records::case;

@@ -50,7 +50,7 @@ fn sentence(cell: &Cell, axes: &[Axis]) -> Option<String> {
     })
 }
 
-/// The share of every switch, if all are there.
+/// The share of every switch, if all are known.
 fn shares(crossed: &Crossed) -> Option<Vec<(&str, &Effect)>> {
     let each = crossed.switches.iter();
     each.map(|switch| Some((switch.switch.as_str(), switch.share.as_ref()?))).collect()

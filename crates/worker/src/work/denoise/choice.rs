@@ -24,7 +24,7 @@ pub(super) struct Choice {
 
 pub(super) struct Chooser {
     algorithm: Algorithm,
-    /// `None` where the most likely token is taken.
+    /// `None` if the most likely token is chosen.
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<usize>,
@@ -85,7 +85,7 @@ impl Chooser {
         Choice { token, confidence }
     }
 
-    /// Keeps the candidates that may be chosen; returns their mass.
+    /// Keeps the candidates that may be drawn; returns their mass.
     fn filter(&mut self, logits: &[f32], softmax: Softmax, mass: f64) -> f64 {
         let candidates = &mut self.candidates;
         match (self.top_p, self.top_k) {

@@ -2,7 +2,7 @@
 
 use protocol::{Algorithm, Denoise};
 
-/// Selects positions; its buffers are kept from one step to the next.
+/// Selects positions; its buffers are reused for each step.
 pub(super) struct Selection {
     steps: usize,
     algorithm: Algorithm,
@@ -26,8 +26,9 @@ impl Selection {
         }
     }
 
-    /// Selects those of one sequence's `masked` places that this step unmasks: see [`Self::selected`]. `uniform` gives numbers in
-    /// (0, 1]. It is called once for each place where places are drawn, and else not at all.
+    /// Selects those of one sequence's `masked` places that this step unmasks: see [`Self::selected`].
+    /// `uniform` gives numbers in (0, 1]. It is called once for each place if places are drawn, and else not
+    /// at all.
     pub(super) fn select(
         &mut self,
         step: usize,

@@ -1,8 +1,8 @@
-//! Sequences as an engine is given them, together.
+//! Sequences joined for an engine.
 
 use engine::{Decode, EngineError, Want};
 
-/// Tokens of several sequences, those of one behind those of the other.
+/// Tokens of several sequences, one sequence after another.
 #[derive(Default)]
 pub(super) struct Joined {
     pub(super) tokens: Vec<u32>,
@@ -26,7 +26,7 @@ impl Joined {
         !self.lengths.is_empty()
     }
 
-    /// Lengths where they differ, all of them greater by `more`.
+    /// Lengths if they differ, all of them greater by `more`.
     pub(super) fn lengthen(&mut self, more: usize) {
         self.lengths.iter_mut().for_each(|length| *length += more);
     }

@@ -1,4 +1,5 @@
-//! Turns in which several callers make requests: bursts of them, and the search for the highest rate that is kept up with.
+//! Turns in which several callers make requests: bursts of them, and the search for the highest sustainable
+//! rate.
 
 mod search;
 
@@ -39,7 +40,7 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
         Callers { serving, turns: 0, calls: Vec::new() }
     }
 
-    /// When requests come, where several callers make them.
+    /// When requests arrive, if several callers make them.
     pub(super) fn load(&self) -> Option<Load> {
         self.serving.load
     }
@@ -143,7 +144,7 @@ impl<R, A> Served<R, A> {
         self.given.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Has a model compute what waits in the queue, until all requests are taken.
+    /// Lets a model answer the requests in the queue, until all are taken.
     fn compute<E>(&self, engine: &mut E)
     where
         R: Requests<E, Answer = A>,
