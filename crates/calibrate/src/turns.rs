@@ -1,4 +1,4 @@
-//! Processes on a machine whose memory bandwidth changes, and a clock.
+//! Processes on a machine with changing memory bandwidth, and a clock.
 //!
 //! All work of a process takes longer while there is half of the bandwidth. The time is then multiplied by
 //! the process's own noise, the request's, and the contender's true ratio.

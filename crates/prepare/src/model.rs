@@ -39,7 +39,7 @@ pub(crate) struct Model {
     /// Files that are copied unchanged instead of weights, with their names in the bundle; none of a
     /// transformer.
     pub(crate) verbatim: Vec<(String, SourceFile)>,
-    /// For the manifest: where the weights come from and what was done to them, before rounding.
+    /// For the manifest: the origin of the weights and their changes before rounding.
     pub(crate) derived: String,
 }
 

@@ -176,7 +176,7 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
     layout.write_build(record)
 }
 
-/// Copies the sources of the workers whose frameworks can have other versions.
+/// Copies the sources of workers for frameworks that can have other versions.
 fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> Result<()> {
     let engines = configs::engines(&workspace.layers()).map_err(|error| BadInput(error.to_string()))?;
     let is_rebuilt = |name: &&String| {

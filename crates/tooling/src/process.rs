@@ -91,7 +91,7 @@ pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
-/// As [`succeeds`], for a command whose stderr only matters if it fails: `Err` has all of it. `seen` is
+/// As [`succeeds`], for a command with a stderr that only matters if it fails: `Err` has all of it. `seen` is
 /// called with each line as it is printed.
 pub fn succeeds_logged(
     command: &mut Command,

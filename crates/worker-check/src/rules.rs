@@ -1,5 +1,6 @@
-//! Rules on the values of events that no type can say: times that fit what the driver saw, token counts that fit,
-//! readings that agree with each other. `facts::impossible` says which readings are impossible by themselves.
+//! Rules on the values of events that no type can express: times that agree with the driver's, token counts
+//! that fit, readings that agree with each other. `facts::impossible` says which readings are impossible by
+//! themselves.
 
 use std::time::Duration;
 

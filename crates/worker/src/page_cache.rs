@@ -38,8 +38,8 @@ mod linux {
         if evict {
             drop_pages(&file)?;
         }
-        // A process that neither owns the file nor may write it is told by the kernel that every page is
-        // resident (`can_do_mincore`, since Linux 5.2).
+        // The kernel reports every page as resident to a process that neither owns the file nor may write it
+        // (`can_do_mincore`, since Linux 5.2).
         let owned = file.metadata()?.uid() == rustix::process::geteuid().as_raw();
         if !owned && rustix::fs::access(path, Access::WRITE_OK).is_err() {
             let reason = "mincore tells the truth only to its owner and to those who may write it";

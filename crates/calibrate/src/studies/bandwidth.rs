@@ -1,4 +1,4 @@
-//! A machine whose memory bandwidth changes while the comparison runs.
+//! A machine with memory bandwidth that changes during the comparison.
 
 use crate::bandwidth_drift::{Climate, HARSH};
 use crate::comparison::{Comparison, Rounds, Scenario};

@@ -38,7 +38,7 @@ use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
-    // `cache prune` lists by itself what it would remove.
+    // `cache prune` lists by itself the bundles that it would remove.
     let lists_itself = matches!(&cli.command, Some(Command::Cache(args)) if matches!(args.command, Some(CacheCommand::Prune(_))));
     if cli.dry_run && !lists_itself {
         return dry_run::dry_run(cli);

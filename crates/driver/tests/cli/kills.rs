@@ -235,7 +235,7 @@ impl Campaign {
         assert!(self.prepare().wait().unwrap().success());
         assert!(self.spawn(self.wheel.set_up()).wait().unwrap().success() && self.wheel.is_whole());
         assert_eq!(self.wheel.left_over(), 0, "what a killed set-up left is removed");
-        // A directory whose owner was killed before marking it as owned is removed after an hour.
+        // A directory is removed after an hour if its owner was killed before marking it as owned.
         let left = std::fs::read_dir(self.installation.path("tmp")).unwrap().flatten();
         let owned = left.filter(|entry| entry.path().join(".lock").exists()).count();
         assert_eq!(owned, 0, "temporary directories of the killed");

@@ -67,7 +67,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
         Vec::new()
     }
 
-    /// What the last request handed over from one engine to another.
+    /// The hand-over from one engine to another in the last request.
     fn handed_over(&self) -> Option<HandOver> {
         None
     }

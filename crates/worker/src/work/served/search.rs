@@ -5,7 +5,7 @@ use protocol::{Arrivals, Load, Search};
 
 use super::{Burst, Requests, Server};
 
-/// Share of the requests whose answers may come later than the limit.
+/// Share of the requests with answers that may be later than the limit.
 const LATE: f64 = 0.01;
 /// Rates of the first pass, as shares of a closed loop's rate. High and low ones alternate, so that a slow
 /// machine for some seconds is not taken for the effect of a rate.
