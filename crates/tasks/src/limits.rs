@@ -8,9 +8,12 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tooling::BadInput;
 
-/// A phase, the metric of a run's comparisons that belongs to it, and the one that is shown.
-const PHASES: [(&str, &str, &str); 2] =
-    [("decode", "throughput", "throughput"), ("prefill", "first_token", "prefill_throughput")];
+/// A phase, the metrics of a run's comparisons that belong to it, and the one that is shown.
+const PHASES: [(&str, &[&str], &str); 3] = [
+    ("decode", &["throughput"], "throughput"),
+    ("prefill", &["first_token"], "prefill_throughput"),
+    ("encoding", &["encoding_throughput", "single_text"], "encoded_tokens"),
+];
 
 /// A run is one of prefill where arithmetic bounds it, and of decoding otherwise: a few rows of a short prompt wait for
 /// memory as decoding does.
@@ -94,11 +97,13 @@ fn metric(row: &Value, name: &str) -> Option<f64> {
 }
 
 /// Whether the run has a verdict on this pair: a difference, or equivalence.
-fn is_decided(report: &Value, metric: &str, pair: [&str; 2]) -> bool {
+fn is_decided(report: &Value, metrics: &[&str], pair: [&str; 2]) -> bool {
     let mut comparisons = report["comparisons"].as_array().into_iter().flatten();
     let of_pair = |comparison: &&Value| {
         let (a, b) = (comparison["a"].as_str(), comparison["b"].as_str());
-        comparison["metric"] == metric && a != b && pair.iter().all(|name| [a, b].contains(&Some(*name)))
+        metrics.iter().any(|metric| comparison["metric"] == *metric)
+            && a != b
+            && pair.iter().all(|name| [a, b].contains(&Some(*name)))
     };
     comparisons.find(of_pair).is_some_and(|comparison| comparison["verdict"] != "inconclusive")
 }
