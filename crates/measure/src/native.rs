@@ -23,6 +23,9 @@ pub(crate) const CUDA_KERNELS: &str = "CUDA_CACHE_PATH";
 pub(crate) const LIBRARY_PATH: &str =
     if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
 
+/// The file of what can be set up.
+const PINS: &str = "native.toml";
+
 /// `photofinish setup`.
 pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
@@ -103,7 +106,7 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
     }
     let mut linked = None;
     if let Some(piece) = library(versions)? {
-        let provision = Provision::new(&places.pins(), &places.cache, Reporter::new(quiet))?;
+        let provision = Provision::new(&places.directory_of(PINS), &places.cache, Reporter::new(quiet))?;
         linked = Some((piece.variable(), provision.provide_version(piece, &version)?.path));
     }
     if !is_compiled(versions, &version) {
@@ -249,7 +252,8 @@ fn built_with(places: &Places) -> Option<PathBuf> {
 }
 
 pub(crate) fn provision(places: &Places, quiet: bool) -> Result<Provision> {
-    Provision::new(&places.pins(), &places.cache, Reporter::new(quiet)).map_err(|error| failure(&error))
+    Provision::new(&places.directory_of(PINS), &places.cache, Reporter::new(quiet))
+        .map_err(|error| failure(&error))
 }
 
 pub(crate) fn references(places: &Places, target: Target) -> References {

@@ -102,14 +102,14 @@ impl Places {
         self.configs.base().parent().unwrap_or(self.configs.base())
     }
 
-    /// The directory of native.toml: next to the engines, or else the one shipped with the program.
-    pub(crate) fn pins(&self) -> PathBuf {
+    /// The directory of a file that is the same for all: next to the engines, or else the one shipped with the program.
+    pub fn directory_of(&self, file: &str) -> PathBuf {
         let shipped = match (&self.checkout, &self.installed) {
             (Some(checkout), _) => Some(checkout.join("configs")),
             (None, installed) => installed.as_ref().map(Layout::configs),
         };
         let own = self.configs.base();
-        shipped.filter(|_| !own.join("native.toml").is_file()).unwrap_or_else(|| own.to_owned())
+        shipped.filter(|_| !own.join(file).is_file()).unwrap_or_else(|| own.to_owned())
     }
 
     /// The source of the installation's build. A checkout has git instead.

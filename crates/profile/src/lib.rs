@@ -1,23 +1,27 @@
-//! Where a worker's time goes, as a table. The worker runs one job under `perf record`, which is
-//! switched on for the measured iterations alone: load, warm-up and hashing are not in it.
+//! Where a worker's time goes, as a table. The worker runs one job under `perf record`, which is switched on for the
+//! requests alone: load, warm-up and hashing are not in it.
 
 mod parts;
 mod work;
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use configs::Engine;
+use facts::run::Ending;
+use measure::Scratch;
+use measure::clock::now;
+use measure::process::{Process, Said};
+use measure::worker::Worker;
+use measure::worker_errors::{describe, last_line};
 use parts::{Part, Sample};
-use protocol::{Event, Finish, Job, Measure, Settings, Task, Turn, Warmup};
-use serde::Deserialize;
-use tooling::BadInput;
+use plan::{Failure, Result};
+use protocol::{Event, Finish, Job, Turn};
+use serde::Serialize;
 use tooling::process::{command, output_of};
-use work::{Phase, WorkArgs};
+
+pub use parts::{RULES, Rule, rules};
+pub use work::{Phase, WorkArgs};
 
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
@@ -25,102 +29,37 @@ const FREQUENCY: &str = "997";
 const SYMBOLS: usize = 3;
 const LEAST: f64 = 0.5;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// A name of configs/engines
-    #[arg(long, value_name = "NAME")]
-    framework: String,
-    #[arg(long, value_name = "P", default_value = "f32")]
-    precision: String,
-    #[command(flatten)]
-    work: WorkArgs,
-    #[arg(long, value_name = "N", default_value = "2")]
-    threads: usize,
-    /// A GGUF file or a Hugging Face directory; the default model, unless given
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// Where profile.md goes: results/profile-NAME-P-PHASE, unless given
-    #[arg(long, value_name = "DIR")]
-    results: Option<PathBuf>,
-}
-
-/// What must be there before a worker can be profiled.
-pub struct Provided<'a> {
-    pub engine: &'a Engine,
-    /// The engine's program.
-    pub worker: PathBuf,
-    /// Variables that it needs.
-    pub environment: Vec<(String, OsString)>,
-    /// The program that prepares models, and the directory that it keeps them in.
-    pub prepare: PathBuf,
-    pub bundles: PathBuf,
-    /// The model's source: [`Args::model`], or the default model.
-    pub model: PathBuf,
-    /// The checkout.
-    pub root: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Prepared {
-    bundle: PathBuf,
-}
-
-impl Args {
-    /// A name of configs/engines.
-    pub fn framework(&self) -> &str {
-        &self.framework
-    }
-
-    pub fn model(&self) -> Option<&Path> {
-        self.model.as_deref()
-    }
+/// The worker that is profiled, and what it does meanwhile.
+pub struct Subject<'a> {
+    /// Its name in messages.
+    pub label: &'a str,
+    pub worker: &'a Worker,
+    /// A job of [`WorkArgs::task`].
+    pub job: &'a Job,
+    /// Number of requests that are recorded.
+    pub requests: usize,
 }
 
 /// An error that says how to install perf, unless it is there.
 pub fn require_perf() -> Result<()> {
-    if output_of(command("perf").arg("--version")).is_ok() {
-        return Ok(());
+    if !cfg!(target_os = "linux") {
+        return Err(Failure::usage(
+            "a profile needs perf, which only Linux has; `photofinish trace` works here",
+        ));
     }
-    let text =
-        "perf is not installed: on Debian and Ubuntu `apt-get install linux-perf` (or linux-tools-generic)";
-    Err(BadInput(text.into()).into())
+    let found = output_of(command("perf").arg("--version"));
+    found.map(drop).map_err(|_| {
+        Failure::usage(
+            "perf is not installed: on Debian and Ubuntu `apt-get install linux-perf` (or linux-tools-generic)",
+        )
+    })
 }
 
-/// Profiles the worker, writes profile.md, and prints it.
-pub fn run(args: &Args, provided: &Provided) -> Result<()> {
-    let scratch = tempfile::tempdir()?;
-    let bundle = prepared(args, provided)?;
-    let job = scratch.path().join("job.jsonl");
-    std::fs::write(&job, lines(&job_for(args, provided.engine, &bundle), requests(args))?)?;
-    let mut perf = command("perf");
-    for name in ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
-        perf.env(name, args.threads.to_string());
-    }
-    perf.env(configs::TUNABLES, configs::HUGE_PAGES);
-    perf.envs(provided.environment.iter().map(|(name, value)| (name, value)));
-    record(perf, &provided.worker, (&job, requests(args)), scratch.path())?;
-    let samples = report(&scratch.path().join("data"))?;
-    let rules = parts::rules(&provided.root.join("configs"), &provided.engine.framework)?;
-    let page = format!("```\n{}\n```\n\n{}", command_line(args), table(&parts::parts(&rules, samples)));
-    let phase = args.work.phase.name();
-    let name = format!("results/profile-{}-{}-{phase}", provided.engine.name, args.precision);
-    let directory = args.results.clone().unwrap_or_else(|| provided.root.join(name));
-    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    std::fs::write(directory.join("profile.md"), &page)?;
-    print!("{page}");
-    Ok(())
-}
-
-/// Directory of the prepared model.
-fn prepared(args: &Args, provided: &Provided) -> Result<PathBuf> {
-    let mut prepare = command(&provided.prepare);
-    prepare
-        .arg(&provided.model)
-        .args(["--precision", &args.precision, "--quiet", "--bundles"])
-        .arg(&provided.bundles);
-    let prepared: Prepared =
-        serde_json::from_str(&output_of(&mut prepare)?).context("prepare did not print a bundle's path")?;
-    Ok(prepared.bundle)
+/// Profiles the worker: a table of parts with their shares.
+pub fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
+    let scratch = Scratch::new().map_err(|error| failed(&error))?;
+    record(subject, scratch.path())?;
+    Ok(table(&parts::parts(rules, report(&scratch.path().join("data"))?)))
 }
 
 /// What perf recorded, by symbol.
@@ -128,113 +67,83 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
     let mut report = command("perf");
     report.args(["report", "--stdio", "--no-children", "-g", "none", "--percent-limit", "0"]);
     report.args(["--sort", "dso,symbol", "--field-separator", ";", "--input"]).arg(data);
-    let samples = parts::samples(&output_of(&mut report)?);
-    ensure!(!samples.is_empty(), "perf took no sample: the job was too short, or perf may not record here");
+    let samples = parts::samples(&output_of(&mut report).map_err(|error| failed(&error))?);
+    if samples.is_empty() {
+        let text = "perf took no sample: the job was too short, or perf may not record here";
+        return Err(Failure::failed(text));
+    }
     Ok(samples)
 }
 
-/// A measuring job of mostly one phase. Which tokens are fed makes no difference to the work.
-fn job_for(args: &Args, engine: &Engine, bundle: &Path) -> Job {
-    Job {
-        protocol: protocol::VERSION,
-        bundle: bundle.to_string_lossy().into_owned(),
-        // The workers that are profiled read the bundle by its crate.
-        model: serde_json::Value::Null,
-        settings: Settings {
-            decoder: Default::default(),
-            precision: args.precision.clone(),
-            device: "cpu".into(),
-            threads: args.threads,
-            shards: 1,
-            jit: engine.settings.jit.unwrap_or(true),
-            hidden_states: false,
-            dequantised: false,
-            options: engine.options.clone(),
-            slowdown: 0.0,
-            anew: false,
-            serve: Default::default(),
-        },
-        spawned_at_ns: None,
-        evict: false,
-        task: Task::Measure(Measure {
-            work: args.work.work(),
-            warmup: Warmup {
-                min_iterations: 1,
-                max_iterations: 2,
-                max_ns: 30_000_000_000,
-                settled_within: 0.05,
-                from_cold: false,
-            },
-            lead_in: 0,
-            load: None,
-        }),
-    }
-}
-
-/// Requests that are profiled.
-fn requests(args: &Args) -> usize {
-    match args.work.phase {
-        Phase::Decode => 3,
-        Phase::Prefill => 8,
-    }
-}
-
-/// A job and its turns, a line each.
-fn lines(job: &Job, requests: usize) -> Result<String> {
-    let turns = std::iter::repeat_n(Turn::request(0), requests);
-    let mut text = serde_json::to_string(job)? + "\n";
-    for turn in turns.chain([Turn::Finish(Finish::default())]) {
-        text += &(serde_json::to_string(&turn)? + "\n");
-    }
-    Ok(text)
-}
-
-/// Runs the worker under perf, which records from the end of warm-up to the last sample.
-fn record(mut perf: Command, worker: &Path, (job, requests): (&Path, usize), scratch: &Path) -> Result<()> {
+/// Runs the worker under perf, which records from the end of warm-up to the last answer.
+fn record(subject: &Subject<'_>, scratch: &Path) -> Result<()> {
+    let Subject { label, worker, job, requests } = subject;
     let control = scratch.join("control");
-    output_of(command("mkfifo").arg(&control))?;
-    perf.args(["record", "--quiet", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1", "--control"])
-        .arg(format!("fifo:{}", control.display()))
-        .arg("--output")
-        .arg(scratch.join("data"))
-        .arg("--")
-        .arg(worker);
-    let mut child =
-        perf.stdin(File::open(job)?).stdout(Stdio::piped()).spawn().context("cannot start perf")?;
+    output_of(command("mkfifo").arg(&control)).map_err(|error| failed(&error))?;
+    let fifo = format!("fifo:{}", control.display());
+    let (data, binary) = (scratch.join("data").display().to_string(), worker.binary.display().to_string());
+    let arguments =
+        ["record", "--quiet", "--no-buildid-cache", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1"];
+    let arguments = [&arguments[..], &["--control", &fifo, "--output", &data, "--", &binary]].concat();
+    let perf = Process::spawn("perf".as_ref(), &arguments, &worker.environment, worker.cpus.as_deref());
+    let mut perf = perf.map_err(|error| Failure::failed(format!("cannot start perf: {error}")))?;
     // For reading as well, so that opening does not wait for perf.
-    let mut control = File::options().read(true).write(true).open(&control)?;
-    let mut failed = None;
+    let mut control =
+        File::options().read(true).write(true).open(&control).map_err(|error| failed(&error))?;
+    let mut switch = |word: &str| control.write_all(word.as_bytes()).map_err(|error| failed(&error));
+    let broken = |reason: String, last_words| measure::finished(label, Ending::Broken { reason, last_words });
+    let late = || broken(format!("it was not done after {} s (--timeout)", worker.timeout.as_secs()), None);
+    let until = now() + worker.timeout;
     let mut answers = 0;
-    for line in BufReader::new(child.stdout.take().context("perf has no output")?).lines() {
-        match serde_json::from_str(&line?).context("the worker sent a line that is no event")? {
-            Event::Warmup(_) => control.write_all(b"enable\n")?,
-            Event::Sample(_) => {
+    perf.send(line(job));
+    loop {
+        let text = match perf.listen(until) {
+            Said::Line(text) => text,
+            Said::Closed => break,
+            Said::Interrupted => return Err(Failure::Interrupted),
+            Said::Nothing | Said::TooLong => return late(),
+        };
+        match serde_json::from_str(&text) {
+            Ok(Event::Warmup(_)) => {
+                switch("enable\n")?;
+                (0..*requests).for_each(|_| perf.send(line(&Turn::request(0))));
+            }
+            Ok(Event::Sample(_)) => {
                 answers += 1;
-                if answers == requests {
-                    control.write_all(b"disable\n")?;
+                if answers == *requests {
+                    switch("disable\n")?;
+                    perf.send(line(&Turn::Finish(Finish::default())));
                 }
             }
-            Event::Failed(found) => failed = Some(found.reason),
-            _ => {}
+            Ok(Event::Failed(reported)) => return measure::finished(label, Ending::Reported(reported)),
+            Ok(_) => {}
+            Err(_) => return broken("it sent a line that is not a valid event".into(), None),
         }
     }
-    let status = child.wait()?;
-    if let Some(reason) = failed {
-        bail!("the worker failed: {reason}");
+    if !perf.has_ended(until) {
+        return late();
     }
-    ensure!(status.success(), "perf record ended with {status}; what it printed says why");
-    Ok(())
+    let ended = perf.reap();
+    match ended.status.success() {
+        true if answers < *requests => broken("it ended before its job was done".into(), None),
+        true => Ok(()),
+        false if ended.stderr.contains("perf_event_paranoid") => Err(Failure::failed(
+            "perf may not record here: as root, `sysctl kernel.perf_event_paranoid=2` allows it until the next start",
+        )),
+        false => broken(describe(ended.status), last_line(&ended.stderr)),
+    }
 }
 
-fn command_line(args: &Args) -> String {
-    let (prompt, new) = args.work.lengths();
-    format!(
-        "cargo xtask profile --framework {} --precision {} --phase {} --prompt-tokens {prompt} --new-tokens {new} --threads {}",
-        args.framework,
-        args.precision,
-        args.work.phase.name(),
-        args.threads
-    )
+fn line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser")
+}
+
+/// The failure of a tool, which may have ended because the user interrupted.
+fn failed(error: &impl ToString) -> Failure {
+    match measure::interrupt::requested() {
+        true => Failure::Interrupted,
+        false => Failure::failed(error.to_string()),
+    }
 }
 
 fn table(parts: &[Part]) -> String {
@@ -250,31 +159,7 @@ fn table(parts: &[Part]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use protocol::Work;
-
     use super::*;
-
-    fn args(phase: Phase) -> Args {
-        Args {
-            framework: "candle".into(),
-            precision: "f32".into(),
-            work: WorkArgs::usual(phase),
-            threads: 2,
-            model: None,
-            results: None,
-        }
-    }
-
-    #[test]
-    fn a_job_is_mostly_of_the_phase_asked_for() {
-        let tokens = |phase| match job_for(&args(phase), &Engine::default(), "bundle".as_ref()).task {
-            Task::Measure(Measure { work: Work::Generate(work), .. }) => {
-                (work.cases[0].prompts[0].len(), work.cases[0].trace[0].len())
-            }
-            other => panic!("{other:?}"),
-        };
-        assert_eq!((tokens(Phase::Decode), tokens(Phase::Prefill)), ((16, 128), (512, 1)));
-    }
 
     #[test]
     fn a_table_shows_parts_and_their_largest_symbols() {

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use plan::{Failure, Result};
 use serde::Deserialize;
 
+/// Name of the rules' file.
+pub const RULES: &str = "profile.toml";
+
+/// Which symbols belong to which part.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Rule {
+pub struct Rule {
     part: String,
     #[serde(default)]
     object: String,
@@ -23,11 +27,12 @@ impl Rule {
 }
 
 /// The rules for one framework, in the order in which they are tried.
-pub(crate) fn rules(configs: &Path, framework: &str) -> Result<Vec<Rule>> {
-    let file = configs.join("profile.toml");
-    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+pub fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
+    let cannot = |why: String| Failure::usage(format!("cannot read {}: {why}", file.display()));
+    let text = untrusted::file::read_text(file, untrusted::file::CONFIG)
+        .map_err(|error| cannot(error.to_string()))?;
     let mut all: BTreeMap<String, Vec<Rule>> =
-        toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
+        toml::from_str(&text).map_err(|error| cannot(error.to_string()))?;
     let mut rules = all.remove(framework).unwrap_or_default();
     rules.extend(all.remove("all").unwrap_or_default());
     Ok(rules)
@@ -123,10 +128,10 @@ mod tests {
 
     #[test]
     fn every_framework_with_an_engine_has_rules() {
-        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
-        let of_all = rules(&configs, "no such framework").unwrap().len();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(RULES);
+        let of_all = rules(&file, "no such framework").unwrap().len();
         for framework in ["candle", "tch", "ort"] {
-            assert!(rules(&configs, framework).unwrap().len() > of_all, "{framework}");
+            assert!(rules(&file, framework).unwrap().len() > of_all, "{framework}");
         }
     }
 

@@ -34,6 +34,7 @@ impl Engines {
         Ok(selected.iter().filter_map(|engine| find(engine.base())).collect())
     }
 
+    #[cfg(test)]
     pub(crate) fn all(&self) -> &[Engine] {
         &self.0
     }

@@ -2,9 +2,9 @@
 //! driver.
 
 use std::ffi::OsString;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use configs::DEFAULT_MODEL;
 use setup::Target;
 use tooling::process::command;
@@ -14,6 +14,7 @@ use crate::build::{self, HUB, PROGRAMS, Wanted};
 use crate::cargo;
 use crate::catalog::{self, Engines};
 use crate::cuda;
+use crate::program::replace_this_process;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// The driver's arguments that decide what must be built before it starts.
@@ -138,19 +139,6 @@ impl Needs {
         }
         Ok(needs)
     }
-}
-
-/// Signals reach the driver itself, and its exit code is this command's.
-#[cfg(unix)]
-fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-    Err(program.exec()).context("cannot start the driver")
-}
-
-#[cfg(not(unix))]
-fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    let status = program.status().context("cannot start the driver")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod claims;
 mod compare;
 mod cuda;
 mod dist;
-mod doctor;
 #[cfg(test)]
 mod features;
 mod fuzz;
@@ -19,7 +18,7 @@ mod install;
 mod limits;
 #[cfg(test)]
 mod pages;
-mod profile;
+mod program;
 mod readers;
 mod references;
 mod rehearsal;
@@ -107,15 +106,19 @@ enum Task {
     /// (docs/evidence/fuzzing.md)
     Fuzz(fuzz::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
+    #[command(disable_help_flag = true)]
     Doctor {
-        /// Also hash every file of the installed libraries, which takes seconds
-        #[arg(long)]
-        deep: bool,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
     },
     /// Check the rules of the architecture
     Tidy,
-    /// Say where a worker's time goes, part by part, with Linux's perf
-    Profile(::profile::Args),
+    /// Build `photofinish` and run its `profile`: which part of a framework its CPU time goes to
+    #[command(disable_help_flag = true)]
+    Profile {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
         /// With report.md or profile.md; the newest comparison under results/, unless given. Of several runs their engines'
@@ -185,9 +188,9 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Claims { args } => claims::run(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
         Task::Fuzz(args) => fuzz::run(&workspace, &args),
-        Task::Doctor { deep } => doctor::run(&workspace, deep),
+        Task::Doctor { args } => program::run(&workspace, "doctor", &args),
         Task::Tidy => done(test::tidy(&workspace)),
-        Task::Profile(args) => profile::run(&workspace, &args),
+        Task::Profile { args } => program::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
             splice::run(&workspace, &results, &page, &block, short)
         }

@@ -18,7 +18,7 @@ const REPORT: &str = "report.md";
 /// The answer and the table alone.
 const SUMMARY: &str = "summary.md";
 const ENVIRONMENT: &str = "environment.json";
-/// The output of `cargo xtask profile`, including its command.
+/// The output of `photofinish profile`, including its command.
 const PROFILE: &str = "profile.md";
 
 /// The part of the recorded environment that is shown.

@@ -1,10 +1,9 @@
 //! Where things are.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use configs::{Engine, Layers};
+use configs::Layers;
 use setup::{Home, Provision};
 use tooling::{BadInput, Reporter};
 
@@ -86,15 +85,6 @@ impl Workspace {
     /// Native libraries and the model, from the cache directory or downloaded into it.
     pub(crate) fn provision(&self, reporter: Reporter) -> Result<Provision> {
         Provision::new(&self.configs(), &self.cache, reporter)
-    }
-
-    /// Variables that an engine's configuration sets, where the user has not set them.
-    pub(crate) fn environment(&self, engine: &Engine) -> Vec<(String, OsString)> {
-        let is_unset = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
-        let unset = engine.env.iter().filter(|(name, _)| is_unset(name));
-        unset
-            .map(|(name, text)| (name.clone(), text.replace("{cache}", &self.cache.to_string_lossy()).into()))
-            .collect()
     }
 }
 

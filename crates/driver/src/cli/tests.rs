@@ -31,7 +31,9 @@ fn of_then(named: Named) -> Named {
     Named { words: super::spelling::present(named.words).0, ..named }
 }
 
-/// `cargo xtask compare` gives its arguments to this program.
+/// Tasks that give their arguments to this program.
+const TASKS: [&str; 3] = ["compare", "doctor", "profile"];
+
 fn to_driver(mut named: Named) -> Named {
     drop(named.words.splice(..2, ["photofinish".to_owned()]));
     named
@@ -68,9 +70,8 @@ fn every_command_that_is_written_down_can_be_typed() {
     let mut objections = Vec::new();
     for (name, text) in texts() {
         let driver = pages::commands(&text, &["photofinish"]).into_iter();
-        for named in
-            driver.chain(pages::commands(&text, &["cargo", "xtask", "compare"]).into_iter().map(to_driver))
-        {
+        let tasks = TASKS.iter().flat_map(|task| pages::commands(&text, &["cargo", "xtask", task]));
+        for named in driver.chain(tasks.map(to_driver)) {
             count += 1;
             let named = if name == RECORDED { of_then(named) } else { named };
             let told = |why: String| format!("{name}:{}: `{}`: {why}", named.line, named.words.join(" "));

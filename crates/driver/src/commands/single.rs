@@ -6,6 +6,7 @@ use facts::Outcome;
 use measure::device;
 use measure::provision::{self, Wanted};
 use measure::resolve::available_threads;
+use measure::worker::Worker;
 use measure::{Places, interrupt, launch, machine};
 use plan::{Contender, Failure, Request, Result};
 use protocol::{Job, Task};
@@ -59,8 +60,8 @@ impl Single {
         Ok(Single { places, request, contender, bundle })
     }
 
-    /// Runs the job to its end.
-    pub(crate) fn run(&self, hidden_states: bool, task: Task) -> Result<Outcome> {
+    /// The worker, which has said that it is the framework.
+    pub(crate) fn worker(&self) -> Result<Worker> {
         let cpus = machine::choose(self.contender.threads);
         let settings = (self.request.timeout_s, self.request.huge_pages);
         let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, settings);
@@ -70,7 +71,11 @@ impl Single {
         if let Some(reason) = measure::wrong_framework(&self.contender, &hello) {
             return Err(cannot(reason));
         }
-        let job = Job {
+        Ok(worker)
+    }
+
+    pub(crate) fn job(&self, hidden_states: bool, task: Task) -> Job {
+        Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
@@ -78,8 +83,13 @@ impl Single {
             spawned_at_ns: None,
             evict: false,
             task,
-        };
-        let outcome = worker.run(&job);
+        }
+    }
+
+    /// Runs the job to its end.
+    pub(crate) fn run(&self, hidden_states: bool, task: Task) -> Result<Outcome> {
+        let outcome = self.worker()?.run(&self.job(hidden_states, task));
+        let label = &self.contender.label;
         if let Some(text) = facts::run::left_behind(&outcome.left_behind) {
             untrusted::say!("warning: {label}: {}", untrusted::line(&text));
         }

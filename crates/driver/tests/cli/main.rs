@@ -28,6 +28,8 @@ mod optimised;
 mod page;
 mod parity;
 mod pipeline;
+#[cfg(target_os = "linux")]
+mod profile;
 #[cfg(unix)]
 mod references;
 mod report;

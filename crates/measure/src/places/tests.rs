@@ -116,13 +116,13 @@ fn configs_that_hold_no_engines_are_named() {
 }
 
 #[test]
-fn pins_come_with_the_program_where_given_configs_have_none() {
+fn a_file_comes_with_the_program_where_given_configs_have_none() {
     let scene = Scene::new();
     scene.engine("root/share/photofinish/configs", "mock");
     scene.engine("given", "mock");
     let given = GivenPlaces { configs: Some(scene.at("given")), workers: None };
     let places = scene.places("root/bin/photofinish", &given).unwrap();
-    assert_eq!(places.pins(), scene.at("root/share/photofinish/configs"));
+    assert_eq!(places.directory_of("native.toml"), scene.at("root/share/photofinish/configs"));
     scene.file("given/native.toml", "");
-    assert_eq!(places.pins(), scene.at("given"));
+    assert_eq!(places.directory_of("native.toml"), scene.at("given"));
 }

@@ -5,6 +5,7 @@ pub(crate) mod encode;
 pub(crate) mod generate;
 pub(crate) mod graph;
 pub(crate) mod parity;
+pub(crate) mod profile;
 pub(crate) mod score;
 pub(crate) mod trace;
 
@@ -16,6 +17,7 @@ use denoise::{DenoiseArgs, DenoiseFlags};
 use encode::{ClassifyArgs, EmbedArgs, EncodeFlags, RerankArgs};
 use generate::GenerateArgs;
 use graph::{GraphFlags, InferArgs};
+use profile::ProfileArgs;
 use score::ScoreArgs;
 use trace::TraceArgs;
 
@@ -38,6 +40,8 @@ pub(crate) enum Job {
     Score(ScoreArgs),
     /// Write one run of a framework as a trace for Perfetto or chrome://tracing
     Trace(TraceArgs),
+    /// Show which part of a framework its CPU time goes to, with Linux's perf
+    Profile(ProfileArgs),
 }
 
 /// What runs such a job.

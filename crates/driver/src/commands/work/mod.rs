@@ -5,6 +5,7 @@ mod encode;
 mod generate;
 mod infer;
 pub(super) mod parity;
+mod profile;
 mod prompt;
 pub(super) mod requests;
 mod score;
@@ -26,6 +27,7 @@ pub(super) fn run(job: &Job) -> Result<u8> {
         Job::Infer(args) => infer::infer(args),
         Job::Score(args) => score::score(args),
         Job::Trace(args) => trace::trace(args),
+        Job::Profile(args) => profile::profile(args),
     }
 }
 
@@ -68,6 +70,11 @@ pub(super) fn described(job: &Job) -> Result<Option<Described<'_>>> {
         Job::Trace(args) => {
             let (prompts, added) = (prompt(args.prompt_tokens as usize), args.new_tokens() as usize);
             Described { command: "trace", on: &args.on, prompts, added, format: Format::Table }
+        }
+        Job::Profile(args) => {
+            let (tokens, added) = args.work.lengths();
+            let (on, prompts) = (&args.on, prompt(tokens));
+            Described { command: "profile", on, prompts, added, format: Format::Table }
         }
     }))
 }
