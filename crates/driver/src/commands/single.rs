@@ -66,7 +66,10 @@ impl Single {
         let settings = (self.request.timeout_s, self.request.huge_pages);
         let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, settings);
         let label = &self.contender.label;
-        let cannot = |reason: String| Failure::usage(format!("{label} cannot run here: {reason}"));
+        let cannot = |reason: String| match interrupt::requested() {
+            true => Failure::Interrupted,
+            false => Failure::usage(format!("{label} cannot run here: {reason}")),
+        };
         let hello = worker.hello().map_err(cannot)?;
         if let Some(reason) = measure::wrong_framework(&self.contender, &hello) {
             return Err(cannot(reason));
