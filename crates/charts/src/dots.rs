@@ -1,7 +1,6 @@
 //! A dot for each process, and the median with its interval: the evidence itself, where a bar would hide it.
 
 use plotters::backend::DrawingBackend;
-use plotters::style::{Color, RGBColor};
 
 use crate::palette::Colour;
 use crate::pen::{Drawn, Frame, GRID, INK, Pen};
@@ -108,9 +107,8 @@ impl DotsRow {
         tall: i32,
     ) -> Drawn<DB> {
         let Some(median) = self.known() else { return Ok(()) };
-        let ink = RGBColor::from(self.colour);
         if self.points.len() <= 1 && self.ends().is_none() {
-            return pen.dot((scale.pixel(median), middle), 5, ink.to_rgba());
+            return pen.mark((scale.pixel(median), middle), 5, self.colour);
         }
         let (above, below) =
             if tall >= ROOMY { (middle - tall / 6, middle + tall / 4) } else { (middle, middle) };
@@ -118,7 +116,7 @@ impl DotsRow {
         for (index, &point) in self.points.iter().filter(|point| point.is_finite()).enumerate() {
             // Processes with one figure are told apart, the same way in every drawing.
             let lane = [0, -3, 3][index % 3] * i32::from(tall >= ROOMY);
-            pen.dot((scale.pixel(point), above + lane), radius, ink.to_rgba())?;
+            pen.mark((scale.pixel(point), above + lane), radius, self.colour)?;
         }
         if let Some((low, high)) = self.ends() {
             let (from, to) = (scale.pixel(low), scale.pixel(high));

@@ -123,7 +123,7 @@ impl Pair {
         }
         let at = (scale.pixel(ratio), middle);
         match self.colour {
-            Some(_) => pen.dot(at, 5, ink.into()),
+            Some(colour) => pen.mark(at, 5, colour),
             // Hollow: it could be on either side.
             None => pen.ring(at, 4, ink),
         }

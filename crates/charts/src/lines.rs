@@ -6,7 +6,7 @@ use plotters::style::{Color, RGBColor};
 
 use crate::legend;
 use crate::palette::Colour;
-use crate::pen::{DrawError, Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL};
+use crate::pen::{DrawError, Drawn, Frame, GRID, INK, MUTED, Pen, SMALL};
 use crate::scale::{Scale, tick, times};
 
 #[derive(Debug, Clone, Default)]
@@ -57,8 +57,8 @@ pub struct Point {
 impl Lines {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
         let Some((x, y)) = self.draw_axes_and_legend(pen, frame)? else { return Ok(()) };
-        for (index, line) in self.series.iter().enumerate() {
-            line.draw(pen, &x, &y, Mark::for_series(index))?;
+        for line in &self.series {
+            line.draw(pen, &x, &y)?;
         }
         Ok(())
     }
@@ -79,10 +79,8 @@ impl Lines {
             return Ok(None);
         }
         if self.series.len() > 1 || self.series.iter().any(|line| !line.label.is_empty()) {
-            let named = self.series.iter().enumerate().filter(|(_, line)| !line.points.is_empty());
-            let entries: Vec<_> = named
-                .map(|(index, line)| (line.label.clone(), line.colour, Mark::for_series(index)))
-                .collect();
+            let named = self.series.iter().filter(|line| !line.points.is_empty());
+            let entries: Vec<_> = named.map(|line| (line.label.clone(), line.colour)).collect();
             frame = legend::draw(pen, frame, &entries)?;
         }
         let bottom = frame.bottom - 2 * (SMALL + 6);
@@ -167,7 +165,7 @@ impl Lines {
 }
 
 impl Line {
-    fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, x: &Scale, y: &Scale, mark: Mark) -> Drawn<DB> {
+    fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, x: &Scale, y: &Scale) -> Drawn<DB> {
         let ink = RGBColor::from(self.colour);
         let finite = self.points.iter().filter(|point| point.x.is_finite() && point.y.is_finite());
         let places: Vec<(i32, i32)> =
@@ -187,7 +185,7 @@ impl Line {
         }
         let crowded = places.len() > 60;
         for &place in &places {
-            pen.mark(mark, place, if crowded { 2 } else { 4 }, self.colour)?;
+            pen.mark(place, if crowded { 2 } else { 4 }, self.colour)?;
         }
         if let (true, Some(&place)) = (places.len() == 1, places.first()) {
             pen.dot(place, 1, INK.to_rgba())?;

@@ -75,6 +75,11 @@ pub(crate) fn with_variables(mut svg: String) -> String {
 }
 
 impl Colour {
+    /// The place of the contender that has it.
+    pub(crate) fn contender(self) -> Option<usize> {
+        CONTENDERS.iter().position(|tint| tint.light == self)
+    }
+
     /// As CSS and plotters write it.
     fn hex(self) -> String {
         let Colour(red, green, blue) = self;

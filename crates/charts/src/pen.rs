@@ -53,20 +53,45 @@ pub(crate) struct Pen<'a, DB: DrawingBackend> {
     pub(crate) scale: i32,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mark {
-    Circle,
-    Square,
-    Diamond,
-    Triangle,
-}
-
-impl Mark {
-    /// The mark of the series with this index; after the last it begins again.
-    pub(crate) fn for_series(index: usize) -> Mark {
-        [Mark::Circle, Mark::Square, Mark::Diamond, Mark::Triangle][index % 4]
-    }
-}
+/// The corners of each contender's mark, so that marks whose colours look alike differ in shape: for a radius of 12. The
+/// first, without corners, is a circle.
+const MARKS: [&[(i32, i32)]; 8] = [
+    &[],
+    SQUARE,
+    &[(-15, 0), (0, -15), (15, 0), (0, 15)],
+    &[(-15, 12), (0, -15), (15, 12)],
+    &[(-15, -12), (0, 15), (15, -12)],
+    &[
+        (-15, -5),
+        (-5, -5),
+        (-5, -15),
+        (5, -15),
+        (5, -5),
+        (15, -5),
+        (15, 5),
+        (5, 5),
+        (5, 15),
+        (-5, 15),
+        (-5, 5),
+        (-15, 5),
+    ],
+    &[
+        (-14, -8),
+        (-8, -14),
+        (0, -6),
+        (8, -14),
+        (14, -8),
+        (6, 0),
+        (14, 8),
+        (8, 14),
+        (0, 6),
+        (-8, 14),
+        (-14, 8),
+        (-6, 0),
+    ],
+    &[(-17, -5), (17, -5), (17, 5), (-17, 5)],
+];
+const SQUARE: &[(i32, i32)] = &[(-10, -10), (10, -10), (10, 10), (-10, 10)];
 
 /// The text with signs that the font of bitmaps has.
 fn drawable(text: &str) -> String {
@@ -204,26 +229,16 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         self.area.draw(&Circle::new(self.at(at), radius * self.scale, self.stroke(ink, 2)))
     }
 
-    pub(crate) fn mark(&self, mark: Mark, (x, y): (i32, i32), radius: i32, colour: Colour) -> Drawn<DB> {
-        let ink = RGBColor::from(colour);
-        let polygon = |points: &[(i32, i32)]| {
-            let points: Vec<(i32, i32)> = points.iter().map(|(dx, dy)| self.at((x + dx, y + dy))).collect();
-            self.area.draw(&Polygon::new(points, ink.filled()))
-        };
-        match mark {
-            Mark::Circle => self.dot((x, y), radius, ink.to_rgba()),
-            Mark::Square => {
-                let r = radius - 1;
-                self.fill(Frame { left: x - r, top: y - r, right: x + r, bottom: y + r }, ink)
-            }
-            Mark::Diamond => {
-                let r = radius + 1;
-                polygon(&[(-r, 0), (0, -r), (r, 0), (0, r)])
-            }
-            Mark::Triangle => {
-                let r = radius + 1;
-                polygon(&[(-r, r - 1), (0, -r), (r, r - 1)])
-            }
+    /// The mark of the contender with this colour; a square where no contender has it.
+    pub(crate) fn mark(&self, at: (i32, i32), radius: i32, colour: Colour) -> Drawn<DB> {
+        let corners = colour.contender().map_or(SQUARE, |place| MARKS[place]);
+        if corners.is_empty() {
+            return self.dot(at, radius, RGBColor::from(colour).to_rgba());
         }
+        let (x, y) = self.at(at);
+        let scaled = |part: i32| (f64::from(part * radius * self.scale) / 12.0).round() as i32;
+        let corners: Vec<(i32, i32)> =
+            corners.iter().map(|&(dx, dy)| (x + scaled(dx), y + scaled(dy))).collect();
+        self.area.draw(&Polygon::new(corners, RGBColor::from(colour).filled()))
     }
 }

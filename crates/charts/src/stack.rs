@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use crate::legend;
 use crate::palette;
-use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Mark, Pen, SMALL, SURFACE};
+use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
 use crate::scale::{Scale, number, tick};
 
 #[derive(Debug, Clone, Default)]
@@ -34,8 +34,7 @@ impl Stack {
             return pen.nothing(frame, "nothing to show");
         }
         let parts = self.parts.iter().enumerate();
-        let entries: Vec<_> =
-            parts.map(|(index, part)| (part.clone(), palette::part(index), Mark::Square)).collect();
+        let entries: Vec<_> = parts.map(|(index, part)| (part.clone(), palette::part(index))).collect();
         let frame = legend::draw(pen, frame, &entries)?;
         let widest = |texts: &mut dyn Iterator<Item = String>| {
             texts.map(|text| pen.width(&text, SMALL, false)).max().unwrap_or(0)

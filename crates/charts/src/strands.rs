@@ -1,7 +1,7 @@
-//! One thin line for each repetition of a series, which ends where the repetition ended.
+//! One thin line for each repetition of a series, with a mark at both its ends.
 
 use plotters::backend::DrawingBackend;
-use plotters::style::{Color, RGBColor};
+use plotters::style::RGBColor;
 
 use crate::lines::{Line, LineAxis, Lines, Point};
 use crate::palette::Colour;
@@ -53,8 +53,8 @@ impl Strands {
                 if places.len() > 1 {
                     pen.line(&places, ink, 1)?;
                 }
-                if let Some(&end) = places.last() {
-                    pen.dot(end, 2, ink.to_rgba())?;
+                for &end in places.first().into_iter().chain(places.last()) {
+                    pen.mark(end, 3, strand.colour)?;
                 }
             }
         }

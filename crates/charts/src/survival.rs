@@ -2,12 +2,12 @@
 //! hundred has as much room as one in two.
 
 use plotters::backend::DrawingBackend;
+use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
-use plotters::style::{Color, RGBColor};
 
 use crate::legend;
 use crate::palette::Colour;
-use crate::pen::{Drawn, Frame, GRID, MUTED, Mark, Pen, SMALL};
+use crate::pen::{Drawn, Frame, GRID, MUTED, Pen, SMALL};
 use crate::scale::{Scale, tick};
 
 /// The values of one.
@@ -18,7 +18,7 @@ pub struct Sample {
     pub values: Vec<f64>,
 }
 
-/// A falling line for each sample, which ends at its largest value.
+/// A falling line for each sample, which ends at its largest value, with a mark there and at each percentile.
 #[derive(Debug, Clone, Default)]
 pub struct Survival {
     pub title: String,
@@ -36,7 +36,7 @@ const MARKED: [(f64, &str); 5] =
 impl Survival {
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
         let frame = pen.titled(frame, &self.title, &self.hint)?;
-        let entries = self.samples.iter().map(|sample| (sample.label.clone(), sample.colour, Mark::Square));
+        let entries = self.samples.iter().map(|sample| (sample.label.clone(), sample.colour));
         let frame = legend::draw(pen, frame, &entries.collect::<Vec<_>>())?;
         let left = frame.left + pen.width("p99.99", SMALL, false) + 8;
         let samples: Vec<(&Sample, Vec<f64>)> =
@@ -60,8 +60,8 @@ impl Survival {
                 free = place + half + 6;
             }
         }
-        for (share, name) in MARKED.into_iter().filter(|(share, _)| *share * most as f64 >= 1.0) {
-            let height = y.pixel(share);
+        let marked = MARKED.map(|(share, name)| (share, y.pixel(share), name));
+        for &(_, height, name) in marked.iter().filter(|(share, ..)| *share * most as f64 >= 1.0) {
             pen.line(&[(left, height), (frame.right, height)], GRID, 1)?;
             pen.text(name, (left - 8, height), SMALL, MUTED, (HPos::Right, VPos::Center))?;
         }
@@ -71,8 +71,13 @@ impl Survival {
             if steps.len() > 1 {
                 pen.line(&steps, ink, 2)?;
             }
-            if let Some(&end) = steps.last() {
-                pen.dot(end, 3, ink.to_rgba())?;
+            let known = marked.iter().filter(|(share, ..)| *share * values.len() as f64 > 1.0);
+            let crossings = known.filter_map(|&(_, height, _)| {
+                let (across, _) = steps.iter().find(|(_, foot)| *foot >= height)?;
+                Some((*across, height))
+            });
+            for at in crossings.chain(steps.last().copied()) {
+                pen.mark(at, 4, sample.colour)?;
             }
         }
         Ok(())

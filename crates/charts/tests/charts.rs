@@ -213,6 +213,18 @@ fn who_is_struck_has_no_mark_among_the_dots() {
 }
 
 #[test]
+fn eight_contenders_have_eight_shapes_also_in_a_legend() {
+    let names: Vec<String> = (0..8).map(|index| format!("contender {index}")).collect();
+    let shapes = charts::assign(&names, &[]).into_iter().map(|Colour(red, green, blue)| {
+        let colour = Colour(red, green, blue);
+        let series = vec![Line { colour, ..line(&[(1.0, 1.0)]) }];
+        let lines = Figure::single(Panel::Lines(Lines { series, ..Lines::default() })).svg(SIZE).unwrap();
+        lines.replace(&format!("#{red:02X}{green:02X}{blue:02X}"), "a colour")
+    });
+    assert_eq!(shapes.collect::<std::collections::BTreeSet<_>>().len(), 8);
+}
+
+#[test]
 fn each_repetition_has_a_line_of_its_own() {
     let lines = [vec![(1.0, 3.0), (2.0, 2.0)], vec![(1.0, 4.0), (2.0, 2.5), (3.0, 2.0)]];
     let svg = Figure::single(strands(&lines)).svg(SIZE).unwrap();
