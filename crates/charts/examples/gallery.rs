@@ -5,7 +5,7 @@ use std::path::Path;
 
 use charts::{
     Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, Heatmap, Line, LineAxis, Lines, Pair,
-    Panel, Point, Sample, Size, Stack, StackRow, Strand, Strands, Survival,
+    Panel, Point, Sample, Stack, StackRow, Strand, Strands, Survival,
 };
 
 const NAMES: [&str; 8] = [
@@ -64,7 +64,14 @@ fn forest(count: usize) -> Panel {
     };
     let groups = vec![ForestGroup { label: String::new(), pairs: pairs.map(pair).collect() }];
     let band = Some((1.0 / 1.02, 1.02));
-    Panel::Forest(Forest { title: "Tokens per second".into(), hint: "times better".into(), groups, band })
+    let sides = ["worse", "better"];
+    Panel::Forest(Forest {
+        title: "Tokens per second".into(),
+        hint: "times better".into(),
+        sides,
+        groups,
+        band,
+    })
 }
 
 fn comparison(count: usize, rounds: usize) -> Figure {
@@ -83,7 +90,7 @@ fn comparison(count: usize, rounds: usize) -> Figure {
             .chain(titles.iter().map(|(title, factor)| dots(count, rounds, title, *factor)))
             .collect(),
         columns: 2,
-        note: "Dot: one process; upright bar: median; line: its 95 % interval.".into(),
+        note: vec!["Dot: one process; upright bar: median; line: its 95 % interval.".into()],
     }
 }
 
@@ -113,7 +120,7 @@ fn samples(values: usize) -> Vec<Sample> {
         colour,
         values: (0..values).map(|place| 12.0 + 4.0 * index as f64 + 3.0 * wave(place + index)).collect(),
     };
-    colours(4).into_iter().enumerate().map(sample).collect()
+    colours(5).into_iter().enumerate().map(sample).collect()
 }
 
 fn survival(values: usize) -> Panel {
@@ -135,7 +142,7 @@ fn strands() -> Panel {
         title: "Latency".into(),
         hint: "one line a process".into(),
         y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: colours(3).into_iter().enumerate().map(strand).collect(),
+        series: colours(5).into_iter().enumerate().map(strand).collect(),
         shaded: Some((3.5, "warm-up".into())),
         ..Strands::default()
     })
@@ -174,10 +181,9 @@ fn heatmap(index: usize) -> Panel {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).ok_or("name a directory")?;
-    let narrow = Size { width: 460, height: 320 };
-    let pasted = Size { width: 1200, height: 675 };
-    let save = |name: &str, figure: &Figure, size: Size| -> Result<(), Box<dyn std::error::Error>> {
-        let path = Path::new(&directory).join(name);
+    let (narrow, pasted) = (690, 1200);
+    let save = |name: &str, figure: &Figure, width: u32| -> Result<(), Box<dyn std::error::Error>> {
+        let (path, size) = (Path::new(&directory).join(name), figure.size(width));
         std::fs::write(path.with_extension("png"), figure.png(size)?)?;
         Ok(std::fs::write(path.with_extension("svg"), figure.svg(size)?)?)
     };
@@ -191,7 +197,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let time = LineAxis { time: true, ..named("UTC") };
     let panels = [
         ("lines", lines(3, named("iteration"), &[1.0, 2.0, 3.0, 4.0, 5.0]), narrow),
-        ("lines-log", lines(5, log, &powers), narrow),
+        ("lines-log", lines(8, log, &powers), narrow),
         ("lines-time", lines(3, time.clone(), &days), pasted),
         ("lines-one", lines(1, time, &days[..1]), narrow),
         ("survival", survival(3000), narrow),
@@ -201,8 +207,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("stack", stack(), narrow),
         ("heatmap", heatmap(1), narrow),
     ];
-    for (name, panel, size) in panels {
-        save(name, &Figure::single(panel), size)?;
+    for (name, panel, width) in panels {
+        save(name, &Figure::single(panel), width)?;
     }
     let panels = vec![heatmap(1), heatmap(2)];
     save("heatmaps", &Figure { title: "Sweep".into(), panels, columns: 2, ..Figure::default() }, pasted)

@@ -44,6 +44,12 @@ pub struct Bar {
 const TALLEST: i32 = 64;
 
 impl Bars {
+    /// Bars and headings.
+    pub(crate) fn lines(&self) -> usize {
+        let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
+        headings + self.groups.iter().map(|group| group.bars.len()).sum::<usize>()
+    }
+
     pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
         let frame = pen.titled(frame, &self.title, &self.hint)?;
         let bars = || self.groups.iter().flat_map(|group| &group.bars);

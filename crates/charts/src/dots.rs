@@ -42,7 +42,7 @@ const ROOMY: i32 = 28;
 
 impl Dots {
     /// Rows and headings.
-    pub fn lines(&self) -> usize {
+    pub(crate) fn lines(&self) -> usize {
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
         headings + self.rows().count()
     }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::bars::{Bar, Bars, Group};
-use crate::figure::{Figure, Panel};
+use crate::figure::Figure;
 use crate::palette::{Colour, GREY, assign};
+use crate::panel::Panel;
 
 /// A framework, with its optimisation and without it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,7 +73,7 @@ pub fn optimisation_comparison(runs: &[Optimised], case: &str, note: &str, known
             panel("Memory", "MB, lower is better", |arm| arm.memory_mb, memory),
         ],
         columns: 2,
-        note: note.to_owned(),
+        note: vec![note.to_owned()],
         ..Figure::default()
     }
 }

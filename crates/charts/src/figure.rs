@@ -7,17 +7,10 @@ use plotters::drawing::IntoDrawingArea;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::bars::Bars;
-use crate::dots::Dots;
 use crate::font;
-use crate::forest::Forest;
-use crate::heatmap::Heatmap;
-use crate::lines::Lines;
 use crate::palette;
+use crate::panel::Panel;
 use crate::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
-use crate::stack::Stack;
-use crate::strands::Strands;
-use crate::survival::Survival;
 
 #[derive(Debug, Clone, Default)]
 pub struct Figure {
@@ -28,22 +21,10 @@ pub struct Figure {
     /// What was measured, on what; may be empty.
     pub subtitle: String,
     pub panels: Vec<Panel>,
-    /// Panels side by side. Where that leaves a gap, the first panel is as wide as the figure.
+    /// Panels side by side.
     pub columns: usize,
-    /// Below all panels: how to read it; may be empty.
-    pub note: String,
-}
-
-#[derive(Debug, Clone)]
-pub enum Panel {
-    Bars(Bars),
-    Dots(Dots),
-    Forest(Forest),
-    Lines(Lines),
-    Strands(Strands),
-    Survival(Survival),
-    Stack(Stack),
-    Heatmap(Heatmap),
+    /// Below all panels, in paragraphs: how to read it, and its origin.
+    pub note: Vec<String>,
 }
 
 /// In pixels.
@@ -57,7 +38,9 @@ pub struct Size {
 #[error("cannot draw a chart: {0}")]
 pub struct Error(String);
 
-/// Pixels drawn for each of the finished bitmap, in both directions: edges are smoothed by averaging them.
+/// A picture is drawn at this scale, so that its smallest text has 21 pixels: each pixel of its layout becomes 3 of the
+/// drawing in both directions, and 2 of the drawing become one of the bitmap, which smooths edges.
+const DRAWN: u32 = 3;
 const OVERSAMPLED: u32 = 2;
 const LARGEST: u32 = 8192;
 
@@ -66,21 +49,40 @@ const ANSWER: i32 = 17;
 const BETWEEN: i32 = 24;
 const BESIDE: i32 = 36;
 
+/// The texts around the panels, line by line.
+struct Texts {
+    title: Vec<String>,
+    answer: Vec<String>,
+    subtitle: Vec<String>,
+    note: Vec<String>,
+}
+
 impl Figure {
     /// A figure of one panel, without a title of its own.
     pub fn single(panel: Panel) -> Figure {
         Figure { panels: vec![panel], columns: 1, ..Figure::default() }
     }
 
+    /// The size of a picture of this width in which no texts touch.
+    pub fn size(&self, width: u32) -> Size {
+        let layout = self.layout_height(laid_out(width)) as u32;
+        Size { width, height: layout * DRAWN / OVERSAMPLED }
+    }
+
     /// A document of its own, on white.
     pub fn svg(&self, size: Size) -> Result<String, Error> {
-        let text = self.drawn_svg(size)?;
+        let layout = Size { width: laid_out(size.width), height: laid_out(size.height) };
+        let text = self.drawn_svg(layout)?;
+        let attributes = |size: Size| format!("width=\"{}\" height=\"{}\"", size.width, size.height);
+        let text = text.replacen(&attributes(layout), &attributes(size), 1);
         Ok(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{text}"))
     }
 
-    /// An element for a page: it scales with its box, takes its inks from the style variables `--ink`, `--muted`,
-    /// `--grid` and `--surface` and its colours from [`crate::variables`], and is told to screen readers by `title` and `description`. `id` is unique in the page.
-    pub fn inline_svg(&self, size: Size, id: &str, title: &str, description: &str) -> Result<String, Error> {
+    /// An element for a page, as high as its panels need at this width: it scales with its box, takes its inks from the
+    /// style variables `--ink`, `--muted`, `--grid` and `--surface` and its colours from [`crate::variables`], and is
+    /// told to screen readers by `title` and `description`. `id` is unique in the page.
+    pub fn inline_svg(&self, width: u32, id: &str, title: &str, description: &str) -> Result<String, Error> {
+        let size = Size { width, height: self.layout_height(width) as u32 };
         let text = self.drawn_svg(size)?;
         let body = text.split_once('>').map_or("", |(_, body)| body);
         let mut body = body.to_owned();
@@ -108,7 +110,8 @@ impl Figure {
         let mut pixels = vec![0_u8; wide as usize * high as usize * 3];
         {
             let root = BitMapBackend::with_buffer(&mut pixels, (wide, high)).into_drawing_area();
-            let drawn = self.draw(&Pen { area: &root, scale: OVERSAMPLED as i32 }, size);
+            let layout = Size { width: laid_out(size.width), height: laid_out(size.height) };
+            let drawn = self.draw(&Pen { area: &root, scale: DRAWN as i32 }, layout);
             drawn.and_then(|()| root.present()).map_err(|e| Error(e.to_string()))?;
         }
         let averaged = averaged(&pixels, size);
@@ -137,63 +140,115 @@ impl Figure {
         Ok(text)
     }
 
+    /// The height that everything takes at this width, without a scale.
+    fn layout_height(&self, width: u32) -> i32 {
+        font::register();
+        let mut unused = String::new();
+        // Of this only the font is used.
+        let area = SVGBackend::with_string(&mut unused, (1, 1)).into_drawing_area();
+        let (pen, width) = (Pen { area: &area, scale: 1 }, width as i32 - 2 * self.edge());
+        let texts = self.texts(&pen, width);
+        let rows: i32 = self.rows().iter().map(|row| self.row_height(&pen, row, width)).sum();
+        let between = BETWEEN * (self.rows().len() as i32 - 1).max(0);
+        2 * self.edge() + self.above(&texts) + rows + between + self.below(&texts)
+    }
+
+    fn is_single(&self) -> bool {
+        self.title.is_empty() && self.panels.len() == 1
+    }
+
+    fn edge(&self) -> i32 {
+        if self.is_single() { 6 } else { 24 }
+    }
+
+    fn texts<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> Texts {
+        let wrapped = |text: &String, size: i32, lines: usize| pen.wrapped(text, (size, false), width, lines);
+        Texts {
+            title: pen.wrapped(&self.title, (FIGURE_TITLE, true), width, 2),
+            answer: self.answer.iter().flat_map(|line| wrapped(line, ANSWER, usize::MAX)).collect(),
+            subtitle: wrapped(&self.subtitle, SMALL, 2),
+            note: self.note.iter().flat_map(|line| wrapped(line, SMALL, 3)).collect(),
+        }
+    }
+
+    /// The height from the edge to the panels.
+    fn above(&self, texts: &Texts) -> i32 {
+        let title = texts.title.len() as i32 * (FIGURE_TITLE + 8);
+        let answer = texts.answer.len() as i32 * (ANSWER + 7);
+        let space = if self.is_single() { 0 } else { 12 };
+        title + answer + texts.subtitle.len() as i32 * (SMALL + 5) + space
+    }
+
+    /// The height from the panels to the edge.
+    fn below(&self, texts: &Texts) -> i32 {
+        texts.note.len() as i32 * (SMALL + 5) + if self.is_single() { 0 } else { 6 }
+    }
+
     fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, size: Size) -> Drawn<DB> {
-        let (width, height) = (size.width as i32, size.height as i32);
-        let single = self.title.is_empty() && self.panels.len() == 1;
-        let edge = if single { 6 } else { 24 };
+        let (width, height, edge) = (size.width as i32, size.height as i32, self.edge());
         pen.fill(Frame { left: 0, top: 0, right: width, bottom: height }, SURFACE)?;
+        let texts = self.texts(pen, width - 2 * edge);
         let mut top = edge;
-        if !self.title.is_empty() {
-            let title = pen.fitted(&self.title, FIGURE_TITLE, true, width - 2 * edge);
-            pen.bold(&title, (edge, top), FIGURE_TITLE)?;
+        for line in &texts.title {
+            pen.bold(line, (edge, top), FIGURE_TITLE)?;
             top += FIGURE_TITLE + 8;
         }
-        for line in
-            self.answer.iter().flat_map(|line| pen.wrapped(line, ANSWER, width - 2 * edge, usize::MAX))
-        {
-            pen.text(&line, (edge, top), ANSWER, INK, (HPos::Left, VPos::Top))?;
+        for line in &texts.answer {
+            pen.text(line, (edge, top), ANSWER, INK, (HPos::Left, VPos::Top))?;
             top += ANSWER + 7;
         }
-        for line in pen.wrapped(&self.subtitle, SMALL, width - 2 * edge, 2) {
-            pen.text(&line, (edge, top), SMALL, MUTED, (HPos::Left, VPos::Top))?;
-            top += SMALL + 5;
+        let bottom = height - edge - self.below(&texts);
+        let note = height - edge - texts.note.len() as i32 * (SMALL + 5) + 5;
+        for (lines, start) in [(&texts.subtitle, top), (&texts.note, note)] {
+            for (index, line) in lines.iter().enumerate() {
+                let y = start + index as i32 * (SMALL + 5);
+                pen.text(line, (edge, y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
+            }
         }
-        let mut bottom = height - edge;
-        let note = pen.wrapped(&self.note, SMALL, width - 2 * edge, 3);
-        bottom -= note.len() as i32 * (SMALL + 5);
-        for (index, line) in note.iter().enumerate() {
-            let y = bottom + 5 + index as i32 * (SMALL + 5);
-            pen.text(line, (edge, y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
-        }
-        if !single {
-            top += 12;
-            bottom -= 6;
-        }
+        let top = edge + self.above(&texts);
         self.draw_panels(pen, Frame { left: edge, top, right: width - edge, bottom })
     }
 
-    /// The panels of each row, by their places. The first row is one panel where the others are then full.
+    /// The panels of each row, by their places. Pairs are as wide as the figure, and so is the first of the other panels
+    /// where the rows below it are then full.
     pub fn rows(&self) -> Vec<Range<usize>> {
-        let (count, columns) = (self.panels.len(), self.columns.clamp(1, self.panels.len().max(1)));
-        let alone = usize::from(columns > 1 && count % columns == 1);
-        let first = (alone == 1).then_some(0..1);
-        let rest = (alone..count).step_by(columns).map(|start| start..(start + columns).min(count));
-        first.into_iter().chain(rest).collect()
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        let is_wide = |panel: &Panel| matches!(panel, Panel::Forest(_));
+        let others = self.panels.iter().filter(|panel| !is_wide(panel)).count();
+        let mut is_first_alone = columns > 1 && others % columns == 1;
+        let mut rows: Vec<Range<usize>> = Vec::new();
+        let mut is_full = true;
+        for (place, panel) in self.panels.iter().enumerate() {
+            let is_alone = is_wide(panel) || std::mem::take(&mut is_first_alone);
+            match rows.last_mut().filter(|row| !is_full && !is_alone && row.len() < columns) {
+                Some(row) => row.end = place + 1,
+                None => rows.push(place..place + 1),
+            }
+            is_full = is_alone;
+        }
+        rows
+    }
+
+    /// The width of each panel of a row. One alone is as wide as the figure.
+    fn panel_width(&self, row: &Range<usize>, width: i32) -> i32 {
+        let columns = if row.len() == 1 { 1 } else { self.columns.max(1) as i32 };
+        (width - BESIDE * (columns - 1)) / columns
+    }
+
+    fn row_height<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, row: &Range<usize>, width: i32) -> i32 {
+        let wide = self.panel_width(row, width);
+        self.panels[row.clone()].iter().map(|panel| panel.height(pen, wide)).max().unwrap_or(0)
     }
 
     fn draw_panels<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
         let rows = self.rows();
-        let weight =
-            |row: &Range<usize>| self.panels[row.clone()].iter().map(Panel::lines).max().unwrap_or(1);
-        let all: i32 = rows.iter().map(weight).sum::<i32>().max(1);
+        let heights: Vec<i32> = rows.iter().map(|row| self.row_height(pen, row, frame.width())).collect();
+        let all: i32 = heights.iter().sum::<i32>().max(1);
         let free = frame.height() - BETWEEN * (rows.len() as i32 - 1);
         let mut top = frame.top;
-        for row in &rows {
-            let high = free * weight(row) / all;
-            let count = row.len() as i32;
-            // A last row that is not full keeps the width of the others.
-            let columns = if count == 1 && row.start == 0 { 1 } else { self.columns.max(1) as i32 };
-            let wide = (frame.width() - BESIDE * (columns - 1)) / columns;
+        for (row, height) in rows.iter().zip(heights) {
+            let high = free * height / all;
+            let wide = self.panel_width(row, frame.width());
             for (column, panel) in self.panels[row.clone()].iter().enumerate() {
                 let left = frame.left + column as i32 * (wide + BESIDE);
                 panel.draw(pen, Frame { left, top, right: left + wide, bottom: top + high })?;
@@ -204,30 +259,9 @@ impl Figure {
     }
 }
 
-impl Panel {
-    /// How much height it takes beside other panels, about one for each line of it.
-    fn lines(&self) -> i32 {
-        let lines = match self {
-            Panel::Dots(dots) => dots.lines(),
-            Panel::Forest(forest) => forest.lines(),
-            _ => return 8,
-        };
-        // Title and axis.
-        lines as i32 + 2
-    }
-
-    fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        match self {
-            Panel::Bars(bars) => bars.draw(pen, frame),
-            Panel::Dots(dots) => dots.draw(pen, frame),
-            Panel::Forest(forest) => forest.draw(pen, frame),
-            Panel::Lines(lines) => lines.draw(pen, frame),
-            Panel::Strands(strands) => strands.draw(pen, frame),
-            Panel::Survival(survival) => survival.draw(pen, frame),
-            Panel::Stack(stack) => stack.draw(pen, frame),
-            Panel::Heatmap(heatmap) => heatmap.draw(pen, frame),
-        }
-    }
+/// Pixels of the layout for so many of the picture.
+fn laid_out(pixels: u32) -> u32 {
+    (pixels * OVERSAMPLED).div_ceil(DRAWN)
 }
 
 fn check(size: Size) -> Result<(), Error> {

@@ -2,9 +2,10 @@
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
+use plotters::style::text_anchor::{HPos, VPos};
 
 use crate::palette::Colour;
-use crate::pen::{Drawn, Frame, GRID, MUTED, Pen};
+use crate::pen::{Drawn, Frame, GRID, MUTED, Pen, SMALL};
 use crate::rows::{Entry, Layout};
 use crate::scale::Scale;
 
@@ -13,6 +14,8 @@ pub struct Forest {
     pub title: String,
     /// Beside the title.
     pub hint: String,
+    /// What a ratio below 1 means, and one above: "worse", "better".
+    pub sides: [&'static str; 2],
     pub groups: Vec<ForestGroup>,
     /// Ratios that count as no difference: a grey band.
     pub band: Option<(f64, f64)>,
@@ -40,10 +43,12 @@ pub struct Pair {
 
 /// Greatest height of a row.
 const TALLEST: i32 = 34;
+/// Height of the line that names the sides.
+pub(crate) const SIDES: i32 = SMALL + 6;
 
 impl Forest {
     /// Rows and headings.
-    pub fn lines(&self) -> usize {
+    pub(crate) fn lines(&self) -> usize {
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
         headings + self.pairs().count()
     }
@@ -62,18 +67,26 @@ impl Forest {
             entries.extend(Some(group.label.as_str()).filter(|label| !label.is_empty()).map(Entry::Heading));
             entries.extend(group.pairs.iter().map(Pair::entry));
         }
-        let layout = Layout::new(pen, frame, &entries, TALLEST);
+        let rows = Frame { top: frame.top + SIDES, ..frame };
+        let layout = Layout::new(pen, rows, &entries, TALLEST);
         let band = self.band.filter(|(low, high)| *low > 0.0 && high.is_finite());
         let edges = band.map_or([1.0; 2], |(low, high)| [low, high]);
         let values = self.pairs().flat_map(Pair::values).chain(edges).chain([1.0]);
         let scale = Scale::around(values, true, layout.left, layout.right);
         if let Some((low, high)) = band {
             let (left, right) = (scale.pixel(low), scale.pixel(high));
-            pen.fill(Frame { left, top: layout.top(), right, bottom: layout.end }, GRID)?;
+            let band = Frame { left, top: layout.top(), right, bottom: layout.end };
+            pen.fill(band, GRID)?;
+            pen.outline(band, MUTED, 1)?;
         }
         layout.axis(pen, &scale, "")?;
         let one = scale.pixel(1.0);
-        pen.line(&[(one, layout.top()), (one, layout.end)], MUTED, 1)?;
+        pen.line(&[(one, frame.top), (one, layout.end)], MUTED, 1)?;
+        let [below, above] = [format!("← {}", self.sides[0]), format!("{} →", self.sides[1])];
+        let right = (frame.right - pen.width(&above, SMALL, false)).min(one + 8);
+        let left = (frame.left + pen.width(&below, SMALL, false)).max(one - 8);
+        pen.text(&below, (left, frame.top), SMALL, MUTED, (HPos::Right, VPos::Top))?;
+        pen.text(&above, (right, frame.top), SMALL, MUTED, (HPos::Left, VPos::Top))?;
         let pairs: Vec<&Pair> = self.pairs().collect();
         layout.rows(pen, &entries, |index, middle, _| pairs[index].draw(pen, &scale, middle))
     }

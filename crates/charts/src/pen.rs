@@ -20,7 +20,7 @@ pub(crate) const MUTED: RGBColor = RGBColor(0x5B, 0x60, 0x66);
 pub(crate) const GRID: RGBColor = RGBColor(0xDF, 0xE2, 0xE6);
 pub(crate) const SURFACE: RGBColor = RGBColor(0xFE, 0xFE, 0xFE);
 
-/// Text of the smallest size there is: in a figure 1200 pixels wide, legible where it is pasted.
+/// Text of the smallest size there is, in the pixels of a layout.
 pub(crate) const SMALL: i32 = 14;
 pub(crate) const PANEL_TITLE: i32 = 16;
 pub(crate) const FIGURE_TITLE: i32 = 21;
@@ -157,11 +157,19 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
     }
 
     /// Words over as many lines as it takes, at most `lines`.
-    pub(crate) fn wrapped(&self, text: &str, size: i32, width: i32, lines: usize) -> Vec<String> {
+    pub(crate) fn wrapped(
+        &self,
+        text: &str,
+        (size, bold): (i32, bool),
+        width: i32,
+        lines: usize,
+    ) -> Vec<String> {
         let mut wrapped: Vec<String> = Vec::new();
-        for word in text.split_whitespace() {
+        // A sign of per cent stays with its number.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(" %", "\u{a0}%");
+        for word in text.split(' ').filter(|word| !word.is_empty()) {
             match wrapped.last_mut() {
-                Some(line) if self.width(&format!("{line} {word}"), size, false) <= width => {
+                Some(line) if self.width(&format!("{line} {word}"), size, bold) <= width => {
                     *line += &format!(" {word}");
                 }
                 _ => wrapped.push(word.to_owned()),
@@ -171,27 +179,34 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
             let rest = wrapped.split_off(lines.saturating_sub(1)).join(" ");
             wrapped.push(rest);
         }
-        wrapped.iter().map(|line| self.fitted(line, size, false, width)).collect()
+        wrapped.iter().map(|line| self.fitted(line, size, bold, width)).collect()
+    }
+
+    /// The title of a panel as it is shown, and the place of the hint from the title's: behind it, or below it.
+    fn title_places(&self, title: &str, hint: &str, width: i32) -> (String, (i32, i32)) {
+        let shown = self.fitted(title, PANEL_TITLE, true, width);
+        let used = self.width(&shown, PANEL_TITLE, true) + 10;
+        let is_beside = used + self.width(hint, SMALL, false) <= width && !shown.is_empty();
+        (shown, if is_beside { (used, 1) } else { (0, PANEL_TITLE + 5) })
+    }
+
+    /// The height of the title of a panel, and of its hint.
+    pub(crate) fn title_height(&self, title: &str, hint: &str, width: i32) -> i32 {
+        let (_, (_, y)) = self.title_places(title, hint, width);
+        if hint.is_empty() { PANEL_TITLE + 9 } else { y + SMALL + 9 }
     }
 
     /// Draws the title of a panel, with `hint` in muted ink behind or below it. Returns the frame that is left.
-    pub(crate) fn titled(&self, mut frame: Frame, title: &str, hint: &str) -> Result<Frame, DrawError<DB>> {
-        let shown = self.fitted(title, PANEL_TITLE, true, frame.width());
+    pub(crate) fn titled(&self, frame: Frame, title: &str, hint: &str) -> Result<Frame, DrawError<DB>> {
+        let (shown, (x, y)) = self.title_places(title, hint, frame.width());
         if !shown.is_empty() {
             self.bold(&shown, (frame.left, frame.top), PANEL_TITLE)?;
         }
-        if hint.is_empty() {
-            frame.top += PANEL_TITLE + 9;
-            return Ok(frame);
+        if !hint.is_empty() {
+            let hint = self.fitted(hint, SMALL, false, frame.width() - x);
+            self.text(&hint, (frame.left + x, frame.top + y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
         }
-        let used = self.width(&shown, PANEL_TITLE, true);
-        let beside = used + 10 + self.width(hint, SMALL, false) <= frame.width() && !shown.is_empty();
-        let (x, y) =
-            if beside { (frame.left + used + 10, frame.top + 1) } else { (frame.left, frame.top + 21) };
-        let hint = self.fitted(hint, SMALL, false, frame.right - x);
-        self.text(&hint, (x, y), SMALL, MUTED, (HPos::Left, VPos::Top))?;
-        frame.top = y + SMALL + 9;
-        Ok(frame)
+        Ok(Frame { top: frame.top + self.title_height(title, hint, frame.width()), ..frame })
     }
 
     /// Says why a panel is empty, in its middle.

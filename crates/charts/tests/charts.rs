@@ -52,7 +52,13 @@ fn pair(ratio: Option<f64>, interval: Option<(f64, f64)>) -> Pair {
 
 fn forest(pairs: &[Pair]) -> Panel {
     let groups = vec![ForestGroup { label: "batch 4".into(), pairs: pairs.to_vec() }];
-    Panel::Forest(Forest { title: "Pairs".into(), groups, band: Some((0.98, 1.02)), ..Forest::default() })
+    Panel::Forest(Forest {
+        title: "Pairs".into(),
+        groups,
+        band: Some((0.98, 1.02)),
+        sides: ["worse", "better"],
+        ..Forest::default()
+    })
 }
 
 fn strands(lines: &[Vec<(f64, f64)>]) -> Panel {
@@ -173,7 +179,7 @@ fn what_is_absent_or_no_number_is_not_drawn_as_one() {
 #[test]
 fn text_from_outside_stays_text() {
     let svg = Figure::single(bars(vec![bar("<script>&\"", Some(1.0))]))
-        .inline_svg(SIZE, "id", "<b>", "a & b")
+        .inline_svg(460, "id", "<b>", "a & b")
         .unwrap();
     parsed(&svg);
     assert!(svg.contains("&lt;script&gt;") && svg.contains("&lt;b&gt;") && !svg.contains("<script"), "{svg}");
@@ -182,7 +188,7 @@ fn text_from_outside_stays_text() {
 #[test]
 fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
     let svg =
-        Figure::single(bars(vec![bar("tch", Some(3.0))])).inline_svg(SIZE, "c1", "Speed", "Bars").unwrap();
+        Figure::single(bars(vec![bar("tch", Some(3.0))])).inline_svg(460, "c1", "Speed", "Bars").unwrap();
     for part in [
         "role=\"img\"",
         "aria-labelledby=\"c1-title c1-description\"",
@@ -199,7 +205,7 @@ fn an_inline_chart_takes_its_inks_from_the_page_and_tells_itself() {
 fn a_forest_tells_ratio_and_interval_and_draws_nothing_of_who_has_none() {
     let pairs = [pair(Some(1.184), Some((1.152, 1.217))), pair(None, Some((1.0, 2.0)))];
     let texts = parsed(&Figure::single(forest(&pairs)).svg(SIZE).unwrap());
-    for told in ["candle vs ort", "1.18× (1.15–1.22)", "struck", "batch 4"] {
+    for told in ["candle vs ort", "1.18× (1.15–1.22)", "struck", "batch 4", "← worse", "better →"] {
         assert!(texts.iter().any(|text| text == told), "{told:?} is not in {texts:?}");
     }
     let alone = Figure::single(forest(&[pair(None, Some((1.0, 2.0)))])).svg(SIZE).unwrap();
@@ -244,9 +250,38 @@ fn the_answer_is_never_cut_and_a_panel_alone_in_its_row_is_wide() {
         ..Figure::default()
     };
     assert_eq!(figure.rows(), [0..1, 1..3]);
+    let three = Figure {
+        panels: [&figure.panels[..1], &[dots(&[]), dots(&[]), dots(&[])]].concat(),
+        ..figure.clone()
+    };
+    assert_eq!(three.rows(), [0..1, 1..2, 2..4]);
     let texts = parsed(&figure.svg(SIZE).unwrap());
     let told: Vec<&str> = texts.iter().flat_map(|text| text.split_whitespace()).collect();
     assert_eq!(told.iter().filter(|word| **word == "another").count(), 12, "{texts:?}");
+}
+
+/// Sizes of texts in pixels, of a document that is scaled.
+fn text_sizes(svg: &str) -> Vec<f64> {
+    let number = |text: &str| text[..text.find(['"', ' ']).unwrap()].parse::<f64>().unwrap();
+    let after = |name: &str| number(svg.split_once(name).unwrap().1);
+    let scale = after("width=\"") / after("viewBox=\"0 0 ");
+    svg.split("font-size=\"").skip(1).map(|size| number(size) * scale).collect()
+}
+
+#[test]
+fn the_smallest_text_of_a_picture_has_twenty_pixels() {
+    for panel in panels() {
+        let figure = Figure { title: "Title".into(), note: vec!["A note".into()], ..Figure::single(panel) };
+        let sizes = text_sizes(&figure.svg(figure.size(1200)).unwrap());
+        assert!(sizes.iter().all(|&size| size >= 20.0), "{sizes:?}");
+    }
+}
+
+#[test]
+fn the_band_of_equivalence_has_an_outline_that_stands_out() {
+    let svg = Figure::single(forest(&[pair(Some(1.2), None)])).svg(SIZE).unwrap();
+    // The ink of muted text, whose contrast with the page is 6 to 1.
+    assert!(svg.contains("fill=\"none\" stroke=\"#5B6066\""), "{svg}");
 }
 
 #[test]

@@ -45,8 +45,15 @@ pub(crate) fn copied(from: &Path, to: PathBuf) -> PathBuf {
     to
 }
 
-const OUTPUTS: [&str; 6] =
-    ["report.json", "report.md", "report.csv", "report.html", "comparison.png", "comparison.svg"];
+const OUTPUTS: [&str; 7] = [
+    "report.json",
+    "report.md",
+    "report.csv",
+    "report.html",
+    "comparison.png",
+    "comparison.svg",
+    "preview.png",
+];
 
 /// One comparison of six rounds; each of these functions changes it in its own way.
 #[test]

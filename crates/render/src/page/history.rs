@@ -1,6 +1,6 @@
 //! The page of the history: performance from run to run, separately for each machine and case.
 
-use charts::{Figure, Panel, number};
+use charts::{Panel, number};
 use history::{Machine, Record, counted};
 use judge::Metric;
 use judge::records::case;
@@ -43,16 +43,14 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
         id: format!("{}-{index}", metric.name()),
         title: format!("{} over time", metric.title()),
         description: "A line for each framework over its runs, with 95 % intervals; the table has the figures",
-        figure: Figure::single(Panel::Lines(group.lines(metric.title(), &pictures::better(metric), metric))),
-        height: 300,
+        panel: Panel::Lines(group.lines(metric.title(), &pictures::better(metric), metric)),
         table: None,
     };
     let of_versions = |(place, panel): (usize, Panel)| Chart {
         id: format!("versions-{index}-{place}"),
         title: "Speed by version".to_owned(),
         description: "The newest run of each version, with its 95 % interval; the table has the figures",
-        figure: Figure::single(panel),
-        height: 300,
+        panel,
         table: None,
     };
     let by_version = by_version::panels(group).into_iter().enumerate().map(of_versions);

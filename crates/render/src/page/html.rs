@@ -1,11 +1,11 @@
 //! The pieces of a page. `maud` writes every piece and escapes all external text.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use charts::{Figure, Size, Theme};
+use charts::{Figure, Panel, Theme};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::pictures::panel_height;
 use crate::table::Table;
+use crate::words;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -55,7 +55,7 @@ pub(super) fn header(title: &str, subtitle: &str, started: &str, answers: &[Stri
     html! {
         header {
             h1 { (title) }
-            p class="muted" { (subtitle) br; (crate::words::second(started)) " UTC" }
+            p class="muted" { (subtitle) br; (words::second(started)) " UTC" }
             @for answer in answers { p class="answer" { (answer) } }
         }
     }
@@ -90,29 +90,18 @@ pub(super) struct Chart {
     pub(super) title: String,
     /// Description of the chart for readers unable to see it.
     pub(super) description: &'static str,
-    pub(super) figure: Figure,
-    pub(super) height: u32,
+    pub(super) panel: Panel,
     pub(super) table: Option<Table>,
 }
 
 /// Width of a chart in pixels: narrow, so that its text stays legible on a phone.
 const CHART_WIDTH: u32 = 460;
 
-/// Height in pixels of a row of a chart.
-const LINE: u32 = 28;
-
-impl Chart {
-    /// The height of the figure.
-    pub(super) fn height(figure: &Figure) -> u32 {
-        figure.panels.iter().map(|panel| panel_height(panel, LINE)).sum()
-    }
-}
-
 /// Charts side by side if there is room.
 pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
     let draw = |chart: &Chart| {
-        let size = Size { width: CHART_WIDTH, height: chart.height };
-        let svg = chart.figure.inline_svg(size, &chart.id, &chart.title, chart.description);
+        let figure = Figure::single(chart.panel.clone());
+        let svg = figure.inline_svg(CHART_WIDTH, &chart.id, &chart.title, chart.description);
         svg.map(PreEscaped).map_err(|error| error.to_string())
     };
     let drawn: Vec<_> = charts.iter().map(draw).collect::<Result<_, _>>()?;
@@ -132,17 +121,8 @@ pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {
 
 /// Commands, one a line, quoted for a shell.
 pub(super) fn commands(lines: &[Vec<String>]) -> Markup {
-    let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_.,=:/+@%".contains(c);
-    let quoted = |word: &String| match shlex::try_quote(word) {
-        // A list of names stays bare, since people read it.
-        _ if !word.is_empty() && word.chars().all(is_bare) => word.clone(),
-        Ok(quoted) => quoted.into_owned(),
-        // A word with a NUL cannot be quoted for a shell.
-        Err(_) => word.clone(),
-    };
-    let line = |words: &Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    let text = lines.iter().map(line).collect::<Vec<_>>().join("\n");
-    html! { pre tabindex="0" { code { (text) } } }
+    let lines: Vec<String> = lines.iter().map(|words| words::command::quoted(words)).collect();
+    html! { pre tabindex="0" { code { (lines.join("\n")) } } }
 }
 
 /// Warnings and other qualifications of the figures: the first three, the rest folded.
@@ -162,9 +142,8 @@ pub(super) fn warnings(lines: &[String]) -> Markup {
 /// Largest report in bytes that is embedded; a larger one is only linked to.
 const EMBEDDED: usize = 2_000_000;
 
-/// A link that saves `report`, which is part of the page, and links to the files next to the page.
-pub(super) fn data(report: &str, has_picture: bool) -> Markup {
-    let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
+/// A link that saves `report`, which is part of the page, and links to the files that are written beside it.
+pub(super) fn data(report: &str, pictures: &[&str]) -> Markup {
     let beside = ["report.json", "report.csv", "report.md"].iter().chain(pictures);
     html! {
         @if report.len() <= EMBEDDED {

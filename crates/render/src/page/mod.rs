@@ -24,10 +24,12 @@ use crate::pictures::{self, by_version, over_time};
 /// Names of files with their content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The page `report.html` of a run, and its picture for sharing.
+/// The page `report.html` of a run, and its pictures for sharing.
 pub fn run(report: &Report, times: &Times) -> Result<Files, String> {
     let mut files = vec![("report.html".to_owned(), run::html(report, times)?.into_bytes())];
-    files.extend(pictures::files("comparison", &pictures::run::Pictures::new(report).comparison())?);
+    let pictures = pictures::run::Pictures::new(report);
+    files.extend(pictures::files("comparison", &pictures.comparison())?);
+    files.push(("preview.png".to_owned(), pictures::preview(&pictures.preview())?));
     Ok(files)
 }
 

@@ -1,6 +1,6 @@
 //! The page of a run: the answer, every pair, the table, four pictures; then what proves it.
 
-use charts::{Figure as Drawing, Panel, number};
+use charts::{Panel, number};
 use judge::Metric;
 use judge::report::dependence::Dependence;
 use judge::report::work::generate::Times;
@@ -50,7 +50,7 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
             }))
         }))
         (html::section("To repeat it", &repeat::section(&environment.command, source)))
-        (html::section("Raw data", &html::data(&json, true)))
+        (html::section("Raw data", &html::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
     };
     Ok(html::document(&title(report), &body))
 }
@@ -68,17 +68,13 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
 const FEW: usize = 6;
 
 fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let chart = |metric: Metric| {
-        let figure = Drawing::single(Panel::Forest(pictures.forest(metric)));
-        Chart {
-            id: format!("pairs-{}", metric.name()),
-            title: format!("{}, pair by pair", metric.title()),
-            description: "A row for each pair of contenders: how many times better the first is, with the 95 % interval, \
+    let chart = |metric: Metric| Chart {
+        id: format!("pairs-{}", metric.name()),
+        title: format!("{}, pair by pair", metric.title()),
+        description: "A row for each pair of contenders: how many times better the first is, with the 95 % interval, \
                           on a logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
-            height: Chart::height(&figure),
-            figure,
-            table: None,
-        }
+        panel: Panel::Forest(pictures.forest(metric)),
+        table: None,
     };
     let charts: Vec<Chart> = pictures.compared().into_iter().map(chart).collect();
     let deciding = pictures.compared().first().copied();
@@ -129,18 +125,14 @@ pub(super) fn warnings(report: &Report) -> Vec<String> {
 }
 
 fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
-    let chart = |metric: Metric| {
-        let figure = Drawing::single(Panel::Dots(pictures.dots(metric)));
-        Chart {
-            id: metric.name().into(),
-            title: metric.title().into(),
-            description: "A dot for each process of each framework; below, their geometric mean with its 95 % interval",
-            height: Chart::height(&figure),
-            figure,
-            table: Some(by_round(report, metric)),
-        }
+    let chart = |metric: Metric| Chart {
+        id: metric.name().into(),
+        title: metric.title().into(),
+        description: "A dot for each process of each framework; below, their geometric mean with its 95 % interval",
+        panel: Panel::Dots(pictures.dots(metric)),
+        table: Some(by_round(report, metric)),
     };
-    if report.rows.is_empty() { Vec::new() } else { pictures.four().map(chart).into() }
+    if report.rows.is_empty() { Vec::new() } else { pictures.drawn().into_iter().map(chart).collect() }
 }
 
 fn by_round(report: &Report, metric: Metric) -> Table {
@@ -174,22 +166,18 @@ fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
 
 /// These pairs, each with its ratio by the speed of the others.
 fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let chart = |(place, found): (usize, &Dependence)| {
-        let figure = Drawing::single(Panel::Lines(pictures.by_state(found)));
-        Chart {
-            id: format!("state-{place}"),
-            title: format!(
-                "{} ÷ {} by the speed of {}",
-                found.a,
-                found.b,
-                words::dependence::others(&found.others)
-            ),
-            description: "A mark for each round: the speed of the other contenders and the ratio of the pair, both on \
+    let chart = |(place, found): (usize, &Dependence)| Chart {
+        id: format!("state-{place}"),
+        title: format!(
+            "{} ÷ {} by the speed of {}",
+            found.a,
+            found.b,
+            words::dependence::others(&found.others)
+        ),
+        description: "A mark for each round: the speed of the other contenders and the ratio of the pair, both on \
                           logarithmic axes; and the fitted line",
-            height: Chart::height(&figure),
-            figure,
-            table: None,
-        }
+        panel: Panel::Lines(pictures.by_state(found)),
+        table: None,
     };
     let charts: Vec<Chart> = deciding(report).enumerate().map(chart).collect();
     Ok(html! {
@@ -217,7 +205,6 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         let times = parts.times_needed.map_or_else(|| words::DASH.to_owned(), |times| format!("{times:.2}x"));
         table.add([stacked.label].into_iter().chain(values).chain([times]));
     }
-    let figure = Drawing::single(Panel::Stack(stack));
     let (title, whose) = match report.plan.is_on_gpu() {
         true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
         false => ("Peak memory by part", "the parts add up to the peak"),
@@ -226,8 +213,7 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         id: "parts".into(),
         title: title.into(),
         description: "For each framework, the parts of its process's peak memory laid end to end up to the peak",
-        height: Chart::height(&figure),
-        figure,
+        panel: Panel::Stack(stack),
         table: None,
     };
     let table = table.captioned(format!("{title} (MB); {whose}"));

@@ -1,6 +1,6 @@
 //! The page of a study: the answer, warnings, the table with its rows grouped by place, the pictures.
 
-use charts::{Figure, Panel};
+use charts::Panel;
 use judge::report::State;
 use judge::study::report::{axes, varied};
 use judge::study::{Cell, StudyReport, cell};
@@ -33,6 +33,7 @@ pub(super) fn html(
     let (warnings, findings) = split(&summary);
     let charts = html::charts(&charts(report))?;
     let is_ab = !matches!(report.view, StudyView::Sweep(_));
+    let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
     let body = html! {
         (html::header(&title, &subtitle(report), &report.started, &words::answer(&summary)))
         (html::warnings(&warnings))
@@ -52,7 +53,7 @@ pub(super) fn html(
             (cells(report, has_page))
         }))
         (html::section("To repeat it", &repetition(report)))
-        (html::section("Raw data", &html::data(&json, has_picture)))
+        (html::section("Raw data", &html::data(&json, pictures)))
     };
     Ok(html::document(&title, &body))
 }
@@ -99,31 +100,11 @@ fn figures(report: &StudyReport) -> Markup {
 
 fn charts(report: &StudyReport) -> Vec<Chart> {
     let chart = |(id, panel): (String, Panel)| {
-        let title = panel_title(&panel).to_owned();
-        let figure = Figure::single(panel);
-        Chart {
-            id,
-            title,
-            description: "Geometric means over rounds, for each framework; the table has the figures",
-            height: Chart::height(&figure),
-            figure,
-            table: None,
-        }
+        let title = panel.title().to_owned();
+        let description = "Geometric means over rounds, for each framework; the table has the figures";
+        Chart { id, title, description, panel, table: None }
     };
     panels(report).into_iter().map(chart).collect()
-}
-
-fn panel_title(panel: &Panel) -> &str {
-    match panel {
-        Panel::Bars(bars) => &bars.title,
-        Panel::Dots(dots) => &dots.title,
-        Panel::Forest(forest) => &forest.title,
-        Panel::Lines(lines) => &lines.title,
-        Panel::Strands(strands) => &strands.title,
-        Panel::Survival(survival) => &survival.title,
-        Panel::Stack(stack) => &stack.title,
-        Panel::Heatmap(heatmap) => &heatmap.title,
-    }
 }
 
 fn cells(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Markup {

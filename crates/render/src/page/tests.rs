@@ -3,7 +3,7 @@
 use judge::report::State;
 use judge::report::dependence::Dependence;
 use judge::report::fairness::{Breach, RuleState};
-use judge::report::verdicts::Verdict;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::study::Cell;
 use judge::{Metric, regression};
 use plan::sweep::SweepKind;
@@ -134,8 +134,25 @@ fn a_run_has_a_page_and_a_picture_in_two_forms() {
     let one = row("one", State::Measured, [Some(1.0); 5], &[]);
     let files = run(&Report { rows: vec![one], ..report() }, &Times::default()).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["report.html", "comparison.png", "comparison.svg"]);
+    assert_eq!(names, ["report.html", "comparison.png", "comparison.svg", "preview.png"]);
     assert!(files[1].1.starts_with(b"\x89PNG") && files[2].1.starts_with(b"<?xml"));
+}
+
+#[test]
+fn a_preview_has_the_size_of_previews_and_the_verdict_on_one_metric() {
+    let mut report = report();
+    let first = report.comparisons[0].clone();
+    report.comparisons.push(Comparison { metric: Metric::Total, verdict: Verdict::Inconclusive, ..first });
+    let pictures = pictures::run::Pictures::new(&report);
+    let preview = pictures.preview();
+    assert_eq!(preview.answer, ["ort decodes 1.9x faster than candle (1.8–2.0x)."]);
+    let charts::Panel::Bars(bars) = &preview.panels[0] else { panic!("{preview:?}") };
+    let labels: Vec<&str> = bars.groups[0].bars.iter().map(|bar| bar.label.as_str()).collect();
+    assert_eq!(labels, ["candle", "ort", "tch", "odd"], "the best first, and those without a figure last");
+    // Width and height are at the start of a PNG.
+    let png = pictures::preview(&preview).unwrap();
+    let pixels = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
+    assert_eq!((pixels(16), pixels(20)), (1200, 630));
 }
 
 #[test]
@@ -276,7 +293,9 @@ fn a_picture_that_is_pasted_alone_has_the_answer_the_versions_and_the_date() {
     let report = report();
     let figure = pictures::run::Pictures::new(&report).comparison();
     assert!(figure.answer[0].starts_with("ort decodes fastest"), "{:?}", figure.answer);
-    assert!(figure.note.contains("Photofinish 0 · 2026-01-01"), "{}", figure.note);
+    let [_, origin, command] = figure.note.as_slice() else { panic!("{:?}", figure.note) };
+    assert_eq!(origin, "Photofinish 0 at commit – · 2026-01-01");
+    assert!(command.starts_with("To repeat it: cargo xtask compare --seed "), "{command}");
 }
 
 #[test]
@@ -304,7 +323,7 @@ fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
         "{page}"
     );
     let picture = pictures::study::comparison(&report).unwrap();
-    assert!(picture.note.contains("Photofinish 0 · 2026-01-01"), "{}", picture.note);
+    assert!(picture.note[0].contains("Photofinish 0 · 2026-01-01"), "{:?}", picture.note);
 }
 
 #[test]

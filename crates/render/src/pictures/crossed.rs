@@ -50,7 +50,8 @@ fn contributions(report: &StudyReport) -> Forest {
     let groups = report.cells.iter().zip(&labels).map(group);
     Forest {
         title: "What each switch gives".into(),
-        hint: "throughput with ÷ without; the line is no change".into(),
+        hint: "throughput with ÷ without".into(),
+        sides: ["slower", "faster"],
         groups: groups.filter(|group| !group.pairs.is_empty()).collect(),
         band: None,
     }

@@ -10,17 +10,18 @@ pub(crate) mod work;
 
 use std::collections::BTreeMap;
 
-use charts::{Colour, Figure, Panel, Size};
+use charts::{Colour, Figure, Size};
 use judge::metrics::Metric;
 use judge::report::work::memory::Parts;
 
 /// Frameworks with a colour of their own, the same in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
 
-/// Size in pixels of a picture for issues and slides.
-const PASTED: Size = Size { width: 1200, height: 675 };
-/// Largest height in pixels of a picture with many bars.
-const HIGHEST: u32 = 4000;
+/// Width in pixels of a picture for issues and slides, and its largest height.
+const WIDTH: u32 = 1200;
+const HIGHEST: u32 = 6000;
+/// Size in pixels of the picture that sites show of a link.
+pub(crate) const PREVIEW: Size = Size { width: 1200, height: 630 };
 
 pub(crate) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
     labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()
@@ -50,44 +51,19 @@ pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
     })
 }
 
-/// Height in pixels of a panel by itself, title and axis included, at which its texts do not touch. `line` is that of
-/// one row.
-pub(crate) fn panel_height(panel: &Panel, line: u32) -> u32 {
-    let rows = |rows: usize| 60 + line * rows.clamp(2, 160) as u32;
-    match panel {
-        Panel::Dots(dots) => rows(dots.lines()),
-        Panel::Forest(forest) => rows(forest.lines()),
-        Panel::Bars(bars) => {
-            let headings = bars.groups.iter().filter(|group| !group.label.is_empty()).count();
-            rows(headings + bars.groups.iter().map(|group| group.bars.len()).sum::<usize>())
-        }
-        Panel::Stack(stack) => 54 + rows(stack.rows.len()),
-        Panel::Heatmap(heatmap) => 40 + rows(heatmap.values.len()),
-        Panel::Lines(_) | Panel::Strands(_) | Panel::Survival(_) => 260,
-    }
-}
-
-/// Characters of the answer that fit on a line of a picture.
-const ANSWER_LINE: usize = 100;
-
-/// Height in pixels at which the texts of a figure do not touch.
-fn height(figure: &Figure) -> u32 {
-    let of_row = |row: &std::ops::Range<usize>| {
-        let panels = figure.panels[row.clone()].iter();
-        panels.map(|panel| panel_height(panel, 26)).max().unwrap_or(0) + 24
-    };
-    let rows: u32 = figure.rows().iter().map(of_row).sum();
-    let answer: usize = figure.answer.iter().map(|line| line.chars().count() / ANSWER_LINE + 1).sum();
-    170 + 24 * answer as u32 + rows
-}
-
-/// A picture for sharing; higher if it has many bars.
+/// A picture for sharing, as high as its content.
 fn size(figure: &Figure) -> Size {
-    Size { height: height(figure).clamp(PASTED.height, HIGHEST), ..PASTED }
+    let Size { width, height } = figure.size(WIDTH);
+    Size { width, height: height.min(HIGHEST) }
 }
 
 pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>, String> {
     figure.png(size(figure)).map_err(|error| error.to_string())
+}
+
+/// A picture for previews of links, in the size that they have.
+pub(crate) fn preview(figure: &Figure) -> Result<Vec<u8>, String> {
+    figure.png(PREVIEW).map_err(|error| error.to_string())
 }
 
 /// A figure as `<name>.png` and `<name>.svg`.

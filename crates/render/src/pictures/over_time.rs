@@ -180,10 +180,10 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
         subtitle: format!("{}, {}", metric.title(), better(metric)),
         columns: if panels.len() > 1 { 2 } else { 1 },
         panels,
-        note: format!(
+        note: vec![format!(
             "Point: median of a run's processes; whisker: its 95 % interval, where there are rounds enough; line across: \
              a version, the machine or a setting changed.{more}"
-        ),
+        )],
         ..Figure::default()
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use charts::{
-    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, INK, Line, LineAxis, Lines, Pair,
-    Panel, Point, Stack,
+    Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Group, INK, Line,
+    LineAxis, Lines, Pair, Panel, Point, Stack,
 };
 use judge::Metric;
 use judge::report::dependence::Dependence;
@@ -12,6 +12,13 @@ use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State};
 
 use crate::{comparison, words};
+
+/// The most pairs that a picture has for each metric, before it is about the best contender alone.
+const FEW: usize = 6;
+/// What is drawn beside speeds.
+const COSTS: [Metric; 2] = [Metric::Load, Metric::PeakMemory];
+/// The most bars of a preview.
+const PREVIEWED: usize = 8;
 
 pub(crate) struct Pictures<'a> {
     pub(super) report: &'a Report,
@@ -54,10 +61,10 @@ impl<'a> Pictures<'a> {
         own.copied().unwrap_or(GREY)
     }
 
-    /// The metrics with a picture of their own. The first is the one that decides.
-    pub(crate) fn four(&self) -> [Metric; 4] {
-        let deciding = Metric::deciding(self.report.plan.work.kind());
-        [deciding, Metric::FirstToken, Metric::Load, Metric::PeakMemory]
+    /// The metrics with a picture of their own: the first two that are asked for, and two costs.
+    pub(crate) fn drawn(&self) -> Vec<Metric> {
+        let asked = Metric::questions(self.report.plan.work.kind()).into_iter().take(2);
+        asked.chain(COSTS).collect()
     }
 
     /// A dot for each process, the median and its interval. Nothing is drawn of who is struck.
@@ -89,31 +96,56 @@ impl<'a> Pictures<'a> {
         [deciding].into_iter().chain(others).filter(is_compared).collect()
     }
 
-    /// Every pair of contenders in one metric; the largest difference comes first.
-    pub(crate) fn forest(&self, metric: Metric) -> Forest {
+    /// The comparisons in one metric, the largest difference first.
+    pub(crate) fn comparisons(&self, metric: Metric) -> Vec<&'a Comparison> {
         let comparisons = self.report.comparisons.iter().filter(|found| found.metric == metric);
         let mut compared: Vec<&Comparison> = comparisons.collect();
         compared.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
+        compared
+    }
+
+    /// Every pair of contenders in one metric.
+    pub(crate) fn forest(&self, metric: Metric) -> Forest {
+        let pairs = self.comparisons(metric).into_iter();
+        self.forest_of(metric, pairs.map(|found| (format!("{} vs {}", found.a, found.b), found)).collect())
+    }
+
+    /// Pairs with the figures that they compare: those of the best contender where there are many.
+    fn forest_with_figures(&self, metric: Metric) -> Forest {
+        let mut compared = self.comparisons(metric);
+        let best = compared.first().map(|found| found.a.clone()).filter(|_| compared.len() > FEW);
+        compared.retain(|found| best.as_ref().is_none_or(|best| *best == found.a));
+        let figured = |label: &str| {
+            let row = self.report.rows.iter().find(|row| row.framework == label);
+            let figure = row.and_then(|row| row.typical(metric)).map(charts::number);
+            [label.to_owned()].into_iter().chain(figure).collect::<Vec<_>>().join(" ")
+        };
+        let label = |found: &Comparison| format!("{} vs {}", figured(&found.a), figured(&found.b));
+        self.forest_of(metric, compared.into_iter().map(|found| (label(found), found)).collect())
+    }
+
+    fn forest_of(&self, metric: Metric, compared: Vec<(String, &Comparison)>) -> Forest {
         let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
         let struck = struck.map(|row| Pair {
             label: words::title(row),
             note: "struck: no verdict".into(),
             ..Pair::default()
         });
-        let pairs = compared.into_iter().map(|found| self.pair(found)).chain(struck).collect();
+        let pairs = compared.into_iter().map(|(label, found)| self.pair(label, found)).chain(struck);
         let margin = self.report.plan.margin;
         Forest {
             title: metric.title().into(),
             hint: "times better".into(),
-            groups: vec![ForestGroup { label: String::new(), pairs }],
+            sides: ["worse", "better"],
+            groups: vec![ForestGroup { label: String::new(), pairs: pairs.collect() }],
             band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
         }
     }
 
-    fn pair(&self, found: &Comparison) -> Pair {
+    fn pair(&self, label: String, found: &Comparison) -> Pair {
         let measurable = found.verdict != Verdict::NotMeasurable;
         Pair {
-            label: format!("{} vs {}", found.a, found.b),
+            label,
             ratio: found.advantage.filter(|_| measurable),
             interval: found.interval.filter(|_| measurable),
             colour: match found.verdict {
@@ -125,18 +157,62 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// The answer, the pairs and the four charts in one picture for sharing. It says all that it takes to read it.
+    /// The answer and the metrics in one picture for sharing: speeds as pairs, where they are compared, and costs by process. It says all that it takes to read it.
     pub(crate) fn comparison(&self) -> Figure {
-        let compared = self.compared().into_iter().take(1);
-        let pairs = compared.map(|metric| Panel::Forest(self.forest(metric)));
-        let four = self.four().into_iter().map(|metric| Panel::Dots(self.dots(metric)));
+        let compared = self.compared();
+        let panel = |metric: Metric| {
+            if !COSTS.contains(&metric) && compared.contains(&metric) {
+                Panel::Forest(self.forest_with_figures(metric))
+            } else {
+                Panel::Dots(self.dots(metric))
+            }
+        };
         Figure {
             title: title(self.report),
             answer: words::summary(self.report).answer,
             subtitle: subtitle(self.report),
-            panels: pairs.chain(four).collect(),
+            panels: self.drawn().into_iter().map(panel).collect(),
             columns: 2,
             note: self.note(),
+        }
+    }
+
+    /// The verdict on the deciding metric and its figures, for previews of links.
+    pub(crate) fn preview(&self) -> Figure {
+        let metric = Metric::deciding(self.report.plan.work.kind());
+        // The first clause is about it.
+        let answer = words::summary(self.report).answer.into_iter().next().unwrap_or_default();
+        let verdict = answer.split_once("; ").map_or(answer.clone(), |(verdict, _)| format!("{verdict}."));
+        let DotsGroup { rows, .. } = self.dots(metric).groups.remove(0);
+        let bar = |row: DotsRow| Bar {
+            label: row.label,
+            colour: row.colour,
+            value: row.median,
+            interval: row.interval,
+            points: Vec::new(),
+            note: row.note,
+        };
+        let mut bars: Vec<Bar> = rows.into_iter().map(bar).collect();
+        let better = |one: f64, other: f64| match metric.higher_is_better() {
+            true => other.total_cmp(&one),
+            false => one.total_cmp(&other),
+        };
+        bars.sort_by(|one, other| match (one.value, other.value) {
+            (Some(one), Some(other)) => better(one, other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+        let more = bars.len().saturating_sub(PREVIEWED);
+        bars.truncate(PREVIEWED);
+        let left_out = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
+        let groups = vec![Group { label: String::new(), bars }];
+        let hint = format!("{}{left_out}", super::better(metric));
+        Figure {
+            title: title(self.report),
+            answer: vec![verdict],
+            subtitle: subtitle(self.report),
+            panels: vec![Panel::Bars(Bars { title: metric.title().into(), hint, groups, ..Bars::default() })],
+            columns: 1,
+            note: vec![self.origin()],
         }
     }
 
@@ -159,13 +235,9 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// How to read it, and what was measured, by what and when.
-    fn note(&self) -> String {
-        let Report { environment, rows, .. } = self.report;
-        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
-        let mut said = vec![format!("Photofinish {}", environment.driver_version)];
-        said.push(environment.started.chars().take(10).collect());
-        said.extend(words::distinct(versions));
+    /// How to read it; what was measured, by what and when; how to repeat it.
+    fn note(&self) -> Vec<String> {
+        let Report { environment, rows, plan, .. } = self.report;
         let mut figures = rows.iter().flat_map(|row| &row.metrics);
         let intervals = if figures.any(|figure| words::interval(figure).is_some()) {
             "line: its 95 % interval"
@@ -173,11 +245,21 @@ impl<'a> Pictures<'a> {
             "too few rounds for an interval"
         };
         let marks = format!(
-            "Dot: one process; upright bar: geometric mean; {intervals}. Pairs are compared within rounds; coloured ones are \
-             decided. Grey band: differences within {} % count as none.",
-            100.0 * self.report.plan.margin
+            "Small mark: one process; upright bar: geometric mean; {intervals}. Pairs are compared within rounds; coloured \
+             ones are decided. Grey band: differences within {} % count as none.",
+            100.0 * plan.margin
         );
-        format!("{marks} {}.", said.join(" · "))
+        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
+        let origin: Vec<String> = [self.origin()].into_iter().chain(words::distinct(versions)).collect();
+        let (command, _) = words::command::elsewhere(&environment.command, Some(plan.seed));
+        vec![marks, origin.join(" · "), format!("To repeat it: {}", words::command::quoted(&command))]
+    }
+
+    fn origin(&self) -> String {
+        let environment = &self.report.environment;
+        let commit = words::short_commit(environment.git_commit.as_deref(), environment.git_modified);
+        let day = words::day(&environment.started);
+        format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
     }
 
     /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted line, which is

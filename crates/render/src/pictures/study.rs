@@ -53,13 +53,13 @@ pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
 }
 
 /// What was measured, by what and when.
-fn note(report: &StudyReport) -> String {
+fn note(report: &StudyReport) -> Vec<String> {
     let origins = || report.cells.iter().map(|cell| &cell.origin);
     let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
     let mut said = vec![format!("Photofinish {}", version.unwrap_or_default()).trim_end().to_owned()];
     said.push(report.started.chars().take(10).collect());
     said.extend(words::distinct(origins().flat_map(|origin| &origin.libraries).map(ToString::to_string)));
-    format!("Geometric means over rounds. {}.", said.join(" · "))
+    vec![format!("Geometric means over rounds. {}.", said.join(" · "))]
 }
 
 fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
@@ -120,11 +120,11 @@ fn speedups(report: &StudyReport) -> Forest {
             None => groups.push(ForestGroup { label, pairs: vec![pair] }),
         }
     }
-    let (title, hint) = match ab::has_mistakes(&report.planned) {
-        true => ("Times as long", "time of a request with ÷ without the mistake; the line is no change"),
-        false => ("Speed-up", "throughput with ÷ without; the line is no change"),
+    let (title, hint, sides) = match ab::has_mistakes(&report.planned) {
+        true => ("Times as long", "time of a request with ÷ without the mistake", ["shorter", "longer"]),
+        false => ("Speed-up", "throughput with ÷ without", ["slower", "faster"]),
     };
-    Forest { title: title.into(), hint: hint.into(), groups, band: None }
+    Forest { title: title.into(), hint: hint.into(), sides, groups, band: None }
 }
 
 /// Both sides of each outcome.

@@ -2,6 +2,7 @@
 
 pub(crate) mod amount;
 mod answer;
+pub(crate) mod command;
 pub(crate) mod dependence;
 mod effort;
 mod findings;
@@ -177,8 +178,13 @@ pub(crate) fn minute(time: &str) -> String {
 
 /// The first digits of the commit, with a plus if tracked files differed from it.
 pub(crate) fn commit(record: &Record) -> String {
-    let short = or_dash(record.git_commit.as_ref(), |commit| commit.chars().take(8).collect());
-    if record.git_modified == Some(true) { short + "+" } else { short }
+    short_commit(record.git_commit.as_deref(), record.git_modified)
+}
+
+/// The first signs of a commit, with a `+` where files differed from it.
+pub(crate) fn short_commit(commit: Option<&str>, modified: Option<bool>) -> String {
+    let short = or_dash(commit, |commit| commit.chars().take(8).collect());
+    if modified == Some(true) { short + "+" } else { short }
 }
 
 /// The host, with enough of the fingerprint to distinguish machines.

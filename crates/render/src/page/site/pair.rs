@@ -11,6 +11,7 @@ use crate::comparison;
 use crate::page::html as pieces;
 use crate::page::repeat::{self, Source};
 use crate::page::{Files, facts, run};
+use crate::pictures::PREVIEW;
 use crate::pictures::run::Pictures;
 use crate::{pictures, words};
 
@@ -23,8 +24,10 @@ pub(super) fn files(page: &Page<'_>, base: Option<&str>) -> std::result::Result<
     let mut files =
         vec![(at("index.html"), html(page, base).into_bytes()), (at("data.json"), data::page(page))];
     for result in &page.results {
-        let drawn = pictures::files(&result.published.name, &Pictures::new(&result.report).comparison())?;
+        let (name, pictures) = (&result.published.name, Pictures::new(&result.report));
+        let drawn = pictures::files(name, &pictures.comparison())?;
         files.extend(drawn.into_iter().map(|(name, contents)| (at(&name), contents)));
+        files.push((at(&preview(name)), pictures::preview(&pictures.preview())?));
     }
     Ok(files)
 }
@@ -58,18 +61,24 @@ fn answers(result: &Result<'_>) -> Vec<String> {
     words::answer(&words::summary(&result.report))
 }
 
-/// Metadata for previews of the page.
+/// The picture of a run in previews.
+fn preview(name: &str) -> String {
+    format!("{name}-preview.png")
+}
+
+/// What a preview of the page shows.
 fn head(page: &Page<'_>, newest: &Result<'_>, title: &str, base: Option<&str>) -> Markup {
     let answer = answers(newest).join(" ");
-    let picture = format!("{}.png", newest.published.name);
     let address = base.map(|base| format!("{base}/{}/", page.address));
-    let picture = format!("{}{picture}", address.as_deref().unwrap_or_default());
+    let picture = address.as_deref().unwrap_or_default().to_owned() + &preview(&newest.published.name);
     html! {
         meta name="description" content=(answer);
         meta property="og:type" content="article";
         meta property="og:title" content=(title);
         meta property="og:description" content=(answer);
         meta property="og:image" content=(picture);
+        meta property="og:image:width" content=(PREVIEW.width);
+        meta property="og:image:height" content=(PREVIEW.height);
         meta property="og:image:alt" content=(answer);
         meta name="twitter:card" content="summary_large_image";
         @if let Some(address) = address {

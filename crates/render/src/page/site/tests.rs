@@ -34,10 +34,10 @@ fn a_pair_has_an_address_that_comes_from_names_alone_and_begins_with_the_answer(
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is not in {page}"));
     assert!(at("<h1>candle or ort: a-model, f32</h1>") < at("class=\"answer\""));
     assert!(at("class=\"answer\"") < at("id=\"two\"") && at("id=\"two\"") < at("id=\"one\""), "newest first");
-    at(&format!("property=\"og:image\" content=\"https://example.org/{ADDRESS}/two.png\""));
+    at(&format!("property=\"og:image\" content=\"https://example.org/{ADDRESS}/two-preview.png\""));
     at("../../../../../runs/one/samples.jsonl");
     assert!(!page.contains(">tch<"), "a pair is of two: {page}");
-    for name in ["one.png", "one.svg", "data.json"] {
+    for name in ["one.png", "one.svg", "one-preview.png", "data.json"] {
         assert!(files.iter().any(|(path, _)| *path == format!("{ADDRESS}/{name}")), "{name}");
     }
     // candle and ort have figures; tch failed, and odd is not supported.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use charts::{Figure as Drawing, Panel, number};
+use charts::{Panel, number};
 use judge::Metric;
 use judge::report::Report;
 use judge::report::work::generate::Times;
@@ -49,13 +49,11 @@ fn curves_of(report: &Report, pictures: &Pictures<'_>, curves: &Curves) -> Vec<C
     let chart = |(id, metric, pick): (&str, Metric, Pick)| {
         // The metric itself covers only the measured iterations, so its short title is used here.
         let title = metric.short_title();
-        let figure = Drawing::single(Panel::Strands(pictures.curve(curves, title, pick)));
         Chart {
             id: id.into(),
-            description: "A thin line for each process over its iterations, which ends where the process ended; warm-up \
+            description: "A thin line for each process over its iterations, with a mark at both ends; warm-up \
                           is shaded",
-            height: Chart::height(&figure),
-            figure,
+            panel: Panel::Strands(pictures.curve(curves, title, pick)),
             table: Some(by_iteration(report, metric)),
             title: title.to_owned(),
         }
@@ -96,14 +94,12 @@ fn tail(pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Ch
         table.add([sample.label.clone(), sample.values.len().to_string()].into_iter().chain(shares));
     }
     let title = survival.title.clone();
-    let figure = Drawing::single(Panel::Survival(survival));
     Some(Chart {
         id: "tail".into(),
         title,
         description: "For each framework, the share of gaps between tokens that take longer than a time, on a logarithmic \
                       axis: the line crosses p99 at the time that one gap in a hundred exceeds",
-        height: Chart::height(&figure),
-        figure,
+        panel: Panel::Survival(survival),
         table: Some(table.captioned("Gaps between tokens of the measured requests of all processes (ms)")),
     })
 }
