@@ -44,6 +44,8 @@ function texts(view, page, found) {
     const style = view.getComputedStyle(element);
     const ratio = contrast(parsed(drawn ? style.fill : style.color), background(view, element));
     found.texts += 1;
+    const size = drawn ? Number(element.getAttribute("font-size")) * element.getScreenCTM().a : 12;
+    if (size < 12) found.small_texts.push(`${named(element)}: ${size.toFixed(1)}`);
     if (ratio < 4.5) found.faint_texts.push(`${named(element)}: ${ratio.toFixed(2)}`);
   }
 }
@@ -92,6 +94,7 @@ window.addEventListener("load", () => {
     texts: 0,
     marks: 0,
     faint_texts: [],
+    small_texts: [],
     faint_marks: [],
     clipped: [],
   };

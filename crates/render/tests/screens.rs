@@ -1,5 +1,5 @@
-//! Every page in a browser, at 1280 pixels light and dark and at 375 pixels: its height, clipped parts, and
-//! the contrast of text and marks. Where Chromium is not installed, each test is reported as ignored.
+//! Every page in a browser, at 1280 pixels light and dark and at 375 pixels: its height, what is clipped or too small, and the
+//! contrast of text and marks. Where Chromium is not installed, each test is reported as ignored.
 //!
 //! `SCREENS=DIR cargo test -p render --test screens` also saves a screenshot of each.
 #![expect(clippy::disallowed_methods, reason = "the browser is a process of its own")]
@@ -39,6 +39,8 @@ struct Measured {
     texts: usize,
     marks: usize,
     faint_texts: Vec<String>,
+    /// Texts of charts below 12 pixels.
+    small_texts: Vec<String>,
     faint_marks: Vec<String>,
     clipped: Vec<String>,
     scroll_width: u32,
@@ -90,7 +92,8 @@ fn check(
     let html = made();
     save(browser, &html, &format!("{page}-{screen}"), width, is_dark)?;
     let found = measured(browser, &html, width, is_dark)?;
-    let mut wrong = [&found.faint_texts, &found.faint_marks, &found.clipped].map(Vec::clone).concat();
+    let mut wrong =
+        [&found.faint_texts, &found.small_texts, &found.faint_marks, &found.clipped].map(Vec::clone).concat();
     if found.scroll_width > found.client_width {
         wrong.push(format!("{} pixels wide on a screen of {}", found.scroll_width, found.client_width));
     }

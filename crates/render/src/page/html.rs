@@ -94,8 +94,8 @@ pub(super) struct Chart {
     pub(super) table: Option<Table>,
 }
 
-/// Width of a chart in pixels: narrow, so that its text stays legible on a phone.
-const CHART_WIDTH: u32 = 460;
+/// Width of a chart in pixels: narrow, so that its text has 12 pixels on a phone.
+const CHART_WIDTH: u32 = 400;
 
 /// Charts side by side if there is room.
 pub(super) fn charts(charts: &[Chart]) -> Result<Markup, String> {

@@ -3,6 +3,7 @@
 use charts::{Panel, number};
 use judge::Metric;
 use judge::report::dependence::Dependence;
+use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::work::generate::Times;
 use judge::report::{Report, Row, State};
 use maud::{Markup, html};
@@ -64,7 +65,7 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
     others.chain(comparisons.iter().cloned()).collect()
 }
 
-/// Up to this number of pairs, the pairs of every metric are shown; beyond, those of the deciding metric alone.
+/// Up to this number of pairs, the pairs of every metric that is asked for are shown; beyond, those of the first alone.
 const FEW: usize = 6;
 
 fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
@@ -74,13 +75,14 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         description: "A row for each pair of contenders: how many times better the first is, with the 95 % interval, \
                           on a logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
         panel: Panel::Forest(pictures.forest(metric)),
-        table: None,
+        table: Some(pair_by_pair(pictures, metric)),
     };
-    let charts: Vec<Chart> = pictures.compared().into_iter().map(chart).collect();
-    let deciding = pictures.compared().first().copied();
-    let count = report.comparisons.iter().filter(|found| Some(found.metric) == deciding).count();
-    let shown = if count <= FEW { charts.len() } else { charts.len().min(1) };
-    let (shown, folded) = charts.split_at(shown);
+    let asked = Metric::questions(report.plan.work.kind());
+    let count = report.comparisons.iter().filter(|found| found.metric == asked[0]).count();
+    let shown = if count <= FEW { asked.as_slice() } else { &asked[..1] };
+    let (shown, folded): (Vec<Metric>, Vec<Metric>) =
+        pictures.compared().into_iter().partition(|metric| shown.contains(metric));
+    let [shown, folded] = [shown, folded].map(|metrics| metrics.into_iter().map(chart).collect::<Vec<_>>());
     let caption = format!(
         "How many times better the first of two is, with the 95 % interval, on a logarithmic axis. The grey band, within \
          {} %, counts as no difference. Only pairs that are decided have a colour.",
@@ -88,9 +90,28 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     );
     Ok(html! {
         @if !shown.is_empty() { p class="caption" { (caption) } }
-        (html::charts(shown)?)
-        (html::details("Every pair in the other metrics", &html::charts(folded)?))
+        (html::charts(&shown)?)
+        (html::details("Every pair in the other metrics", &html::charts(&folded)?))
     })
+}
+
+/// The figures of a forest plot.
+fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
+    let figures = ["Times better", "95 % interval"].map(Column::right);
+    let columns = [Column::left("Pair")].into_iter().chain(figures).chain([Column::left("Verdict")]);
+    let mut table = Table::new(columns);
+    for found in pictures.comparisons(metric) {
+        let Comparison { a, b, .. } = found;
+        let verdict = match found.verdict {
+            Verdict::Faster => format!("{a} is better"),
+            Verdict::Slower => format!("{b} is better"),
+            verdict => words::verdicts::word(verdict).to_owned(),
+        };
+        let ratio = or_dash(found.advantage, |ratio| format!("{ratio:.2}"));
+        let interval = or_dash(found.interval, |(low, high)| format!("{low:.2} – {high:.2}"));
+        table.add([format!("{a} vs {b}"), ratio, interval, verdict]);
+    }
+    table.captioned(format!("{}, pair by pair", metric.title()))
 }
 
 /// The table of the comparison.

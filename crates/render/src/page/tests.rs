@@ -246,6 +246,21 @@ fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
 }
 
 #[test]
+fn each_forest_plot_has_its_figures_in_a_table() {
+    let page = html(&report());
+    for told in [
+        "<caption>Average Throughput (tok/s), pair by pair</caption>",
+        "<th scope=\"row\">ort vs candle</th>",
+        "data-label=\"Times better\"><span>1.90</span>",
+        "data-label=\"95 % interval\"><span>1.80 – 2.00</span>",
+        "data-label=\"Verdict\"><span>ort is better</span>",
+        "data-label=\"Verdict\"><span>inconclusive</span>",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+}
+
+#[test]
 fn only_what_is_decided_has_a_colour() {
     let with = |verdict: Verdict| {
         let mut report = report();
