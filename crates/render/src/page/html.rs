@@ -142,7 +142,7 @@ pub(super) fn warnings(lines: &[String]) -> Markup {
 /// Largest report in bytes that is embedded; a larger one is only linked to.
 const EMBEDDED: usize = 2_000_000;
 
-/// A link that saves `report`, which is part of the page, and links to the files that are written beside it.
+/// A link that saves `report`, which is part of the page, and links to the files next to the page.
 pub(super) fn data(report: &str, pictures: &[&str]) -> Markup {
     let beside = ["report.json", "report.csv", "report.md"].iter().chain(pictures);
     html! {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::html;
 use crate::words;
 
-/// What a command was given for, beside its words.
+/// The circumstances of a command besides its words.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Source<'a> {
     pub(super) commit: Option<&'a str>,

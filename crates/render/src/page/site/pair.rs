@@ -66,7 +66,7 @@ fn preview(name: &str) -> String {
     format!("{name}-preview.png")
 }
 
-/// What a preview of the page shows.
+/// Metadata for previews of the page.
 fn head(page: &Page<'_>, newest: &Result<'_>, title: &str, base: Option<&str>) -> Markup {
     let answer = answers(newest).join(" ");
     let address = base.map(|base| format!("{base}/{}/", page.address));
