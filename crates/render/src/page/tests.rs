@@ -145,7 +145,7 @@ fn a_preview_has_the_size_of_previews_and_the_verdict_on_one_metric() {
     report.comparisons.push(Comparison { metric: Metric::Total, verdict: Verdict::Inconclusive, ..first });
     let pictures = pictures::run::Pictures::new(&report);
     let preview = pictures.preview();
-    assert_eq!(preview.answer, ["ort decodes 1.9x faster than candle (1.8–2.0x)."]);
+    assert_eq!(preview.answer, ["ort decodes fastest: it decodes 1.9x faster than candle (1.8–2.0x)."]);
     let charts::Panel::Bars(bars) = &preview.panels[0] else { panic!("{preview:?}") };
     let labels: Vec<&str> = bars.groups[0].bars.iter().map(|bar| bar.label.as_str()).collect();
     assert_eq!(labels, ["candle", "ort", "tch", "odd"], "the best first, and those without a figure last");

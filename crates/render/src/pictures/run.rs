@@ -180,9 +180,6 @@ impl<'a> Pictures<'a> {
     /// The verdict on the deciding metric and its figures, for previews of links.
     pub(crate) fn preview(&self) -> Figure {
         let metric = Metric::deciding(self.report.plan.work.kind());
-        // The first clause is about it.
-        let answer = words::summary(self.report).answer.into_iter().next().unwrap_or_default();
-        let verdict = answer.split_once("; ").map_or(answer.clone(), |(verdict, _)| format!("{verdict}."));
         let DotsGroup { rows, .. } = self.dots(metric).groups.remove(0);
         let bar = |row: DotsRow| Bar {
             label: row.label,
@@ -208,11 +205,11 @@ impl<'a> Pictures<'a> {
         let hint = format!("{}{left_out}", super::better(metric));
         Figure {
             title: title(self.report),
-            answer: vec![verdict],
+            answer: vec![words::brief(self.report)],
             subtitle: subtitle(self.report),
             panels: vec![Panel::Bars(Bars { title: metric.title().into(), hint, groups, ..Bars::default() })],
             columns: 1,
-            note: vec![self.origin()],
+            note: vec![format!("{} Pairs are compared within rounds.", self.intervals()), self.origin()],
         }
     }
 
@@ -238,21 +235,24 @@ impl<'a> Pictures<'a> {
     /// How to read it; what was measured, by what and when; how to repeat it.
     fn note(&self) -> Vec<String> {
         let Report { environment, rows, plan, .. } = self.report;
-        let mut figures = rows.iter().flat_map(|row| &row.metrics);
-        let intervals = if figures.any(|figure| words::interval(figure).is_some()) {
-            "line: its 95 % interval"
-        } else {
-            "too few rounds for an interval"
-        };
         let marks = format!(
-            "Small mark: one process; upright bar: geometric mean; {intervals}. Pairs are compared within rounds; coloured \
-             ones are decided. Grey band: differences within {} % count as none.",
+            "Small mark: one process; upright bar: geometric mean. {} Pairs are compared within rounds; coloured ones are \
+             decided. Grey band: differences within {} % count as none.",
+            self.intervals(),
             100.0 * plan.margin
         );
         let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
         let origin: Vec<String> = [self.origin()].into_iter().chain(words::distinct(versions)).collect();
         let (command, _) = words::command::elsewhere(&environment.command, Some(plan.seed));
         vec![marks, origin.join(" · "), format!("To repeat it: {}", words::command::quoted(&command))]
+    }
+
+    fn intervals(&self) -> &'static str {
+        let mut figures = self.report.rows.iter().flat_map(|row| &row.metrics);
+        match figures.any(|figure| words::interval(figure).is_some()) {
+            true => "Line: 95 % interval of the mean over processes.",
+            false => "Too few rounds for an interval.",
+        }
     }
 
     fn origin(&self) -> String {

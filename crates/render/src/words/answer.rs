@@ -18,16 +18,8 @@ const LONGEST_MIN: f64 = 60.0;
 /// One to four sentences: the verdicts on speed, and how they depend on the state of the machine; then the
 /// contenders left out, the one that needs the least memory, and the one that starts first.
 pub(super) fn answer(report: &Report) -> Vec<String> {
-    let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
-    let first = match compared.as_slice() {
-        [] => nothing(report),
-        [only] => alone(report, only),
-        _ => match report.noise() {
-            Some(reason) => format!("No verdict, because the machine was too noisy: {reason}."),
-            None if rounds(report) < MIN_ROUNDS => first_look(report, &compared),
-            None => speed(report),
-        },
-    };
+    let compared = compared(report);
+    let first = first(report, &compared, &Metric::questions(report.plan.work.kind()));
     let mut sentences: Vec<String> =
         versions::beside_others(report, compared.len()).into_iter().chain([first]).collect();
     if compared.len() > 1 {
@@ -40,6 +32,28 @@ pub(super) fn answer(report: &Report) -> Vec<String> {
     }
     sentences.truncate(4);
     sentences
+}
+
+/// The verdict on the deciding metric alone, in one sentence.
+pub(crate) fn brief(report: &Report) -> String {
+    first(report, &compared(report), &[Metric::deciding(report.plan.work.kind())])
+}
+
+fn compared(report: &Report) -> Vec<&Row> {
+    report.rows.iter().filter(|row| row.state.takes_part()).collect()
+}
+
+/// The sentence on these questions, or on why there is no answer.
+fn first(report: &Report, compared: &[&Row], questions: &[Metric]) -> String {
+    match compared {
+        [] => nothing(report),
+        [only] => alone(report, only),
+        _ => match report.noise() {
+            Some(reason) => format!("No verdict, because the machine was too noisy: {reason}."),
+            None if rounds(report) < MIN_ROUNDS => first_look(report, compared),
+            None => speed(report, questions),
+        },
+    }
 }
 
 /// Most pairs that the answer names.
@@ -68,14 +82,14 @@ fn by_state(report: &Report) -> Option<String> {
     (!clauses.is_empty()).then(|| range(clauses.join("; ")))
 }
 
-/// The verdicts on every question of speed, in one sentence. If one contender is the best in all of them, the
+/// The verdicts on these questions of speed, in one sentence. If one contender is the best in all of them, the
 /// sentence says that, with the differences in the first.
-fn speed(report: &Report) -> String {
+fn speed(report: &Report, questions: &[Metric]) -> String {
     let kind = report.plan.work.kind();
     // The deciding question is always answered: without a comparison it has no verdict, and says so.
     let is_asked =
         |asked: &Standing<'_>| asked.metric == Metric::deciding(kind) || !asked.compared.is_empty();
-    let questions = Metric::questions(kind).into_iter().map(|metric| Standing::new(report, metric));
+    let questions = questions.iter().map(|&metric| Standing::new(report, metric));
     let questions: Vec<Standing<'_>> = questions.filter(is_asked).collect();
     let best: Option<Vec<&str>> = questions.iter().map(Standing::best).collect();
     if let (Some(best), [first, ..]) = (best, questions.as_slice())

@@ -18,6 +18,7 @@ use serde::{Serialize, Serializer};
 
 use crate::screen::Tone;
 
+pub(crate) use answer::brief;
 pub(crate) use findings::summary;
 pub(crate) use json::Json;
 
