@@ -20,8 +20,11 @@ type Task<E> = Box<dyn FnOnce(&mut E) + Send>;
 
 /// The models of a pool but the first.
 pub(crate) struct Pool<E> {
-    members: Vec<(Sender<Task<E>>, Option<JoinHandle<()>>)>,
+    members: Vec<Member<E>>,
 }
+
+/// The tasks of a model, and its thread until that is joined.
+type Member<E> = (Sender<Task<E>>, Option<JoinHandle<()>>);
 
 impl<E: InferenceEngine> Pool<E> {
     /// Loads so many models, one after another.
@@ -111,6 +114,10 @@ impl Queue {
     }
 
     /// The requests that a model computes next, as one batch; `None` when there will be no more.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a scripted clock does not advance while nothing is computed"
+    )]
     pub(crate) fn next(&self) -> Option<Vec<usize>> {
         let mut state = self.state();
         let first = loop {
@@ -125,7 +132,6 @@ impl Queue {
         state.taken += 1;
         let mut group = vec![first];
         if let Serve::Batch { most, wait_us } = self.serve {
-            // By the system's clock, since a scripted one does not advance while nothing is computed.
             let (begun, most_wait) = (Instant::now(), Duration::from_micros(wait_us));
             while group.len() < most && state.taken < self.requests && !state.is_closed {
                 if let Some(next) = state.waiting.pop_front() {
