@@ -13,7 +13,7 @@ use crate::cli::spelling;
 
 fn main() -> ExitCode {
     let (cli, hints) = spelling::read_start(std::env::args_os().collect());
-    let cli = cli.unwrap_or_else(|error| error.exit());
+    let cli = cli.unwrap_or_else(|error| spelling::with_tip(error).exit());
     for hint in hints {
         untrusted::say!("{}", untrusted::line(&hint));
     }

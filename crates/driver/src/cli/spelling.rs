@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 
 use clap::Parser;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Cli;
 
@@ -58,6 +60,19 @@ pub(crate) fn read_start(words: Vec<OsString>) -> (clap::error::Result<Cli>, Vec
 /// The same without hints: for words that were recorded, or that this program writes.
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> clap::error::Result<Cli> {
     read(words).0
+}
+
+/// Adds the flags that take names to an error about a name without its flag, such as `compare candle`.
+pub(crate) fn with_tip(mut error: clap::Error) -> clap::Error {
+    let unexpected = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
+    let is_flag = |word: &ContextValue| matches!(word, ContextValue::String(word) if word.starts_with('-'));
+    let is_name = unexpected.is_some_and(|word| !is_flag(word));
+    let kinds = [ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
+    if kinds.contains(&error.kind()) && is_name && error.get(ContextKind::Suggested).is_none() {
+        let tip = "frameworks follow `--frameworks` with commas between them, a model follows `--model`";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
+    error
 }
 
 /// The words in their present spelling, with hints. Those after `--` are another command's.
@@ -155,6 +170,16 @@ mod tests {
     fn what_removed_nothing_removes_nothing_now() {
         assert_eq!(spelt("p bundles prune --unused-for 3").0, "p cache prune --unused-for 3 --dry-run");
         assert_eq!(spelt("p bundles prune --yes").0, "p cache prune");
+    }
+
+    #[test]
+    fn a_name_without_its_flag_gets_a_tip_and_an_unknown_flag_does_not() {
+        let tip = |line: &str| {
+            let error = with_tip(parse(line.split(' ').map(str::to_owned)).unwrap_err());
+            error.to_string().contains("follow `--frameworks`")
+        };
+        assert!(tip("photofinish compare candle ort") && tip("photofinish trace ort"));
+        assert!(!tip("photofinish compare --frames candle") && !tip("photofinish trace"));
     }
 
     #[test]
