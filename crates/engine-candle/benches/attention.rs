@@ -1,11 +1,11 @@
-//! The loops of decode's attention alone: how fast they read keys and values, beside a sweep over as much memory.
+//! How fast the loops of decode's attention read keys and values, compared with a plain sweep over memory.
 //!
 //! ```sh
 //! cargo bench --package engine-candle --bench attention
 //! ```
 //!
-//! One line for each element type and number of heads that share keys: GB a second over all threads, the best and the
-//! median of several turns. Every layer has keys and values of its own, as in a model. Softmax is left out.
+//! One line per element type and number of heads that share keys: GB/s over all threads, best and median of
+//! several turns. Every layer has its own keys and values, as in a model. Softmax is left out.
 
 #[allow(dead_code)]
 #[path = "../src/attention/grouped.rs"]
@@ -22,14 +22,14 @@ use grouped::Kept;
 use half::{bf16, f16};
 use share::KEY_BLOCK;
 
-/// SmolLM2-135M's, at 2,048 tokens of context.
+/// The shape of SmolLM2-135M, at 2,048 tokens of context.
 const LAYERS: usize = 30;
 const KV_HEADS: usize = 3;
 const WIDTH: usize = 64;
 const KEYS: usize = 2048;
 const TURNS: usize = 40;
 
-/// What one thread reads of a head: `[keys, width]`, of keys and then of values.
+/// One thread's part of a head: `[keys, width]` of keys, then of values.
 fn attend<T: Kept>(keys: &[T], values: &[T], group: usize, scores: &mut [f32], out: &mut [f32]) {
     let (count, queries) = (keys.len() / WIDTH, vec![0.01; group * WIDTH]);
     let blocks = || (0..count).step_by(KEY_BLOCK).map(|start| (start, KEY_BLOCK.min(count - start)));
@@ -42,7 +42,7 @@ fn attend<T: Kept>(keys: &[T], values: &[T], group: usize, scores: &mut [f32], o
     }
 }
 
-/// GB a second: the best and the median of so many turns, each of which reads `bytes` on all threads.
+/// GB/s, best and median of the turns. Each turn reads `bytes` on all threads.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
 fn rates(bytes: usize, threads: usize, read: impl Fn(usize) + Sync) -> (f64, f64) {
     let mut rates: Vec<f64> = (0..TURNS)

@@ -1,12 +1,13 @@
-//! The products of a decoder's layers alone, by each of the engine's ways to multiply, at few rows: where one overtakes
-//! another is what `Weight::limits` says, and what they take for one row is the least that a token can take.
+//! The products of a decoder's layers, with each of the engine's kernels, at few rows. `Weight::limits` has
+//! the row counts where one kernel overtakes another. The time for one row is a lower bound on the time of a
+//! token.
 //!
 //! ```sh
 //! CANDLE_NUM_THREADS=2 RAYON_NUM_THREADS=1 cargo bench --package engine-candle --bench products  # SmolLM2-135M's shapes
 //! ```
 //!
-//! One line for each element type and number of rows: the time of all products of one pass in milliseconds, by kernel,
-//! the least of several turns. Every layer has weights of its own, as in a model, so that none is in a cache.
+//! One line per element type and number of rows: milliseconds for all products of one pass, by kernel, the
+//! least of several turns. Every layer has its own weights, as in a model, so that none is in a cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,22 +25,22 @@ const SHAPES: [(usize, usize); 4] = [(960, 576), (576, 576), (3072, 576), (576, 
 const LAYERS: usize = 30;
 const ROWS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 18, 20, 24, 32, 64];
 const TURNS: usize = 5;
-/// Outputs that a thread takes at a time, with the rows first and with the weight first.
+/// Outputs that a thread computes at a time, with the rows first and with the weight first.
 const PIECES: [usize; 2] = [96, 48];
 
-/// Weights of every layer as candle's kernels take them.
+/// The weights of every layer, in the forms that candle's kernels need.
 struct Weights<T> {
     blocks: Vec<Vec<T>>,
-    /// The same as one tensor each, where candle has a product for that.
+    /// The same weights as one tensor each, where candle has a product for the type.
     tensors: Vec<QMatMul>,
-    /// The same as a tensor of f32, where they are of that type.
+    /// The same weights as tensors of f32, if that is their type.
     plain: Vec<Tensor>,
 }
 
 impl<T: GgmlType + Send + Sync> Weights<T> {
     fn new(dtype: GgmlDType) -> Result<Weights<T>> {
         let shapes = || (0..LAYERS).flat_map(|_| SHAPES);
-        // Memory that was never written is one page of zeros, which a cache holds.
+        // Memory that was never written is one page of zeros, which would stay in a cache.
         let numbers = |count: usize| -> Vec<f32> { (0..count).map(|i| (i % 251) as f32 - 125.0).collect() };
         let blocks = |(outputs, inputs): (usize, usize)| {
             let mut blocks = vec![T::zeros(); outputs * inputs / T::BLCK_SIZE];
@@ -64,7 +65,7 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
         })
     }
 
-    /// Each weight row read once, in order, and multiplied by every row of `x`.
+    /// Reads each weight row once, in order, and multiplies it by every row of `x`.
     fn by_row(&self, index: usize, x: &Tensor) -> Result<()> {
         if let Some(weight) = self.tensors.get(index) {
             std::hint::black_box(weight.forward(x)?);
@@ -80,8 +81,8 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
         Ok(())
     }
 
-    /// By `Tensor::matmul`, of which every thread computes so many outputs at a time. What becomes of a piece's product
-    /// is not timed.
+    /// `Tensor::matmul` on every thread, for `outputs` outputs at a time. Copying the products into place is
+    /// not timed.
     fn by_piece(&self, index: usize, outputs: usize, multiply: impl Fn(&Tensor) -> Result<Tensor> + Sync) {
         let (out, inputs) = SHAPES[index % SHAPES.len()];
         let next = AtomicUsize::new(0);
@@ -107,10 +108,11 @@ impl<T: GgmlType + Send + Sync> Weights<T> {
     }
 }
 
-/// A product with the weight of this number.
+/// A product with the weight at this index.
 type Kernel<'a> = &'a dyn Fn(usize, &Tensor) -> Result<()>;
 
-/// The least time of a pass by each kernel. They take turns, so that a slow moment is slow for all.
+/// The least time of a pass with each kernel. The kernels take turns, so that a slow moment affects all of
+/// them.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the time")]
 fn pass(rows: usize, kernels: &[Kernel<'_>]) -> Result<Vec<Duration>> {
     let input = |&(_, inputs): &(usize, usize)| Tensor::rand(-1f32, 1f32, (rows, inputs), &Device::Cpu);
@@ -155,7 +157,7 @@ fn measure<T: GgmlType + Send + Sync>(dtype: GgmlDType) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` runs benches, too: nothing is tested here.
+    // `cargo test` runs benches too, and there is nothing to test here.
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }

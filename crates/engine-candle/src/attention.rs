@@ -1,5 +1,6 @@
-//! Grouped-query attention, causal or both ways. Over the cache there are two: a share of the context for each thread in
-//! decode ([`shares`]), and products of whole matrices for prefill. Texts that are encoded need no cache ([`texts`]).
+//! Grouped-query attention, causal or bidirectional. Over the cache there are two ways: in decode each thread
+//! takes a share of the context ([`shares`]); prefill multiplies whole matrices. Encoders need no cache
+//! ([`texts`]).
 //!
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
@@ -23,12 +24,12 @@ use crate::sequences::{Cache, RotaryTable, Sequences};
 use crate::share::Share;
 use crate::weight::{change_f32, with_f32};
 
-/// From this many new positions a sequence on, products of matrices beat attending in shares.
+/// From this many new positions per sequence, matrix products are faster than shares.
 const BLOCK_POSITIONS: usize = 24;
-/// Queries whose scores are computed together: few enough for the scores to stay in cache, and for
-/// little to be computed that the causal mask throws away.
+/// Queries per product: few enough that the scores stay in cache and that the causal mask discards few of
+/// them.
 const QUERY_BLOCK: usize = 128;
-/// Fewer are not worth products of their own.
+/// Fewer queries are not worth a product.
 const LEAST_QUERIES: usize = 32;
 /// Blocks of queries for each thread.
 const BLOCKS: usize = 4;
@@ -40,7 +41,7 @@ pub(crate) struct Attention {
     head_dim: usize,
     norms: Option<HeadNorms>,
     scale: f32,
-    /// Scores are bound by this, softly.
+    /// Soft bound of the scores.
     cap: Option<f32>,
     layer: LayerAttention,
 }
@@ -51,15 +52,15 @@ struct Step<'a> {
     qkv: &'a [f32],
     batch: usize,
     positions: usize,
-    /// Places of the cache that are taken, with what padding there is before the sequences.
+    /// Cache positions in use, including padding before the sequences.
     filled: usize,
-    /// Places of padding before each sequence; empty for none.
+    /// Padding positions before each sequence; empty if there are none.
     padding: &'a [usize],
     rotary: Option<&'a RotaryTable>,
 }
 
 impl Step<'_> {
-    /// Places of padding before the sequence of a row.
+    /// Padding positions before the sequence of a row.
     fn padding_before(&self, row: usize) -> usize {
         self.padding.get(row / self.positions).copied().unwrap_or(0)
     }
@@ -84,8 +85,8 @@ impl Attention {
         })
     }
 
-    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`, the keys and values going into
-    /// the cache of layer `layer`. `lengths`: rows of each sequence, where they are not as many of each.
+    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`. Keys and values are added to
+    /// the cache of layer `layer`. `lengths`: rows of each sequence, if they differ.
     pub(crate) fn forward(
         &self,
         qkv: &Tensor,
@@ -107,7 +108,7 @@ impl Attention {
                 let step = Step { qkv, batch, positions: rows / batch, filled, padding, rotary };
                 return self.attend(cache, *grows, &step, shares, &mut attended);
             };
-            // One sequence after the other: nothing is computed of padding.
+            // One sequence after the other, so that nothing is computed for padding.
             let (mut qkv, mut attended) = (qkv, &mut attended[..]);
             for (sequence, &positions) in lengths.iter().enumerate() {
                 let (own, out);
@@ -123,7 +124,7 @@ impl Attention {
         Tensor::from_vec(attended, (rows, width), &Device::Cpu)
     }
 
-    /// What one step attends to, its own keys and values going into the cache first.
+    /// Adds the step's keys and values to the cache, then attends to the cache.
     fn attend(
         &self,
         cache: &mut Cache,
@@ -144,7 +145,7 @@ impl Attention {
         }
     }
 
-    /// Keys and values of the new positions, as the cache takes them.
+    /// Keys and values of the new positions, in the cache's layout.
     fn new_keys(&self, step: &Step<'_>) -> Result<(Tensor, Tensor)> {
         let d = self.head_dim;
         let lanes = step.batch * self.kv_heads;
@@ -171,13 +172,13 @@ impl Attention {
         Ok((keys, Tensor::from_vec(values, shape, &Device::Cpu)?))
     }
 
-    /// Head `index` of a row of q, k and v side by side.
+    /// Head `index` of a row, which holds q, k and v in this order.
     fn head<'a>(&self, step: &Step<'a>, row: usize, index: usize) -> &'a [f32] {
         let heads = self.heads + 2 * self.kv_heads;
         &step.qkv[(row * heads + index) * self.head_dim..][..self.head_dim]
     }
 
-    /// The query of one head, scaled, so that scores need not be.
+    /// The query of one head. It is scaled, so that the scores need not be.
     fn write_query(&self, step: &Step<'_>, row: usize, head: usize, query: &mut [f32]) {
         query.copy_from_slice(self.head(step, row, head));
         if let Some(norms) = &self.norms {
@@ -193,18 +194,18 @@ impl Attention {
         }
     }
 
-    /// The places of the keys that the query of a row sees.
+    /// The cache positions that the query of a row sees.
     fn seen(&self, step: &Step<'_>, row: usize) -> Range<usize> {
         let place = step.filled + row % step.positions;
         let Range { start, end } = self.layer.keys(place, step.filled + step.positions);
         start.max(step.padding_before(row))..end
     }
 
-    /// Two products a block of queries. The query heads that share a key/value head are stacked into one
+    /// Two products per block of queries. The query heads that share a key/value head are stacked into one
     /// matrix, so that keys and values are never repeated.
     fn attend_by_block(&self, cache: &Cache, step: &Step<'_>, attended: &mut [f32]) -> Result<()> {
         let width = self.heads * self.head_dim;
-        // Smaller blocks where large ones would leave threads without work.
+        // Smaller blocks if large ones would leave threads without work.
         let rows =
             (step.batch * step.positions).div_ceil(BLOCKS * threads()).clamp(LEAST_QUERIES, QUERY_BLOCK);
         let mut blocks = Vec::new();
@@ -215,14 +216,14 @@ impl Attention {
                 blocks.push((sequence, sequence * step.positions + start, out));
             }
         }
-        // The last blocks of a sequence see the most keys, and so they are begun first.
+        // The last blocks of a sequence see the most keys, so they start first.
         blocks.reverse();
         try_for_each(blocks, |(sequence, first_row, out)| {
             self.attend_block(cache, step, (sequence, first_row), out)
         })
     }
 
-    /// The rows from `first_row` on of a sequence that fit into `out`, `[rows, heads · head_dim]`.
+    /// The rows of a sequence from `first_row`, as many as fit into `out`, `[rows, heads · head_dim]`.
     fn attend_block(
         &self,
         cache: &Cache,
@@ -232,7 +233,7 @@ impl Attention {
     ) -> Result<()> {
         let (d, heads, kv_heads) = (self.head_dim, self.heads, self.kv_heads);
         let (group, count) = (heads / kv_heads, out.len() / (heads * d));
-        // All that any query of the block sees.
+        // All keys that any query of the block sees.
         let all = self.seen(step, first_row).start..self.seen(step, first_row + count - 1).end;
         let seen_by = |query: usize| {
             let own = self.seen(step, first_row + query);
@@ -268,8 +269,8 @@ impl Attention {
     }
 }
 
-/// Softmax of scores, `[.., queries, keys]`, over the keys that each query sees, in their place. `finish` gets the query and
-/// those scores of it first.
+/// Softmax of scores, `[.., queries, keys]`, in place, over the keys that each query sees. `finish` first
+/// gets the query and its visible scores.
 fn softmax_of_seen(
     scores: &Tensor,
     seen: &[Range<usize>],

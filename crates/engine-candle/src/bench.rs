@@ -29,11 +29,11 @@ impl CandleBench {
         let kind = match precision {
             Precision::F32 => DType::F32,
             Precision::Bf16 => DType::BF16,
-            // What codes are multiplied in.
+            // Products with quantised codes are computed in f16.
             _ => DType::F16,
         };
         let buffer = || Tensor::zeros(bytes.div_ceil(4).max(1), DType::F32, device);
-        // Not of ones or zeros, on which a GPU takes less power and clocks higher.
+        // Random numbers: on ones or zeros a GPU draws less power and clocks higher.
         let matrix = || Tensor::randn(0_f32, 1_f32, (side, side), device)?.to_dtype(kind);
         Ok(CandleBench { from: buffer()?, to: buffer()?, a: matrix()?, b: matrix()? })
     }

@@ -1,4 +1,4 @@
-//! A block's place in a layer: what the residual stream goes through before it and what comes of it behind.
+//! The norms and the residual addition around a block of a layer.
 
 use bundle::{ModelConfig, NormNames, NormPlacement};
 use candle_core::{Result, Tensor, bail};
@@ -10,7 +10,8 @@ use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::weight::{change_f32, with_f32};
 
-/// The residual stream is `x`: it becomes norm(x + multiplier · norm(block(norm(x)))), with those parts that the model has.
+/// The residual stream x becomes norm(x + multiplier · norm(block(norm(x)))). Parts that the model lacks are
+/// left out.
 #[derive(Debug)]
 pub(crate) struct SublayerNorms {
     before: Option<Norm>,
@@ -38,7 +39,7 @@ impl SublayerNorms {
         })
     }
 
-    /// What the block takes, of `[rows, width]`.
+    /// The block's input, `[rows, width]`.
     pub(crate) fn enter(&self, x: &Tensor) -> Result<Tensor> {
         match &self.before {
             Some(norm) => norm.forward(x),
@@ -46,7 +47,7 @@ impl SublayerNorms {
         }
     }
 
-    /// Adds what the block gave, in the place of `x`.
+    /// Adds the block's output `y` to `x`, in place.
     pub(crate) fn leave(&self, x: &Tensor, y: Tensor) -> Result<()> {
         let (_, width) = x.dims2()?;
         if y.dims() != x.dims() {

@@ -7,8 +7,8 @@
 //! | int8 | Q8_0 | scale, 32 integers; the row's scale is repeated in each of its blocks |
 //! | int4 | Q4_0 | scale, 16 bytes; byte i holds code i in its low half and code i + 16 in its high half |
 //!
-//! The blocks are written and not quantised anew, so that they hold the bundle's integers and scales. In the
-//! products candle rounds the activations to 8 bits, in blocks of 32 with a scale each.
+//! The blocks are copied and not quantised again, so that they hold the bundle's integers and scales. In
+//! products, candle rounds the activations to 8 bits, in blocks of 32 with a scale each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn encode(weight: &Quantised<'_>) -> Result<QTensor> {
     QTensor::new(storage, (weight.rows, weight.columns))
 }
 
-/// From neighbours in a byte to a distance of half a block.
+/// Changes the order of codes: two neighbours per byte become codes half a block apart.
 fn interleave(pairs: &[u8], halves: &mut [u8]) {
     let code = |index: usize| pairs[index / 2] >> (4 * (index % 2)) & 15;
     for (index, byte) in halves.iter_mut().enumerate() {
@@ -60,7 +60,7 @@ fn interleave(pairs: &[u8], halves: &mut [u8]) {
     }
 }
 
-/// The scale in the type in which blocks hold it, if that loses nothing.
+/// The scale as f16, the type of candle's blocks, if that loses nothing.
 fn exact(scale: f32) -> Result<f16> {
     let half = f16::from_f32(scale);
     if half.to_f32() != scale {
@@ -73,13 +73,13 @@ fn exact(scale: f32) -> Result<f16> {
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     tensor: Arc<QTensor>,
-    /// Whether candle has made a second, repacked copy, which its faster kernels read.
+    /// Whether candle has made a second, repacked copy for its faster kernels.
     repacked: bool,
 }
 
 impl Blocks {
-    /// Lets candle repack the weight, if it does that on this machine with one of this shape. Otherwise it
-    /// would on first use, and what belongs to the load would fall into the first token.
+    /// Encodes the weight and multiplies once, so that candle repacks it now, if it repacks this shape on
+    /// this machine. Otherwise the time for it would be part of the first token and not of the load.
     pub(crate) fn new(weight: &Quantised<'_>) -> Result<Blocks> {
         let tensor = encode(weight)?;
         let row = Tensor::zeros((1, weight.columns), DType::F32, &Device::Cpu)?;
@@ -107,7 +107,7 @@ impl Blocks {
         QMatMul::QTensor(self.tensor.clone()).forward(x)
     }
 
-    /// The rows from `first` on that fit into `out`, in f32.
+    /// The rows from `first`, as many as fit into `out`, in f32.
     pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let (_, columns) = self.dims()?;
         let bytes = self.tensor.data()?;
@@ -122,13 +122,13 @@ impl Blocks {
     }
 }
 
-/// Whether candle repacks this weight, by the only one of its public functions that depends on it.
+/// Whether candle repacks this weight. Only this one of its public functions depends on it.
 #[cfg(not(feature = "before-0-11"))]
 fn is_repacked(tensor: &QTensor, row: &Tensor) -> Result<bool> {
     Ok(QTensor::gemv_fused_shared_lhs(&[tensor], row)?.is_some())
 }
 
-/// candle repacks weights since 0.11.
+/// candle has repacked weights since 0.11.
 #[cfg(feature = "before-0-11")]
 fn is_repacked(_: &QTensor, _: &Tensor) -> Result<bool> {
     Ok(false)
@@ -141,8 +141,8 @@ fn dequantise_q8_0(row: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Codes first, of many blocks, and then their scales: of one loop that does both the compiler makes scalar code, which
-/// takes six times as long.
+/// Converts the codes of many blocks first and then applies their scales. The compiler turns a single loop
+/// for both into scalar code, which takes six times as long.
 fn dequantise_q4_0(row: &[u8], out: &mut [f32]) {
     const BLOCKS: usize = 64;
     let mut codes = [0_i8; BLOCKS * BLOCK];
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Codes that differ from one place to the next, and scales from one group to the next.
+    /// Neighbouring codes differ, and so do the scales of neighbouring groups.
     fn example(precision: Precision, rows: usize, columns: usize) -> (Vec<u8>, Vec<f32>) {
         let (codes, scales) = match precision {
             Precision::Int8 => (rows * columns, rows),
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn blocks_hold_the_bundle_s_integers_and_scales_bit_for_bit() {
-        // Shapes that candle repacks on some machines, and that it does not.
+        // On some machines candle repacks one of these shapes and not the other.
         for (rows, columns) in [(5, 96), (16, 256)] {
             for precision in [Precision::Int8, Precision::Int4] {
                 let (codes, scales) = example(precision, rows, columns);
@@ -249,7 +249,7 @@ mod tests {
                 let weight = blocks(precision, rows, columns, &codes, &scales);
                 let mut wide = vec![0.0; rows * columns];
                 weight.dequantise(0, &mut wide).unwrap();
-                // Whole numbers of which the largest is 127, so that rounding them to 8 bits loses nothing.
+                // Whole numbers up to 127, so that rounding to 8 bits loses nothing.
                 let x = (0..columns).map(|i| (i % BLOCK) as f32 * 8.0 - 121.0);
                 let x = Tensor::from_iter(x, &Device::Cpu).unwrap().reshape((1, columns)).unwrap();
                 let wide = Tensor::from_vec(wide, (rows, columns), &Device::Cpu).unwrap();

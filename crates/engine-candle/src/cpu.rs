@@ -1,4 +1,4 @@
-//! The decoder of a CPU: candle's row-by-row kernels and `matmul`, loops of our own between them.
+//! The decoder for CPUs: candle's row-by-row kernels and `matmul`, with our own loops between them.
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
@@ -14,16 +14,16 @@ use crate::sequences::{Cache, Sequences, padding};
 #[derive(Debug)]
 pub(crate) struct Cpu {
     model: Model,
-    /// What keys and values are kept in.
+    /// Precision of keys and values.
     cache: Precision,
-    /// Whether they are copied into new memory with every append.
+    /// Whether every append copies keys and values into new memory.
     grows: bool,
     sequences: Option<Sequences>,
 }
 
 impl Cpu {
-    /// Reads the weights at `precision`, to be multiplied by in `form`, and to keep keys and values in `cache`; that
-    /// grows with every append if `grows` says so.
+    /// Reads the weights at `precision`, for products in `form`. Keys and values are kept in `cache`, which
+    /// grows with every append if `grows` is set.
     pub(crate) fn read(
         bundle: &Bundle,
         (precision, form): (Precision, Form),
@@ -33,7 +33,7 @@ impl Cpu {
     }
 }
 
-/// candle's type of a precision's numbers.
+/// candle's element type for a precision.
 pub(crate) fn element(precision: Precision) -> DType {
     match precision {
         Precision::Bf16 => DType::BF16,
@@ -42,7 +42,8 @@ pub(crate) fn element(precision: Precision) -> DType {
     }
 }
 
-/// What is in effect on a CPU. `precision`: that of the weights file; `held`: what is observed of the weights in memory.
+/// The settings in effect on a CPU. `precision` is that of the weights file, `held` describes the weights in
+/// memory.
 pub(crate) fn in_effect(
     config: &ModelConfig,
     precision: Precision,

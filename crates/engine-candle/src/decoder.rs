@@ -1,4 +1,4 @@
-//! What the adapter asks of a model, whichever of candle's ways it computes in.
+//! The interface between the adapter and its decoders.
 
 use bundle::ModelConfig;
 use candle_core::Result;
@@ -12,10 +12,10 @@ pub(crate) trait Decoder: std::fmt::Debug {
 
     fn in_effect(&self) -> InEffect;
 
-    /// Room for `batch` sequences of `capacity` tokens, in place of what there was.
+    /// Makes room for `batch` sequences of `capacity` tokens, instead of the previous room.
     fn reserve(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
-    /// Begins such sequences anew, in the same room.
+    /// Begins new sequences in the same room.
     fn restart(&mut self) -> Result<()> {
         Ok(())
     }
@@ -23,14 +23,14 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
-    /// Where keys and values are, as [`engine::HandOver::export`] has it; `None` where there are none, or not in f32 in
-    /// main memory.
+    /// The addresses of keys and values, for [`engine::HandOver::export`]; `None` if there are none, or not
+    /// in f32 in main memory.
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
         Ok(None)
     }
 
-    /// Appends `tokens`, `[batch, positions]`, behind the `filled` positions of the sequences. Logits go to
-    /// `logits`, and the hidden states to `hidden` where there is one. Complete on return.
+    /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Writes the
+    /// logits to `logits` and the hidden states to `hidden`, if given. Complete on return.
     fn append(
         &mut self,
         tokens: &[u32],
@@ -40,8 +40,9 @@ pub(crate) trait Decoder: std::fmt::Debug {
         hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()>;
 
-    /// Appends so many tokens of each sequence, of which nothing is filled, for the logits of the last of each. They end
-    /// at the same place: those that are shorter have padding before them in the cache, and nowhere else.
+    /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. All
+    /// prompts end at the same cache position: shorter ones have padding before them, in the cache and
+    /// nowhere else.
     fn append_each(
         &mut self,
         tokens: (&[u32], &[usize]),
@@ -49,19 +50,19 @@ pub(crate) trait Decoder: std::fmt::Debug {
         hidden: Option<&mut Vec<Vec<f32>>>,
     ) -> Result<()>;
 
-    /// Whether caches have no room ahead.
+    /// Whether caches have no spare room.
     fn grows(&self) -> bool {
         false
     }
 }
 
-/// What is kept of keys and values from one append to the next.
+/// How keys and values are kept from one append to the next.
 pub(crate) fn policy(config: &ModelConfig) -> KvCachePolicy {
-    // An encoder keeps nothing, not even one whose tokens see those before them alone.
+    // An encoder keeps nothing, even if it is causal.
     if config.causal && config.encoder.is_none() { KvCachePolicy::Preallocated } else { KvCachePolicy::None }
 }
 
-/// As [`engine::Decode::kv_cache_bytes`]. What is not kept is no cache.
+/// As [`engine::Decode::kv_cache_bytes`]. Without causal attention nothing is kept, so there is no cache.
 pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64> {
     config.causal.then(|| caches.iter().map(Cache::bytes).sum())
 }

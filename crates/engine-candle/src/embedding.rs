@@ -1,4 +1,4 @@
-//! What tokens become before the first layer.
+//! Embeddings: the input of the first layer.
 
 use bundle::ModelConfig;
 use candle_core::{Device, Result, Tensor};
@@ -10,7 +10,7 @@ use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::weight::Weight;
 
-/// The sum of the embeddings of tokens, positions and types, normed, with those parts that the model has.
+/// The normed sum of the embeddings of tokens, positions and types. Parts that the model lacks are left out.
 #[derive(Debug)]
 pub(crate) struct Embedding {
     /// `[vocabulary, hidden]`
@@ -18,7 +18,7 @@ pub(crate) struct Embedding {
     multiplier: Option<f32>,
     /// `[positions, hidden]`
     positions: Option<Weight>,
-    /// Row of `positions` that the first token has.
+    /// Row of `positions` for the first token.
     first_position: usize,
     /// `[types, hidden]`
     types: Option<Weight>,
@@ -47,7 +47,7 @@ impl Embedding {
         &self.tokens
     }
 
-    /// `[tokens, hidden]`, of tokens at these positions. All are of the first type where `types` is empty.
+    /// `[tokens, hidden]`, for tokens at these positions. If `types` is empty, all have the first type.
     pub(crate) fn forward(
         &self,
         tokens: &[u32],

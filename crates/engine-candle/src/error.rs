@@ -1,8 +1,8 @@
-//! What candle says went wrong.
+//! candle's errors.
 
 use engine::EngineError;
 
-/// candle appends a backtrace where the environment asks for them; the cause is the first line.
+/// Keeps the first line, the cause. candle appends a backtrace if the environment requests one.
 pub(crate) fn framework(error: candle_core::Error) -> EngineError {
     EngineError::Framework(error.to_string().lines().next().unwrap_or_default().to_owned())
 }

@@ -1,7 +1,7 @@
-//! candle beside another engine in one process ([`engine::HandOver`]): its keys and values as plain memory.
+//! Sharing keys and values with another engine of the process ([`engine::HandOver`]), as plain memory.
 //!
-//! candle makes no tensor over memory that it does not own: its storage on a CPU is a `Vec`, which frees what it holds.
-//! So candle lends and does not borrow.
+//! candle cannot make a tensor over memory that it does not own: its storage on a CPU is a `Vec`, which frees
+//! its memory. So candle can lend its memory but not use another engine's.
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, bail};
 use engine::{CacheMemory, EngineError, HandOver, Plane};
@@ -41,7 +41,7 @@ impl HandOver for Candle {
     }
 }
 
-/// Where the keys and values of `caches` are, each of this shape.
+/// The addresses of the keys and values of `caches`, each of this shape.
 pub(crate) fn memory(caches: &[Cache], shape: [usize; 4]) -> Result<CacheMemory> {
     let plane = |tensor: &Tensor| -> Result<Plane> { Ok(Plane::contiguous(address(tensor)?, shape)) };
     let layers = caches.iter().map(|cache| Ok([plane(&cache.keys)?, plane(&cache.values)?]));
@@ -55,7 +55,7 @@ fn address(tensor: &Tensor) -> Result<usize> {
     Ok(address.0.into_inner())
 }
 
-/// Changes nothing. candle gives write access to a tensor's memory to operations in place alone.
+/// Changes nothing. Only in-place operations get write access to a tensor's memory from candle.
 struct Address(AtomicUsize);
 
 impl InplaceOp1 for Address {

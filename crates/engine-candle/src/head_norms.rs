@@ -19,7 +19,7 @@ pub(crate) struct HeadNorms {
 }
 
 impl HeadNorms {
-    /// None where the model has none.
+    /// `None` if the model has no such norms.
     pub(crate) fn read(
         reader: &Reader<'_>,
         config: &ModelConfig,
@@ -42,7 +42,8 @@ impl HeadNorms {
         }))
     }
 
-    /// Queries and keys of `[rows, queries, keys and values]` in their place, where that goes over all heads.
+    /// Norms the queries and keys of `[rows, queries, keys and values]` in place, if the norm goes over all
+    /// heads.
     pub(crate) fn over_all_heads(&self, qkv: &Tensor) -> Result<()> {
         if !self.over_all {
             return Ok(());
@@ -57,7 +58,7 @@ impl HeadNorms {
         })
     }
 
-    /// One head, where each is normed alone.
+    /// Norms one head, if each head is normed separately.
     pub(crate) fn norm_query(&self, head: &mut [f32]) {
         if !self.over_all {
             rms_norm(head, &self.query, self.epsilon);

@@ -1,4 +1,4 @@
-//! A layer: attention and the feed-forward block, each in its place.
+//! A layer: attention and the feed-forward block, with their norms.
 
 use bundle::ModelConfig;
 use candle_core::{Result, Tensor};
@@ -10,8 +10,8 @@ use crate::linear::Linear;
 use crate::mlp::Mlp;
 use crate::reader::Reader;
 
-/// Rows that go through a feed-forward block together: enough for the products to run at full speed, few
-/// enough for what is between them to stay in cache and be allocated from memory already mapped.
+/// Rows that go through a feed-forward block together: enough for products at full speed, and few enough that
+/// intermediate results stay in cache and use memory that is already mapped.
 const MLP_ROWS: usize = 256;
 
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl Layer {
         [&self.qkv, &self.output, gate_up, down]
     }
 
-    /// Both blocks, in the place of the residual stream `x`, `[rows, hidden]`. `attend` turns queries, keys and values
-    /// side by side into what attention gives.
+    /// Runs both blocks on the residual stream `x`, `[rows, hidden]`, in place. `attend` computes attention
+    /// from rows of queries, keys and values.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
@@ -59,7 +59,7 @@ impl Layer {
         drop(qkv);
         self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
-        // What a product costs beside its rows is paid once.
+        // All rows at once, so that the weights are converted once.
         let converted = self.mlp.linears().iter().any(|linear| linear.weight().is_converted());
         let piece = if converted { rows } else { MLP_ROWS };
         for start in (0..rows).step_by(piece) {

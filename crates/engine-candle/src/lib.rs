@@ -1,4 +1,4 @@
-//! [`InferenceEngine`] on candle. The README says which of candle's ways it takes and why.
+//! [`InferenceEngine`] on candle. The README explains which of candle's kernels it uses and why.
 
 mod attention;
 mod bench;
@@ -42,11 +42,11 @@ use error::framework;
 use reader::Form;
 use tensors::Tensors;
 
-/// Why the decoder on tensors makes no mistakes.
+/// Why the decoder on tensors refuses the options `cache` and `weights`.
 const ON_A_CPU_ALONE: &str =
     "the options cache and weights are for candle's decoder of a CPU, not for its decoder on tensors";
 
-/// The version that the workspace pins; candle does not tell its own.
+/// The version that the workspace pins; candle does not report its own.
 const VERSION: &str = engine::framework_version!("candle-core 0.11.1");
 
 #[derive(Debug)]
@@ -59,11 +59,11 @@ pub struct Candle {
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
     logits: Vec<f32>,
-    /// Hidden states of the last append, where they are kept.
+    /// Hidden states of the last append, if they are kept.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
-/// What was loaded.
+/// The loaded model.
 #[derive(Debug)]
 enum Body {
     Decoder(Box<dyn Decoder>),
@@ -199,7 +199,7 @@ impl Decode for Candle {
         let decoder = self.body.decoder()?;
         check_begin(decoder.config(), batch, capacity)?;
         if (self.batch, self.capacity) != (batch, capacity) {
-            // Should it fail, there are no sequences.
+            // If this fails, there are no sequences.
             self.batch = 0;
             decoder.reserve(batch, capacity).map_err(framework)?;
             (self.batch, self.capacity) = (batch, capacity);
@@ -234,7 +234,7 @@ impl Decode for Candle {
     }
 
     fn padding(&self) -> Option<BatchPadding> {
-        // The rows of all prompts go through the layers one behind the other.
+        // The rows of all prompts go through the layers as one matrix without padding.
         self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
     }
 
@@ -250,7 +250,7 @@ impl Decode for Candle {
     }
 }
 
-/// candle's own device, or why there is none.
+/// candle's device, or why it cannot be used.
 fn device(device: Device) -> Result<CandleDevice, EngineError> {
     let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
     if !utils::cuda_is_available() {

@@ -1,4 +1,4 @@
-//! Products of activations with a weight, by whichever of candle's kernels is the faster.
+//! Products of activations with a weight, by the fastest of candle's kernels.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Reads the weights and biases with these names, stacked.
+    /// Reads and stacks the weights and biases with these names.
     pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
         Ok(Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?))
     }
@@ -41,13 +41,13 @@ impl Linear {
         Tensor::from_vec(y, shape, &Device::Cpu)
     }
 
-    /// As [`Linear::forward`], into memory of the caller's.
+    /// As [`Linear::forward`], into the caller's memory.
     pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0);
         if self.weight.kernel(rows) == Kernel::RowByRow {
             self.weight.row_by_row_into(x, y)?;
             if let Some(bias) = &self.bias {
-                // By all threads: `broadcast_add` makes a second result on one.
+                // On all threads: `broadcast_add` would make a second result, on one thread.
                 for_each_chunk(y, width, |_, row| add(row, bias));
             }
             return Ok(());
@@ -56,8 +56,8 @@ impl Linear {
         pieces.for_each(y, width, |outputs, mut y| self.write(&pieces, outputs, &mut y))
     }
 
-    /// `[rows, in]` → `[rows, out / 2]`: the product with the first half of the weight, which `combine` changes by that with
-    /// the second half, part by part of a row, while they are in cache.
+    /// `[rows, in]` → `[rows, out / 2]`: the product with the first half of the weight, which `combine`
+    /// changes by the product with the second half. It gets parts of rows while they are in cache.
     pub(crate) fn combined(
         &self,
         x: &Tensor,
@@ -88,7 +88,7 @@ impl Linear {
         Tensor::from_vec(y, (rows, width), &Device::Cpu)
     }
 
-    /// Some outputs of every row, on this thread.
+    /// Computes some outputs of every row, on this thread.
     fn write(&self, pieces: &Pieces, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
         pieces.write(outputs.clone(), y)?;
         if let Some(bias) = &self.bias {

@@ -1,5 +1,5 @@
 //! Elementwise functions and reductions, written so that the compiler vectorises them. candle's own
-//! call the scalar `expf` for every element, which takes a tenth of a prefill's time.
+//! functions call the scalar `expf` for every element, which takes a tenth of a prefill's time.
 
 use bundle::Activation;
 use candle_core::quantized::GgmlType;
@@ -37,8 +37,8 @@ fn gelu_tanh(x: f32) -> f32 {
     x / (1.0 + exp(-2.0 * u))
 }
 
-/// GELU by the error function, to within 2e-7: 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical Functions*. candle's
-/// own `erf` is scalar, and took a third of the time of MiniLM on a batch of texts.
+/// GELU by the error function, to within 2e-7: 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical
+/// Functions*. candle's own `erf` is scalar, and took a third of MiniLM's time on a batch of texts.
 #[inline(always)]
 fn gelu_erf(x: f32) -> f32 {
     const P: f32 = 0.327_591_1;
@@ -59,7 +59,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     1.0 - 2.0 / (1.0 + exp(2.0 * x))
 }
 
-/// Each loop is of its own, so that the compiler vectorises it.
+/// One loop per activation, so that the compiler vectorises each.
 pub(crate) fn activate(x: &mut [f32], activation: Activation) {
     match activation {
         Activation::Silu => x.iter_mut().for_each(|x| *x = silu(*x)),
@@ -69,8 +69,8 @@ pub(crate) fn activate(x: &mut [f32], activation: Activation) {
     }
 }
 
-/// Scalar product, by candle's kernel. At 64 elements it takes 4.4 ns; loops of our own took 4.2 to 14, by how
-/// the compiler made of them what it would.
+/// Scalar product, by candle's kernel. At 64 elements it takes 4.4 ns; our own loops took 4.2 to 14 ns,
+/// depending on how the compiler translated them.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     <f32 as GgmlType>::vec_dot(a.len(), a, b)
 }
@@ -104,7 +104,7 @@ pub(crate) fn softmax(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x *= scale);
 }
 
-/// Every x becomes e^(x − highest). Returns the highest, and the sum of what they became.
+/// Every x becomes e^(x − highest). Returns the highest x and the sum of the exponentials.
 pub(crate) fn exponentials(x: &mut [f32]) -> (f32, f32) {
     let (chunks, rest) = x.as_chunks_mut::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -141,8 +141,8 @@ pub(crate) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], epsilon: f
     x.iter_mut().zip(weight).zip(bias).for_each(|((x, weight), bias)| *x = *x * scale * weight + bias);
 }
 
-/// Rotates each pair (x[i], x[i + d/2]) of d rotated elements by the angle whose cosine and sine are given: the rotate-half
-/// convention.
+/// Rotates each pair (x[i], x[i + d/2]) of d rotated elements by an angle, given as cosine and sine: the
+/// rotate-half convention.
 pub(crate) fn rotate_half(x: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (low, high) = x.split_at_mut(cos.len());
     for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {

@@ -1,4 +1,4 @@
-//! A decoder-only transformer, by the properties that its configuration states.
+//! A decoder-only transformer, built from the properties in its configuration.
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Device, Result, Tensor};
@@ -15,7 +15,7 @@ use crate::reader::{Form, Reader};
 use crate::sequences::Sequences;
 use crate::weight::{Weight, with_f32};
 
-/// The last row of each of several sequences of these lengths, one behind the other.
+/// Indices of the last row of each sequence; the rows of the sequences follow one another.
 pub(crate) fn last_rows(lengths: &[usize]) -> Result<Tensor> {
     let ends = lengths.iter().scan(0, |end, &length| {
         *end += length as u32;
@@ -35,21 +35,21 @@ pub(crate) struct Model {
     head: Linear,
 }
 
-/// What the linear layers compute with, observed from what they hold.
+/// How the linear layers hold their weights and which kernels they use, read from the loaded weights.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) precision: Precision,
     pub(crate) weights: usize,
-    /// How many of those are held a second time, in the form that candle's kernel wants.
+    /// How many of the weights are held a second time, in the layout of candle's faster kernels.
     pub(crate) repacked: usize,
-    /// Whether they are converted for every product.
+    /// Whether weights are converted for every product.
     pub(crate) converted: bool,
-    /// For people.
+    /// Human-readable.
     pub(crate) kernels: Vec<String>,
 }
 
 impl Held {
-    /// What is observed of the weights of linear layers, of which there is one at least.
+    /// `weights`: those of all linear layers, at least one.
     pub(crate) fn new(weights: &[&Weight]) -> Held {
         let mut kernels: Vec<String> = weights.iter().flat_map(|weight| weight.kernels()).collect();
         kernels.sort();
@@ -65,7 +65,7 @@ impl Held {
 }
 
 impl Model {
-    /// Reads the weights at `precision`, to be multiplied by in `form`.
+    /// Reads the weights at `precision`, for products in `form`.
     pub(crate) fn read(
         bundle: &Bundle,
         precision: Precision,
@@ -106,8 +106,8 @@ impl Model {
         Held::new(&weights)
     }
 
-    /// Appends `tokens`, `[batch, positions]` or as many of each sequence as `lengths` says, behind the filled positions
-    /// of `sequences`. Logits go to `logits`, and the hidden states to `hidden` where there is one.
+    /// Appends `tokens` after the filled positions of `sequences`: `[batch, positions]`, or `lengths` tokens
+    /// of each sequence. Writes the logits to `logits` and the hidden states to `hidden`, if given.
     pub(crate) fn forward(
         &self,
         sequences: &mut Sequences,
@@ -155,7 +155,7 @@ impl Model {
         Ok(())
     }
 
-    /// What some models do to their logits.
+    /// Scales and caps the logits, in models that do so.
     fn finish(&self, logits: &mut [f32]) {
         let form = &self.config.form;
         if form.logits_multiplier.is_none() && form.logits_cap.is_none() {

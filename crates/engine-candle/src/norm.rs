@@ -1,4 +1,4 @@
-//! The norms between the blocks. Not candle-nn's, which give a new tensor: the residual stream is changed in its place.
+//! The norms between the blocks. candle-nn's norms return a new tensor; these can also change one in place.
 
 use bundle::{ModelConfig, NormNames};
 use candle_core::{Device, Result, Tensor};
@@ -9,7 +9,7 @@ use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
 use crate::weight::{change_f32, with_f32};
 
-/// RMSNorm, or LayerNorm where there is a bias; of a LayerNorm without one it is zeros.
+/// RMSNorm, or LayerNorm if there is a bias. A LayerNorm without bias has one of zeros.
 #[derive(Debug)]
 pub(crate) struct Norm {
     weight: Vec<f32>,
@@ -34,7 +34,7 @@ impl Norm {
         Ok(Norm { weight, bias, epsilon: config.norm_epsilon as f32 })
     }
 
-    /// If the model has one there.
+    /// `None` if the model has no norm there.
     pub(crate) fn read_optional(
         reader: &Reader<'_>,
         config: &ModelConfig,
@@ -56,12 +56,12 @@ impl Norm {
         Tensor::from_vec(normed, (rows, width), &Device::Cpu)
     }
 
-    /// The same in its place.
+    /// The same in place.
     pub(crate) fn change(&self, x: &Tensor) -> Result<()> {
         change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
     }
 
-    /// Norms one row in its place.
+    /// Norms one row in place.
     pub(crate) fn norm_row(&self, row: &mut [f32]) {
         match &self.bias {
             None => rms_norm(row, &self.weight, self.epsilon),

@@ -1,11 +1,11 @@
-//! The thread pool that candle's row-by-row kernels compute on, for all that the engine computes.
+//! The thread pool of candle's row-by-row kernels, used for everything that the engine computes.
 //!
-//! Its threads spin for a while between the parallel regions of a step, of which there are some 150: waking a sleeping
-//! thread for each would cost more than it saves. `Tensor::matmul` has threads of its own: it divides each product over
-//! rayon's pool, which wakes them twice for a product and packs operands on one. So candle multiplies on the
-//! calling thread alone, and every thread of the pool calls it for a part of the weight.
+//! A step has about 150 parallel regions. The threads spin for a while between them, because waking a
+//! sleeping thread for each would cost more than it saves. `Tensor::matmul` divides each product over rayon's
+//! pool, which wakes its threads twice per product and packs operands on one thread. So here `matmul` runs on
+//! the calling thread only, and every thread of the pool calls it for a part of the weight.
 
-// candle has its barrier pool since 0.11.
+// candle has had its barrier pool since 0.11.
 #[cfg_attr(feature = "before-0-11", path = "parallel/rayon_pool.rs")]
 mod pool;
 
@@ -16,32 +16,32 @@ use candle_core::Result;
 
 /// Below this many elements, reaching the other threads costs more than they save.
 const LEAST_ELEMENTS: usize = 1 << 15;
-/// Jobs for each thread, of which the last may be one that others wait for.
+/// Jobs per thread: with several, threads wait less for the last job.
 const JOBS: usize = 4;
 
 thread_local! {
-    /// Whether this thread computes a job. The pool would wait for itself if the job came back to it.
+    /// Whether this thread is computing a job. A job that called the pool again would wait for itself.
     static COMPUTES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Asks for `threads`; 0 leaves them as many as candle takes unasked. The pool is made once in a process and keeps the
-/// number it was made with: [`threads`] returns it. `Tensor::matmul` computes on the calling thread from then on, or on
-/// all threads if `divides` says so.
+/// Requests `threads`; 0 means candle's default. The pool is made once per process and keeps its number of
+/// threads, which [`threads`] returns. From then on `Tensor::matmul` computes on the calling thread, or on
+/// all threads if `divides` is set.
 pub(crate) fn request_threads(threads: usize, divides: bool) {
     if threads > 0 {
         set("CANDLE_NUM_THREADS", threads);
         set("RAYON_NUM_THREADS", threads);
-        // Layers are read on rayon's pool. This fails where the pool exists already.
+        // Layers are read on rayon's pool. This fails if the pool already exists.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
-    // Both pools are made before `Tensor::matmul` is limited by the variable that sets their number, too.
+    // Make both pools before limiting `Tensor::matmul`: the same variable sets the size of rayon's pool.
     let _ = (pool::threads(), rayon::current_num_threads());
     if !divides {
         set("RAYON_NUM_THREADS", 1);
     }
 }
 
-/// candle has no other way to be told, and asks the environment again for every `matmul`.
+/// candle has no other interface for this; it reads the environment for every `matmul`.
 fn set(variable: &str, number: usize) {
     let wanted = number.to_string();
     if std::env::var(variable).as_deref() != Ok(&wanted) {
@@ -54,7 +54,7 @@ fn set(variable: &str, number: usize) {
     }
 }
 
-/// Threads of the pool, the calling one included.
+/// Threads of the pool, including the calling thread.
 pub(crate) fn threads() -> usize {
     pool::threads()
 }
@@ -64,8 +64,8 @@ pub(crate) fn threads_of_matmul() -> usize {
     candle_core::utils::get_num_threads().min(rayon::current_num_threads())
 }
 
-/// Calls `f` with each of `jobs`, begun in their order, on whichever thread is free. Jobs of a job run one after the other
-/// on its thread.
+/// Calls `f` with each of `jobs` on any free thread; they start in order. Jobs within a job run one after the
+/// other on its thread.
 pub(crate) fn for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) + Sync) {
     if jobs.len() < 2 || COMPUTES.get() {
         return jobs.into_iter().for_each(f);
@@ -81,7 +81,7 @@ pub(crate) fn for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) + Sync) {
     });
 }
 
-/// As [`for_each`]. The first error is returned, after all jobs.
+/// As [`for_each`]. Returns the first error after all jobs have run.
 pub(crate) fn try_for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
     let failure = Mutex::new(None);
     for_each(jobs, |job| {
@@ -92,8 +92,8 @@ pub(crate) fn try_for_each<T: Send>(jobs: Vec<T>, f: impl Fn(T) -> Result<()> + 
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Calls `f` with the index and the elements of each chunk of `width` (the last may be shorter), on all threads where
-/// there is enough to do.
+/// Calls `f` with the index and the elements of each chunk of `width` (the last may be shorter), on all
+/// threads if there is enough work.
 pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Send + Sync) {
     let part = if out.len() < LEAST_ELEMENTS {
         usize::MAX

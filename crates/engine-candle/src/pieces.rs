@@ -1,4 +1,4 @@
-//! Products by `Tensor::matmul`, for which every thread takes some of the weight's outputs at a time.
+//! Products by `Tensor::matmul`, in pieces: every thread computes some of the weight's outputs at a time.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use crate::math::dot;
 use crate::parallel::try_for_each;
 use crate::weight::{Kernel, Weight, with_f32};
 
-/// Outputs of a piece: its weights, in f32, stay in a thread's cache.
+/// Outputs of a piece: few enough that its weights, in f32, stay in a core's cache.
 const OUTPUTS: usize = 96;
-/// Rows that gemm's kernel takes together.
+/// Rows that gemm's kernel computes together.
 const KERNEL_ROWS: usize = 16;
-/// Rows of which it makes a vector.
+/// Rows in one of its vectors.
 const VECTOR_ROWS: usize = 8;
 
 /// A product of rows with a weight, as its pieces need it.
@@ -20,13 +20,13 @@ pub(crate) struct Pieces {
     weight: Weight,
     /// `[rows, in]`
     x: Tensor,
-    /// The first rows, `[in, rows]`, filled up with zeros to whole vectors: gemm takes them as they are. With the weight
-    /// first alone.
+    /// The first rows, `[in, rows]`, padded with zeros to whole vectors, so that gemm need not pack them.
+    /// Only for [`Kernel::WeightFirst`].
     first: Option<Tensor>,
 }
 
 impl Pieces {
-    /// `x`: `[rows, in]`. Weights that are held to be converted are, here: as users do it, not by all threads.
+    /// `x`: `[rows, in]`. Converts [`Weight::Converted`], on one thread as in users' code.
     pub(crate) fn new(weight: &Weight, x: &Tensor) -> Result<Pieces> {
         let (rows, width) = x.dims2()?;
         let weight_first = weight.kernel(rows) == Kernel::WeightFirst;
@@ -48,8 +48,8 @@ impl Pieces {
         Ok(Pieces { weight, x: x.clone(), first: first.transpose()? })
     }
 
-    /// Calls `f` with ranges of the columns of `y`, `[rows, width]`, each with its part of every row, on whichever thread
-    /// is free.
+    /// Calls `f` with ranges of the columns of `y`, `[rows, width]`, and their part of every row, on any free
+    /// thread.
     pub(crate) fn for_each(
         &self,
         y: &mut [f32],
@@ -68,8 +68,8 @@ impl Pieces {
         try_for_each(pieces, |(outputs, y)| f(outputs, y))
     }
 
-    /// Writes the product with some of the weight's outputs to `y`, row by row, on this thread. Weights of other types than
-    /// f32 are widened for it, these alone: candle has no kernel for them, or widens a whole matrix.
+    /// Writes the product with some of the weight's outputs to `y`, row by row, on this thread. If they are
+    /// not in f32, only these outputs are widened: candle has no kernel for them, or widens the whole matrix.
     pub(crate) fn write(&self, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
         let weight = self.weight.rows(outputs.clone())?;
         let Some(first) = &self.first else {
@@ -90,7 +90,8 @@ impl Pieces {
         if rest.is_empty() {
             return Ok(());
         }
-        // A few rows more than the kernel takes together go one by one: they would cost as much as that many again.
+        // Rows beyond the kernel's go one by one: in the kernel a few would cost as much as another
+        // `KERNEL_ROWS`.
         let width = weight.dim(1)?;
         with_f32(&weight, |weight| {
             with_f32(&self.x, |x| {

@@ -1,9 +1,9 @@
-//! The pool of CUDA's from which candle's memory on a GPU comes (`cuMemAllocAsync`): what it has handed out.
+//! GPU memory allocated from CUDA's memory pool, which candle uses through `cuMemAllocAsync`.
 
 use candle_core::cuda_backend::cudarc::driver::{result, sys};
 use engine::Allocated;
 
-/// Reads the default pool of the GPU `index`; `None` where the GPU has no pools, and candle allocates without one.
+/// Reads the default pool of GPU `index`; `None` if the GPU has no pools, where candle allocates without one.
 pub(crate) fn allocated(index: usize) -> Option<Allocated> {
     use sys::CUmemPool_attribute_enum::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH};
     let device = result::device::get(i32::try_from(index).ok()?).ok()?;

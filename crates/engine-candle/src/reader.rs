@@ -1,8 +1,8 @@
 //! Reads a bundle's tensors into candle's own memory.
 //!
 //! candle has no tensors over borrowed memory, so every weight is copied once. Plain elements are read from
-//! the file and not mapped, because mapped pages would count a second time in the process's resident memory;
-//! those of codes, which become blocks, are given back as soon as the blocks are written.
+//! the file and not mapped, because mapped pages would count a second time in the process's resident memory.
+//! Codes are mapped, and their pages are released as soon as the blocks are written.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -19,14 +19,14 @@ use crate::weight::Weight;
 /// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.
 const BUFFER: usize = 1 << 18;
 
-/// What matrices are multiplied in.
+/// The form in which matrices are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are in the file.
+    /// As in the file.
     OfFile,
-    /// f32; quantised ones are read so.
+    /// Quantised weights become f32 when read.
     Dequantised,
-    /// f32; those of 16 bits are held so, and converted for every product.
+    /// 16-bit weights stay in 16 bits and are converted to f32 for every product.
     Converted,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         read.map_err(framework)
     }
 
-    /// The biases that belong to [`Reader::stacked`], in f32, if there are any.
+    /// The biases for [`Reader::stacked`], in f32, if there are any.
     pub(crate) fn stacked_bias(&self, names: &LinearNames) -> Result<Option<Vec<f32>>, EngineError> {
         if names.biases.is_empty() {
             return Ok(None);
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         self.floats(&self.weights.stacked(&names.biases)?).map(Some)
     }
 
-    /// A vector in f32, whatever the element type of the file.
+    /// A vector, converted to f32.
     pub(crate) fn vector(&self, name: &str) -> Result<Vec<f32>, EngineError> {
         self.floats(&self.weights.tensor(name)?)
     }

@@ -1,4 +1,4 @@
-//! What one batch of sequences needs beside the weights, allocated when it begins.
+//! The memory of one batch of sequences, allocated when it begins.
 
 use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
@@ -7,23 +7,23 @@ use crate::math::rotate_half;
 use crate::parallel::threads;
 use crate::share::Share;
 
-/// A batch of sequences, and the room for them to grow. All end at the same place of the caches: shorter ones have padding
-/// before their first token.
+/// A batch of sequences, and room for them to grow. All end at the same cache position; shorter ones have
+/// padding before their first token.
 #[derive(Debug)]
 pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
     /// Positions that the caches hold, padding included.
     pub(crate) filled: usize,
-    /// Places of padding before each sequence; empty where all are of one length.
+    /// Padding positions before each sequence; empty if all have the same length.
     pub(crate) padding: Vec<usize>,
-    /// One for each layer. Of a model that attends both ways all share one, for nothing is kept.
+    /// One for each layer. In a bidirectional model nothing is kept, and all layers share one.
     pub(crate) caches: Vec<Cache>,
-    /// Whether caches have no room ahead, and are copied into new memory with every append.
+    /// Whether caches have no spare room, so that every append copies them into new memory.
     pub(crate) grows: bool,
     /// One for each of the model's rotations.
     pub(crate) rotary: Vec<RotaryTable>,
-    /// What each thread of decode's attention writes.
+    /// Working memory of decode's attention, one per thread.
     pub(crate) shares: Vec<Share>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct RotaryTable {
 }
 
 impl Sequences {
-    /// `dtype`: of keys and values.
+    /// `dtype`: element type of keys and values.
     pub(crate) fn new(
         config: &ModelConfig,
         (batch, capacity): (usize, usize),
@@ -64,8 +64,8 @@ impl Sequences {
 }
 
 impl Cache {
-    /// One for each layer, or the same for all where nothing is kept. All are in one piece, keys before values, layer
-    /// after layer: another engine of the process may want them so.
+    /// One for each layer, or the same for all if nothing is kept. All are in one allocation, keys before
+    /// values, layer after layer: another engine of the process may need them in this layout.
     pub(crate) fn of_layers(
         config: &ModelConfig,
         batch: usize,
@@ -80,25 +80,26 @@ impl Cache {
         (0..config.layers).map(|layer| cache(layer % held)).collect()
     }
 
-    /// Keys and values of one sequence of several, in the same memory.
+    /// Keys and values of one sequence, in the same memory.
     pub(crate) fn of_sequence(&self, sequence: usize, kv_heads: usize) -> Result<Cache> {
         let part = |all: &Tensor| all.narrow(0, sequence * kv_heads, kv_heads);
         Ok(Cache { keys: part(&self.keys)?, values: part(&self.values)? })
     }
 
-    /// As allocated.
+    /// Allocated bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         (bytes(&self.keys) + bytes(&self.values)) as u64
     }
 
-    /// Writes `[batch · kv_heads, positions, head_dim]` behind the `filled` positions, rounded to the cache's type.
+    /// Writes `[batch · kv_heads, positions, head_dim]` after the `filled` positions, rounded to the cache's
+    /// type.
     pub(crate) fn append(&self, keys: &Tensor, values: &Tensor, filled: usize) -> Result<()> {
         self.keys.slice_set(&keys.to_dtype(self.keys.dtype())?, 1, filled)?;
         self.values.slice_set(&values.to_dtype(self.values.dtype())?, 1, filled)
     }
 
-    /// The same where there is no room: all is copied into new memory of exactly that length.
+    /// The same without spare room: copies everything into new memory of exactly the needed length.
     pub(crate) fn grow(&mut self, keys: &Tensor, values: &Tensor) -> Result<()> {
         for (held, new) in [(&mut self.keys, keys), (&mut self.values, values)] {
             *held = Tensor::cat(&[&*held, &new.to_dtype(held.dtype())?], 1)?;
@@ -106,7 +107,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Forgets what has grown.
+    /// Drops all positions of a growing cache.
     pub(crate) fn empty(&mut self) -> Result<()> {
         for held in [&mut self.keys, &mut self.values] {
             let (lanes, _, width) = held.dims3()?;
@@ -116,21 +117,21 @@ impl Cache {
     }
 }
 
-/// Places of padding before sequences of these lengths, so that all end where the longest does.
+/// Padding positions before sequences of these lengths, so that all end where the longest does.
 pub(crate) fn padding(lengths: &[usize]) -> Vec<usize> {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     lengths.iter().map(|length| longest - length).collect()
 }
 
 impl RotaryTable {
-    /// One for each of the model's rotations, of so many positions.
+    /// One for each of the model's rotations, for `positions` positions.
     pub(crate) fn of_rotations(config: &ModelConfig, positions: usize) -> Vec<RotaryTable> {
         let half = config.rotary_dim() / 2;
         let tables = rotary::tables(config, positions).into_iter();
         tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect()
     }
 
-    /// Rotates a query or key of one head, at this position.
+    /// Rotates a query or key of one head at this position.
     pub(crate) fn rotate(&self, position: usize, head: &mut [f32]) {
         let range = position * self.half..(position + 1) * self.half;
         rotate_half(&mut head[..2 * self.half], &self.cos[range.clone()], &self.sin[range]);

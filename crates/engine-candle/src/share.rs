@@ -1,11 +1,11 @@
-//! What one thread of decode's attention finds, and computes in.
+//! Partial results and working memory of one thread of decode's attention.
 
 use bundle::ModelConfig;
 
 /// Keys or values that are read at a time.
 pub(crate) const KEY_BLOCK: usize = 64;
 
-/// What one thread finds, and the memory that it computes in.
+/// Partial results and working memory of one thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     /// Scores of the heads that share keys, and then their exponentials: `[group, capacity]`.
@@ -22,7 +22,7 @@ impl Share {
         Share { scores: vec![0.0; group * capacity], weighted: Vec::new(), sums: Vec::new() }
     }
 
-    /// Forgets what it found: room for so many heads of `width`, over all rows.
+    /// Clears the results and makes room for `heads` heads of `width`, counted over all rows.
     pub(crate) fn clear(&mut self, heads: usize, width: usize) {
         self.weighted.clear();
         self.weighted.resize(heads * width, 0.0);

@@ -1,4 +1,4 @@
-//! A weight matrix in the form in which candle multiplies by it.
+//! A weight matrix in the form that candle multiplies.
 
 use std::ops::Range;
 
@@ -9,14 +9,15 @@ use half::{bf16, f16};
 
 use crate::blocks::Blocks;
 
-/// One of candle's ways to multiply rows by a weight.
+/// candle's kernels for multiplying rows by a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// [`Weight::row_by_row_into`]
     RowByRow,
-    /// `Tensor::matmul` of the weight and the rows, transposed: gemm packs nothing then, which few rows would not repay.
+    /// `Tensor::matmul` of the weight and the transposed rows: gemm then packs nothing, which few rows would
+    /// not repay.
     WeightFirst,
-    /// `Tensor::matmul` of the rows and the weight: packed, cache-blocked.
+    /// `Tensor::matmul` of the rows and the weight, which gemm packs and blocks for the cache.
     RowsFirst,
 }
 
@@ -25,7 +26,7 @@ pub(crate) enum Kernel {
 pub(crate) enum Weight {
     /// Elements of f32, bf16 or f16.
     Plain(Tensor),
-    /// Elements of bf16 or f16 that are converted to f32 for every product.
+    /// Elements of bf16 or f16, converted to f32 for every product.
     Converted(Tensor),
     /// Blocks of integers with their scales.
     Blocks(Blocks),
@@ -40,7 +41,7 @@ impl Weight {
         }
     }
 
-    /// The precision of the elements as they are held.
+    /// The precision of the elements in memory.
     pub(crate) fn precision(&self) -> Precision {
         match self {
             Weight::Plain(weight) | Weight::Converted(weight) => match weight.dtype() {
@@ -61,7 +62,7 @@ impl Weight {
         matches!(self, Weight::Converted(_))
     }
 
-    /// Which of candle's kernels multiplies so many rows fastest. Measured on SmolLM2-135M's shapes with two threads
+    /// The fastest of candle's kernels for `rows` rows, as measured on SmolLM2-135M's shapes with two threads
     /// (`cargo bench --package engine-candle --bench products`).
     pub(crate) fn kernel(&self, rows: usize) -> Kernel {
         let [weight_first, rows_first] = self.limits();
@@ -72,7 +73,7 @@ impl Weight {
         }
     }
 
-    /// From how many rows on the kernels of products are taken: [`Kernel::WeightFirst`], then [`Kernel::RowsFirst`].
+    /// The least rows for [`Kernel::WeightFirst`] and for [`Kernel::RowsFirst`].
     fn limits(&self) -> [usize; 2] {
         let of_f32 = [5, 21];
         match self {
@@ -88,9 +89,9 @@ impl Weight {
         }
     }
 
-    /// `[rows, in]` → `[rows, out]`, row by row: candle's kernel behind its quantised products, which takes
-    /// plain elements as well. Each weight row is read once, in order, by one of the pool's threads.
-    /// `Tensor::matmul` leaves a matrix–vector product to one thread.
+    /// `[rows, in]` → `[rows, out]`, row by row, by candle's kernel for quantised products, which accepts
+    /// plain elements as well. One of the pool's threads reads each weight row once, in order.
+    /// `Tensor::matmul` would compute a matrix–vector product on one thread.
     pub(crate) fn row_by_row_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         match self {
             Weight::Plain(weight) => match weight.dtype() {
@@ -99,7 +100,7 @@ impl Weight {
                 DType::F16 => row_by_row::<f16>(weight, x, y),
                 other => bail!("no product with weights of type {other:?}"),
             },
-            // As users do it, and not by all threads.
+            // On one thread, as in users' code.
             Weight::Converted(weight) => row_by_row::<f32>(&weight.to_dtype(DType::F32)?, x, y),
             Weight::Blocks(weight) => with_f32(&weight.product(x)?, |product| y.copy_from_slice(product)),
         }
@@ -118,7 +119,7 @@ impl Weight {
         Tensor::from_vec(wide, shape, &Device::Cpu)
     }
 
-    /// The rows from `first` on that fit into `out`, in f32.
+    /// The rows from `first`, as many as fit into `out`, in f32.
     pub(crate) fn copy_rows(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let weight = match self {
             Weight::Plain(weight) | Weight::Converted(weight) => weight,
@@ -132,7 +133,7 @@ impl Weight {
         }
     }
 
-    /// The kernels that products with this weight run on, for people.
+    /// The kernels of products with this weight, human-readable.
     pub(crate) fn kernels(&self) -> Vec<String> {
         let [rows, _] = self.limits();
         match self {
@@ -198,7 +199,7 @@ pub(crate) fn with_elements<T: WithDType, R>(tensor: &Tensor, f: impl FnOnce(&[T
     }
 }
 
-/// Calls `f` with the elements of a contiguous f32 tensor, to change them in their place.
+/// Calls `f` with the elements of a contiguous f32 tensor, to change them in place.
 pub(crate) fn change_f32(tensor: &Tensor, f: impl Fn(&mut [f32])) -> Result<()> {
     tensor.inplace_op1(&Change(f))
 }

@@ -8,7 +8,7 @@ use conformance::{
 use engine::{Device, InEffect, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
 
-/// On the CPU, the decoder that a GPU computes with.
+/// The decoder for GPUs, on the CPU.
 fn tensors(precision: Precision) -> Settings {
     with(at(precision), &[("decoder", "tensors")])
 }
@@ -63,7 +63,7 @@ fn keys_and_values_are_kept_in_what_is_asked_for() {
     assert!(reason.contains("type of the weights"), "{reason}");
 }
 
-/// Rounding activations as well moves the logits a little more (0.06, 0.0074).
+/// Rounding the activations too moves the logits a little more (0.06, 0.0074).
 #[test]
 fn half_precisions_of_tensors_follow_f32() {
     for model in tiny() {
@@ -76,7 +76,7 @@ fn half_precisions_of_tensors_follow_f32() {
     }
 }
 
-/// Logits of the reference's tokens by weights that are dequantised at load, and are said to be.
+/// Logits of the reference's tokens with weights that are dequantised at load and reported as emulated.
 fn emulated(model: &Model, settings: Settings) -> Vec<f32> {
     let precision = settings.precision;
     let dequantised = Settings { dequantised: true, ..settings };
@@ -108,7 +108,7 @@ fn dequantised_weights_follow_f32_and_are_said_to_be_emulated() {
     for model in tiny() {
         for precision in [Precision::Int8, Precision::Int4, Precision::Nf4] {
             let error = relative_error(&emulated(&model, at(precision)), &model.reference.logits);
-            // Of unrelated logits it is 1.4; measured are 0.024 and 0.34.
+            // Unrelated logits would give 1.4; the measured errors are 0.024 and 0.34.
             let tolerance = if precision == Precision::Int8 { 0.05 } else { 0.6 };
             assert!(error <= tolerance, "{precision}: {error}");
         }
@@ -128,7 +128,7 @@ fn nf4_is_emulated_whatever_was_asked() {
     assert!(engine.in_effect().weight_storage.contains("emulated"));
 }
 
-/// Longer than a block of queries, which the reference texts are not.
+/// Longer than a block of queries, unlike the reference texts.
 #[test]
 fn a_long_prefill_equals_decode_in_every_block() {
     for model in tiny().chain(each(architectures())) {

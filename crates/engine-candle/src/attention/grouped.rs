@@ -1,8 +1,8 @@
-//! Products of a few queries with a block of keys, and of their weights with a block of values: each row is read once for
-//! all query heads that share it. The loops are written so that the compiler vectorises them.
+//! Products of a few queries with a block of keys, and of their weights with a block of values. Each row is
+//! read once for all query heads that share it. The loops are written so that the compiler vectorises them.
 //!
-//! On a Xeon with AVX-512, at 64 elements, 3 heads and 64 keys: 4.0 ns for each scalar product and 2.0 ns for each
-//! weighted row, against 6.0 ns by candle's `vec_dot` and 2.8 ns row by row for each head alone.
+//! On a Xeon with AVX-512, at 64 elements, 3 heads and 64 keys: 4.0 ns per scalar product and 2.0 ns per
+//! weighted row, compared with 6.0 ns for candle's `vec_dot` and 2.8 ns row by row for each head separately.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -12,12 +12,12 @@ use crate::share::KEY_BLOCK;
 /// Queries that are multiplied together: with more, their sums no longer fit into registers.
 const GROUP: usize = 4;
 const LANES: usize = 8;
-/// Elements of values that are summed up in registers, of which AVX-512 has twice as many.
+/// Elements of a value row that are summed in registers; AVX-512 has twice as many registers.
 const WIDTH: usize = if cfg!(target_feature = "avx512vl") { 64 } else { 32 };
 
-/// Elements that keys and values are kept in. They are widened in registers, so that memory is read while others are
-/// multiplied: widened into a buffer first, a token of SmolLM2-135M behind 2,048 took 6 % longer in bf16. How fast the
-/// loops read says `cargo bench --package engine-candle --bench attention`.
+/// Element type of keys and values. They are widened in registers, so that reading overlaps with multiplying:
+/// with a buffer in between, a token of SmolLM2-135M after 2,048 took 6 % longer in bf16.
+/// `cargo bench --package engine-candle --bench attention` measures how fast the loops read.
 pub(crate) trait Kept: Copy {
     fn in_f32(self) -> f32;
 
@@ -43,7 +43,8 @@ impl Kept for bf16 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
-    /// The shift is a loop of its own: with it in one `map`, a head that shares its keys with none read a third as fast.
+    /// The shift is a separate loop: in a single `map`, a head that shares its keys with no other read a
+    /// third as fast.
     #[inline(always)]
     fn lanes_in_f32(lanes: &[bf16; LANES]) -> [f32; LANES] {
         let mut wide = [0; LANES];
@@ -75,8 +76,8 @@ fn in_f32<T: Kept, const W: usize>(row: &[T]) -> [f32; W] {
     wide
 }
 
-/// `scores[head · stride + i]` becomes the scalar product of query `head` with key `i` of at most [`KEY_BLOCK`] keys; rows
-/// are `d` long.
+/// Sets `scores[head · stride + i]` to the scalar product of query `head` with key `i`, for at most
+/// [`KEY_BLOCK`] keys. Rows are `d` long.
 pub(crate) fn scores<T: Kept>(queries: &[f32], keys: &[T], d: usize, scores: &mut [f32], stride: usize) {
     for (queries, scores) in queries.chunks(GROUP * d).zip(scores.chunks_mut(GROUP * stride)) {
         match queries.len() / d {
@@ -88,7 +89,7 @@ pub(crate) fn scores<T: Kept>(queries: &[f32], keys: &[T], d: usize, scores: &mu
     }
 }
 
-/// Adds Σ `weights[head · stride + i]` · `values[i]` to each row of `out`; rows are `d` long.
+/// Adds Σ `weights[head · stride + i]` · `values[i]` to each row of `out`. Rows are `d` long.
 pub(crate) fn add_weighted<T: Kept>(weights: &[f32], stride: usize, values: &[T], d: usize, out: &mut [f32]) {
     for (weights, out) in weights.chunks(GROUP * stride).zip(out.chunks_mut(GROUP * d)) {
         match out.len() / d {
@@ -100,7 +101,7 @@ pub(crate) fn add_weighted<T: Kept>(weights: &[f32], stride: usize, values: &[T]
     }
 }
 
-/// Widths of heads that are common are constants to the compiler, which unrolls their loops.
+/// Common head widths are constants here, so that the compiler unrolls their loops.
 fn scores_of<T: Kept, const G: usize>(
     queries: &[f32],
     keys: &[T],
@@ -125,7 +126,8 @@ fn scores_at<T: Kept, const G: usize>(
     stride: usize,
 ) {
     let queries: [&[f32]; G] = std::array::from_fn(|head| &queries[head * d..][..d]);
-    // Sums of the lanes are added in a pass of their own, which the compiler makes of shuffles for many keys at once.
+    // The lanes are added up in a separate pass, which the compiler turns into shuffles for many keys at
+    // once.
     let mut sums = [[[0.0; LANES]; G]; KEY_BLOCK];
     for (key, sums) in keys.chunks_exact(d).zip(&mut sums) {
         lanes(&queries, key, sums);
@@ -150,7 +152,7 @@ fn scores_at<T: Kept, const G: usize>(
     }
 }
 
-/// The products of a key with each query, summed up in lanes, as far as they fill some.
+/// The products of a key with each query, summed in lanes; elements beyond the last full chunk are left out.
 #[inline(always)]
 fn lanes<T: Kept, const G: usize>(queries: &[&[f32]; G], key: &[T], out: &mut [[f32; LANES]; G]) {
     let mut sums = [[0.0; LANES]; G];
@@ -222,7 +224,7 @@ fn add_weighted_part<T: Kept, const G: usize, const W: usize>(
 mod tests {
     use super::*;
 
-    /// Whole numbers, so that no order of summation rounds.
+    /// Whole numbers, so that sums are exact in any order.
     fn numbers(count: usize) -> Vec<f32> {
         (0..count).map(|i| (i * 7 % 11) as f32 - 5.0).collect()
     }
@@ -239,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Scores of rows as keys, and their sums as values weighted by those scores.
+    /// The scores of `rows` as keys, and the sums of `rows` as values weighted by those scores.
     fn both<T: Kept>(rows: &[T], queries: &[f32], (heads, d): (usize, usize)) -> (Vec<f32>, Vec<f32>) {
         let count = rows.len() / d;
         let (mut found, mut out) = (vec![0.0; heads * count], vec![0.0; heads * d]);

@@ -1,21 +1,21 @@
-//! What is added to scores by how far apart two tokens are.
+//! Relative position biases: numbers added to the scores, by the distance of two tokens.
 
 use bundle::ModelConfig;
 use engine::EngineError;
 
 use crate::reader::Reader;
 
-/// One table for all layers and lengths of texts: what is added depends on the distance alone, so that what the keys of a
-/// query take is one piece of a row.
+/// One table for all layers and text lengths. A bias depends only on the distance, so the biases of a query's
+/// keys are one contiguous piece of a row.
 #[derive(Debug)]
 pub(crate) struct Relative {
-    /// `[heads, 2 · positions − 1]`, of keys from `positions − 1` before their query to as many behind it.
+    /// `[heads, 2 · positions − 1]`, for keys from `positions − 1` before their query to as many after it.
     biases: Vec<f32>,
     positions: usize,
 }
 
 impl Relative {
-    /// None where the model has none.
+    /// `None` if the model has no biases.
     pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig) -> Result<Option<Relative>, EngineError> {
         let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
         let (Some(relative), Some(name)) = (relative, config.relative_bias()) else { return Ok(None) };
@@ -28,7 +28,7 @@ impl Relative {
         Ok(Some(Relative { biases, positions }))
     }
 
-    /// What the scores of one head take, of the query at this position and so many keys from `first` on.
+    /// The biases of one head, for the query at this position and `keys` keys from `first` on.
     pub(crate) fn scores(&self, head: usize, query: usize, first: usize, keys: usize) -> &[f32] {
         let row = head * (2 * self.positions - 1);
         &self.biases[row + self.positions - 1 + first - query..][..keys]

@@ -1,9 +1,9 @@
-//! Attention of few queries: each thread takes an equal share of the keys that a query sees, for all query heads that
-//! read them, and what the threads found is put together. Threads are equally busy whatever the number of heads, and
-//! each key and value is read once.
+//! Attention of few queries: each thread takes an equal share of the keys that a query sees, for all query
+//! heads that read them, and the partial results are combined. The threads are equally busy for any number of
+//! heads, and each key and value is read once.
 //!
-//! Putting softmax together from parts is Milakov and Gimelshein's online softmax (2018), used so by Flash-Decoding
-//! (Dao and others 2023).
+//! Combining softmax from parts is Milakov and Gimelshein's online softmax (2018). Flash-Decoding (Dao and
+//! others 2023) uses it in this way.
 
 use std::ops::Range;
 
@@ -18,13 +18,13 @@ use crate::sequences::Cache;
 use crate::share::{KEY_BLOCK, Share};
 use crate::weight::with_elements;
 
-/// The part of `seen` that share `index` of `count` takes: as many keys as the others, or one less.
+/// The part of `seen` for share `index` of `count`. The parts differ by at most one key.
 fn part(seen: &Range<usize>, index: usize, count: usize) -> Range<usize> {
     let at = |index: usize| seen.start + seen.len() * index / count;
     at(index)..at(index + 1)
 }
 
-/// What all threads read.
+/// The inputs that all threads read.
 struct Read<'a, T> {
     attention: &'a Attention,
     step: &'a Step<'a>,
@@ -79,7 +79,7 @@ impl Attention {
 }
 
 impl<T: Kept + Sync> Read<'_, T> {
-    /// What share `index` of `count` finds, for all rows and heads.
+    /// Computes share `index` of `count`, for all rows and heads.
     fn find(&self, share: &mut Share, index: usize, count: usize) {
         let Attention { heads, kv_heads, head_dim, .. } = *self.attention;
         let rows = self.step.batch * self.step.positions;
@@ -95,7 +95,8 @@ impl<T: Kept + Sync> Read<'_, T> {
         }
     }
 
-    /// The heads that share keys, from `head` of all rows on, over the rows `cached` of keys and values.
+    /// Computes a group of heads that share keys, starting at `head` (counted over all rows), over the rows
+    /// `cached` of keys and values.
     fn attend(&self, share: &mut Share, head: usize, cached: Range<usize>) {
         let Attention { heads, kv_heads, head_dim: d, cap: bound, .. } = *self.attention;
         let (group, keys) = (heads / kv_heads, cached.len());
@@ -121,7 +122,7 @@ impl<T: Kept + Sync> Read<'_, T> {
     }
 }
 
-/// What all threads found, as one softmax over all keys has it.
+/// Combines the shares of all threads into one softmax over all keys.
 fn put_together(shares: &[Share], head_dim: usize, attended: &mut [f32]) {
     for (head, out) in attended.chunks_exact_mut(head_dim).enumerate() {
         let highest = shares.iter().map(|share| share.sums[head].0).fold(f32::NEG_INFINITY, f32::max);

@@ -1,5 +1,5 @@
-//! Attention of each text's tokens to one another. The tokens of all texts are the rows of one matrix, and queries go
-//! block by block, whichever text they are of: so long texts are shared by threads as many short ones are.
+//! Attention within each text. The tokens of all texts are the rows of one matrix. Threads take blocks of
+//! queries from any text, so a long text is divided among threads just as many short ones are.
 
 use std::ops::Range;
 
@@ -12,11 +12,10 @@ use crate::parallel::{for_each_chunk, try_for_each};
 use crate::sequences::RotaryTable;
 use crate::weight::{change_f32, with_f32};
 
-/// Queries whose scores are computed together: few enough for their scores to stay in cache, and for little to be
-/// computed that masks throw away.
+/// Queries per product: few enough that the scores stay in cache and that masks discard few of them.
 const QUERY_BLOCK: usize = 128;
 
-/// What the layers' attention takes of a batch of texts.
+/// A batch of texts, as input of the layers' attention.
 #[derive(Debug)]
 pub(crate) struct TextRows<'a> {
     /// Rows of each text.
@@ -31,8 +30,8 @@ pub(crate) struct TextRows<'a> {
 }
 
 impl Attention {
-    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`. Queries and keys are normed and rotated in
-    /// their place.
+    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`. Queries and keys are normed
+    /// and rotated in place.
     pub(crate) fn of_texts(&self, qkv: &Tensor, texts: &TextRows<'_>) -> Result<Tensor> {
         self.norm_and_rotate(qkv, texts)?;
         let rows = qkv.dim(0)?;
@@ -82,8 +81,8 @@ impl Attention {
         })
     }
 
-    /// Two products a head, on views of `[length, (heads + 2 · kv_heads) · head_dim]`: nothing is copied before them, and
-    /// keys and values are never repeated. `out`: `[queries, heads · head_dim]`.
+    /// Two products per head, on views of `[length, (heads + 2 · kv_heads) · head_dim]`. Nothing is copied
+    /// beforehand, and keys and values are never repeated. `out`: `[queries, heads · head_dim]`.
     fn attend_in_text(
         &self,
         (text, tokens): (&Tensor, usize),
@@ -93,7 +92,7 @@ impl Attention {
     ) -> Result<()> {
         let (heads, d) = (self.heads, self.head_dim);
         let length = text.dim(0)?;
-        // All that any query of the block sees, or would see if it were no padding.
+        // All keys that any query of the block sees, or would see if the query were not padding.
         let all = self.layer.keys(queries.start, length).start..self.layer.keys(queries.end - 1, length).end;
         let of_query = |position| {
             let own = self.layer.keys(position, length);
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Score by score.
+    /// The same attention, computed score by score.
     fn expected(attention: &Attention, qkv: &[f32], lengths: &[usize]) -> Vec<f32> {
         let (heads, kv_heads, d) = (attention.heads, attention.kv_heads, attention.head_dim);
         let of = |row: usize, head: usize| &qkv[(row * (heads + 2 * kv_heads) + head) * d..][..d];

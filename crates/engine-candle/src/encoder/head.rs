@@ -1,4 +1,4 @@
-//! What turns vectors into scores.
+//! The head, which turns vectors into scores.
 
 use bundle::{HeadActivation, ModelConfig, Scored};
 use candle_core::{Result, Tensor};
@@ -13,7 +13,7 @@ use crate::weight::change_f32;
 
 #[derive(Debug)]
 pub(super) struct Head {
-    /// What gets a score.
+    /// Whether tokens or texts get scores.
     pub(super) of: Scored,
     dense: Option<Dense>,
     scores: Linear,
@@ -27,7 +27,7 @@ struct Dense {
 }
 
 impl Head {
-    /// None where the model has none.
+    /// `None` if the model has no head.
     pub(super) fn read(
         reader: &Reader<'_>,
         config: &ModelConfig,

@@ -1,5 +1,5 @@
-//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention alone
-//! goes text by text.
+//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding.
+//! Only attention goes text by text.
 
 mod head;
 
@@ -32,20 +32,20 @@ pub(crate) struct Encoder {
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
-    /// What texts are filled up to, where they are: all of that is computed.
+    /// The length to which texts are padded, if any. Padding is then computed like tokens.
     padding: Option<Padding>,
-    /// One for each of the model's rotations, of the positions of the longest text so far.
+    /// One for each of the model's rotations, for the first `rotated` positions.
     rotary: Vec<RotaryTable>,
     rotated: usize,
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, where they are asked for.
+    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
 impl Encoder {
-    /// Reads the weights at `precision`, to be multiplied by in `form`. `padding`: what texts are filled up to. `hidden`:
-    /// hidden states are kept.
+    /// Reads the weights at `precision`, for products in `form`. `padding`: the length to which texts are
+    /// padded. `hidden`: whether hidden states are kept.
     pub(crate) fn read(
         bundle: &Bundle,
         (precision, form): (Precision, Form),
@@ -82,16 +82,16 @@ impl Encoder {
         cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, &attention))
     }
 
-    /// Computes what angles a text of so many tokens needs, where they are not there yet.
+    /// Extends the rotation tables for a text of `longest` tokens, if needed.
     fn rotate_up_to(&mut self, longest: usize) {
         if longest > self.rotated {
-            // Not for each text that is a little longer than the one before.
+            // A power of two, so that the tables are not recomputed for every slightly longer text.
             self.rotated = longest.next_power_of_two().min(self.config.max_positions);
             self.rotary = RotaryTable::of_rotations(&self.config, self.rotated);
         }
     }
 
-    /// The vectors of all tokens: `[tokens, hidden]`. `kept` gets every hidden state.
+    /// The vectors of all tokens: `[tokens, hidden]`. Adds every hidden state to `kept`.
     fn forward(&self, texts: Texts<'_>, mut kept: Option<&mut Vec<Tensor>>) -> Result<Tensor> {
         let mut x;
         if let Some(padding) = self.padding {
@@ -117,7 +117,8 @@ impl Encoder {
         Ok(x)
     }
 
-    /// The vectors of all rows behind the last layer. Of each text so many are tokens, and the rest padding.
+    /// The vectors of all rows after the last layer. `tokens`: tokens of each text; its other rows are
+    /// padding.
     fn layers(
         &self,
         texts: Texts<'_>,
@@ -134,7 +135,7 @@ impl Encoder {
             rotary: &self.rotary,
             relative: self.relative.as_ref(),
         };
-        // Layers change the rows in place.
+        // A copy, because layers change the rows in place.
         let mut keep = |x: &Tensor| -> Result<()> {
             if let Some(kept) = &mut kept {
                 kept.push(x.copy()?);

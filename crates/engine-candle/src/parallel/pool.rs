@@ -2,7 +2,7 @@
 
 use candle_core::utils::barrier_pool;
 
-/// Its threads, the calling one included.
+/// Threads of the pool, including the calling thread.
 pub(super) fn threads() -> usize {
     barrier_pool().n_workers() + 1
 }

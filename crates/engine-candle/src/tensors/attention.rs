@@ -1,5 +1,5 @@
-//! Grouped-query attention over the cache, causal or both ways, as products of whole matrices. The query heads that share
-//! keys and values are stacked into one matrix, so that those are never repeated.
+//! Grouped-query attention over the cache, causal or bidirectional, as products of whole matrices. The query
+//! heads that share keys and values are stacked into one matrix, so that keys and values are never repeated.
 
 use bundle::{LayerAttention, ModelConfig};
 use candle_core::{D, Result, Tensor};
@@ -9,7 +9,7 @@ use engine::EngineError;
 use super::sequences::{Cache, Step};
 use super::upload::Upload;
 
-/// Queries of a sequence whose scores are computed together, which bounds the memory that scores take.
+/// Queries of a sequence per product, which bounds the memory of the scores.
 const QUERY_BLOCK: usize = 1024;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Attention {
     norms: Option<[Tensor; 2]>,
     epsilon: f32,
     scale: f64,
-    /// Scores are bound by this, softly.
+    /// Soft bound of the scores.
     cap: Option<f64>,
     layer: LayerAttention,
 }
@@ -50,8 +50,8 @@ impl Attention {
         })
     }
 
-    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`, the keys and values going into
-    /// `cache`. The steps' rows are one behind the other.
+    /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`. Keys and values are added to
+    /// `cache`. The rows of the steps follow one another.
     pub(super) fn forward(&self, qkv: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
         if let [step] = steps {
             return self.of_step(qkv, cache, step);
@@ -71,7 +71,7 @@ impl Attention {
         let (heads, kv_heads, d) = (self.heads, self.kv_heads, self.head_dim);
         let (batch, positions) = (step.batch, step.positions);
         let lanes = batch * kv_heads;
-        // Queries and keys are rotated together: one kernel, and for one row no copy.
+        // Rotating queries and keys together takes one kernel, and no copy for a single row.
         let queries_keys = qkv.narrow(1, 0, (heads + kv_heads) * d)?;
         let queries_keys = queries_keys.reshape((batch, positions, heads + kv_heads, d))?;
         let queries_keys = self.rotated(self.normed(queries_keys)?, step)?;
@@ -93,10 +93,10 @@ impl Attention {
         let mut blocks = Vec::with_capacity(positions.div_ceil(block));
         for start in (0..positions).step_by(block) {
             let count = block.min(positions - start);
-            // Without a mask every query sees all.
+            // Without a mask every query sees all keys.
             let visible =
                 if step.mask.is_some() { step.filled + start + count } else { step.filled + positions };
-            // A single query needs no mask to see no more than its window.
+            // A single query needs no mask for its window: the range of keys is enough.
             let first = if positions == 1 { self.layer.first_key(step.filled) } else { 0 };
             let cached = |all: &Tensor| all.narrow(1, step.start + first, visible - first);
             let stacked = (batch * self.kv_heads, heads / self.kv_heads * count, d);
@@ -108,7 +108,7 @@ impl Attention {
             if let Some(mask) = self.mask(step) {
                 let shape = scores.dims3()?;
                 let mask = mask.narrow(D::Minus2, start, count)?.narrow(D::Minus1, first, visible - first)?;
-                // A mask has the dimension of sequences where they differ.
+                // A mask has a batch dimension if the sequences differ.
                 let rows = if mask.rank() > 2 { vec![batch, heads] } else { vec![batch * heads] };
                 let by_query = [rows, vec![count, visible - first]].concat();
                 scores = scores.reshape(by_query)?.broadcast_add(&mask)?.reshape(shape)?;
@@ -127,8 +127,8 @@ impl Attention {
         sliding.or(step.mask.as_ref())
     }
 
-    /// `[batch, positions, heads + kv_heads, head_dim]`, normed where the model asks for it, over each head or over all
-    /// of them: the weights are as long as what they norm.
+    /// `[batch, positions, heads + kv_heads, head_dim]`, normed if the model needs it, over each head or over
+    /// all heads: the length of the weights decides.
     fn normed(&self, queries_keys: Tensor) -> Result<Tensor> {
         let Some([of_queries, of_keys]) = &self.norms else { return Ok(queries_keys) };
         let queries = queries_keys.narrow(2, 0, self.heads)?.contiguous()?;
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::tensors::sequences::Sequences;
 
-    /// Numbers between −1 and 1 in no order.
+    /// Unsorted numbers between −1 and 1.
     fn numbers(shape: &[usize]) -> Tensor {
         let count = shape.iter().product::<usize>();
         let numbers = (0..count).map(|i| (i * 7919 % 2003) as f32 / 1001.5 - 1.0);

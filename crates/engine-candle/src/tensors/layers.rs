@@ -1,4 +1,4 @@
-//! What a layer is made of, but for its attention.
+//! Layers, without their attention.
 
 use bundle::{Activation, ModelConfig, NormNames};
 use candle_core::{Result, Tensor};
@@ -9,7 +9,7 @@ use super::attention::Attention;
 use super::sequences::{Cache, Step};
 use super::upload::{Linear, Upload};
 
-/// RMSNorm, or LayerNorm where there is a bias.
+/// RMSNorm, or LayerNorm if there is a bias.
 #[derive(Debug)]
 pub(super) struct Norm {
     weight: Tensor,
@@ -40,8 +40,8 @@ impl Norm {
     }
 }
 
-/// A block's place in a layer: the residual stream becomes x + multiplier · norm(block(norm(x))), with those parts that
-/// the model has.
+/// The residual stream x becomes x + multiplier · norm(block(norm(x))). Parts that the model lacks are left
+/// out.
 #[derive(Debug)]
 struct SublayerNorms {
     before: Option<Norm>,
@@ -62,7 +62,7 @@ impl SublayerNorms {
         Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
-    /// What the block takes.
+    /// The block's input.
     fn enter(&self, x: &Tensor) -> Result<Tensor> {
         match &self.before {
             Some(norm) => norm.forward(x),
@@ -70,7 +70,7 @@ impl SublayerNorms {
         }
     }
 
-    /// `x` with what the block gave added to it.
+    /// `x` plus the block's output.
     fn leave(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
         let y = match &self.behind {
             Some(norm) => norm.forward(&y)?,
@@ -93,7 +93,7 @@ pub(super) struct Layer {
     gate_up: Linear,
     down: Linear,
     activation: Activation,
-    /// Outputs of the gate, where there is one.
+    /// Outputs of the gate, if there is one.
     gate: Option<usize>,
 }
 
@@ -118,7 +118,7 @@ impl Layer {
         })
     }
 
-    /// The residual stream `x`, `[rows, hidden]`, with both blocks added to it.
+    /// The residual stream `x`, `[rows, hidden]`, plus the outputs of both blocks.
     pub(super) fn forward(&self, x: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
         let attended = self.attention.forward(&qkv, cache, steps)?;

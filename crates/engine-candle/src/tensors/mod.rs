@@ -1,7 +1,7 @@
-//! The decoder as operations on `Tensor`s, for any of candle's devices: what a GPU computes with.
+//! The decoder as operations on `Tensor`s, for any of candle's devices. GPUs use this one.
 //!
-//! Activations and cache have the element type of the weights. Every operation is one of candle's own kernels,
-//! fused where candle-nn has a fused one.
+//! Activations and cache have the element type of the weights. Every operation is one of candle's own
+//! kernels, fused if candle-nn has a fused one.
 
 mod attention;
 mod layers;
@@ -23,7 +23,7 @@ use layers::{Layer, Norm};
 use sequences::{Cache, Sequences, Step};
 use upload::{Linear, Upload};
 
-/// Rows whose logits are computed together where those of every position are wanted.
+/// Rows per product of the head, which matters if the logits of every position are wanted.
 const HEAD_ROWS: usize = 512;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Tensors {
     device: Device,
     /// `[vocabulary, hidden]`
     embedding: Tensor,
-    /// `[positions, hidden]`, of a model with learned positions.
+    /// `[positions, hidden]`, in a model with learned positions.
     positions: Option<Tensor>,
     layers: Vec<Layer>,
     final_norm: Norm,
@@ -43,7 +43,7 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// Reads the weights onto `device`, where they are on return; to be multiplied by in `form`.
+    /// Reads the weights onto `device`, for products in `form`. The transfer is complete on return.
     pub(crate) fn read(
         bundle: &Bundle,
         device: Device,
@@ -73,7 +73,7 @@ impl Tensors {
         Ok(model)
     }
 
-    /// `[rows, hidden]`, the steps' rows one behind the other.
+    /// `[rows, hidden]`; the rows of the steps follow one another.
     fn embed(&self, tokens: &[u32], steps: &[Step]) -> Result<Tensor> {
         let tokens = Tensor::from_slice(tokens, tokens.len(), &self.device)?;
         let mut x = self.embedding.index_select(&tokens, 0)?;
@@ -93,7 +93,7 @@ impl Tensors {
         x + Tensor::cat(&own.collect::<Result<Vec<_>>>()?, 0)?
     }
 
-    /// What some models do to their logits.
+    /// Scales and caps the logits, in models that do so.
     fn finished(&self, mut logits: Tensor) -> Result<Tensor> {
         let form = &self.config.form;
         if let Some(multiplier) = form.logits_multiplier {
@@ -105,7 +105,7 @@ impl Tensors {
         }
     }
 
-    /// Those of `[batch · positions, hidden]` whose logits are wanted.
+    /// The rows of `[batch · positions, hidden]` for which logits are wanted.
     fn wanted(x: Tensor, batch: usize, want: Want) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
         let positions = rows / batch;
@@ -209,7 +209,7 @@ impl Decoder for Tensors {
 }
 
 impl Tensors {
-    /// The residual stream behind all layers, of `[rows, hidden]`.
+    /// The residual stream after all layers, `[rows, hidden]`.
     fn through_layers(
         &self,
         mut x: Tensor,
@@ -233,7 +233,7 @@ impl Tensors {
         Ok(x)
     }
 
-    /// Those of the rows of the residual stream.
+    /// Writes the logits of all rows of the residual stream `x`.
     fn logits(&self, x: Tensor, logits: &mut Vec<f32>) -> Result<()> {
         let normed = self.final_norm.forward(&x)?;
         logits.clear();
@@ -242,7 +242,8 @@ impl Tensors {
             let piece = normed.narrow(0, start, HEAD_ROWS.min(rows - start))?;
             logits.append(&mut floats(&self.finished(self.head.forward(&piece)?)?)?);
         }
-        // The copies above have waited for the device already, as long as candle copies into plain memory.
+        // The copies above have already waited for the device, but only while candle copies into plain
+        // memory.
         self.device.synchronize()
     }
 }

@@ -1,4 +1,4 @@
-//! What a batch of sequences needs beside the weights.
+//! Caches, rotation tables and masks of a batch of sequences.
 
 use bundle::{ModelConfig, rotary};
 use candle_core::{DType, Device, Result, Tensor};
@@ -8,15 +8,15 @@ pub(super) use crate::sequences::Cache;
 #[derive(Debug)]
 pub(super) struct Sequences {
     pub(super) batch: usize,
-    /// Places of padding before each sequence; empty where all are of one length.
+    /// Padding positions before each sequence; empty if all have the same length.
     pub(super) padding: Vec<u32>,
     /// One for each layer.
     pub(super) caches: Vec<Cache>,
     /// Cosines and sines, each `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// That of sliding layers.
+    /// The window of sliding layers.
     pub(super) window: Option<usize>,
-    /// Whether a query sees no key ahead of it.
+    /// Whether a query sees no later key.
     pub(super) causal: bool,
     pub(super) dtype: DType,
     pub(super) device: Device,
@@ -27,20 +27,20 @@ pub(super) struct Step {
     /// The first of its sequences.
     pub(super) sequence: usize,
     pub(super) batch: usize,
-    /// SublayerNorms of the cache from which on it is theirs.
+    /// First cache position of these sequences.
     pub(super) start: usize,
-    /// Places behind that one that are taken.
+    /// Positions in use from `start` on.
     pub(super) filled: usize,
     pub(super) positions: usize,
-    /// Positions of what is appended, `[batch, positions]`, where sequences differ in them.
+    /// Positions of the new tokens, `[batch · positions]`, if sequences differ in them.
     pub(super) places: Option<Tensor>,
-    /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`, by rotation; with `places`
-    /// `[batch, positions, …]`.
+    /// Cosines and sines of these positions, by rotation: each `[positions, rotated dimensions / 2]`, or with
+    /// `places` `[batch, positions, …]`.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// `[positions, filled + positions]`, or `[batch, 1, …]` where sequences differ: 0 where a query sees a key, −∞ where
-    /// it is ahead or padding. None where every query sees all.
+    /// `[positions, filled + positions]`, or `[batch, 1, …]` if sequences differ: 0 if a query sees a key, −∞
+    /// if the key is later or padding. `None` if every query sees all keys.
     pub(super) mask: Option<Tensor>,
-    /// That of sliding layers, where it is another.
+    /// The mask of sliding layers, if it differs.
     pub(super) sliding_mask: Option<Tensor>,
 }
 
@@ -74,7 +74,7 @@ impl Sequences {
         })
     }
 
-    /// The step that appends `positions` behind `filled`.
+    /// The step that appends `positions` after `filled`.
     pub(super) fn step(&self, filled: usize, positions: usize) -> Result<Step> {
         let part = |[cos, sin]: &[Tensor; 2]| {
             Ok([cos.narrow(0, filled, positions)?, sin.narrow(0, filled, positions)?])
@@ -97,7 +97,7 @@ impl Sequences {
         })
     }
 
-    /// The steps that append prompts of these lengths, a step for each.
+    /// The steps that append prompts of these lengths, one for each.
     pub(super) fn prompts(&self, lengths: &[usize]) -> Result<Vec<Step>> {
         let steps = lengths.iter().zip(&self.padding).enumerate();
         let step = |(sequence, (&length, &padding)): (usize, (&usize, &u32))| {
@@ -106,7 +106,7 @@ impl Sequences {
         steps.map(step).collect()
     }
 
-    /// The step that appends `positions` behind `filled` places, where there is padding before sequences.
+    /// The step that appends `positions` after `filled`, if there is padding before sequences.
     pub(super) fn padded_step(&self, filled: usize, positions: usize) -> Result<Step> {
         let first = filled as u32..(filled + positions) as u32;
         let places = self.padding.iter().flat_map(|&padding| first.clone().map(move |place| place - padding));
@@ -154,7 +154,7 @@ impl Sequences {
         let mask = key.broadcast_gt(&query)?.where_cond(&hidden, &seen)?;
         match window {
             None => Ok(mask),
-            // A key is out of the window's reach from the position on that is a window behind it.
+            // A key is outside the window of all queries from `window` positions after it.
             Some(window) => {
                 let last = (key + window as f64)?;
                 last.broadcast_le(&query)?.where_cond(&hidden, &mask)

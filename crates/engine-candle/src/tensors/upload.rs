@@ -58,7 +58,7 @@ impl Upload<'_> {
 /// y = x · weightᵀ + bias
 #[derive(Debug)]
 pub(super) struct Linear {
-    /// `[in, out]`: a view of what is held as `[out, in]`.
+    /// `[in, out]`, a transposed view.
     weight: Tensor,
     bias: Option<Tensor>,
 }
