@@ -1,4 +1,4 @@
-//! Encoders: what is asked for, from what a run gives.
+//! Encoders: runs the graph and extracts vectors or scores from its outputs.
 
 mod inputs;
 
@@ -17,11 +17,11 @@ pub(crate) struct Encoder {
     /// The numbers of the last task.
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, where they are asked for.
+    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
-/// The kernels beside the products, for people.
+/// The kernels other than the products, human-readable.
 pub(crate) fn kernels(model: &Model) -> Vec<String> {
     let config = &model.config;
     let norms = match (config.rms_norm, config.form.norm_without_bias) {
@@ -58,7 +58,7 @@ impl Encoder {
         };
         let states = 0..if self.hidden.is_some() { config.layers + 1 } else { 0 };
         let states: Vec<String> = states.map(|layers| state(config, layers)).collect();
-        // The last state may be what is asked for.
+        // The last hidden state may be the requested output itself.
         let others = states.iter().filter(|state| **state != name);
         let selected = others.fold(OutputSelector::no_default().with(&name), OutputSelector::with);
         let options = RunOptions::new()?.with_outputs(selected);
@@ -98,8 +98,8 @@ impl Encode for Encoder {
         &self.model.config
     }
 
-    /// Positions of attention, whose texts are padded to the longest. Linear layers compute none for padding, unless all
-    /// texts are padded.
+    /// Positions that attention computes: it pads texts to the longest. Linear layers compute no padding,
+    /// unless the option `padded` is set.
     fn positions(&self) -> usize {
         self.computed
     }

@@ -1,4 +1,4 @@
-//! An ONNX file as it is: a session of it, from tensors in host memory to tensors in host memory.
+//! An ONNX file, unchanged: a session that reads and writes tensors in host memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ pub(crate) struct GraphSession {
     graph: Graph,
     pub(crate) session: Session,
     pub(crate) options: Options,
-    /// Threads that compute: the caller's own and those that the session started.
+    /// Threads that compute: the caller's and those that the session started.
     threads: usize,
     inputs: Vec<(String, DynTensor)>,
     outputs: Vec<DynTensor>,
@@ -104,7 +104,8 @@ impl Run for GraphSession {
             }
             let place = value.data_ptr_mut().cast::<u8>();
             if !tensor.data.is_empty() {
-                // SAFETY: the tensor is in host memory, has just been made with as many bytes, and nothing else has it.
+                // SAFETY: the tensor is in host memory, was just made with this many bytes, and is not
+                // shared.
                 #[allow(unsafe_code)]
                 unsafe {
                     place.copy_from_nonoverlapping(tensor.data.as_ptr(), tensor.data.len());
@@ -117,7 +118,7 @@ impl Run for GraphSession {
     }
 
     fn run(&mut self) -> Result<(), EngineError> {
-        // The last outputs go before the new ones come.
+        // Free the last outputs before new ones are allocated.
         self.outputs.clear();
         let inputs: Vec<(&str, SessionInputValue<'_>)> =
             self.inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
@@ -152,7 +153,7 @@ fn tensor(name: &str, value: &DynTensor) -> Result<Tensor, EngineError> {
     let data = if bytes == 0 {
         Vec::new()
     } else {
-        // SAFETY: the tensor of the CPU's provider has so many bytes of host memory, which stay while it is borrowed.
+        // SAFETY: the CPU provider's tensor has this many bytes of host memory, valid while it is borrowed.
         #[allow(unsafe_code)]
         unsafe { std::slice::from_raw_parts(place, bytes) }.to_vec()
     };
@@ -176,7 +177,7 @@ fn element(dtype: Dtype) -> TensorElementType {
     }
 }
 
-/// What ONNX Runtime says where it has no kernel for an operator, or none of this version.
+/// ONNX Runtime's messages if it has no kernel for an operator, or none of this version.
 const MISSING: [&str; 5] = [
     "No Op registered for",
     "is not a registered function/op",
@@ -185,7 +186,7 @@ const MISSING: [&str; 5] = [
     "only *guarantees* support for models stamped with official released onnx opset versions",
 ];
 
-/// An error of a file that the library does not run: its operators, by name, or the library's own words.
+/// The error for a file that the library does not run. Missing operators count as unsupported.
 fn refused<T>(error: ort::Error<T>) -> EngineError {
     let text = error.to_string();
     match MISSING.iter().any(|missing| text.contains(missing)) {

@@ -1,5 +1,5 @@
-//! ONNX Runtime beside another engine in one process ([`engine::HandOver`]): the tensors that are bound as past and as
-//! present are its own, or are over memory of the other's.
+//! Sharing keys and values with another engine of the process ([`engine::HandOver`]): the tensors bound as
+//! past and present are over memory of ONNX Runtime's or of the other engine's.
 
 use engine::{CacheMemory, Device, EngineError, HandOver, Plane, check_begin};
 use ort::memory::MemoryInfo;
@@ -51,9 +51,9 @@ impl HandOver for Ort {
                 return unsupported("binds tensors without gaps alone".into());
             }
         }
-        // The tensors that are there go before the new ones come.
+        // Free the old tensors before new ones are made.
         *sequences = None;
-        // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises.
+        // SAFETY: the shape was checked, and the caller promises that the memory stays valid.
         let over = |plane: &Plane| unsafe {
             tensor_over(plane.address, plane.shape, (&MemoryInfo::default(), TensorElementType::Float32))
         };

@@ -1,4 +1,4 @@
-//! [`InferenceEngine`] on ONNX Runtime. The crate's README explains what it decides and why.
+//! [`InferenceEngine`] on ONNX Runtime. The crate's README explains its decisions.
 
 mod encoder;
 mod graph;
@@ -32,8 +32,8 @@ use crate::options::{Optimization, Options};
 use crate::runtime::framework;
 use crate::sequences::Sequences;
 
-/// The environment of the library that this engine loads: a process has but one. For what drives ONNX Runtime in another
-/// way than this engine does.
+/// The environment of the library that this engine loads; a process has only one. For other programs that use
+/// ONNX Runtime directly.
 pub fn environment() -> Result<Environment, EngineError> {
     Ok(runtime::library()?.environment.clone())
 }
@@ -44,7 +44,7 @@ pub struct Ort {
     body: Body,
 }
 
-/// What was loaded.
+/// The loaded model.
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
@@ -74,7 +74,6 @@ impl Body {
         }
     }
 
-    /// The session, and what it was asked for.
     fn session_ref(&self) -> &Session {
         match self {
             Body::Decoder(decoder) => &decoder.model.session,
@@ -83,6 +82,7 @@ impl Body {
         }
     }
 
+    /// The session and its options.
     fn session(&mut self) -> (&mut Session, &mut Options) {
         match self {
             Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),
@@ -93,7 +93,7 @@ impl Body {
 }
 
 impl Ort {
-    /// As [`InferenceEngine::load`], with the attention put together as the caller says.
+    /// As [`InferenceEngine::load`], with the given form of attention.
     fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
         let in_effect = in_effect(&model, settings);
@@ -185,7 +185,7 @@ impl Decode for Ort {
                 sequences.clear().map_err(framework)?;
             }
             other => {
-                // The old cache goes before the new one comes.
+                // Free the old cache before a new one is allocated.
                 *other = None;
                 *other = Some(Sequences::new(model, batch, capacity).map_err(framework)?);
             }
@@ -275,12 +275,12 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     }
 }
 
-/// The kernels beside the products.
+/// The kernels other than the products.
 fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     let cache = match model.device {
         _ if !model.attention.causal => "no KV cache: every pass computes all positions",
         _ if model.options.grows => "past keys and values copied into new present ones in every run",
-        // A model whose cache is copied does not load, nor does its first append pass.
+        // Both load and the first append would fail if the cache were copied.
         Device::Cpu => "KV cache written in place (observed)",
         Device::Cuda(_) => "one KV cache bound as past and as present",
     };

@@ -1,4 +1,4 @@
-//! Tensors on the device that the model is on, in the element type of its activations.
+//! Tensors on the model's device, in the element type of its activations.
 
 use std::ffi::CStr;
 
@@ -19,16 +19,16 @@ pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Alloca
     Allocator::new(session, memory)
 }
 
-/// What the session's arena on a GPU has handed out, by its statistics `InUse` and `MaxInUse`; `None` on a CPU, and
-/// where the library does not tell.
+/// GPU memory allocated from the session's arena, from its statistics `InUse` and `MaxInUse`; `None` on a CPU
+/// and if the library does not report them.
 pub(crate) fn allocated(session: &Session, device: Device) -> Option<Allocated> {
     if device == Device::Cpu {
         return None;
     }
     let allocator = allocator(session, device).ok()?;
     let mut pairs: *mut sys::OrtKeyValuePairs = std::ptr::null_mut();
-    // SAFETY: calls of the library's C interface by its rules: the allocator lives throughout, the pairs are freed once,
-    // and their texts are read before that.
+    // SAFETY: the calls follow the rules of the library's C interface: the allocator lives throughout, and
+    // the pairs are freed once, after their texts have been read.
     #[allow(unsafe_code)]
     unsafe {
         let status = (ort::api().AllocatorGetStats)(allocator.ptr(), &raw mut pairs);
@@ -43,7 +43,7 @@ pub(crate) fn allocated(session: &Session, device: Device) -> Option<Allocated> 
     }
 }
 
-/// `float` as the library's functions name it.
+/// `float` as the library's element type.
 pub(crate) fn element(float: DataType) -> TensorElementType {
     match float {
         DataType::Float16 => TensorElementType::Float16,
@@ -51,7 +51,7 @@ pub(crate) fn element(float: DataType) -> TensorElementType {
     }
 }
 
-/// Numbers of the host's in the element type `float`.
+/// A tensor in host memory, in the element type `float`.
 pub(crate) fn table(shape: [usize; 2], numbers: Vec<f32>, float: DataType) -> ort::Result<DynTensor> {
     Ok(match float {
         DataType::Float16 => {
@@ -62,10 +62,10 @@ pub(crate) fn table(shape: [usize; 2], numbers: Vec<f32>, float: DataType) -> or
     })
 }
 
-/// Row `index` of the first dimension of a cache, as a tensor of its own over the same memory.
+/// Row `index` of the first dimension of a cache, as a separate tensor over the same memory.
 ///
 /// # Safety
-/// `cache` must outlive the tensor and whatever it is bound to.
+/// `cache` must outlive the tensor and every binding of it.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn row(cache: &mut DynTensor, index: usize) -> ort::Result<DynTensor> {
     let sizes: Vec<usize> = cache.shape().iter().map(|&size| size as usize).collect();
@@ -76,7 +76,7 @@ pub(crate) unsafe fn row(cache: &mut DynTensor, index: usize) -> ort::Result<Dyn
     let element = *cache.data_type();
     let shape = [1, heads, capacity, dim];
     let address = cache.data_ptr_mut() as usize + index * bytes(element, shape)?;
-    // SAFETY: the row is within the cache, and the caller keeps that.
+    // SAFETY: the row is within the cache, which the caller keeps alive.
     unsafe { tensor_over(address, shape, (cache.memory_info(), element)) }
 }
 
@@ -85,11 +85,11 @@ fn bytes(element: TensorElementType, shape: [usize; 4]) -> ort::Result<usize> {
     bytes.ok_or_else(|| ort::Error::new(format!("elements of type {element} have no fixed size")))
 }
 
-/// A tensor over memory that it does not own. `TensorRefMut` would do for an output; as an input, crate `ort` binds a
-/// copy of whatever it knows to be borrowed.
+/// A tensor over memory that it does not own. `TensorRefMut` would work for outputs; as inputs, crate `ort`
+/// binds copies of tensors that it knows to be borrowed.
 ///
 /// # Safety
-/// As much of that type as the shape says must be there, and outlive the tensor and whatever it is bound to.
+/// The memory must have room for the shape in that type, and must outlive the tensor and every binding of it.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn tensor_over(
     address: usize,
@@ -100,7 +100,8 @@ pub(crate) unsafe fn tensor_over(
     let bytes = bytes(element, shape)?;
     let shape = shape.map(|size| size as i64);
     let mut value: *mut sys::OrtValue = std::ptr::null_mut();
-    // SAFETY: a call of the library's C interface by its rules: shape and info are read during the call alone.
+    // SAFETY: the call follows the rules of the library's C interface; it reads shape and info only while it
+    // runs.
     let status = unsafe {
         (ort::api().CreateTensorWithDataAsOrtValue)(
             info.ptr(),
@@ -115,6 +116,7 @@ pub(crate) unsafe fn tensor_over(
     // SAFETY: the status comes from that call, and is not used again.
     unsafe { ort::Error::result_from_status(status) }?;
     let value = std::ptr::NonNull::new(value).ok_or_else(|| ort::Error::new("no tensor was made"))?;
-    // SAFETY: a tensor that was just made, and that nobody else releases. Releasing it frees no memory of the owner's.
+    // SAFETY: the tensor was just made, and only this value releases it. That does not free the owner's
+    // memory.
     Ok(unsafe { Value::<DynTensorValueType>::from_ptr(value, Some(&allocator)) })
 }

@@ -1,4 +1,4 @@
-//! A model compiled by ONNX Runtime: what it calls a session.
+//! A model compiled by ONNX Runtime, which calls it a session.
 
 use std::ffi::OsStr;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::probe::{self, Activations};
 use crate::runtime::{Library, commit, cuda_session_builder, framework, session_builder};
 
-/// Would make decoding slower with every token of context.
+/// Copying would make decoding slower with every token of context.
 pub(crate) const CACHE_IS_COPIED: &str =
     "GroupQueryAttention copies the KV cache instead of writing into it in place";
 
@@ -28,16 +28,16 @@ pub(crate) struct Model {
     pub(crate) config: ModelConfig,
     pub(crate) attention: Attention,
     pub(crate) products: Products,
-    /// How the products take their activations, observed.
+    /// Whether products round their activations, as observed by a probe.
     pub(crate) activations: Activations,
     pub(crate) options: Options,
     pub(crate) device: Device,
     pub(crate) session: Session,
-    /// The table of relative positions of an encoder that has one.
+    /// The table of relative positions, in encoders that have one.
     pub(crate) relative: Option<Vec<f32>>,
-    /// Whether the graph puts out its hidden states.
+    /// Whether the graph outputs its hidden states.
     pub(crate) hidden_states: bool,
-    /// Threads that compute: the caller's own and those that the session started.
+    /// Threads that compute: the caller's and those that the session started.
     pub(crate) threads: usize,
 }
 
@@ -86,7 +86,7 @@ impl Model {
                 .with_intra_threads(settings.threads)?
                 .with_thread_manager(threads)?
                 .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
-            // The first would put the slower operator back: see `onnx::fused`.
+            // `SkipLayerNormFusion` would restore the slower operator: see `onnx::fused`.
             let disabled = match products.converted {
                 true => "SkipLayerNormFusion;ConstantFolding",
                 false => "SkipLayerNormFusion",
@@ -118,7 +118,7 @@ impl Model {
     }
 }
 
-/// A session builder for the device. A CPU whose cache would be copied is refused.
+/// A session builder for the device. On a CPU, fails if the cache would be copied.
 fn builder_on(
     device: Device,
     library: &Library,
@@ -137,14 +137,14 @@ fn builder_on(
 }
 
 impl Model {
-    /// Ends the profile that the options asked for, once, and puts it there: ONNX Runtime has extended its name by the
-    /// time. `None` without one.
+    /// Ends the profile requested by the options and renames its file, because ONNX Runtime appends the time
+    /// to the name. `None` if there is no profile or it has already been ended.
     pub(crate) fn end_profile(&mut self) -> Option<Result<PathBuf, String>> {
         end_profile(&mut self.session, &mut self.options)
     }
 }
 
-/// Ends the profile of a session that the options asked for: see [`Model::end_profile`].
+/// See [`Model::end_profile`].
 pub(crate) fn end_profile(session: &mut Session, options: &mut Options) -> Option<Result<PathBuf, String>> {
     let path = options.profile.take()?;
     let moved = session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
@@ -161,8 +161,8 @@ impl Drop for Model {
     }
 }
 
-/// Reads what the session will keep mapped, so that none of it comes from the disk later. All else is read in packing
-/// it.
+/// Reads the tensors that the session will keep mapped, so that they do not come from the disk later. The
+/// others are read when the session packs them.
 fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> Result<(), BundleError> {
     if products.converted || products.by_codes() && products.precision == Precision::Nf4 {
         black_box(weights.touch());
@@ -188,7 +188,7 @@ fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
     }
 }
 
-/// Folder and name of the weights file itself: ONNX Runtime follows no link out of the folder.
+/// Folder and name of the weights file, with links resolved: ONNX Runtime follows no link out of the folder.
 pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
     let path = weights.canonicalize().map_err(BundleError::io(weights))?;
     let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
@@ -198,8 +198,8 @@ pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
     }
 }
 
-/// Starts the session's threads as the library would itself, and counts them: the library has no
-/// call that tells how many there are.
+/// Starts the session's threads as the library itself would, and counts them, because the library does not
+/// report their number.
 #[derive(Default)]
 pub(crate) struct CountedThreads {
     pub(crate) started: Arc<AtomicUsize>,

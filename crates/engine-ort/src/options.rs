@@ -1,4 +1,4 @@
-//! What a variant of this engine may choose (`configs/engines/ort-*.toml`).
+//! The options of this engine's variants (`configs/engines/ort-*.toml`).
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use bundle::ModelConfig;
 use engine::{Device, EngineError, Padding, Settings};
 use ort::session::builder::GraphOptimizationLevel;
 
-/// The options by name.
+/// Names of options.
 const OPTIMIZATION: &str = "optimization";
 const PROFILE: &str = "profile";
 const SPINNING: &str = "spinning";
@@ -15,13 +15,13 @@ const SPINNING: &str = "spinning";
 /// (<https://onnxruntime.ai/docs/performance/model-optimizations/graph-optimizations.html>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Optimization {
-    /// The graph runs as it was written.
+    /// The graph runs unchanged.
     Off,
-    /// Constant folding, removal of what has no effect, and what holds on every device.
+    /// Constant folding, removal of nodes without effect, and other changes for all devices.
     Basic,
-    /// With fusions of operators for the device.
+    /// Also fuses operators for the device.
     Extended,
-    /// With changes of layout for this machine.
+    /// Also changes the layout for this machine.
     All,
 }
 
@@ -47,7 +47,7 @@ impl Optimization {
         }
     }
 
-    /// Whether nodes over constants alone are computed while loading.
+    /// Whether nodes that have only constant inputs are computed while loading.
     pub(crate) fn folds_constants(self) -> bool {
         self != Optimization::Off
     }
@@ -56,19 +56,19 @@ impl Optimization {
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) optimization: Optimization,
-    /// What an encoder computes its texts padded to in all layers, as most users do.
+    /// The length to which an encoder pads texts in all layers, as most users do.
     pub(crate) padding: Option<Padding>,
-    /// Whether keys and values are copied into new memory with every append.
+    /// Whether every append copies keys and values into new memory.
     pub(crate) grows: bool,
-    /// Whether weights of 16 bits are cast to f32 in every run.
+    /// Whether every run casts 16-bit weights to f32.
     pub(crate) converts: bool,
-    /// Where ONNX Runtime's profile goes: JSON in Chrome's trace format, one event for each node of each run.
+    /// File for ONNX Runtime's profile: JSON in Chrome's trace format, with one event per node and run.
     pub(crate) profile: Option<PathBuf>,
-    /// Whether threads go to sleep as soon as a run has ended, for code that computes between runs.
+    /// Whether threads sleep as soon as a run ends, for code that computes between runs.
     pub(crate) spins_within_runs_alone: bool,
 }
 
-/// Asks for a profile: in `directory`, unless the variant names a file.
+/// Requests a profile in `directory`, unless the variant names a file.
 pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings {
     let file = || directory.join("onnxruntime.json").display().to_string();
     settings.options.entry(PROFILE.into()).or_insert_with(file);
@@ -76,7 +76,7 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 }
 
 impl Options {
-    /// Without leave to optimise, the level is off whatever the option says.
+    /// If the settings switch optimisation off, the level is off even if the option names another.
     pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options, EngineError> {
         settings.check_options(&["cache", OPTIMIZATION, "padded", PROFILE, SPINNING, "weights"])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);

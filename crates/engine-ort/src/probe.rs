@@ -1,8 +1,8 @@
-//! What the kernels do, seen from what they give: the operators of the model in graphs of one node.
+//! Probes: runs operators of the model in graphs of one node; the results show how the kernels work.
 //!
-//! Two things that matter to a comparison cannot be read off a session: whether attention writes into the cache
-//! that it is given or copies it, and whether a product rounds its activations. Both show in the results of
-//! an input made for it. The graphs cost some milliseconds while loading.
+//! A session does not report two properties that matter to a comparison: whether attention writes into the
+//! given cache or copies it, and whether a product rounds its activations. Both show in the results for suitable
+//! inputs. The graphs add some milliseconds to loading.
 
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Precision, Quantised, TensorView};
@@ -19,7 +19,7 @@ use ort::value::Tensor;
 use crate::options::Optimization;
 use crate::runtime::{Library, commit, framework, session_builder};
 
-/// Whether GroupQueryAttention writes into the cache in place where past and present are one tensor.
+/// Whether GroupQueryAttention writes into the cache in place if past and present are one tensor.
 pub(crate) fn cache_is_shared(
     library: &Library,
     config: &ModelConfig,
@@ -28,8 +28,8 @@ pub(crate) fn cache_is_shared(
     keeps_free_rows(library, config, attention, true).map_err(framework)
 }
 
-/// Whether the free rows of the present cache hold what they held, with past and present bound to `one_tensor` or to
-/// one each. Where the operator copies the past, it fills them with zeros.
+/// Whether the free rows of the present cache keep their contents, with past and present bound to
+/// `one_tensor` or to two. If the operator copies the past, it fills the free rows with zeros.
 pub(crate) fn keeps_free_rows(
     library: &Library,
     config: &ModelConfig,
@@ -89,7 +89,7 @@ pub(crate) fn keeps_free_rows(
     Ok(cache.iter().all(|tensor| tensor.extract_tensor().1.iter().all(|&number| number == mark)))
 }
 
-/// How a quantised product takes its activations when it computes a step of decoding.
+/// Precision of the activations in a quantised product of a decode step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activations {
     F32,
@@ -105,8 +105,8 @@ impl Activations {
     }
 }
 
-/// Multiplies a large activation by 0 and a small one beside it by 1. In f32 the small one comes out; rounded
-/// to steps of the large one's 127th part, nothing does.
+/// Multiplies a large activation by 0 and a small one by 1. In f32 the sum is the small one. If activations
+/// are rounded to steps of 1/127 of the largest, it is 0.
 pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations, EngineError> {
     const LARGE: f32 = 1000.0;
     let product = multiply(library, products, [LARGE, 1.0]).map_err(framework)?;
@@ -120,11 +120,11 @@ pub(crate) fn activations(library: &Library, products: Products) -> Result<Activ
     }
 }
 
-/// `inputs[0]` · 0 + `inputs[1]` · 1 by the operator of `products`.
+/// `inputs[0]` · 0 + `inputs[1]` · 1, by the operator of `products`.
 fn multiply(library: &Library, products: Products, inputs: [f32; 2]) -> ort::Result<f32> {
     const ROWS: usize = 16;
     const COLUMNS: usize = NF4_BLOCK;
-    // Every row is 0, 1, 0, 0, … under scales of 1.
+    // Every row is 0, 1, 0, 0, … with scales of 1.
     let (zero, one) = match products.precision {
         Precision::Int4 => (INT4_OFFSET as u8, INT4_OFFSET as u8 + 1),
         Precision::Nf4 => (7, 15),

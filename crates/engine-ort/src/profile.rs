@@ -1,4 +1,5 @@
-//! ONNX Runtime's own profile, which the option `profile` switches on when a session is made: read back as events.
+//! Reads the events of ONNX Runtime's own profile. The option `profile` switches it on when a session is
+//! made.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +8,14 @@ use engine::{EngineError, Profile, ProfileClock, ProfileEvent};
 use onnx::names::part;
 use serde_json::{Map, Value};
 
-/// What the name of a node's event ends in.
+/// Suffix of the name of a node's event.
 const KERNEL: &str = "_kernel_time";
-/// What is told of an event beside its time. Shapes are told as JSON.
+/// Details that are kept of an event. Shapes are JSON.
 const DETAILS: [&str; 5] = ["op_name", "provider", "input_type_shape", "output_type_shape", "output_size"];
-/// Events that the profiler keeps; it drops those after it in silence.
+/// Events that the profiler keeps; it silently drops later ones.
 const MOST: usize = 1_000_000;
 
-/// The events of the profile in `file`, whose times count from `start_ns`.
+/// The events of the profile in `file`. Its times count from `start_ns`.
 pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile, EngineError> {
     let cannot = |why: String| EngineError::Framework(format!("cannot read {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
@@ -24,14 +25,14 @@ pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile, EngineError> {
     if values.len() >= MOST {
         notes.push(format!("It keeps {MOST} events: those after that are missing."));
     }
-    // The library reads `high_resolution_clock`, which is the time since 1970 in GNU's C++ library, and counts from
-    // the start of the machine elsewhere. No machine has run for thirty years.
+    // The library reads `high_resolution_clock`: in GNU's C++ library the time since 1970, elsewhere the time
+    // since boot. No machine has run for thirty years.
     let clock =
         if start_ns > 1_000_000_000_000_000_000 { ProfileClock::Realtime } else { ProfileClock::Monotonic };
     Ok(Profile { profiler: "ONNX Runtime's profiler".into(), clock, events, notes })
 }
 
-/// A complete event. Others say of the profile itself what it is.
+/// A complete event; `None` for metadata of the profile.
 fn event(value: &Value, start_ns: u64) -> Option<ProfileEvent> {
     if value["ph"] != "X" {
         return None;
@@ -45,7 +46,7 @@ fn event(value: &Value, start_ns: u64) -> Option<ProfileEvent> {
         .into_iter()
         .filter_map(|detail| Some((detail.to_owned(), plain(told.get(detail)?))))
         .collect();
-    // A node is shown as its operator; its own name is told beside.
+    // A node is shown under its operator's name; its own name is a detail.
     let operator = details.remove("op_name").filter(|operator| !operator.is_empty());
     let shown = match (node, operator) {
         (Some(node), Some(operator)) => {

@@ -1,4 +1,4 @@
-//! The native library: found by `ORT_DYLIB_PATH`, loaded once in a process.
+//! The native library, which `ORT_DYLIB_PATH` names. A process loads it once.
 
 use std::error::Error;
 use std::ffi::CStr;
@@ -19,18 +19,18 @@ use crate::options::Optimization;
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
 /// Names the file of the native library.
 const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
-/// Brings the library.
+/// How to install the library.
 const SET_UP: &str = "run `photofinish setup` (in a checkout: `cargo xtask setup`)";
 
-/// The loaded library. There can be but one, and one environment, in a process.
+/// The loaded library. A process can have only one, with one environment.
 pub(crate) struct Library {
     pub(crate) path: PathBuf,
-    /// As the library itself says, for example `1.31.1`.
+    /// As the library reports it, for example `1.31.1`.
     pub(crate) version: String,
     pub(crate) environment: Environment,
 }
 
-/// Loads the library that `ORT_DYLIB_PATH` names, at the first call.
+/// The first call loads the library that `ORT_DYLIB_PATH` names.
 pub(crate) fn library() -> Result<&'static Library, EngineError> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
@@ -41,12 +41,12 @@ pub(crate) fn library() -> Result<&'static Library, EngineError> {
     let (path, version) = find(std::env::var_os(DYLIB_VARIABLE).map(PathBuf::from))?;
     let builder = ort::init_from(&path).map_err(|error| EngineError::Framework(error.to_string()))?;
     let environment = builder.with_name("photofinish").with_telemetry(false).build().map_err(framework)?;
-    // Errors reach people through `EngineError`; the library's own log would say them twice.
+    // Errors are reported through `EngineError`; the library's own log would repeat them.
     environment.set_log_level(LogLevel::Fatal);
     Ok(LIBRARY.get_or_init(|| Library { path, version, environment }))
 }
 
-/// The library's absolute path and its version, which is one that `ort` can use.
+/// The library's absolute path and its version. Fails if `ort` cannot use that version.
 pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineError> {
     let unusable =
         |reason: String| EngineError::Framework(format!("{reason}; {SET_UP}, or correct {DYLIB_VARIABLE}"));
@@ -54,7 +54,7 @@ pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineEr
         let text = format!("{DYLIB_VARIABLE} is not set; {SET_UP}");
         return Err(EngineError::Framework(text));
     };
-    // Made absolute here: `ort` would look beside the executable first.
+    // Absolute, because `ort` would look in the executable's directory first.
     let path = std::path::absolute(&named).unwrap_or(named);
     if !path.is_file() {
         return Err(unusable(format!("{DYLIB_VARIABLE} names {}, which is no file", path.display())));
@@ -69,10 +69,11 @@ pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineEr
     Ok((path, version))
 }
 
-/// What `OrtGetApiBase()->GetVersionString()` says: `ort` checks it too, but does not hand it out.
+/// `OrtGetApiBase()->GetVersionString()`, which `ort` checks too but does not expose.
 fn version(path: &Path) -> Result<String, String> {
-    // SAFETY: a caller that names a library to load trusts its initialisers. The symbol has had this type since ONNX
-    // Runtime's first release, and what it points to is static in the library, which is open throughout.
+    // SAFETY: a caller that names a library to load trusts its initialisers. The symbol has had this type
+    // since ONNX Runtime's first release, and it points to static data of the library, which stays open
+    // throughout.
     #[allow(unsafe_code)]
     unsafe {
         let library = libloading::Library::new(path).map_err(|error| {
@@ -87,14 +88,14 @@ fn version(path: &Path) -> Result<String, String> {
     }
 }
 
-/// What all sessions of this engine have in common.
+/// The common settings of all sessions on a CPU.
 pub(crate) fn session_builder(library: &Library, optimization: Optimization) -> ort::Result<SessionBuilder> {
-    // Named, or the library chooses a provider by a policy of its own.
+    // Without a named provider, the library would choose one by its own policy.
     let provider = ep::CPU::default().with_arena_allocator(true).build();
     Ok(without_provider(library, optimization)?.with_execution_providers([provider])?)
 }
 
-/// As [`session_builder`], for the GPU `index`. All nodes run there, or there is no session.
+/// As [`session_builder`], for GPU `index`. Fails if any node cannot run there.
 pub(crate) fn cuda_session_builder(
     library: &Library,
     optimization: Optimization,
@@ -124,7 +125,7 @@ fn without_provider(library: &Library, optimization: Optimization) -> ort::Resul
     Ok(builder)
 }
 
-/// A session of `graph`.
+/// Makes a session of `graph`.
 pub(crate) fn commit(mut builder: SessionBuilder, graph: Written) -> ort::Result<Session> {
     if let Some(memory) = graph.in_memory.filter(|memory| !memory.is_empty()) {
         builder = builder.with_external_initializer_file_in_memory(IN_MEMORY, memory.into())?;

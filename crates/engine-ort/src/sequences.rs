@@ -1,4 +1,4 @@
-//! A batch of sequences: their KV cache, and the tensors bound to the graph for each shape of append.
+//! A batch of sequences: their KV cache, and the tensors bound to the graph, for each shape of append.
 
 use bundle::rotary;
 use engine::{Device, EngineError, Want};
@@ -13,37 +13,39 @@ use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::framework;
 
-/// How many shapes of append are kept bound: the context's, the prompt's and the decode step's.
+/// Shapes of append that stay bound: those of the context, the prompt and the decode step.
 const PASSES: usize = 3;
-/// No key or value is likely to be this.
+/// A number that no key or value is likely to have.
 const MARK: f32 = -12_345.0;
 
 pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
-    /// Positions that are taken, of the longest sequence.
+    /// Positions in use, in the longest sequence.
     pub(crate) filled: usize,
-    /// The same of each, where they differ. Each goes on behind its own last token.
+    /// Positions in use in each sequence, if they differ. Each continues after its own last token.
     pub(crate) filled_each: Vec<usize>,
-    /// Positions of padding behind prompts that differed in length.
+    /// Positions of padding after prompts of different lengths.
     padding: usize,
-    /// The sequences one by one, once they have been needed so. They are over the cache, and are dropped before it.
+    /// Each sequence separately, made when first needed. They use the cache's memory, and are dropped before
+    /// it.
     rows: Vec<Sequences>,
-    /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, where the model is.
+    /// Keys and values of each layer in turn, `[batch, kv_heads, capacity, cached_head_dim]`, on the model's
+    /// device.
     cache: Vec<DynTensor>,
-    /// Whether the cache has no room ahead, and every append makes a new one.
+    /// Whether the cache has no spare room, so that every append makes a new one.
     grows: bool,
-    /// Whether it has been seen that the first append wrote into the cache in place.
+    /// Whether the first append has been checked to write into the cache in place.
     cache_checked: bool,
-    /// cos and sin, `[capacity, rotated dimensions / 2]`, of each of the model's rotations.
+    /// cos and sin, `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
     rotary: Vec<[DynTensor; 2]>,
-    /// The most recently used last.
+    /// The most recently used is last.
     passes: Vec<Pass>,
-    /// What the last append yielded, if it took several runs.
+    /// The results of the last append, if it took several runs.
     gathered: Option<Gathered>,
 }
 
-/// Logits and hidden states put together from several runs.
+/// Logits and hidden states from several runs.
 #[derive(Default)]
 struct Gathered {
     logits: Vec<f32>,
@@ -54,11 +56,11 @@ struct Gathered {
 pub(crate) struct Pass {
     count: usize,
     want: Want,
-    /// Lengths of prompts, where they differ.
+    /// Lengths of prompts, if they differ.
     lengths: Vec<usize>,
     binding: IoBinding,
     tokens: Tensor<i64>,
-    /// Last positions of the sequences and their length, where there is a cache.
+    /// Last positions of the sequences and their length, if there is a cache.
     filled: Option<(Tensor<i32>, Tensor<i32>)>,
     positions: Option<Tensor<i64>>,
     logits: Tensor<f32>,
@@ -77,7 +79,7 @@ impl Sequences {
         Sequences::over(model, (batch, capacity), cache)
     }
 
-    /// The same with these tensors, keys and values of each layer in turn, in place of some of its own.
+    /// The same with these tensors as cache: keys and values of each layer in turn.
     pub(crate) fn over(
         model: &Model,
         (batch, capacity): (usize, usize),
@@ -111,7 +113,7 @@ impl Sequences {
         &mut self.cache
     }
 
-    /// Bytes of keys and values, as allocated: with the padding of heads.
+    /// Allocated bytes of keys and values, including the padding of heads.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
         if self.cache.is_empty() {
             return None;
@@ -121,8 +123,8 @@ impl Sequences {
         bytes.sum::<Option<usize>>().map(|bytes| bytes as u64)
     }
 
-    /// Forgets the tokens and keeps the memory, unless it has grown. Rows of the cache that are not filled are never
-    /// read.
+    /// Drops the tokens, and the memory of a growing cache; other memory is kept. Unfilled cache rows are
+    /// never read.
     pub(crate) fn clear(&mut self) -> ort::Result<()> {
         self.filled = 0;
         self.filled_each.clear();
@@ -130,14 +132,14 @@ impl Sequences {
         self.gathered = None;
         if self.grows {
             self.rows.clear();
-            // The cache is bound to them.
+            // They are bound to the old cache.
             self.passes.clear();
             self.cache = self.grown(0)?;
         }
         Ok(())
     }
 
-    /// Memory for keys and values of so many positions.
+    /// Memory for keys and values of `positions` positions.
     fn grown(&self, positions: usize) -> ort::Result<Vec<DynTensor>> {
         let allocator = Allocator::default();
         let grown = self.cache.iter().map(|tensor| {
@@ -148,7 +150,7 @@ impl Sequences {
         grown.collect()
     }
 
-    /// Appends `tokens`, `[batch, count]`, to the sequences. What that yields is in [`Self::logits`] and
+    /// Appends `tokens`, `[batch, count]`, to the sequences. The results are in [`Self::logits`] and
     /// [`Self::hidden_states`].
     pub(crate) fn append(
         &mut self,
@@ -158,7 +160,7 @@ impl Sequences {
     ) -> Result<(), EngineError> {
         self.gathered = None;
         let count = tokens.len() / self.batch;
-        // GroupQueryAttention refuses several new tokens behind old ones in a batch ("batch_size must be
+        // GroupQueryAttention refuses several new tokens after old ones in a batch ("batch_size must be
         // 1 when sequence_length > 1 and past context is given").
         if self.batch > 1 && count > 1 && self.filled > 0 {
             return self.append_in_turn(model, tokens, want);
@@ -166,8 +168,8 @@ impl Sequences {
         self.run_checked(model, tokens, (want, &[]))
     }
 
-    /// Appends so many tokens of each sequence, of which nothing is filled, for the logits of the last of each. With
-    /// GroupQueryAttention padding is behind a prompt, where what follows takes its place.
+    /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. With
+    /// GroupQueryAttention padding comes after a prompt, and later tokens overwrite it.
     pub(crate) fn append_each(
         &mut self,
         model: &mut Model,
@@ -190,12 +192,12 @@ impl Sequences {
         Ok(())
     }
 
-    /// Positions of padding that were computed with prompts of different lengths, if those began the sequences.
+    /// Padding positions that were computed, if the sequences began with prompts of different lengths.
     pub(crate) fn padding(&self) -> Option<usize> {
         (!self.filled_each.is_empty()).then_some(self.padding)
     }
 
-    /// A run of all sequences. The first one is seen to write into the cache in place.
+    /// Runs all sequences. Checks once that a run writes into the cache in place.
     fn run_checked(
         &mut self,
         model: &mut Model,
@@ -213,12 +215,12 @@ impl Sequences {
         self.check_cache()
     }
 
-    /// Positions of a sequence that are taken.
+    /// Positions in use in a sequence.
     fn filled_of(&self, sequence: usize) -> usize {
         self.filled_each.get(sequence).copied().unwrap_or(self.filled)
     }
 
-    /// Each sequence in one piece, over its own rows of the cache.
+    /// Appends to one sequence after the other, each over its own rows of the cache.
     fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<(), EngineError> {
         let count = tokens.len() / self.batch;
         let mut grown = Vec::new();
@@ -263,8 +265,8 @@ impl Sequences {
         Sequences::over(model, (1, self.capacity), cache)
     }
 
-    /// Writes a number into the last row of every layer's cache, which the coming run does not fill. Were a cache
-    /// copied instead of shared, ONNX Runtime would fill the copy's free rows with zeros.
+    /// Writes a number into the last row of every layer's cache, which the next run does not fill. If the
+    /// cache were copied, ONNX Runtime would fill the copy's free rows with zeros.
     fn mark_cache(&mut self) {
         self.marks().for_each(|number| *number = MARK);
     }
@@ -277,12 +279,12 @@ impl Sequences {
         Ok(())
     }
 
-    /// None where the cache is not in f32, and so may be out of the host's reach.
+    /// Empty if the cache is not in f32: it may then be on a GPU.
     fn marks(&mut self) -> impl Iterator<Item = &mut f32> {
         self.cache.iter_mut().filter_map(|tensor| tensor.try_extract_tensor_mut().ok()?.1.last_mut())
     }
 
-    /// `present`: where keys and values go, if not behind those that are there.
+    /// `present`: memory for keys and values, if they are not appended in place.
     fn run(
         &mut self,
         model: &mut Model,
@@ -295,7 +297,7 @@ impl Sequences {
         let pass = match self.passes.iter().position(is_same) {
             Some(index) => self.passes.remove(index),
             None => {
-                // What has grown is bound to the last one alone.
+                // Only the last pass is bound to the current memory of a growing cache.
                 if self.grows || self.passes.len() == PASSES {
                     self.passes.drain(..1.min(self.passes.len()));
                 }
@@ -306,7 +308,7 @@ impl Sequences {
         let pass = self.passes.last_mut().expect("just pushed");
         pass.write_inputs(tokens, (self.filled, &self.filled_each));
         if model.device != Device::Cpu {
-            // Binding is what copies them to the device.
+            // Binding copies them to the device.
             pass.bind_inputs()?;
         }
         let Some(mut present) = present else {
@@ -319,7 +321,7 @@ impl Sequences {
             pass.binding.bind_output(names.present, tensor)?;
         }
         model.session.run_binding(&pass.binding)?;
-        // The present is the next run's past.
+        // This run's present is the next run's past.
         for (names, tensor) in names().zip(&present) {
             pass.binding.bind_input(names.past, tensor)?;
         }
@@ -342,7 +344,7 @@ impl Sequences {
         }
     }
 
-    /// Hidden states of the last append; empty where the graph gives none.
+    /// Hidden states of the last append; empty if the graph outputs none.
     pub(crate) fn hidden_states(&self) -> Vec<&[f32]> {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => gathered.hidden.iter().map(Vec::as_slice).collect(),
@@ -352,16 +354,16 @@ impl Sequences {
     }
 }
 
-/// Those of one sequence, over the memory of all. `Sequences` drops its `rows` before the cache that they are over, or
-/// uses them no more.
+/// The cache tensors of one sequence, over the memory of all. `Sequences` drops its `rows` before that
+/// memory, or no longer uses them.
 fn rows_of(cache: &mut [DynTensor], index: usize) -> ort::Result<Vec<DynTensor>> {
-    // SAFETY: as above: the cache stays where it is until then.
+    // SAFETY: the cache stays in place until the rows are dropped or no longer used, as described above.
     #[allow(unsafe_code)]
     let rows = cache.iter_mut().map(|tensor| unsafe { memory::row(tensor, index) });
     rows.collect()
 }
 
-/// The shape of a layer's keys, and of its values.
+/// The shape of a layer's keys and of its values.
 pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usize; 4] {
     [batch, model.config.kv_heads, capacity, model.attention.cached_head_dim]
 }
@@ -399,8 +401,7 @@ impl Pass {
         }
         let names = (0..config.layers).flat_map(cache_names);
         for (names, tensor) in names.zip(&mut sequences.cache) {
-            // The same memory as past and as present: the operator writes new rows into it and
-            // copies none.
+            // Past and present share memory, so that the operator only writes new rows.
             binding.bind_input(names.past, tensor)?;
             binding.bind_output(names.present, tensor)?;
         }
@@ -418,7 +419,7 @@ impl Pass {
         Ok(pass)
     }
 
-    /// Binds what each run has of its own.
+    /// Binds the inputs that change from run to run.
     fn bind_inputs(&mut self) -> ort::Result<()> {
         self.binding.bind_input(TOKENS, &self.tokens)?;
         if let Some((last_positions, total)) = &self.filled {
@@ -431,7 +432,7 @@ impl Pass {
         }
     }
 
-    /// `each`: what is filled of each sequence, where they differ.
+    /// `each`: filled positions of each sequence, if they differ.
     fn write_inputs(&mut self, tokens: &[u32], (filled, each): (usize, &[usize])) {
         let (count, lengths) = (self.count, &self.lengths);
         let filled_of = |sequence: usize| each.get(sequence).copied().unwrap_or(filled);

@@ -1,4 +1,5 @@
-//! Attention's other path: heads of sizes that GroupQueryAttention does not rotate or take as they are.
+//! The other form of attention: head sizes that GroupQueryAttention does not rotate or does not accept
+//! unpadded.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn settings() -> Settings {
     Settings { hidden_states: true, ..at(Precision::F32) }
 }
 
-/// The engine with its rotation done apart and its heads padded, whatever their size.
+/// The engine with separate rotation and padded heads, for any head size.
 struct Padded(Ort);
 
 impl InferenceEngine for Padded {
@@ -74,7 +75,7 @@ fn padded_heads_rotated_apart_match_the_reference() {
     }
 }
 
-/// A tiny model whose projections are read as more and smaller heads.
+/// A tiny model with its projections divided into more and smaller heads.
 fn with_head_dim(head_dim: usize, directory: &Path) -> Bundle {
     let model = fixtures().join("llama-gqa-tied");
     let text = std::fs::read_to_string(model.join("config.json")).expect("readable");

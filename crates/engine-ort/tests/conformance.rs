@@ -1,4 +1,4 @@
-//! Every tiny model through the suite that all engines share.
+//! Every tiny model in the test suite that all engines share.
 
 use conformance::{
     Model, OF_ANY_LENGTHS, at, check_architectures, check_converted, check_diffusion,
@@ -103,7 +103,7 @@ fn weights_are_converted_in_every_run() {
     }
     drop(engine);
     let profile = std::fs::read_to_string(&file).expect("written");
-    // Three runs of four weights a layer and of the head.
+    // Three runs, each with four weights per layer and the head.
     let (products, casts) = ["FusedMatMul", "Cast"]
         .map(|operator| profile.matches(&format!("\"op_name\" : \"{operator}\"")).count())
         .into();
@@ -135,7 +135,7 @@ fn the_level_of_optimisation_is_reported() {
     assert_eq!(reported(&settings()), expected(true, "all"));
     assert_eq!(reported(&at_level("basic")), expected(true, "basic"));
     assert_eq!(reported(&at_level("off")), expected(false, "off"));
-    // Without leave, no option brings it back.
+    // If the settings switch it off, no option switches it on.
     assert_eq!(reported(&Settings { jit: false, ..at_level("extended") }), expected(false, "off"));
     let unknown = senseless::<Ort>(&model.bundle, &at_level("most"));
     assert!(unknown.contains("\"most\"") && unknown.contains("extended"), "{unknown}");

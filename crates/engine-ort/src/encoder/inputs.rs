@@ -17,7 +17,7 @@ use crate::model::Model;
 #[derive(Default)]
 pub(super) struct Inputs(pub(super) Vec<(Cow<'static, str>, SessionInputValue<'static>)>);
 
-/// How layers with a window have their texts.
+/// How layers with a window divide texts into blocks.
 struct Blocks {
     /// Keys before the first query's own.
     before: usize,
@@ -26,7 +26,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// As many queries as a query sees keys, or the whole text where that is hardly more.
+    /// About as many queries per block as a query sees keys, or the whole text if it is hardly longer.
     fn new(window: usize, longest: usize) -> Blocks {
         let before = window.saturating_sub(1);
         let queries = (2 * before).max(1);
@@ -39,13 +39,13 @@ impl Blocks {
 }
 
 impl Inputs {
-    /// All that the graph takes, for rows of `texts`, of which so many tokens are no padding.
+    /// All inputs of the graph. `lengths`: tokens of each text without padding.
     pub(super) fn new(model: &Model, texts: Texts<'_>, lengths: &[usize]) -> ort::Result<Inputs> {
         let config = &model.config;
         let (count, longest) = (lengths.len(), longest(texts.lengths));
         let first = config.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
         let rows = texts.tokens.len();
-        // A cell of padding has the first row, which is there.
+        // A cell of padding refers to the first row, which always exists.
         let mut padded = vec![0i64; count * longest];
         let (mut positions, mut unpadded) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         for (text, &length) in texts.lengths.iter().enumerate() {
@@ -90,11 +90,11 @@ impl Inputs {
         Ok(())
     }
 
-    /// What attention takes beside queries, keys and values, of texts as long as this and shorter.
+    /// Adds the inputs of attention other than queries, keys and values.
     fn add_attention(&mut self, model: &Model, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let config = &model.config;
         let (count, longest) = (lengths.len(), longest(rows));
-        // For the texts at hand alone: a model may have positions for far longer ones.
+        // Only as long as these texts: a model may have positions for far longer ones.
         let tables = rotary::tables(config, longest).into_iter().enumerate();
         let shape = [longest, config.rotary_dim() / 2];
         for (rotation, (cos, sin)) in tables {
@@ -119,7 +119,7 @@ impl Inputs {
         }
     }
 
-    /// What layers with a window take.
+    /// Adds the inputs of layers with a window.
     fn add_blocks(&mut self, window: usize, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let Blocks { before, queries, keys } = Blocks::new(window, longest(rows));
         let (mut of_queries, mut of_keys, mut is_token, mut cells) = (vec![], vec![], vec![], vec![]);
@@ -128,7 +128,7 @@ impl Inputs {
             for start in (0..rows).step_by(queries) {
                 let cell = of_queries.len();
                 cells.extend((cell..).map(|cell| cell as i64).take(queries.min(rows - start)));
-                // What is no token has the row of the first, which is there.
+                // Padding refers to the text's first row, which always exists.
                 let row_of = |position: Option<usize>| (row + position.unwrap_or(0)) as i64;
                 let positions = (start..start + queries).map(|place| Some(place).filter(|&at| at < rows));
                 of_queries.extend(positions.map(row_of));
@@ -153,7 +153,7 @@ impl Inputs {
         self.add(blocks::ROWS, &[row], cells)
     }
 
-    /// What a head takes to find the vectors of texts among those of tokens.
+    /// Adds the inputs from which a head computes the vectors of texts.
     fn add_pooling(&mut self, pooling: Pooling, (rows, lengths): (&[usize], &[usize])) -> ort::Result<()> {
         let (count, longest) = (lengths.len(), longest(rows));
         if pooling == Pooling::Mean {
@@ -173,10 +173,11 @@ impl Inputs {
     }
 }
 
-/// What is added to the score of each query and key, `[heads, longest, longest]`, from a table of `[buckets, heads]`.
+/// Biases for the score of each query and key, `[heads, longest, longest]`, from a table of
+/// `[buckets, heads]`.
 fn relative_scores(relative: RelativePositions, (table, heads): (&[f32], usize), longest: usize) -> Vec<f32> {
-    // It depends on how far apart the two are alone: rows are pieces of one list, from the furthest before a query to the
-    // furthest behind it.
+    // A bias depends only on the distance, so rows are pieces of one list, from the furthest key before a
+    // query to the furthest after it.
     let before = (1..longest).rev().map(|apart| relative.bucket(apart, 0));
     let buckets: Vec<usize> = before.chain((0..longest).map(|apart| relative.bucket(0, apart))).collect();
     let mut added = Vec::with_capacity(heads * longest * longest);

@@ -1,4 +1,4 @@
-//! Encoders with quantised weights, and what is refused.
+//! Encoders with quantised weights, and refusals.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::quantised::{QUANTISED, at, dequantise_in_place};
 use super::settings;
 use crate::Ort;
 
-/// A width that divides into the groups of every precision.
+/// A multiple of the group size of every precision.
 const INTERMEDIATE: usize = 96;
 const LENGTHS: [usize; 3] = [7, 1, 12];
 
@@ -47,7 +47,7 @@ fn altered(directory: &Path, model: &str, activation: Option<&str>) -> Bundle {
         }
         let start = tensor["data_offsets"][0].as_u64().expect("a number") as usize;
         let sizes = tensor["shape"].as_array_mut().expect("sizes");
-        // Twice as many rows are those of gate and up in one tensor.
+        // Twice as many rows if gate and up are in one tensor.
         for size in sizes {
             for count in [1, 2] {
                 if *size == old * count {
@@ -66,7 +66,7 @@ fn altered(directory: &Path, model: &str, activation: Option<&str>) -> Bundle {
     bundle(&source, directory)
 }
 
-/// The scores of a few texts, or their vectors where the model gives none, and the kernel of products.
+/// The scores of a few texts, or their vectors if the model has no head, and the kernel of products.
 fn encode(bundle: &Bundle, settings: &Settings) -> (Vec<f32>, String) {
     let mut engine = Ort::load(bundle, settings).expect("loads");
     let tokens: Vec<u32> = (0..LENGTHS.iter().sum::<usize>() as u32).map(|i| i * 37 % 199).collect();
@@ -83,7 +83,7 @@ fn encode(bundle: &Bundle, settings: &Settings) -> (Vec<f32>, String) {
     (vectors, in_effect.kernels[0].clone())
 }
 
-/// How far activations rounded to 8 bits may move vectors whose components reach 3.
+/// How far rounding activations to 8 bits may move vectors with components up to 3.
 const ROUNDED: f32 = 0.2;
 
 #[test]

@@ -1,5 +1,5 @@
-//! The f16 graph, which is a GPU's. Here the CPU provider runs it, with casts around the operators that it has no f16
-//! kernels for.
+//! The f16 graph, which is for GPUs. Here the CPU provider runs it, with casts around operators for which it
+//! has no f16 kernels.
 
 use conformance::{Model, check_follows, check_hidden_states, tiny, unsupported};
 use engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
@@ -8,7 +8,8 @@ use onnx::Attention;
 use super::{Padded, settings};
 use crate::Ort;
 
-/// Rounding weights and activations to 11 bits of mantissa moves what the tiny models give by up to 18 such units.
+/// Rounding weights and activations to 11 bits of mantissa moves the tiny models' results by up to 18 such
+/// units.
 const TOLERANCE: f32 = 32.0 / 2048.0;
 
 fn half() -> Settings {
@@ -33,7 +34,7 @@ fn the_f16_graph_follows_f32() {
 #[test]
 fn a_library_without_cuda_is_named_with_what_to_do() {
     let Model { bundle, directory: _directory, .. } = Model::tiny("gpt2");
-    // No machine has this many.
+    // No machine has this many GPUs.
     let reason = unsupported::<Ort>(&bundle, &Settings { device: Device::Cuda(99), ..half() });
     assert!(reason.contains("cuda:99") && reason.contains("onnxruntime-gpu"), "{reason}");
     let reason = unsupported::<Ort>(&bundle, &Settings { device: Device::Cuda(0), ..settings() });

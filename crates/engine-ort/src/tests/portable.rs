@@ -1,4 +1,5 @@
-//! The portable graph, which other runtimes take: here ONNX Runtime holds it to the reference.
+//! The portable graph, which is for other runtimes. Here ONNX Runtime runs it and compares it with the
+//! reference.
 
 use std::borrow::Cow;
 
@@ -26,7 +27,7 @@ struct Portable {
     cache: Vec<DynValue>,
 }
 
-/// What one run yields.
+/// The results of one run.
 struct Output {
     logits: Vec<f32>,
     hidden: Vec<Vec<f32>>,

@@ -1,4 +1,4 @@
-//! Quantised weights: what the graph holds is what the bundle holds.
+//! Quantised weights: the graph's are those of the bundle.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use crate::model::location;
 use crate::options::Optimization;
 use crate::runtime::{commit, library, session_builder};
 
-/// MatMulNBits' `accuracy_level` for f32 arithmetic.
+/// `accuracy_level` of MatMulNBits for f32 arithmetic.
 const IN_F32: i64 = 1;
 pub(super) const QUANTISED: [Precision; 3] = [Precision::Int8, Precision::Int4, Precision::Nf4];
 
@@ -24,7 +24,7 @@ pub(super) fn at(precision: Precision, dequantised: bool) -> Settings {
     Settings { precision, dequantised, ..settings() }
 }
 
-/// Wᵀ by the operator itself, `[columns, rows]`: the identity times a layer's weight.
+/// Wᵀ as the operator decodes it, `[columns, rows]`: the identity times a layer's weight.
 fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Quantised) -> Vec<f32> {
     let (folder, file) = location(weights.path()).expect("a path");
     let mut graph = GraphBuilder::new("product", Storage::File(file));
@@ -48,7 +48,7 @@ fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Qu
     outputs["out"].try_extract_tensor::<f32>().expect("f32").1.to_vec()
 }
 
-/// Calls `check` with every layer's weight, and all precisions.
+/// Calls `check` with weights of layers, at all precisions.
 fn each_weight(check: impl Fn(&Weights, Precision, &Quantised)) {
     for model in tiny() {
         for precision in QUANTISED {
@@ -93,7 +93,7 @@ fn the_fast_kernels_have_packed_the_bundle_s_integers() {
     });
 }
 
-/// Overwrites the f32 weights of `bundle` with what those of `precision` stand for.
+/// Overwrites the f32 weights of `bundle` with the dequantised weights of `precision`.
 pub(super) fn dequantise_in_place(bundle: &Bundle, precision: Precision) {
     let (source, target) =
         (bundle.weights(precision).expect("weights"), bundle.weights(Precision::F32).expect("weights"));
@@ -107,7 +107,7 @@ pub(super) fn dequantise_in_place(bundle: &Bundle, precision: Precision) {
     }
 }
 
-/// What the f32 engine makes of `tokens`, which has been held to an independent implementation.
+/// The results of the f32 engine, which other tests compare with an independent implementation.
 fn f32_reference(bundle: &Bundle, given: &Reference) -> Reference {
     let mut engine = Ort::load(bundle, &settings()).expect("loads");
     engine.begin(given.batch, given.positions).expect("begins");
@@ -137,7 +137,8 @@ fn in_f32_quantised_weights_give_what_their_dequantised_ones_give() {
     }
 }
 
-/// How far activations rounded to 8 bits may move the tiny models' logits, which reach 3. They move them by up to 0.07.
+/// How far rounding activations to 8 bits may move the tiny models' logits, which reach 3. Measured: up to
+/// 0.07.
 const ROUNDED: f32 = 0.2;
 
 #[test]
