@@ -1,6 +1,6 @@
-//! Compiles the C++ beside this, `src/shim.cpp` and more, against the headers of the libtorch that torch-sys links, and lets the
-//! worker and its tests find that libtorch without `LD_LIBRARY_PATH`. A worker for other machines is not told where
-//! libtorch is on this one: the driver of an installation names the place.
+//! Compiles the C++ in `src` against the headers of the libtorch that torch-sys links, and lets the worker
+//! and its tests find that libtorch without `LD_LIBRARY_PATH`. A worker built for other machines does not
+//! contain this machine's path to libtorch; there the installed driver sets the path.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn main() {
     for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI", RELOCATABLE] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    // What torch-sys tells its direct dependents (its `links` key is `tch`); silent on Windows.
+    // torch-sys sets this for its direct dependents (its `links` key is `tch`), but not on Windows.
     let libraries = std::env::var("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from);
     let libraries =
         libraries.expect("torch-sys names its libtorch on Linux and macOS alone; build this crate there");
@@ -26,12 +26,12 @@ fn main() {
     for argument in &arguments {
         println!("cargo::rustc-link-arg={argument}");
     }
-    // For crates that link this one: cargo hands on no arguments of the linker. 0x1f separates them.
+    // For crates that link this one: cargo does not pass on linker arguments. 0x1f separates them.
     println!("cargo::metadata=LINK_ARGS={}", arguments.join("\u{1f}"));
 }
 
 fn compile_shim(libraries: &Path, on_linux: bool) {
-    // Headers are beside the libraries unless, as for torch-sys, the environment says otherwise.
+    // As in torch-sys, headers are next to the libraries unless the environment names another place.
     let root = match std::env::var_os("LIBTORCH_INCLUDE") {
         Some(directory) => PathBuf::from(directory),
         None => libraries.parent().expect("libraries are in a directory `lib`").to_path_buf(),
@@ -40,8 +40,8 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
     let abi = std::env::var("LIBTORCH_CXX11_ABI").unwrap_or_else(|_| "1".into());
     let mut build = cc::Build::new();
     if on_linux {
-        // `at::parallel_for` is a template: without this it is compiled into a loop on one thread. Elsewhere
-        // compilers may come without OpenMP; the shim then offers nothing that computes by such loops.
+        // `at::parallel_for` is a template: without this it is compiled into a loop on one thread. On other
+        // systems the compiler may lack OpenMP; the shim then leaves out everything that needs such loops.
         build.flag("-fopenmp");
     }
     build
@@ -63,7 +63,7 @@ fn link_arguments(libraries: &Path, on_linux: bool) -> Vec<String> {
     if !on_linux {
         return arguments;
     }
-    // The shim's parallel regions must be those of libtorch's own OpenMP, whatever it is called there.
+    // The shim's parallel regions must use libtorch's own OpenMP, whatever its file is called.
     let is_openmp = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libgomp"))
     };
@@ -72,8 +72,8 @@ fn link_arguments(libraries: &Path, on_linux: bool) -> Vec<String> {
         Some(library) => library.display().to_string(),
         None => "-lgomp".to_owned(),
     });
-    // Nothing names a symbol of the CUDA half, which registers its kernels when it is loaded. A
-    // linker that keeps only what is needed would drop it, and the device with it.
+    // No symbol of the CUDA library is referenced: it registers its kernels when it is loaded. A
+    // linker that keeps only needed libraries would drop it, and CUDA with it.
     if libraries.join("libtorch_cuda.so").exists() {
         arguments.push("-Wl,--no-as-needed,-ltorch_cuda,--as-needed".to_owned());
     }

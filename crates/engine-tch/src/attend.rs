@@ -13,7 +13,7 @@ pub(crate) struct Attend {
 }
 
 impl Attend {
-    /// `[batch, positions, heads, dimension]` in and out, the last two dimensions folded or not.
+    /// `[batch, positions, heads, dimension]` in and out; the last two dimensions may be merged.
     pub(crate) fn forward(&self, queries: &Tensor, step: &Step, index: usize) -> Result<Tensor, TchError> {
         let Manner { layer, scale, cap } = self.manner;
         let within = step.within_window(index, layer)?;
@@ -34,8 +34,9 @@ impl Attend {
             return self.in_products(&queries, &keys, &values, mask.as_ref());
         }
         let Heads { query, kv, dim } = self.heads;
-        // The kernel for half precisions packs the keys once for every query head. The heads that share
-        // keys and values can pass for successive queries as long as no mask tells them apart: it has at most padding.
+        // The kernel for half precisions packs the keys again for every query head. Heads that share keys and
+        // values can be passed as successive queries, because the mask hides at most padding, for all of them
+        // alike.
         if step.positions == 1 && query != kv && kind != Kind::Float {
             let grouped = queries.f_view([step.batch, kv, query / kv, dim])?;
             return Tensor::f_scaled_dot_product_attention(
@@ -65,8 +66,8 @@ impl Attend {
         attended.f_transpose(1, 2)
     }
 
-    /// One query over parts of the context, as if they were sequences of a batch, and the parts put together by the
-    /// sums of their exponentials.
+    /// One query over parts of the context, as if they were sequences of a batch. The sums of exponentials
+    /// combine the parts.
     fn in_parts(
         &self,
         queries: &Tensor,
@@ -96,9 +97,9 @@ impl Attend {
         attended.f_mul(&shares)?.f_sum_dim_intlist(0i64, false, Kind::Float)
     }
 
-    /// As [`Attend::forward`], one operation after another: for capped scores, which libtorch's kernel has not, and for
-    /// a comparison with that kernel. The query heads that share keys
-    /// and values are rows of one matrix.
+    /// As [`Attend::forward`], but in separate operations: for capped scores, which libtorch's kernel does
+    /// not support, and for comparison with that kernel. The query heads that share keys and values are rows
+    /// of one matrix.
     fn in_products(
         &self,
         queries: &Tensor,
@@ -158,7 +159,7 @@ mod tests {
         sequences
     }
 
-    /// One query behind so many keys, and whether it was computed in parts.
+    /// Attention of one query after `filled` keys, and whether it was computed in parts.
     fn attended(sequences: &mut Sequences, filled: usize, in_parts: bool) -> (Tensor, bool) {
         sequences.filled = filled;
         let mut step = sequences.step(1, Causal::ByKernel).unwrap();
@@ -174,7 +175,8 @@ mod tests {
             },
             kinds: sequences.kinds,
         };
-        // Not drawn: libtorch has one generator for all threads, so another test may draw in between.
+        // Not random: libtorch has one generator for all threads, so another test may draw from it in
+        // between.
         let queries = Tensor::arange(48, (Kind::Float, Device::Cpu)).f_sin().unwrap().view([1, 1, 6, 8]);
         let attended = attend.forward(&queries, &step, 1).unwrap();
         (attended.f_reshape([48]).unwrap(), step.parts.is_some())

@@ -29,17 +29,17 @@ impl TchBench {
         let kind = match precision {
             Precision::F32 => Kind::Float,
             Precision::Bf16 => Kind::BFloat16,
-            // What codes are multiplied in.
+            // Products with quantised codes are computed in f16.
             _ => Kind::Half,
         };
         let elements = i64::try_from(bytes.div_ceil(4).max(1)).unwrap_or(i64::MAX);
         let buffer = || Tensor::f_zeros([elements], (Kind::Float, device));
-        // Not of ones or zeros, on which a GPU takes less power and clocks higher.
+        // Random numbers: on ones or zeros a GPU draws less power and clocks higher.
         let matrix = || Tensor::f_randn([side, side], (kind, device));
         Ok(TchBench { from: buffer()?, to: buffer()?, a: matrix()?, b: matrix()? })
     }
 
-    /// Waits until the GPU has done what was asked of it.
+    /// Waits until the GPU has finished.
     fn synchronise(&self) {
         if let tch::Device::Cuda(index) = self.to.device() {
             tch::Cuda::synchronize(index as i64);

@@ -1,4 +1,4 @@
-//! A layer in elementary operations, nothing fused: the baseline that the fused one is compared with.
+//! A layer in elementary operations, without fusion: the baseline for the fused layer.
 
 use bundle::{Activation, ModelConfig};
 use engine::EngineError;
@@ -65,7 +65,7 @@ struct Attention {
     qkv: Vec<Linear>,
     q_norm: Option<Tensor>,
     k_norm: Option<Tensor>,
-    /// Whether those go over all heads together.
+    /// Whether the norms go over all heads together.
     whole_norms: bool,
     output: Linear,
     heads: Heads,
@@ -124,7 +124,7 @@ impl Attention {
         projected.f_transpose(1, 2)
     }
 
-    /// Keys or values once for every query head.
+    /// Keys or values, repeated for every query head.
     fn repeated(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = self.heads;
         let (batch, _, positions, _) = x.size4()?;
@@ -145,7 +145,7 @@ fn rotated(x: &Tensor, rotation: &Rotation, dim: i64) -> Result<Tensor, TchError
 }
 
 struct Mlp {
-    /// `[gate, up]` of a gated one, or `[up]`.
+    /// `[gate, up]`, or `[up]` without a gate.
     gate_up: Vec<Linear>,
     down: Linear,
     activation: Activation,

@@ -1,4 +1,4 @@
-//! The table of embeddings, and looking tokens up in it.
+//! The table of embeddings.
 
 use bundle::{ModelConfig, Weights};
 use engine::EngineError;
@@ -10,7 +10,7 @@ use crate::reader::Reader;
 /// `[vocabulary, hidden]`
 pub(crate) enum Embedding {
     Table(Tensor),
-    /// Its rows are dequantised as they are looked up.
+    /// Rows are dequantised at lookup.
     Quantised {
         names: [String; 1],
         device: Device,
@@ -32,14 +32,14 @@ impl Embedding {
         }
         let table = reader.matrix(&name)?;
         if config.tied_embeddings {
-            // The head has a copy of all of it. Of the table itself few rows are looked up, which come back
-            // from the page cache.
+            // The head has its own copy. Few rows of the table are looked up, and those come back from the
+            // page cache.
             reader.release(&name)?;
         }
         Ok(Embedding::Table(table))
     }
 
-    /// `[tokens, hidden]`. `weights` are those that it was read from.
+    /// `[tokens, hidden]`. `weights`: the source of the table.
     pub(crate) fn look_up(&self, weights: &Weights, tokens: &[u32]) -> Result<Tensor, TchError> {
         match self {
             Embedding::Table(table) => {

@@ -1,9 +1,9 @@
-//! What libtorch says went wrong.
+//! libtorch's errors.
 
 use engine::EngineError;
 use tch::TchError;
 
-/// libtorch's errors go on with a stack trace, which says nothing to people.
+/// Drops the C++ stack trace that follows libtorch's message.
 pub(crate) fn framework(error: TchError) -> EngineError {
     let text = match error {
         TchError::Torch(text) => text,

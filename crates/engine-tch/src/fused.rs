@@ -1,4 +1,4 @@
-//! A layer in as few operations as libtorch has kernels for.
+//! A layer in as few operations as libtorch's kernels allow.
 
 use bundle::{Activation, ModelConfig};
 use engine::EngineError;
@@ -67,7 +67,7 @@ impl Attention {
         let qkv = self.qkv.forward(x, (batch, positions), step.rotation(self.manner.layer))?;
         let attend = Attend { heads: self.qkv.heads, manner: self.manner, kinds: self.kinds };
         let attended = |qkv: &Tensor, step: &mut Step| {
-            // Keys and values are side by side, in the layer's output as in the cache.
+            // Keys and values are adjacent, both in the layer's output and in the cache.
             step.store(index, &qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
             let attended = attend.forward(&qkv.f_narrow(2, 0, query)?, step, index)?.f_to_kind(x.kind())?;
             attended.f_reshape([step.batch * step.positions, query * dim])
@@ -105,7 +105,7 @@ impl Mlp {
         Mlp::behind((gate_up, false), reader, config, index, layout)
     }
 
-    /// The same with the activation in the product, where an operator does both.
+    /// The same with the activation in the product, if one operator does both.
     pub(crate) fn activated(
         reader: &Reader,
         config: &ModelConfig,

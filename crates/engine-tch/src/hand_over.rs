@@ -1,5 +1,5 @@
-//! libtorch beside another engine in one process ([`engine::HandOver`]): a cache of its own that others use, or a tensor
-//! over theirs.
+//! Sharing keys and values with another engine of the process ([`engine::HandOver`]): libtorch's own cache,
+//! which the other engine uses, or a tensor over the other engine's memory.
 
 use engine::{CacheMemory, EngineError, HandOver, check_begin};
 use tch::{Device, Kind, Tensor};
@@ -39,8 +39,8 @@ impl HandOver for Tch {
         let config = model.config();
         let shape = sequences::shape(config, batch, capacity);
         let _mode = InferenceMode::enter();
-        // SAFETY: as many f32 as the shape says are there, as was checked, and stay there, as the caller promises. The
-        // tensor frees nothing.
+        // SAFETY: the shape was checked, and the caller promises that the memory stays valid. The tensor
+        // frees nothing.
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)
         };
@@ -76,7 +76,7 @@ fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
     ))
 }
 
-/// Whether all of `memory` is one piece without gaps: the planes of one sequence, one behind the other.
+/// Whether `memory` is one piece without gaps: adjacent planes of one sequence.
 fn in_one_piece(memory: &CacheMemory) -> bool {
     let mut planes = memory.layers.iter().flatten();
     let Some(first) = planes.next().filter(|plane| plane.shape[0] == 1 && plane.is_contiguous()) else {

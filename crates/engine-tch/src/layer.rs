@@ -1,4 +1,4 @@
-//! What the three ways to compute a layer have in common.
+//! The common parts of the three implementations of a layer.
 
 use bundle::{Activation, LayerAttention, ModelConfig};
 use tch::{Kind, TchError, Tensor};
@@ -6,17 +6,17 @@ use tch::{Kind, TchError, Tensor};
 use crate::norm::Residual;
 use crate::sequences::Step;
 
-/// One layer, in one of the three ways.
+/// One layer, in one of the three implementations.
 pub(crate) trait Layer {
-    /// Adds what the layer computes to `residual`, and its keys and values to the cache.
+    /// Adds the layer's output to `residual`, and its keys and values to the cache.
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError>;
 }
 
-/// How many heads there are, and how wide they are.
+/// Numbers of heads and their width.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads {
     pub(crate) query: i64,
-    /// Heads of keys; there are as many of values.
+    /// Heads of keys, and also of values.
     pub(crate) kv: i64,
     pub(crate) dim: i64,
 }
@@ -27,13 +27,13 @@ impl Heads {
     }
 }
 
-/// What a layer's attention does otherwise than llama's.
+/// Differences between a layer's attention and llama's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
     pub(crate) layer: LayerAttention,
-    /// What scores are multiplied by, where it is not 1/√dim.
+    /// Factor of the scores, if it is not 1/√dim.
     pub(crate) scale: Option<f64>,
-    /// Scores are bound by this, softly.
+    /// Soft bound of the scores.
     pub(crate) cap: Option<f64>,
 }
 
@@ -43,7 +43,7 @@ impl Manner {
         Manner { layer, scale: form.attention_scale, cap: form.attention_cap }
     }
 
-    /// Shares of `values` by `scores` `[.., positions, keys]`, which are not scaled yet.
+    /// The softmax of unscaled `scores`, `[.., positions, keys]`, after scaling, cap and mask.
     pub(crate) fn shares(
         &self,
         scores: &Tensor,

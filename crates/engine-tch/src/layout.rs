@@ -1,4 +1,4 @@
-//! In which form the weights of linear layers are held: the fastest for this machine and precision, unless the
+//! The layout of the weights of linear layers: the fastest for this machine and precision, unless the
 //! settings name one. The README has the measurements.
 
 use engine::{EngineError, Precision, Settings};
@@ -10,19 +10,19 @@ use crate::shim;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// As the file has them, in place; on a GPU, copied there.
+    /// The file's elements, in place; on a GPU, a copy.
     Plain,
-    /// A copy, bf16, which unlike a mapped file has huge pages. libtorch multiplies a weight with one row best without
-    /// oneDNN, with several by it.
+    /// A copy, bf16: unlike a mapped file, it has huge pages. libtorch multiplies a weight with one row
+    /// faster without oneDNN, and with several rows faster with it.
     ByRow,
-    /// In place, f16, on a CPU without arithmetic in f16. libtorch multiplies a weight with one row well there,
-    /// with several badly: many of them are multiplied in f32.
+    /// In place, f16, on a CPU without f16 arithmetic. There libtorch is fast with one row and slow with
+    /// several, so products of many rows are computed in f32.
     Widened,
-    /// In place, bf16 or f16, and converted to f32 for every product.
+    /// In place, bf16 or f16; converted to f32 for every product.
     Converted,
-    /// A copy in the blocked layout that oneDNN's kernels read.
+    /// A copy in the blocked layout of oneDNN's kernels.
     Onednn,
-    /// A copy as XNNPACK's kernels read it, f32.
+    /// A copy in the layout of XNNPACK's kernels, f32.
     Xnnpack,
     /// Codes in place, for `_weight_int8pack_mm`.
     Int8,
@@ -52,7 +52,8 @@ impl Layout {
                 "option linear is {other:?}; there are mapped, onednn and xnnpack"
             ))),
             None if !fused || device != Device::Cpu => Ok(Layout::in_place(device, kind, fused)),
-            // A script has one operator for each linear layer, and is compared with the same layers without a JIT.
+            // A script has a single operator for each linear layer, and the variant without a JIT needs the
+            // same layers for the comparison.
             None if kind == Kind::BFloat16 && !settings.options.contains_key("execution") => {
                 Ok(Layout::ByRow)
             }
@@ -60,8 +61,8 @@ impl Layout {
         }
     }
 
-    /// The layout for products of many rows at once, of which an encoder has no others. XNNPACK, the fastest for single rows
-    /// on most machines, takes 1.9 times as long there as oneDNN.
+    /// The layout for encoders, which only have products of many rows. XNNPACK is the fastest for single rows
+    /// on most machines, but takes 1.9 times as long as oneDNN for many.
     pub(crate) fn of_many_rows(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
         let chosen = Layout::choose(settings, device)?;
         if !matches!(chosen, Layout::Xnnpack | Layout::ByRow) || settings.options.contains_key("linear") {
@@ -81,9 +82,9 @@ impl Layout {
         }
     }
 
-    /// On the CPU.
+    /// The fastest layout on the CPU.
     fn fastest(kind: Kind) -> Layout {
-        // MKL's f32 kernels are at the speed of memory on Intel's CPUs, and far from it on others.
+        // MKL's f32 kernels are as fast as memory allows on Intel's CPUs, and much slower on others.
         if kind == Kind::Float && tch::utils::has_mkl() && shim::cpu_is_intel() {
             return Layout::Plain;
         }
@@ -96,7 +97,7 @@ impl Layout {
         }
     }
 
-    /// What attention computes in, and keys and values are kept in.
+    /// Element type of attention, and of keys and values.
     pub(crate) fn attention_kind(self, kind: Kind) -> Kind {
         match (self, kind) {
             (Layout::Widened, _) | (Layout::Converted, Kind::Half) => Kind::Float,
@@ -105,7 +106,7 @@ impl Layout {
     }
 }
 
-/// Whether the weights are dequantised when they are loaded.
+/// Whether quantised weights are dequantised at load.
 pub(crate) fn emulated(settings: &Settings) -> bool {
     settings.precision.is_quantised() && (settings.dequantised || settings.precision == Precision::Nf4)
 }
@@ -140,7 +141,8 @@ fn quantised(
     Ok(if precision == Precision::Int8 { Layout::Int8 } else { Layout::Int4 })
 }
 
-/// Whether oneDNN has kernels for `kind` here. It alone knows, so it is asked to pack something small.
+/// Whether oneDNN has kernels for `kind` here. There is no query for this, so it packs a small weight as a
+/// test.
 fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
     if device != Device::Cpu {
         return Err(EngineError::Unsupported("packed weights exist on the CPU alone".into()));

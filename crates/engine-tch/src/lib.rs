@@ -1,4 +1,5 @@
-//! [`InferenceEngine`] on libtorch, through tch. The README says which of libtorch's ways it takes and why.
+//! [`InferenceEngine`] on libtorch, through tch. The README explains which of libtorch's kernels it uses and
+//! why.
 
 mod attend;
 mod bench;
@@ -46,11 +47,11 @@ pub struct Tch {
     body: Body,
     sequences: Option<Sequences>,
     keep_hidden: bool,
-    /// What the last append computed.
+    /// The results of the last append.
     output: Option<Output>,
 }
 
-/// What was loaded.
+/// The loaded model.
 enum Body {
     Decoder(Box<Model>),
     Encoder(Box<Encoder>),
@@ -66,7 +67,7 @@ impl Body {
 }
 
 impl Body {
-    /// Marks the parts for libtorch's profiler, or no longer, and says whether they were marked.
+    /// Switches the marking of parts for libtorch's profiler on or off, and returns the old state.
     fn set_marked(&mut self, marked: bool) -> bool {
         match self {
             Body::Decoder(model) => model.set_marked(marked),
@@ -205,7 +206,7 @@ impl Decode for Tch {
         let _mode = InferenceMode::enter();
         let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework);
         if output.is_err() && model.kinds().grows {
-            // What had grown is gone.
+            // The failed step took the growing cache with it.
             self.sequences = None;
         }
         Ok(numbers(&self.output.insert(output?).logits))
@@ -228,7 +229,7 @@ impl Decode for Tch {
 
     fn padding(&self) -> Option<BatchPadding> {
         let is_padded = self.sequences.as_ref().is_some_and(|sequences| !sequences.padding.is_empty());
-        // The rows of all prompts go through the layers one behind the other.
+        // The rows of all prompts go through the layers without padding.
         is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
     }
 
@@ -249,7 +250,7 @@ impl Decode for Tch {
     }
 }
 
-/// In what layers compute, for people.
+/// The type in which layers compute, human-readable.
 fn activations(layout: Layout, kind: Kind) -> String {
     let activations = precision(kind);
     match layout {
@@ -290,7 +291,7 @@ fn jit(model: &Model) -> String {
     }
 }
 
-/// The kernel of linear layers, for people.
+/// The kernel of linear layers, human-readable.
 fn linear_kernel(layout: Layout) -> &'static str {
     match layout {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
@@ -304,7 +305,7 @@ fn linear_kernel(layout: Layout) -> &'static str {
     }
 }
 
-/// The kernel of norms, for people, unless they are elementary.
+/// The kernel of norms that are not elementary, human-readable.
 fn norm_kernel(config: &ModelConfig) -> &'static str {
     if config.rms_norm { "layer_norm over (x, -x)" } else { "layer_norm" }
 }
@@ -338,7 +339,7 @@ fn precision(kind: Kind) -> Precision {
     }
 }
 
-/// The numbers of an f32 tensor that is contiguous and in the host's memory, in place.
+/// The elements of a contiguous f32 tensor in host memory, in place.
 fn numbers(tensor: &Tensor) -> &[f32] {
     assert!(tensor.kind() == Kind::Float && tensor.device() == tch::Device::Cpu && tensor.is_contiguous());
     // SAFETY: as asserted, `numel` f32 are at the pointer; the tensor owns them for as long as it is borrowed.

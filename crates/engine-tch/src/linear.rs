@@ -1,4 +1,4 @@
-//! Linear layers, and how their weights are held.
+//! Linear layers, and the layouts of their weights.
 
 use bundle::{Activation, LinearNames};
 use engine::EngineError;
@@ -10,10 +10,10 @@ use crate::quantised::{Int4, Int8};
 use crate::reader::Reader;
 use crate::shim::{self, NativeLinear};
 
-/// Rows from which on widening a weight costs less than multiplying it in f16.
+/// From this many rows, widening a weight to f32 is faster than multiplying in f16.
 const WIDENED_ROWS: i64 = 24;
 
-/// Rows from which on oneDNN multiplies by a weight in place faster than libtorch's own kernel of bf16.
+/// From this many rows, oneDNN multiplies by a weight in place faster than libtorch's own bf16 kernel.
 const ONEDNN_ROWS: i64 = 3;
 
 /// x · Wᵀ + b
@@ -24,23 +24,23 @@ pub(crate) struct Linear {
 
 enum Weight {
     Plain(Tensor),
-    /// Without oneDNN below so many rows.
+    /// Without oneDNN below this many rows.
     ByRow(Tensor, i64),
-    /// In f32 from so many rows on.
+    /// In f32 from this many rows.
     Widened(Tensor, i64),
-    /// With the bias.
+    /// Includes the bias.
     Packed(NativeLinear),
     Int8(Int8),
     Int4(Int4),
 }
 
 impl Linear {
-    /// One layer of all of `names`, stacked.
+    /// One layer, with the weights of all `names` stacked.
     pub(crate) fn fused(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear, EngineError> {
         Linear::read(reader, names, layout, None)
     }
 
-    /// The same by oneDNN, which activates the outputs as well.
+    /// The same with oneDNN, which also applies the activation.
     pub(crate) fn activated(
         reader: &Reader,
         names: &LinearNames,
@@ -85,7 +85,7 @@ impl Linear {
         Ok(Linear { weight, bias })
     }
 
-    /// A layer for each of `rows`, in place, of tensors that are side by side or are one already.
+    /// A layer for each of `rows`, in place, of tensors that are adjacent in the file or already one.
     pub(crate) fn separate(
         reader: &Reader,
         names: &LinearNames,
@@ -104,13 +104,13 @@ impl Linear {
         rows.iter().map(part).collect::<Result<_, _>>().map_err(framework)
     }
 
-    /// The output head: of the embedding's weight where the two are tied.
+    /// The output head. `name` is the embedding's if the two are tied.
     pub(crate) fn head(reader: &Reader, name: &str, layout: Layout) -> Result<Linear, EngineError> {
         let names = LinearNames { weights: vec![name.to_owned()], biases: Vec::new() };
         Linear::fused(reader, &names, layout)
     }
 
-    /// The weight, `[out, in]`, unless it is held in another form.
+    /// The weight, `[out, in]`, unless it is packed or quantised.
     pub(crate) fn unpacked(&self) -> Option<&Tensor> {
         match &self.weight {
             Weight::Plain(weight) | Weight::ByRow(weight, _) | Weight::Widened(weight, _) => Some(weight),
@@ -118,7 +118,7 @@ impl Linear {
         }
     }
 
-    /// The same for TorchScript, which takes it over.
+    /// The same as an object for TorchScript.
     pub(crate) fn into_native(self) -> Result<NativeLinear, EngineError> {
         match self.weight {
             Weight::Plain(weight) => {

@@ -2,8 +2,8 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// What is added to scores `[queries, keys]` to hide keys: from the diagonal `ahead` on, and up to the diagonal `behind`. The
-/// diagonal 0 begins at the first query and the first key.
+/// A mask to add to scores, `[queries, keys]`. It hides keys from diagonal `ahead` on and up to diagonal
+/// `behind`. Diagonal 0 begins at the first query and the first key.
 pub(crate) fn hidden(
     shape: [i64; 2],
     ahead: i64,

@@ -1,4 +1,4 @@
-//! A decoder-only transformer, by the properties that its configuration states.
+//! A decoder-only transformer, built from the properties in its configuration.
 
 use bundle::{Bundle, ModelConfig, Precision, Weights};
 use engine::{EngineError, Settings, Want};
@@ -17,7 +17,7 @@ use crate::{eager, fused, scripted};
 pub(crate) struct Model {
     config: ModelConfig,
     embedding: Embedding,
-    /// `[positions, hidden]`, of a model with learned positions.
+    /// `[positions, hidden]`, in a model with learned positions.
     positions: Option<Tensor>,
     layers: Vec<Box<dyn Layer>>,
     final_norm: Norm,
@@ -30,19 +30,19 @@ pub(crate) struct Model {
     kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
-    /// The tensors above may be in this mapping: it is the last field, and so dropped last.
+    /// The tensors above may be in this mapping. As the last field, it is dropped last.
     weights: Weights,
 }
 
-/// What one append computed.
+/// The results of one append.
 pub(crate) struct Output {
     /// `[rows, vocabulary]`, f32, contiguous, on the host.
     pub(crate) logits: Tensor,
-    /// As in [`engine::HiddenStates`]; empty unless asked for.
+    /// As in [`engine::HiddenStates`]; empty unless requested.
     pub(crate) hidden: Vec<Tensor>,
 }
 
-/// Whether the option `attention` asks for plain products.
+/// Whether the option `attention` selects plain products.
 fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool, EngineError> {
     match settings.options.get("attention").map(String::as_str) {
         None => Ok(false),
@@ -72,7 +72,7 @@ impl Model {
         let kinds = Kinds::choose(settings, (layout, reader.kind()), device, is_plain)?;
         let in_products = attends_in_products(settings, is_plain)?;
         let kinds = Kinds { grows, in_products, ..kinds };
-        // First, while little else is held: it is the largest, and for a moment there may be two of it.
+        // First, while little else is in memory: it is the largest, and there may briefly be two copies.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
         let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
@@ -103,7 +103,7 @@ impl Model {
         })
     }
 
-    /// Marks the parts from now on, or no longer, and says whether they were marked.
+    /// Switches the marking of parts on or off, and returns the old state.
     pub(crate) fn set_marked(&mut self, marked: bool) -> bool {
         std::mem::replace(&mut self.marked, marked)
     }
@@ -116,12 +116,12 @@ impl Model {
         &self.config
     }
 
-    /// What layers pass to one another, and where.
+    /// Element type and device of the residual stream.
     pub(crate) fn options(&self) -> (Kind, Device) {
         self.options
     }
 
-    /// What keys and values are kept in, and attended in.
+    /// Element types of the cache and of attention.
     pub(crate) fn kinds(&self) -> Kinds {
         self.kinds
     }
@@ -131,12 +131,12 @@ impl Model {
         self.weights.precision()
     }
 
-    /// Whether quantised weights were dequantised when they were loaded.
+    /// Whether quantised weights were dequantised at load.
     pub(crate) fn emulated(&self) -> bool {
         self.emulated
     }
 
-    /// Whether layers run as TorchScript, where that was asked for.
+    /// Whether layers run as TorchScript, if requested.
     pub(crate) fn torchscript(&self) -> Option<bool> {
         self.torchscript
     }
@@ -170,7 +170,7 @@ impl Model {
         Ok(output)
     }
 
-    /// Appends so many tokens of each sequence, for the logits of the last of each.
+    /// Appends prompts of different lengths, for the logits of each one's last token.
     pub(crate) fn forward_each(
         &self,
         sequences: &mut Sequences,
@@ -189,7 +189,7 @@ impl Model {
             let mut step = sequences.joined(prompts)?;
             return self.pass(&mut step, tokens, Some(ends), keep_hidden);
         }
-        // Other layers take sequences of one length: one prompt after the other.
+        // Other layers need sequences of one length, so the prompts go one after the other.
         let mut outputs = Vec::with_capacity(prompts.len());
         let mut rest = tokens;
         for mut prompt in prompts {
@@ -209,13 +209,13 @@ impl Model {
         })
     }
 
-    /// Who keeps queries from later keys.
+    /// Whether the kernel or a mask hides later keys from queries.
     fn causal(&self) -> Causal {
         let by_kernel = self.fused && self.config.form.attention_cap.is_none() && !self.kinds.in_products;
         if by_kernel { Causal::ByKernel } else { Causal::ByMask }
     }
 
-    /// A step through all layers. Logits are of the rows `last`, or of all.
+    /// A step through all layers. Computes the logits of the rows `last`, or of all rows.
     fn pass(
         &self,
         step: &mut Step,
@@ -229,7 +229,7 @@ impl Model {
         let mut hidden = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
             if keep_hidden {
-                // A copy: the stream goes on changing in place.
+                // A copy, because layers change the stream in place.
                 let stream = residual.stream();
                 let copy = stream.f_to_device_(Device::Cpu, Kind::Float, false, true)?;
                 hidden.push(copy.f_contiguous()?);
@@ -252,7 +252,7 @@ impl Model {
         Ok(Output { logits, hidden })
     }
 
-    /// What some models do to their logits.
+    /// Scales and caps the logits, in models that do so.
     fn finished(&self, mut logits: Tensor) -> Result<Tensor, TchError> {
         let form = &self.config.form;
         if let Some(multiplier) = form.logits_multiplier {
@@ -280,7 +280,7 @@ impl Model {
     }
 }
 
-/// f32, contiguous, in the host's memory; complete on return.
+/// Copies to host memory, f32 and contiguous; complete on return.
 fn to_host(x: &Tensor) -> Result<Tensor, TchError> {
     x.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
 }

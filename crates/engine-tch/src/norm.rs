@@ -7,11 +7,11 @@ use tch::{Kind, TchError, Tensor};
 use crate::error::framework;
 use crate::reader::Reader;
 
-/// What every layer adds to, `[rows, hidden]`.
+/// The residual stream, `[rows, hidden]`, to which every layer adds.
 ///
-/// libtorch's CPU kernels hold a fused LayerNorm but no fused RMSNorm (`rms_norm` is eight operations
+/// libtorch's CPU kernels include a fused LayerNorm but no fused RMSNorm (`rms_norm` is eight operations
 /// there). LayerNorm over (x, −x) is RMSNorm of x: the mean is 0 and the variance is the mean of x². So
-/// the stream is the left half of a buffer whose right half is kept for its negative.
+/// the stream is the left half of a buffer, and the right half is for its negative.
 pub(crate) struct Residual {
     both: Tensor,
     stream: Tensor,
@@ -46,9 +46,9 @@ impl Residual {
 /// How an RMSNorm is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RmsNorm {
-    /// By the fused LayerNorm: see [`Residual`].
+    /// With the fused LayerNorm: see [`Residual`].
     Fused,
-    /// Written out in elementary operations.
+    /// In elementary operations.
     Elementary,
 }
 
@@ -94,7 +94,7 @@ impl Norm {
         Ok(Norm { kind, epsilon: config.norm_epsilon })
     }
 
-    /// Twice over, for an RMSNorm by the fused LayerNorm.
+    /// The weight, or two copies of it in an RMSNorm with the fused LayerNorm.
     pub(crate) fn weight(&self) -> &Tensor {
         match &self.kind {
             NormKind::Layer { weight, .. } | NormKind::ElementaryRms { weight } => weight,
@@ -102,7 +102,7 @@ impl Norm {
         }
     }
 
-    /// That of a LayerNorm.
+    /// The bias of a LayerNorm.
     pub(crate) fn bias(&self) -> Option<&Tensor> {
         match &self.kind {
             NormKind::Layer { bias, .. } => bias.as_ref(),
@@ -118,7 +118,7 @@ impl Norm {
         both.f_narrow(1, 0, hidden)
     }
 
-    /// The same of what is no residual stream, `[rows, hidden]`.
+    /// The same for a tensor other than the residual stream, `[rows, hidden]`.
     pub(crate) fn normed(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let (_, hidden) = x.size2()?;
         match &self.kind {
@@ -131,7 +131,7 @@ impl Norm {
     }
 }
 
-/// The weight of an RMSNorm, as it multiplies.
+/// The factors of an RMSNorm: its weight plus the model's offset.
 pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor, EngineError> {
     let weight = reader.vector(name)?;
     match config.form.norm_offset {
@@ -140,7 +140,7 @@ pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> R
     }
 }
 
-/// RMSNorm over the last dimension without a weight, by the fused LayerNorm.
+/// RMSNorm over the last dimension without a weight, with the fused LayerNorm.
 pub(crate) fn unit_rms(x: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
     let width = *x.size().last().expect("a tensor of numbers has a dimension");
     let both = Tensor::f_cat(&[x, &x.f_neg()?], -1)?;
@@ -148,7 +148,7 @@ pub(crate) fn unit_rms(x: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
     both.f_layer_norm([2 * width], none, none, epsilon, false)?.f_narrow(-1, 0, width)
 }
 
-/// RMSNorm over the last dimension as reference implementations write it, the statistics in f32.
+/// RMSNorm over the last dimension as in reference implementations, with statistics in f32.
 pub(crate) fn elementary_rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor, TchError> {
     let wide = x.f_to_kind(Kind::Float)?;
     let variance = wide.f_square()?.f_mean_dim(-1, true, Kind::Float)?;

@@ -1,4 +1,4 @@
-// libtorch's own profiler, which torch-sys does not wrap. `profile.rs` is the other half.
+// libtorch's own profiler, which torch-sys does not wrap. `profile.rs` has the Rust side.
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -27,7 +27,7 @@ using Events = std::vector<Event>;
 
 extern "C" {
 
-// On this thread, until the profile ends. Null if it throws.
+// Profiles this thread until the profile ends. Null if it throws.
 bool* engine_tch_profile_begin() {
     return guarded([] {
         const std::set<ActivityType> activities{ActivityType::CPU};
@@ -55,8 +55,8 @@ Events* engine_tch_profile_end() {
 
 size_t engine_tch_profile_count(const Events* events) { return events->size(); }
 
-// The name of event `index`, valid until the events are freed; its start since 1970, its duration, its thread, and
-// whether it is a mark, in the places that are given.
+// Returns the name of event `index`, valid until the events are freed. Writes to `figures` its start since
+// 1970, its duration, its thread, and whether it is a mark.
 const char* engine_tch_profile_event(const Events* events, size_t index, uint64_t* figures) {
     const Event& event = (*events)[index];
     figures[0] = event.start_ns;
@@ -68,7 +68,7 @@ const char* engine_tch_profile_event(const Events* events, size_t index, uint64_
 
 void engine_tch_profile_free(Events* events) { delete events; }
 
-// A mark around what runs until it is ended; marks end in the reverse order.
+// Marks everything that runs until the mark ends. Marks must end in reverse order.
 at::RecordFunction* engine_tch_mark_begin(const char* name) {
     auto* mark = new at::RecordFunction(at::RecordScope::USER_SCOPE);
     if (mark->isActive()) {

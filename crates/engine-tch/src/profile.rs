@@ -34,7 +34,7 @@ pub(crate) fn begin() -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Ends it. Events are of the part whose mark is around them.
+/// Ends the profile. Each event belongs to the part of the mark around it.
 pub(crate) fn end() -> Result<Profile, EngineError> {
     let told = engine_tch_profile_end();
     if told.is_null() {
@@ -65,7 +65,7 @@ struct Noted {
 }
 
 /// # Safety
-/// `events` are those of the shim, and `index` is below their number.
+/// `events` come from the shim, and `index` is below their number.
 #[allow(unsafe_code)]
 unsafe fn noted(events: *const c_void, index: usize) -> Noted {
     let mut figures = [0; 4];
@@ -75,7 +75,7 @@ unsafe fn noted(events: *const c_void, index: usize) -> Noted {
     Noted { name: name.to_string_lossy().into_owned(), is_mark: is_mark != 0, start_ns, duration_ns, thread }
 }
 
-/// `noted` is in the order of threads and begins, the longer first.
+/// `noted` is ordered by thread, then start, then longer events first.
 fn events(noted: &[Noted]) -> Vec<ProfileEvent> {
     let mut mark: Option<&Noted> = None;
     let mut events = Vec::with_capacity(noted.len());
@@ -98,7 +98,7 @@ fn events(noted: &[Noted]) -> Vec<ProfileEvent> {
     events
 }
 
-/// A mark around what runs while it lives.
+/// Marks everything that runs while it lives.
 pub(crate) struct Mark(*mut c_void);
 
 impl Mark {

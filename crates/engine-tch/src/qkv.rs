@@ -1,4 +1,4 @@
-//! Queries, keys and values by one product, queries and keys normed and rotated.
+//! Queries, keys and values from one product; queries and keys are then normed and rotated.
 
 use bundle::ModelConfig;
 use engine::EngineError;
@@ -14,9 +14,9 @@ use crate::rotation::Rotation;
 
 pub(crate) struct Qkv {
     pub(crate) linear: Linear,
-    /// `[query heads + key heads, dimension]`: the weights of the norms over each head, where there are any.
+    /// `[query heads + key heads, dimension]`: the weights of the norms over each head, if any.
     pub(crate) norm: Option<Tensor>,
-    /// Those of the norms over all heads of queries and over all heads of keys.
+    /// The weights of the norms over all heads of queries and over all heads of keys.
     whole_norms: Option<[Tensor; 2]>,
     pub(crate) heads: Heads,
     pub(crate) epsilon: f64,
@@ -58,7 +58,7 @@ impl Qkv {
     ) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = self.heads;
         let qkv = self.linear.forward(x)?.f_view([batch, positions, query + 2 * kv, dim])?;
-        // Queries and keys are side by side, and are normed and rotated together and in place.
+        // Queries and keys are adjacent, so they are normed and rotated together, in place.
         let mut qk = qkv.f_narrow(2, 0, query + kv)?;
         if let Some(weights) = &self.norm {
             let _ = unit_rms(&qk, self.epsilon)?.f_multiply_out(&qk, weights)?;

@@ -1,7 +1,7 @@
-//! Weights of 8 and 4 bits for libtorch's own kernels, and the embeddings that are stored so.
+//! Weights of 8 and 4 bits, for libtorch's own kernels.
 //!
-//! Both kernels have a fast form for activations in bf16 alone (f32 and f16 take 7 and 16 to 30 times as long),
-//! so their inputs and outputs are rounded to it. The codes are widened within the kernels and multiplied in f32.
+//! Both kernels are fast only for activations in bf16 (f32 and f16 take 7 and 16 to 30 times as long), so
+//! inputs and outputs are rounded to it. The kernels widen the codes and multiply in f32.
 
 use bundle::quantised::INT4_GROUP;
 use engine::EngineError;
@@ -10,14 +10,15 @@ use tch::{Kind, TchError, Tensor};
 use crate::error::framework;
 use crate::reader::Reader;
 
-/// Rows from which on a product in bf16 is faster than `_weight_int8pack_mm`, widening the codes included.
+/// From this many rows, a product in bf16 is faster than `_weight_int8pack_mm`, including the widening of the
+/// codes.
 const WIDENED_ROWS: i64 = 48;
 
-/// One scale for each output.
+/// Weights with one scale per output.
 pub(crate) struct Int8 {
-    /// `[out, in]`, as the file has them.
+    /// `[out, in]`, as in the file.
     codes: Tensor,
-    /// `[out]`, bf16, which holds them exactly.
+    /// `[out]`, bf16, in which they are exact.
     scales: Tensor,
 }
 
@@ -32,25 +33,26 @@ impl Int8 {
         if x.size2()?.0 < WIDENED_ROWS {
             return input.f_internal_weight_int8pack_mm(&self.codes, &self.scales)?.f_to_kind(x.kind());
         }
-        // Integers of 8 bits are exact in bf16.
+        // 8-bit integers are exact in bf16.
         let codes = self.codes.f_to_kind(Kind::BFloat16)?;
         input.f_linear(&codes, None::<&Tensor>)?.f_to_kind(x.kind())?.f_multiply_(&self.scales)
     }
 }
 
-/// One scale for each group of inputs.
+/// Weights with one scale per group of inputs.
 pub(crate) struct Int4 {
-    /// As the kernel reads them.
+    /// In the kernel's layout.
     codes: Tensor,
-    /// `[in / group, out, 2]`, bf16, which holds the scales exactly; the zeros are 0.
+    /// `[in / group, out, 2]`, bf16, in which the scales are exact. All zero points are 0.
     scales_and_zeros: Tensor,
-    /// Without what fills the last block.
+    /// Without the padding of the last block.
     outputs: i64,
 }
 
-/// The kernel multiplies this many outputs at a time, and its layout is that of one block behind another.
+/// The kernel multiplies this many outputs at a time; its layout is a sequence of such blocks.
 const INT4_BLOCK: i64 = 64;
-/// Codes are widened to i32 to be packed: few at once, for all would be eight times the weight.
+/// Rows packed at a time. Packing widens codes to i32, and all at once would take eight times the weight's
+/// memory.
 const INT4_PACKED_ROWS: i64 = 4 * INT4_BLOCK;
 
 impl Int4 {
@@ -84,7 +86,8 @@ impl Int4 {
     }
 }
 
-/// Packs pairs of codes, `[rows, in / 2]`, the even column in the low half; rows filled up to whole blocks.
+/// Packs pairs of codes, `[rows, in / 2]`, with the even column in the low half. Rows are padded to whole
+/// blocks.
 fn pack_int4(pairs: &Tensor) -> Result<Tensor, TchError> {
     let (rows, half) = pairs.size2()?;
     let codes = Tensor::f_zeros([whole_blocks(rows), half, 2], (Kind::Int, pairs.device()))?;
@@ -105,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// The product with f32's unit matrix: the kernels multiply in f32 if asked, and each output is one weight.
+    /// The product with the unit matrix in f32: the kernels then multiply in f32, and each output is one
+    /// weight.
     fn held(multiply: impl Fn(&Tensor) -> Tensor, inputs: usize) -> Vec<f32> {
         let unit = Tensor::eye(inputs as i64, (Kind::Float, Device::Cpu));
         let weight = multiply(&unit).transpose(0, 1).contiguous().view(-1);

@@ -1,4 +1,4 @@
-//! A bundle's tensors as libtorch's, over the mapped file where the device is the CPU.
+//! A bundle's tensors as libtorch's; on a CPU they are over the mapped file.
 
 use bundle::{Element, Precision, TensorView, Weights};
 use engine::EngineError;
@@ -9,7 +9,7 @@ use crate::error::framework;
 pub(crate) struct Reader {
     weights: Weights,
     device: Device,
-    /// Whether quantised weights are read as the f32 that they stand for.
+    /// Whether quantised weights are dequantised to f32.
     dequantised: bool,
 }
 
@@ -35,18 +35,18 @@ impl Reader {
         self.weights
     }
 
-    /// A tensor over the mapped bytes, which are touched here, or a copy on the device.
+    /// A tensor over the mapped bytes, after reading them all into memory, or a copy on the device.
     pub(crate) fn matrix(&self, name: &str) -> Result<Tensor, EngineError> {
         self.resident(&self.weights.tensor(name)?)
     }
 
-    /// Gives the file's pages of `name` back to the system; they are read again should anyone look.
+    /// Releases the file's pages of `name` to the system, which reads them again if they are needed.
     pub(crate) fn release(&self, name: &str) -> Result<(), EngineError> {
         self.weights.release(&self.weights.tensor(name)?);
         Ok(())
     }
 
-    /// As [`Reader::matrix`], of tensors that are side by side; a copy if they are dequantised.
+    /// As [`Reader::matrix`], for adjacent tensors; a copy if they are dequantised.
     pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
         if self.dequantises(names) {
             let device = self.device;
@@ -55,7 +55,7 @@ impl Reader {
         self.resident(&self.weights.stacked(names)?)
     }
 
-    /// What `convert` makes of tensors that are side by side; the file's pages are given back.
+    /// The result of `convert` on adjacent tensors. Releases the file's pages.
     pub(crate) fn converted<T>(
         &self,
         names: &[String],
@@ -78,12 +78,12 @@ impl Reader {
         self.dequantised && self.weights.is_quantised(&names[0])
     }
 
-    /// Scales of quantised tensors that are side by side, f32.
+    /// Scales of adjacent quantised tensors, f32.
     pub(crate) fn scales(&self, names: &[String]) -> Result<Tensor, EngineError> {
         Tensor::f_from_slice(&self.weights.quantised(names)?.scale_values()).map_err(framework)
     }
 
-    /// A copy: for the small tensors, whose pages would otherwise keep those around them.
+    /// A copy, for small tensors: a view would keep pages that also contain their neighbours.
     pub(crate) fn vector(&self, name: &str) -> Result<Tensor, EngineError> {
         self.vectors(std::slice::from_ref(&name.to_owned()))
     }
@@ -106,7 +106,7 @@ impl Reader {
 
     fn over(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
         let shape: Vec<i64> = view.shape.iter().map(|&size| size as i64).collect();
-        // SAFETY: the bytes are those of `shape` elements of this kind, as the bundle has checked, and stay
+        // SAFETY: the bundle has checked that the bytes match the shape and element type, and they stay
         // mapped for as long as the engine keeps the `Weights`. No operation here writes to a weight.
         #[allow(unsafe_code)]
         let tensor = unsafe {

@@ -8,12 +8,12 @@ use tch::{Device, Kind, TchError, Tensor};
 pub(crate) struct Rotation {
     pub(crate) cos: Tensor,
     pub(crate) sin: Tensor,
-    /// Dimensions of a head that are rotated, the first ones.
+    /// Number of rotated dimensions, the first ones of a head.
     pub(crate) width: i64,
 }
 
 impl Rotation {
-    /// One for each of the model's: `[positions, width]` each.
+    /// One for each of the model's rotations, each `[positions, width]`.
     pub(crate) fn tables(
         config: &ModelConfig,
         positions: usize,
@@ -40,7 +40,7 @@ impl Rotation {
         })
     }
 
-    /// The rows of positions one after another, to be broadcast over `[batch, position, head, dimension]`.
+    /// The rows of successive positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
         self.part(|table| table.f_narrow(0, start, positions))
     }
@@ -50,7 +50,7 @@ impl Rotation {
         self.part(|table| table.f_index_select(0, positions))
     }
 
-    /// Rows of `batch · positions`, as they are broadcast over `[batch, position, head, dimension]`.
+    /// `batch · positions` rows, in the shape to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) fn by_sequence(&self, batch: i64, positions: i64) -> Result<Rotation, TchError> {
         let shape = [batch, positions, 1, self.width];
         let (cos, sin) = (self.cos.f_view(shape)?, self.sin.f_view(shape)?);

@@ -1,4 +1,4 @@
-//! Which libtorch is loaded, and the settings that it has once for the whole process.
+//! The loaded libtorch, and its settings for the whole process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -7,7 +7,7 @@ use engine::{Device, EngineError, Runtime, Settings};
 
 use crate::shim;
 
-/// The version that the workspace pins; tch does not tell its own.
+/// The version that the workspace pins; tch does not report its own.
 pub(crate) const BINDING: &str = "tch 0.24.0";
 
 pub(crate) fn observe() -> Result<Runtime, EngineError> {
@@ -22,7 +22,7 @@ pub(crate) fn observe() -> Result<Runtime, EngineError> {
     })
 }
 
-/// Another version may load, where the symbols happen to be there, and still lay its objects out otherwise.
+/// Another version may load, if it happens to have all symbols, and still have a different layout of objects.
 fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {
     if loaded == built_for {
         return Ok(());
@@ -34,7 +34,7 @@ fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(
     )))
 }
 
-/// The file that was really mapped, whatever search path led to it. Linux alone tells.
+/// The file that is actually mapped. Only Linux shows it.
 fn library_path() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().find_map(|line| {
@@ -46,7 +46,7 @@ fn library_path() -> Option<PathBuf> {
 /// Sets the number of threads; 0 leaves it to libtorch.
 pub(crate) fn set_threads(threads: usize) {
     // libtorch accepts this number once, and panics the second time. Nothing here runs operations
-    // beside one another, so one thread is all that the pool could use.
+    // concurrently, so the pool needs only one thread.
     static INTEROP: Once = Once::new();
     INTEROP.call_once(|| tch::set_num_interop_threads(1));
     if threads > 0 {
@@ -68,7 +68,7 @@ pub(crate) fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
             "there is no device cuda:{index}; libtorch sees {count}, counted from 0"
         )));
     }
-    // cuDNN's attention is planned anew for every length: 0.3 s for each new token on an H200.
+    // cuDNN's attention makes a new plan for every length: 0.3 s per new token on an H200.
     shim::attend_without_cudnn();
     Ok(tch::Device::Cuda(index))
 }

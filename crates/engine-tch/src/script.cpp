@@ -1,4 +1,4 @@
-// TorchScript modules compiled from source. `script.rs` is the other half.
+// TorchScript modules compiled from source. `script.rs` has the Rust side.
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/codegen/fuser/interface.h>
@@ -15,7 +15,7 @@ namespace {
 
 using engine_tch::Linear, engine_tch::guarded;
 
-// Whether `compute` did not throw; `last_error` if it did.
+// Returns whether `compute` succeeded; sets `last_error` if it throws.
 template <typename Compute>
 bool done(Compute compute) {
     const std::unique_ptr<bool> succeeded(guarded([&] {
@@ -35,7 +35,7 @@ torch::jit::Module* engine_tch_script_new() {
 
 void engine_tch_script_free(torch::jit::Module* script) { delete script; }
 
-// An attribute of type `Tensor`, or `None` where `tensor` is null.
+// An attribute of type `Tensor`, or `None` if `tensor` is null.
 bool engine_tch_script_tensor(torch::jit::Module* script, const char* name, const at::Tensor* tensor) {
     return done([&] {
         if (tensor) {
@@ -64,7 +64,7 @@ bool engine_tch_script_string(torch::jit::Module* script, const char* name, cons
     return done([&] { script->register_attribute(name, c10::StringType::get(), std::string(value)); });
 }
 
-// Compiles the methods that `source` defines, of which `forward` is kept, and makes constants of the attributes.
+// Compiles the methods in `source`. Freezing keeps only `forward` and makes the attributes constants.
 bool engine_tch_script_compile(torch::jit::Module* script, const char* source) {
     return done([&] {
         script->register_attribute("training", c10::BoolType::get(), false);
@@ -73,7 +73,7 @@ bool engine_tch_script_compile(torch::jit::Module* script, const char* source) {
     });
 }
 
-// `forward` of the tensors, which may be null.
+// Calls `forward` with the tensors, which may be null.
 bool engine_tch_script_run(torch::jit::Module* script, const at::Tensor* const* tensors, size_t count) {
     return done([&] {
         std::vector<c10::IValue> inputs;
@@ -85,10 +85,10 @@ bool engine_tch_script_run(torch::jit::Module* script, const at::Tensor* const* 
     });
 }
 
-// Whether first runs are watched for the shapes that kernels are then fused for; of the whole process.
+// Whether the JIT records shapes in the first runs and then fuses kernels for them; for the whole process.
 void engine_tch_script_set_profiling(bool profiling) { torch::jit::getProfilingMode() = profiling; }
 
-// Whether the JIT can fuse operators into kernels of its own on the CPU, for which it needs LLVM.
+// Whether the JIT can fuse operators into its own kernels on the CPU, for which it needs LLVM.
 bool engine_tch_script_fuses_on_cpu() { return torch::jit::canFuseOnCPU(); }
 
 }  // extern "C"

@@ -23,20 +23,20 @@ unsafe extern "C" {
     safe fn engine_tch_script_fuses_on_cpu() -> bool;
 }
 
-/// Whether the JIT can fuse operators into kernels of its own on the CPU.
+/// Whether the JIT can fuse operators into its own kernels on the CPU.
 pub(crate) fn fuses_on_cpu() -> bool {
     engine_tch_script_fuses_on_cpu()
 }
 
-/// Whether the JIT watches first runs for the shapes that it then fuses kernels for; of the whole process.
+/// Whether the JIT records shapes in the first runs and then fuses kernels for them; for the whole process.
 pub(crate) fn set_profiling(profiling: bool) {
     engine_tch_script_set_profiling(profiling);
 }
 
-/// What an attribute of a module holds.
+/// The value of a module's attribute.
 pub(crate) enum Attribute<'a> {
     Tensor(&'a Tensor),
-    /// Its method `multiply` is the product.
+    /// Its method `multiply` computes the product.
     Linear(&'a NativeLinear),
     Int(i64),
     Float(f64),
@@ -44,7 +44,7 @@ pub(crate) enum Attribute<'a> {
     None,
 }
 
-/// A compiled module whose method `forward` takes tensors and returns nothing.
+/// A compiled module. Its method `forward` takes tensors and returns nothing.
 pub(crate) struct Script(NonNull<c_void>);
 
 impl Script {
@@ -55,8 +55,8 @@ impl Script {
         for (name, value) in attributes {
             let name = c_string(name)?;
             let name = name.as_ptr();
-            // SAFETY: the module and what the attributes refer to are live, strings end with a zero, and all but
-            // the module are only read; the module takes a share in tensors and layers.
+            // SAFETY: the module and the attributes' values are live, strings end with a zero, and everything
+            // except the module is only read. The module shares ownership of tensors and layers.
             #[allow(unsafe_code)]
             done(unsafe {
                 match value {
@@ -78,7 +78,7 @@ impl Script {
         Ok(script)
     }
 
-    /// `forward` of `tensors`, some of which it may change.
+    /// Calls `forward` with `tensors`, some of which it may change.
     pub(crate) fn run<const COUNT: usize>(&self, tensors: [Option<&Tensor>; COUNT]) -> Result<(), TchError> {
         let pointers = tensors.map(|tensor| tensor.map_or(std::ptr::null(), Tensor::as_ptr));
         // SAFETY: the module is live, and so are the tensors, of which there are `COUNT`.
@@ -89,7 +89,7 @@ impl Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // SAFETY: it is what `compile` made, and freed once.
+        // SAFETY: `compile` made it, and it is freed once.
         #[allow(unsafe_code)]
         unsafe {
             engine_tch_script_free(self.0.as_ptr());

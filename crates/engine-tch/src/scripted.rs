@@ -14,7 +14,7 @@ use crate::sequences::Step;
 
 const SOURCE: &str = include_str!("scripted.py");
 
-/// Whether layers are to run as TorchScript; `None` where nobody asks for it.
+/// Whether layers run as TorchScript; `None` if the settings do not request it.
 pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>, EngineError> {
     match settings.options.get("execution").map(String::as_str) {
         None | Some("eager") => Ok(None),
@@ -52,7 +52,7 @@ impl Layer {
             Activation::GeluErf => "none",
             Activation::Relu => "relu",
         };
-        // Without a fuser profiling changes nothing but the first tokens, which wait 4 ms for each layer.
+        // Without a fuser, profiling only delays the first tokens, by 4 ms per layer.
         script::set_profiling(attention_norm.weight().device() != Device::Cpu || script::fuses_on_cpu());
         let attributes = [
             ("hidden", Attribute::Int(config.hidden_size as i64)),

@@ -1,4 +1,4 @@
-//! The sequences that are under way: KV cache, rotary tables, and what one append needs of them.
+//! The current sequences: KV cache, rotary tables, and the parts of them that one append needs.
 
 use bundle::{LayerAttention, ModelConfig};
 use engine::{CacheMemory, EngineError, Plane, Precision, Settings};
@@ -18,40 +18,42 @@ pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
     pub(crate) filled: usize,
-    /// Places of padding before each sequence, so that all end at the same place; empty where all are of one length.
+    /// Padding positions before each sequence, so that all end at the same one; empty if all have the same
+    /// length.
     pub(crate) padding: Vec<i64>,
     kv_heads: i64,
     causal: bool,
-    /// `[layer, batch, keys' heads then values', position, dimension of a head]`. Of a model that attends both ways all
-    /// layers share the memory of one, for nothing is kept.
+    /// `[layer, batch, keys' heads then values', position, dimension of a head]`. In a bidirectional model
+    /// nothing is kept, and all layers share the memory of one.
     cache: Tensor,
-    /// By layer what `cache` would hold, in memory of exactly the filled positions, where nothing is preallocated;
-    /// `cache` has no positions then.
+    /// The cache of each layer, with exactly the filled positions, if nothing is preallocated. `cache` then
+    /// has no positions.
     grown: Option<Vec<Tensor>>,
-    /// One for each of the model's.
+    /// One for each of the model's rotations.
     rotations: Vec<Rotation>,
-    /// That of sliding layers.
+    /// The window of sliding layers.
     window: Option<i64>,
     pub(crate) kinds: Kinds,
 }
 
-/// What keys and values are kept in, and attended in, and how they are kept.
+/// How keys and values are kept, and the element types of cache and attention.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kinds {
     pub(crate) cache: Kind,
-    /// What several queries attend in.
+    /// Element type for attention of several queries.
     pub(crate) attention: Kind,
-    /// What one query attends in: as keys are kept, unless libtorch's kernels for that are slow here.
+    /// Element type for attention of one query: that of the cache, unless libtorch's kernels for it are slow
+    /// here.
     pub(crate) single: Kind,
-    /// Whether every append copies them into new memory.
+    /// Whether every append copies keys and values into new memory.
     pub(crate) grows: bool,
-    /// Whether attention is plain products and a softmax, in place of libtorch's kernel.
+    /// Whether attention is plain products and a softmax, instead of libtorch's kernel.
     pub(crate) in_products: bool,
 }
 
 impl Kinds {
-    /// What was asked for, beside weights of `layout` and activations of `kind`. A cache of another kind than what
-    /// attention computes in takes the fused layers of a CPU.
+    /// The requested types, for weights in `layout` and activations of `kind`. A cache of another type than
+    /// attention is supported only by fused layers on a CPU.
     pub(crate) fn choose(
         settings: &Settings,
         (layout, kind): (Layout, Kind),
@@ -71,7 +73,7 @@ impl Kinds {
                 settings.cache
             )));
         }
-        // A cache in f32 is asked for to lose nothing.
+        // A cache in f32 is for full precision, so attention computes in f32 too.
         let attention = if cache == Kind::Float { Kind::Float } else { usual };
         let single = if emulated { Kind::Float } else { cache };
         Ok(Kinds { cache, attention, single, grows: false, in_products: false })
@@ -94,7 +96,7 @@ impl Sequences {
         Sequences::over(config, (batch, capacity), (kind, device), kinds, cache)
     }
 
-    /// The same with `cache`, of the shape that [`shape`] says, in place of one of its own.
+    /// The same with the given `cache`, which has the shape of [`shape`].
     pub(crate) fn over(
         config: &ModelConfig,
         (batch, capacity): (usize, usize),
@@ -117,7 +119,7 @@ impl Sequences {
         })
     }
 
-    /// Where keys and values are.
+    /// The addresses of keys and values.
     pub(crate) fn memory(&self) -> CacheMemory {
         let sizes: Vec<usize> = self.cache.size().iter().map(|&size| size as usize).collect();
         let [layers, batch, heads, capacity, dim] = sizes[..] else { unreachable!("five dimensions") };
@@ -131,7 +133,7 @@ impl Sequences {
         CacheMemory { layers: layers.collect() }
     }
 
-    /// Bytes of keys and values, as allocated, where they are kept.
+    /// Allocated bytes of keys and values, if they are kept.
     pub(crate) fn cache_bytes(&self) -> Option<u64> {
         let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
         match &self.grown {
@@ -140,7 +142,7 @@ impl Sequences {
         }
     }
 
-    /// Forgets all positions.
+    /// Drops all positions.
     pub(crate) fn restart(&mut self) -> Result<(), TchError> {
         self.filled = 0;
         self.padding.clear();
@@ -150,14 +152,14 @@ impl Sequences {
         Ok(())
     }
 
-    /// Takes what `step` has appended for filled.
+    /// Counts the positions that `step` appended as filled.
     pub(crate) fn advance(&mut self, step: &mut Step) {
         self.filled += step.positions as usize;
         self.grown = step.grown.take();
     }
 
-    /// What appending `positions` to each sequence needs. `causal` says who keeps queries from later keys
-    /// where no earlier ones are cached.
+    /// The step that appends `positions` to each sequence. `causal`: whether the kernel or a mask hides later
+    /// keys, if no earlier ones are cached.
     pub(crate) fn step(&mut self, positions: usize, causal: Causal) -> Result<Step, TchError> {
         let (past, positions) = (self.filled as i64, positions as i64);
         if !self.padding.is_empty() {
@@ -170,7 +172,7 @@ impl Sequences {
         Ok(step)
     }
 
-    /// What prompts of these lengths need, each alone, before which there is nothing.
+    /// The steps that append prompts of these lengths to empty sequences, one for each.
     pub(crate) fn prompts(&mut self, lengths: &[usize], causal: Causal) -> Result<Vec<Step>, TchError> {
         let longest = lengths.iter().copied().max().unwrap_or(0) as i64;
         self.padding = lengths.iter().map(|&length| longest - length as i64).collect();
@@ -181,7 +183,7 @@ impl Sequences {
         lengths.iter().zip(&self.padding).enumerate().map(prompt).collect()
     }
 
-    /// `prompts` as one step, whose rows are one behind the other.
+    /// `prompts` as one step; their rows follow one another.
     pub(crate) fn joined(&self, prompts: Vec<Step>) -> Result<Step, TchError> {
         let rows: Vec<i64> = prompts.iter().flat_map(|prompt| 0..prompt.positions).collect();
         let mut step = Step { batch: 1, positions: rows.len() as i64, ..Step::empty(self) };
@@ -190,7 +192,7 @@ impl Sequences {
         Ok(step)
     }
 
-    /// `step` behind `past` places, where there is padding before sequences.
+    /// `step` after `past` positions, if there is padding before sequences.
     fn padded(&self, mut step: Step, past: i64) -> Result<Step, TchError> {
         let device = self.cache.device();
         let (batch, total) = (step.batch, past + step.positions);
@@ -211,8 +213,8 @@ impl Sequences {
         Ok(step)
     }
 
-    /// The step that appends `positions` to the sequences in `cache`, which is all of it or a part, behind `past` places
-    /// from `start` on.
+    /// The step that appends `positions` to the sequences in `cache`, all or a part of them. They start at
+    /// `start` and have `past` positions.
     fn step_at(
         &self,
         cache: &Tensor,
@@ -236,7 +238,7 @@ impl Sequences {
         let kv_heads = self.kv_heads;
         let part = |first, count| cache.f_narrow(POSITION, start + first, count);
         let (slots, keys, values) = match &self.grown {
-            // They come layer by layer.
+            // They are made layer by layer.
             Some(_) => (Vec::new(), Vec::new(), Vec::new()),
             None => (
                 part(past, positions)?.f_unbind(LAYER)?,
@@ -263,21 +265,21 @@ impl Sequences {
 /// A context that is cut into as many parts as there are threads.
 pub(crate) struct Parts {
     pub(crate) count: i64,
-    /// Keys of each part. The last may reach beyond what is filled.
+    /// Keys of each part. The last may extend beyond the filled positions.
     pub(crate) keys: i64,
-    /// `[count, 1, 1, keys]`: hides what is not filled; `None` where all is.
+    /// `[count, 1, 1, keys]`: hides unfilled positions; `None` if there are none.
     pub(crate) mask: Option<Tensor>,
 }
 
 impl Parts {
-    /// From this many keys on, cutting pays: measured, with three heads that share keys and two threads, it takes 32
-    /// instead of 11 µs at 48 keys, as long at 512, and 176 instead of 283 at 2,048.
+    /// From this many keys, cutting is faster. Measured with three heads that share keys and two threads: 32
+    /// instead of 11 µs at 48 keys, the same at 512, and 176 instead of 283 µs at 2,048.
     const LEAST: i64 = 768;
 }
 
 impl Sequences {
-    /// How the context is cut for one query: attention over few heads keeps not all threads busy. The kernels for 16
-    /// bits gain nothing by it.
+    /// How the context is cut for one query, because few heads do not keep all threads busy. The 16-bit
+    /// kernels do not become faster.
     fn parts(&self, positions: i64, total: i64) -> Result<Option<Parts>, TchError> {
         let count = i64::from(tch::get_num_threads());
         let keys = (total + count - 1) / count.max(1);
@@ -299,12 +301,12 @@ impl Sequences {
     }
 }
 
-/// Who applies the causal mask.
+/// Where the causal mask is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Causal {
-    /// The attention kernel, which knows the case of an empty cache.
+    /// In the attention kernel, which supports the case of an empty cache.
     ByKernel,
-    /// The caller, by adding the mask.
+    /// By the caller, which adds the mask.
     ByMask,
 }
 
@@ -313,37 +315,37 @@ pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64
     [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
 }
 
-/// One append, as the layers see it.
+/// One append, as input of the layers.
 pub(crate) struct Step {
     pub(crate) batch: i64,
     kv_heads: i64,
     pub(crate) positions: i64,
     pub(crate) past: i64,
-    /// `[batch · positions]`, where sequences differ in them: the position of each row in its sequence.
+    /// `[batch · positions]`, if sequences differ: the position of each row in its sequence.
     pub(crate) places: Option<Tensor>,
-    /// The prompts that this step is made of, where they differ in length; each has its own keys and values.
+    /// The prompts in this step, if they differ in length. Each has its own keys and values.
     pub(crate) prompts: Vec<Step>,
-    /// Whether a query sees no key ahead of it.
+    /// Whether a query sees no later key.
     pub(crate) causal: bool,
     /// The rotations of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotations: Vec<Rotation>,
-    /// `[positions, past + positions]`, or `[batch, 1, …]` where sequences differ, to be added to the scores.
+    /// `[positions, past + positions]`, or `[batch, 1, …]` if sequences differ; added to the scores.
     pub(crate) mask: Option<Tensor>,
-    /// The same for sliding layers, where it is another.
+    /// The mask of sliding layers, if it differs.
     pub(crate) sliding_mask: Option<Tensor>,
-    /// How the context is cut for one query, where that pays.
+    /// How the context is cut for one query, if that is faster.
     pub(crate) parts: Option<Parts>,
-    /// By layer, `[batch, keys' heads then values', positions, dimension]`: where new keys and values go.
+    /// By layer, `[batch, keys' heads then values', positions, dimension]`: the room for new keys and values.
     pub(crate) slots: Vec<Tensor>,
     /// By layer, `[batch, head, past + positions, dimension]`.
     pub(crate) keys: Vec<Tensor>,
     pub(crate) values: Vec<Tensor>,
-    /// As in [`Sequences`]; the layers so far have grown.
+    /// As in [`Sequences`]; the layers computed so far already include the new positions.
     grown: Option<Vec<Tensor>>,
 }
 
 impl Step {
-    /// One that appends nothing.
+    /// A step that appends nothing.
     fn empty(sequences: &Sequences) -> Step {
         Step {
             batch: 0,
@@ -364,7 +366,7 @@ impl Step {
         }
     }
 
-    /// Says which position each row has in its sequence.
+    /// Sets the position of each row in its sequence.
     fn set_places(&mut self, tables: &[Rotation], places: &[i64], device: Device) -> Result<(), TchError> {
         let places = Tensor::f_from_slice(places)?.f_to_device(device)?;
         let (batch, positions) = (self.batch, self.positions);
@@ -374,8 +376,8 @@ impl Step {
         Ok(())
     }
 
-    /// Puts new keys and values of a layer, `[batch, keys' heads then values', positions, dimension]`, behind the rest,
-    /// layer by layer.
+    /// Appends new keys and values of a layer, `[batch, keys' heads then values', positions, dimension]`.
+    /// Must be called in the order of layers.
     pub(crate) fn store(&mut self, index: usize, new: &Tensor) -> Result<(), TchError> {
         let Some(layers) = &mut self.grown else {
             return self.slots[index].f_copy_(new);
@@ -393,20 +395,20 @@ impl Step {
         layer.rotation.map(|rotation| &self.rotations[rotation])
     }
 
-    /// What keeps the queries of a layer from keys, where the attention kernel does not.
+    /// The mask of a layer; `None` if the attention kernel needs none.
     pub(crate) fn mask(&self, layer: LayerAttention) -> Option<&Tensor> {
         let sliding = self.sliding_mask.as_ref().filter(|_| layer.window.is_some());
         sliding.or(self.mask.as_ref())
     }
 
-    /// The keys and values that a single query sees, where they are not all: it needs no mask.
+    /// The keys and values that a single query sees, if they are not all. It needs no mask then.
     pub(crate) fn within_window(
         &self,
         index: usize,
         layer: LayerAttention,
     ) -> Result<Option<[Tensor; 2]>, TchError> {
         let first = layer.first_key(self.past as usize) as i64;
-        // Where there is padding, a mask says what is seen.
+        // If there is padding, the mask also covers the window.
         if self.positions > 1 || first == 0 || self.places.is_some() {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-// What libtorch offers to C++ and torch-sys does not wrap. `shim.rs` is the other half.
+// Parts of libtorch's C++ interface that torch-sys does not wrap. `shim.rs` has the Rust side.
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -54,7 +54,7 @@ struct PlainLinear : Linear {
     at::Tensor multiply(const at::Tensor& input) const override { return at::linear(input, weight, bias); }
 };
 
-// While it lives, products are not oneDNN's (`torch.backends.mkldnn.enabled`, a setting of the process).
+// While it lives, products do not use oneDNN (`torch.backends.mkldnn.enabled`, a setting of the process).
 struct WithoutOnednn {
     const bool was = at::globalContext().userEnabledMkldnn();
 
@@ -62,8 +62,8 @@ struct WithoutOnednn {
     ~WithoutOnednn() { at::globalContext().setUserEnabledMkldnn(was); }
 };
 
-// The weight in the blocked layout that oneDNN prefers, whatever the number of rows to multiply. What activates its
-// outputs is a part of the product: the names that the operator takes.
+// The weight in oneDNN's preferred blocked layout, for any number of rows. The product includes an
+// activation, by the operator's names for it.
 struct OnednnLinear : Linear {
     at::Tensor weight;
     std::optional<at::Tensor> bias;
@@ -89,12 +89,11 @@ struct OnednnLinear : Linear {
     }
 };
 
-// The weight, f32, as XNNPACK packs it for the number of threads now in effect, cut by outputs into one part
-// for each thread.
+// The weight, f32, packed by XNNPACK. Its outputs are divided into one part for each of the current threads.
 //
-// XNNPACK has threads of its own, which spin while they wait, as do OpenMP's, by which everything else here
-// computes: two pools on one set of cores, each in the other's way (10 times slower at worst). Cut into parts,
-// a product runs on OpenMP's threads alone.
+// XNNPACK has its own threads. They spin while they wait, and so do OpenMP's threads, which compute everything
+// else here: the two pools compete for the same cores (10 times slower at worst). Divided into parts, a product
+// runs on OpenMP's threads only.
 struct XnnpackLinear : Linear {
     std::vector<c10::IValue> parts;
     int64_t outputs;
@@ -102,7 +101,7 @@ struct XnnpackLinear : Linear {
 
     XnnpackLinear(const at::Tensor& weight, const std::optional<at::Tensor>& bias) : outputs(weight.size(0)) {
         static const auto pack = find_boxed("prepacked::linear_clamp_prepack");
-        // The tensors passed in are needed no longer than for the packing.
+        // The tensors passed in are needed only for packing.
         at::globalContext().setReleaseWeightsWhenPrepacking(true);
         // Whole blocks of the kernels' outputs.
         const int64_t block = 32, threads = at::get_num_threads();
@@ -147,10 +146,10 @@ TORCH_LIBRARY(engine_tch, library) {
 
 extern "C" {
 
-// The version whose headers this was compiled against.
+// The version of the headers that this was compiled with.
 const char* engine_tch_built_for() { return TORCH_VERSION; }
 
-// The vector extensions that libtorch's own kernels were dispatched to.
+// The vector extensions that libtorch's own kernels use.
 const char* engine_tch_cpu_capability() {
     static const std::string capability = at::get_cpu_capability();
     return capability.c_str();
@@ -164,10 +163,10 @@ bool engine_tch_cpu_is_intel() {
 #endif
 }
 
-// Of the call on this thread that returned null last; valid until the next one does.
+// The error of the last call on this thread that returned null; valid until the next such call.
 const char* engine_tch_last_error() { return last_error.c_str(); }
 
-// Whether this libtorch holds XNNPACK, and this shim the threads to drive it by.
+// Whether this libtorch includes XNNPACK, and this shim the OpenMP threads for it.
 bool engine_tch_has_xnnpack() {
 #if defined(_OPENMP)
     return c10::Dispatcher::singleton().findSchema({"prepacked::linear_clamp_run", ""}).has_value();
@@ -178,7 +177,7 @@ bool engine_tch_has_xnnpack() {
 
 void engine_tch_attend_without_cudnn() { at::globalContext().setSDPUseCuDNN(false); }
 
-// Bytes that the allocator of the GPU `index` has handed out: now, and at most. False where there is none.
+// Bytes allocated from the allocator of GPU `index`: current and peak. False if there is no such allocator.
 bool engine_tch_allocated(int64_t index, int64_t* in_use, int64_t* peak) {
     try {
         const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)
@@ -192,7 +191,7 @@ bool engine_tch_allocated(int64_t index, int64_t* in_use, int64_t* peak) {
     }
 }
 
-// Of `weight` and `bias`, which may be null.
+// `bias` may be null.
 LinearPointer* engine_tch_linear_plain(const at::Tensor* weight, const at::Tensor* bias) {
     return guarded([&]() -> LinearPointer { return c10::make_intrusive<PlainLinear>(*weight, optional(bias)); });
 }
@@ -208,7 +207,7 @@ LinearPointer* engine_tch_linear_xnnpack(const at::Tensor* weight, const at::Ten
     return guarded([&]() -> LinearPointer { return c10::make_intrusive<XnnpackLinear>(*weight, optional(bias)); });
 }
 
-// `input`, `[rows, in]`, by `weight`, `[out, in]`, without oneDNN: libtorch's own product of a matrix and a vector.
+// `input`, `[rows, in]`, times `weight`, `[out, in]`, without oneDNN: libtorch's own matrix–vector product.
 at::Tensor* engine_tch_multiply_without_onednn(const at::Tensor* weight, const at::Tensor* input) {
     return guarded([&] {
         const WithoutOnednn guard;
@@ -222,7 +221,7 @@ at::Tensor* engine_tch_linear_multiply(const LinearPointer* linear, const at::Te
 
 void engine_tch_linear_free(LinearPointer* linear) { delete linear; }
 
-// Inference mode on this thread until it is left; modes are left in the reverse order.
+// Inference mode on this thread until it is left. Modes must be left in reverse order.
 c10::InferenceMode* engine_tch_enter_inference_mode() { return new c10::InferenceMode(); }
 
 void engine_tch_leave_inference_mode(c10::InferenceMode* mode) { delete mode; }

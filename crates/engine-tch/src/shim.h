@@ -1,4 +1,4 @@
-// What the parts of the shim share.
+// The common parts of the shim.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace engine_tch {
 
 inline thread_local std::string last_error;
 
-// Runs `compute` and hands its result over; null and `last_error` if it throws.
+// Returns the result of `compute`, owned by the caller; if it throws, returns null and sets `last_error`.
 template <typename Compute>
 auto guarded(Compute compute) -> decltype(compute())* {
     try {
@@ -27,7 +27,7 @@ auto guarded(Compute compute) -> decltype(compute())* {
     return nullptr;
 }
 
-// input · weightᵀ + bias, however the weight is held. TorchScript knows it as a class.
+// input · weightᵀ + bias, for any layout of the weight. It is a class in TorchScript.
 struct Linear : torch::CustomClassHolder {
     virtual at::Tensor multiply(const at::Tensor& input) const = 0;
 };

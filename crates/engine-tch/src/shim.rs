@@ -1,4 +1,4 @@
-//! What libtorch offers to C++ and torch-sys does not wrap: see `shim.cpp`.
+//! Parts of libtorch's C++ interface that torch-sys does not wrap: see `shim.cpp`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -30,13 +30,13 @@ unsafe extern "C" {
     fn engine_tch_linear_free(linear: *mut c_void);
     safe fn engine_tch_enter_inference_mode() -> *mut c_void;
     fn engine_tch_leave_inference_mode(mode: *mut c_void);
-    /// libtorch's own C interface: its version as bytes, major in the highest.
+    /// libtorch's own C interface: its version as bytes, with the major version in the highest.
     safe fn aoti_torch_abi_version() -> u64;
 }
 
-/// The version of the libtorch that was built for.
+/// The libtorch version that the shim was built for.
 pub(crate) fn built_for() -> String {
-    // SAFETY: the shim returns text of its own.
+    // SAFETY: the shim returns its own text.
     #[allow(unsafe_code)]
     unsafe {
         text(engine_tch_built_for())
@@ -63,7 +63,7 @@ pub(crate) fn cpu_is_intel() -> bool {
 }
 
 /// Inference mode on this thread while it lives: `no_grad` and no bookkeeping of views and versions. tch
-/// wraps `no_grad` alone. A tensor made within may be used within alone.
+/// wraps only `no_grad`. A tensor made in this mode may only be used in it.
 pub(crate) struct InferenceMode {
     mode: *mut c_void,
     /// Keeps it on the thread that it was made on.
@@ -86,7 +86,7 @@ impl Drop for InferenceMode {
     }
 }
 
-/// Whether this libtorch was built with XNNPACK and the shim with OpenMP, which the products are cut up by.
+/// Whether this libtorch was built with XNNPACK and the shim with OpenMP, which divides the products.
 pub(crate) fn has_xnnpack() -> bool {
     engine_tch_has_xnnpack()
 }
@@ -96,7 +96,7 @@ pub(crate) fn attend_without_cudnn() {
     engine_tch_attend_without_cudnn();
 }
 
-/// Bytes that libtorch's allocator has handed out on the GPU `index`: now, and at most.
+/// Bytes allocated from libtorch's allocator on GPU `index`: current and peak.
 pub(crate) fn allocated(index: usize) -> Option<(u64, u64)> {
     let (mut in_use, mut peak) = (0, 0);
     // SAFETY: the shim writes to both.
@@ -105,7 +105,7 @@ pub(crate) fn allocated(index: usize) -> Option<(u64, u64)> {
     told.then_some((u64::try_from(in_use).ok()?, u64::try_from(peak).ok()?))
 }
 
-/// `input · weightᵀ` by libtorch's own kernels: oneDNN is switched off meanwhile.
+/// `input · weightᵀ` by libtorch's own kernels, with oneDNN switched off.
 pub(crate) fn multiply_without_onednn(weight: &Tensor, input: &Tensor) -> Result<Tensor, TchError> {
     // SAFETY: both tensors are live and only read.
     #[allow(unsafe_code)]
@@ -117,7 +117,7 @@ pub(crate) fn multiply_without_onednn(weight: &Tensor, input: &Tensor) -> Result
     }
 }
 
-/// `input · weightᵀ + bias` as C++, and TorchScript with it, knows it.
+/// `input · weightᵀ + bias` as an object for C++ and TorchScript.
 pub(crate) struct NativeLinear(NonNull<c_void>);
 
 impl NativeLinear {
@@ -126,7 +126,7 @@ impl NativeLinear {
         NativeLinear::hold(engine_tch_linear_plain, weight, bias)
     }
 
-    /// A copy of the weight in oneDNN's blocked layout. With an activation, the product's outputs are activated.
+    /// A copy of the weight in oneDNN's blocked layout. The product includes `activation`, if given.
     pub(crate) fn onednn(
         weight: &Tensor,
         bias: Option<&Tensor>,
@@ -140,7 +140,8 @@ impl NativeLinear {
             Some(Activation::GeluTanh) => (c"gelu", c"tanh"),
         };
         let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
-        // SAFETY: the pointers are those of live tensors and of texts, or null where that is allowed, and are only read.
+        // SAFETY: the pointers refer to live tensors and texts, or are null if that is allowed, and are only
+        // read.
         #[allow(unsafe_code)]
         let linear = unsafe {
             engine_tch_linear_onednn(weight.as_ptr(), bias, activation.as_ptr(), algorithm.as_ptr())
@@ -148,7 +149,7 @@ impl NativeLinear {
         NonNull::new(linear).map(NativeLinear).ok_or_else(last_error)
     }
 
-    /// A copy of weight and bias, f32, as XNNPACK packs them.
+    /// A copy of weight and bias, f32, packed by XNNPACK.
     pub(crate) fn xnnpack(weight: &Tensor, bias: Option<&Tensor>) -> Result<NativeLinear, TchError> {
         NativeLinear::hold(engine_tch_linear_xnnpack, weight, bias)
     }
@@ -159,14 +160,14 @@ impl NativeLinear {
         bias: Option<&Tensor>,
     ) -> Result<NativeLinear, TchError> {
         let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
-        // SAFETY: the pointers are those of live tensors, or null where that is allowed, and are only read.
+        // SAFETY: the pointers refer to live tensors, or are null if that is allowed, and are only read.
         #[allow(unsafe_code)]
         let linear = unsafe { hold(weight.as_ptr(), bias) };
         NonNull::new(linear).map(NativeLinear).ok_or_else(last_error)
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        // SAFETY: the tensor is live and only read; the layer is what `hold` made.
+        // SAFETY: the tensor is live and only read; `hold` made the layer.
         #[allow(unsafe_code)]
         let product = unsafe { engine_tch_linear_multiply(self.0.as_ptr(), input.as_ptr()) };
         // SAFETY: the shim has just made it, or returned null, and keeps no pointer to it.
@@ -183,7 +184,7 @@ impl NativeLinear {
 
 impl Drop for NativeLinear {
     fn drop(&mut self) {
-        // SAFETY: it is what `hold` made, and freed once.
+        // SAFETY: `hold` made it, and it is freed once.
         #[allow(unsafe_code)]
         unsafe {
             engine_tch_linear_free(self.0.as_ptr());
@@ -191,24 +192,24 @@ impl Drop for NativeLinear {
     }
 }
 
-/// Takes over a tensor that the shim returned; its last error where that is null.
+/// Takes ownership of a tensor that the shim returned; its last error if that is null.
 ///
 /// # Safety
 ///
-/// `tensor` is null, or points to a tensor that nobody else will use or free.
+/// `tensor` is null, or points to a tensor that is not used or freed elsewhere.
 #[allow(unsafe_code)]
 unsafe fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
     if tensor.is_null() {
         return Err(last_error());
     }
-    // SAFETY: it is not null, and the caller gives it away.
+    // SAFETY: it is not null, and the caller passes on its ownership.
     let tensor = unsafe { Tensor::from_ptr(tensor) };
     Ok(tensor)
 }
 
-/// What went wrong in the shim's call on this thread that returned null or false.
+/// The error of the shim's last call on this thread that returned null or false.
 pub(crate) fn last_error() -> TchError {
-    // SAFETY: the shim returns text of its own, which is valid until this thread calls the shim again.
+    // SAFETY: the shim returns its own text, which is valid until this thread calls the shim again.
     #[allow(unsafe_code)]
     TchError::Torch(unsafe { text(engine_tch_last_error()) })
 }
@@ -217,10 +218,10 @@ pub(crate) fn last_error() -> TchError {
 ///
 /// # Safety
 ///
-/// `text` points to bytes that end with a zero, and nobody changes or frees them meanwhile.
+/// `text` points to bytes that end with a zero and are not changed or freed meanwhile.
 #[allow(unsafe_code)]
 unsafe fn text(text: *const c_char) -> String {
-    // SAFETY: what the caller promises is what is asked for here.
+    // SAFETY: the caller promises the same.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

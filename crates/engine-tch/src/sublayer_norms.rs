@@ -1,4 +1,4 @@
-//! A block's place in a layer: what the residual stream goes through before it and what comes of it behind.
+//! The norms and the residual addition around a block of a layer.
 
 use bundle::{ModelConfig, NormNames};
 use engine::EngineError;
@@ -7,7 +7,8 @@ use tch::{TchError, Tensor};
 use crate::norm::{Norm, Residual, RmsNorm};
 use crate::reader::Reader;
 
-/// The residual stream x becomes x + multiplier · norm(block(norm(x))), with those parts that the model has.
+/// The residual stream x becomes x + multiplier · norm(block(norm(x))). Parts that the model lacks are left
+/// out.
 pub(crate) struct SublayerNorms {
     pub(crate) before: Option<Norm>,
     behind: Option<Norm>,
@@ -28,7 +29,7 @@ impl SublayerNorms {
         Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
-    /// What the block takes.
+    /// The block's input.
     pub(crate) fn enter(&self, residual: &Residual) -> Result<Tensor, TchError> {
         match &self.before {
             Some(norm) => norm.forward(residual),
@@ -36,7 +37,7 @@ impl SublayerNorms {
         }
     }
 
-    /// Adds what the block gave.
+    /// Adds the block's output.
     pub(crate) fn leave(&self, residual: &mut Residual, block: &Tensor) -> Result<(), TchError> {
         if self.behind.is_none() && self.multiplier.is_none() {
             return residual.add(block);

@@ -59,7 +59,7 @@ fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
     check_diffusion::<Tch>(&[&[][..], &[TORCHSCRIPT], &[UNFUSED]].map(with_options));
 }
 
-/// Weights and activations rounded to 8 or 11 bits of mantissa move these models' logits by this much at
+/// Rounding weights and activations to 8 or 11 bits of mantissa moves these models' logits by this much at
 /// most; a wrong operation moves them by more.
 const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F16, 0.015)];
 
@@ -139,7 +139,7 @@ fn torchscript_runs_where_it_may_and_is_said_to() {
 #[test]
 fn what_cannot_be_done_is_refused() {
     let model = Model::tiny("gpt2");
-    // No machine has that many.
+    // No machine has this many GPUs.
     unsupported::<Tch>(&model.bundle, &Settings { device: Device::Cuda(1000), ..at(Precision::F32) });
     unsupported::<Tch>(&model.bundle, &with(at(Precision::Int8), &[TORCHSCRIPT]));
     for options in [

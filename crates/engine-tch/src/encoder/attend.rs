@@ -1,4 +1,4 @@
-//! Attention of every text's tokens to one another, over all texts of one length at once.
+//! Attention within each text, for all texts of one length at once.
 
 use bundle::{Encoder, ModelConfig, RelativePositions};
 use engine::EngineError;
@@ -10,7 +10,7 @@ use crate::layer::{Heads, Manner};
 use crate::mask;
 use crate::reader::Reader;
 
-/// What is added to scores by how far apart two tokens are.
+/// Numbers added to the scores, by the distance of two tokens.
 pub(crate) struct RelativeBias {
     positions: RelativePositions,
     /// `[buckets, heads]`
@@ -29,7 +29,7 @@ impl RelativeBias {
 
     /// `[1, heads, length, length]`
     fn scores(&self, length: i64, kind: Kind) -> Result<Tensor, TchError> {
-        // For each difference of the places of a key and a query, from the least to the greatest.
+        // For each difference between the positions of a key and a query, from the smallest to the largest.
         let last = length as usize - 1;
         let buckets = (0..=2 * last).map(|difference| {
             self.positions.bucket(last.saturating_sub(difference), difference.saturating_sub(last))
@@ -37,31 +37,32 @@ impl RelativeBias {
         let buckets: Vec<i64> = buckets.map(|bucket| bucket as i64).collect();
         let buckets = Tensor::f_from_slice(&buckets)?.f_to_device(self.table.device())?;
         let biases = self.table.f_index_select(0, &buckets)?.f_to_kind(kind)?.f_transpose(0, 1)?;
-        // The last query has the differences from the least on; each one before it begins one further on.
+        // The last query's differences start with the smallest; those of each earlier query start one
+        // further.
         biases.f_unfold(1, length, 1)?.f_flip([1])?.f_unsqueeze(0)
     }
 }
 
-/// Texts of one length, and what their queries see of their keys.
+/// Texts of one length, and the keys that their queries see.
 pub(crate) struct Seen<'a> {
     group: &'a Group,
-    /// In layers without a window, and in those with one.
+    /// For layers without and with a window.
     ways: [Way; 2],
 }
 
 enum Way {
-    /// All texts by one call, with a mask `[texts or 1, heads or 1, length or 1, length]` unless the kernel knows what a
-    /// query sees.
+    /// All texts in one call. The mask is `[texts or 1, heads or 1, length or 1, length]`; none if the kernel
+    /// needs none.
     Whole(Option<Tensor>),
     InBlocks(Near),
 }
 
 impl<'a> Seen<'a> {
-    /// What is added to scores to hide padding. It is finite, because a query of padding may see nothing else, and NaN would
-    /// reach all texts.
+    /// Added to scores to hide padding. It is finite, because a query of padding may see only padding, and
+    /// the NaN would spread to all texts.
     const PADDING: f64 = -3e4;
 
-    /// `padding`, `[texts, length]`: whether each token is, where texts have any.
+    /// `padding`, `[texts, length]`: whether each token is padding, if there is any.
     pub(crate) fn new(
         group: &'a Group,
         config: &ModelConfig,
@@ -81,7 +82,7 @@ impl<'a> Seen<'a> {
             (bias, padded) => padded.or_else(|| bias.as_ref().map(Tensor::shallow_clone)),
         };
         let mask = |window: Option<i64>| {
-            // Keys ahead of a query are hidden by the kernel, but not beside a mask.
+            // The kernel hides later keys from a query, but not if there is also a mask.
             if window.is_none() && !(causal && added.is_some()) {
                 return Ok(added.as_ref().map(Tensor::shallow_clone));
             }
@@ -102,8 +103,8 @@ impl<'a> Seen<'a> {
         Ok(Seen { group, ways: [Way::Whole(mask(None)?), sliding] })
     }
 
-    /// `[rows, heads of queries, of keys and of values, dimension]` of all texts → `[rows, heads of queries · dimension]` of
-    /// these.
+    /// `[rows, heads of queries, of keys and of values, dimension]` of all texts →
+    /// `[rows, heads of queries · dimension]` of these texts.
     fn attend(&self, qkv: &Tensor, heads: Heads, manner: &Manner) -> Result<Tensor, TchError> {
         let Heads { query, kv, dim } = heads;
         let Group { first_row, texts, length } = *self.group;
@@ -137,12 +138,12 @@ impl<'a> Seen<'a> {
             shared,
         )?;
         let attended = attended.f_transpose(1, 2)?.f_reshape([-1, query * dim])?;
-        // A last block may reach beyond the last row.
+        // The last block may extend beyond the last row.
         attended.f_narrow(0, 0, rows)
     }
 }
 
-/// The same of all texts.
+/// The same for all texts.
 pub(crate) fn attend(
     qkv: &Tensor,
     seen: &[Seen<'_>],

@@ -1,4 +1,4 @@
-//! What the first layer takes.
+//! Embeddings: the input of the first layer.
 
 use bundle::{Encoder, ModelConfig};
 use engine::{EngineError, Texts};
@@ -8,13 +8,13 @@ use super::rows::Rows;
 use crate::norm::{Norm, RmsNorm};
 use crate::reader::Reader;
 
-/// The sum of the embeddings of tokens, positions and types, normed, of those that the model has.
+/// The normed sum of the embeddings of tokens, positions and types. Parts that the model lacks are left out.
 pub(crate) struct Embed {
     /// `[vocabulary, hidden]`
     tokens: Tensor,
     /// `[positions, hidden]`
     positions: Option<Tensor>,
-    /// Row of `positions` that the first token of a text has.
+    /// Row of `positions` for the first token of a text.
     first_position: i64,
     /// `[types, hidden]`
     types: Option<Tensor>,
@@ -38,7 +38,7 @@ impl Embed {
         })
     }
 
-    /// `[rows, hidden]`. `positions`: that of each row's token within its text.
+    /// `[rows, hidden]`. `positions`: each row's position within its text.
     pub(crate) fn forward(
         &self,
         texts: Texts<'_>,

@@ -1,4 +1,4 @@
-//! From the vectors of tokens to one of each text, or to scores.
+//! Pooling of token vectors into one vector per text, and the head for scores.
 
 use bundle::{HeadActivation, ModelConfig, Pooling, Scored};
 use engine::EngineError;
@@ -24,7 +24,7 @@ struct Dense {
 }
 
 impl Head {
-    /// That of a model that has one.
+    /// `None` if the model has no head.
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
@@ -32,7 +32,7 @@ impl Head {
     ) -> Result<Option<Head>, EngineError> {
         let described = config.scoring();
         let Some((head, names)) = described.zip(config.head()) else { return Ok(None) };
-        // No precision has codes of a head.
+        // Heads are not quantised at any precision.
         let layout = if matches!(layout, Layout::Int8 | Layout::Int4) { Layout::Plain } else { layout };
         let norm = names.norm.map(|names| Norm::read(reader, config, &names, RmsNorm::Fused));
         let norm = norm.transpose()?;
@@ -77,8 +77,8 @@ pub(crate) fn pool(x: &Tensor, rows: &Rows, pooling: Pooling) -> Result<Tensor, 
     Tensor::f_cat(&pooled, 0)?.f_to_kind(Kind::Float)
 }
 
-/// Every row divided by its length, the root of its sum of squares.
+/// Every row divided by its Euclidean length.
 pub(crate) fn normalised(x: &Tensor) -> Result<Tensor, TchError> {
-    // The floor is that of PyTorch's `normalize`.
+    // The minimum is that of PyTorch's `normalize`.
     x.f_div(&x.f_norm_scalaropt_dim(2, [1], true)?.f_clamp_min(1e-12)?)
 }

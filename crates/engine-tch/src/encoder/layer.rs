@@ -23,12 +23,12 @@ pub(crate) struct Layer {
     mlp: Mlp,
 }
 
-/// One batch, as the layers see it.
+/// One batch, as input of the layers.
 pub(crate) struct Batch<'a> {
     pub(crate) seen: Vec<Seen<'a>>,
-    /// Those of the rows' positions.
+    /// Rotations for the rows' positions.
     pub(crate) rotations: Vec<Rotation>,
-    /// What attention computes in.
+    /// Element type of attention.
     pub(crate) kind: Kind,
 }
 
@@ -63,14 +63,14 @@ impl Layer {
     fn attention(&self, x: &Tensor, batch: &Batch<'_>) -> Result<Tensor, TchError> {
         let (rows, _) = x.size2()?;
         let rotation = self.manner.layer.rotation.map(|rotation| &batch.rotations[rotation]);
-        // The rows are as one text, each with the rotation of its own position.
+        // All rows are treated as one text; each has the rotation of its own position.
         let qkv = self.qkv.forward(x, (1, rows), rotation)?.f_squeeze_dim(0)?.f_to_kind(batch.kind)?;
         let attended = attend(&qkv, &batch.seen, self.qkv.heads, &self.manner)?;
         self.output.forward(&attended.f_to_kind(x.kind())?)
     }
 }
 
-/// The norms around a block: x becomes behind(x + block(before(x))), with the one that the model has.
+/// The norms around a block: x becomes behind(x + block(before(x))). Absent norms are left out.
 struct Norms {
     before: Option<Norm>,
     behind: Option<Norm>,

@@ -1,5 +1,6 @@
-//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding; attention goes
-//! over texts of one length at once. With the option `padded`, texts are filled up to one length first.
+//! Encoders. The tokens of all texts are the rows of one matrix, so that nothing is computed for padding.
+//! Attention takes all texts of one length at once. With the option `padded`, texts are first padded to one
+//! length.
 
 mod attend;
 mod embed;
@@ -34,26 +35,26 @@ pub(crate) struct Encoder {
     config: ModelConfig,
     embed: Embed,
     relative: Option<RelativeBias>,
-    /// One for each of the model's, of `rotated` positions.
+    /// One for each of the model's rotations, for `rotated` positions.
     rotations: Vec<Rotation>,
     rotated: usize,
     layers: Vec<Layer>,
     final_norm: Option<Norm>,
     head: Option<Head>,
-    /// What texts are filled up to, where they are, and the token that fills them.
+    /// The length to which texts are padded, if any, and the padding token.
     padding: Option<(Padding, u32)>,
     layout: Layout,
     emulated: bool,
-    /// What layers pass to one another, and where.
+    /// Element type and device of the residual stream.
     options: (Kind, Device),
-    /// What the last call computed, f32, on the host.
+    /// The results of the last call, f32, on the host.
     numbers: Option<Tensor>,
     computed: usize,
-    /// Hidden states of the last texts, where they are asked for.
+    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
-    /// The tensors above may be in this mapping: it is the last field, and so dropped last.
+    /// The tensors above may be in this mapping. As the last field, it is dropped last.
     weights: Weights,
 }
 
@@ -120,7 +121,7 @@ impl Encoder {
         }
     }
 
-    /// Marks the parts from now on, or no longer, and says whether they were marked.
+    /// Switches the marking of parts on or off, and returns the old state.
     pub(crate) fn set_marked(&mut self, marked: bool) -> bool {
         std::mem::replace(&mut self.marked, marked)
     }
@@ -129,12 +130,12 @@ impl Encoder {
         self.marked.then(|| Mark::begin(part))
     }
 
-    /// Tokens that each text is filled up to, where texts are, or those of the longest.
+    /// The length to which texts are padded, or that of the longest.
     fn width(&self, texts: Texts<'_>) -> usize {
         self.padding.map_or(texts.longest(), |(padding, _)| padding.width(&texts))
     }
 
-    /// The vectors of all tokens, `[rows, hidden]`, behind every layer that is kept and behind the last.
+    /// The vectors of all tokens, `[rows, hidden]`, after every layer that is kept and after the last.
     fn vectors(&self, texts: Texts<'_>, rows: &Rows) -> Result<Vec<Tensor>, TchError> {
         let width = self.width(texts);
         let Some((_, token)) = self.padding.filter(|_| texts.lengths.iter().any(|&length| length < width))
@@ -143,7 +144,7 @@ impl Encoder {
         };
         let padded = Padded::to(width, texts, token);
         let device = self.options.1;
-        // Padding is behind every text, where a causal model sees none of it.
+        // Padding comes after each text, so a causal model does not see it.
         let padding = (!self.config.causal).then(|| padding(texts, width, device)).transpose()?;
         let states = self.forward(padded.texts(), &Rows::new(padded.texts()), padding.as_ref())?;
         let cells: Vec<usize> = texts.cells(width).collect();
@@ -152,7 +153,7 @@ impl Encoder {
         states.iter().map(|x| x.f_index_select(0, &places)).collect()
     }
 
-    /// The same as the texts are. `padding`, `[texts, length]`: which tokens attention hides.
+    /// The same without adding padding. `padding`, `[texts, length]`: the tokens that attention hides.
     fn forward(
         &self,
         texts: Texts<'_>,
@@ -191,7 +192,8 @@ impl Encoder {
         Ok(states)
     }
 
-    /// Makes tables for texts of so many tokens. Many models have positions for texts far longer than those that they get.
+    /// Extends the rotation tables for texts of `longest` tokens, if needed. Not for all positions of the
+    /// model, because most texts are far shorter.
     fn rotate(&mut self, longest: usize) -> Result<(), TchError> {
         if longest > self.rotated {
             self.rotated = longest.next_power_of_two().min(self.config.max_positions);
@@ -228,7 +230,7 @@ impl Encoder {
     }
 }
 
-/// In f32.
+/// Copies to f32 in host memory.
 fn on_host(found: &Tensor) -> Result<Tensor, TchError> {
     found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
 }

@@ -1,5 +1,5 @@
-//! Attention within a window over long texts. Rows are cut into blocks, and each attends to the keys that its queries may
-//! see, in place of all keys of their text, most of which a mask would hide.
+//! Attention within a window over long texts. Rows are cut into blocks. Each attends only to the keys that
+//! its queries may see, not to all keys of the text, most of which a mask would hide.
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -12,17 +12,17 @@ pub(crate) struct Near {
     queries: i64,
     /// Keys of a block.
     keys: i64,
-    /// Rows that are put before the first and behind the last, so that all blocks are alike.
+    /// Rows added before the first and after the last, so that all blocks have the same shape.
     around: [i64; 2],
     /// `[blocks, 1, queries, keys]`
     pub(crate) mask: Tensor,
 }
 
 impl Near {
-    /// Texts of more windows than this gain by blocks. The README has the measurements.
+    /// Texts longer than this many windows are faster in blocks. The README has the measurements.
     const LEAST: i64 = 4;
 
-    /// `None` where the texts are too short for blocks to pay.
+    /// `None` if the texts are too short for blocks to be faster.
     pub(crate) fn new(
         group: &Group,
         (window, causal): (i64, bool),
@@ -40,7 +40,7 @@ impl Near {
         let (keys, around) = (before + queries + ahead, [before, blocks * queries - rows + ahead]);
         // Key k of a block is before + q − k rows before query q.
         let band = mask::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
-        // Of other texts a query sees nothing. Padding and the rows around are of none.
+        // A query sees only its own text. Padding and the added rows belong to no text.
         let of_text = Tensor::f_arange_start(length, rows + length, (Kind::Int64, options.1))?;
         let mut of_text = of_text.f_divide_scalar_mode(length, "floor")?;
         if let Some(padding) = padding {
@@ -54,7 +54,7 @@ impl Near {
         Ok(Some(Near { blocks, queries, keys, around, mask }))
     }
 
-    /// `[rows, heads, dimension]` → the same, with the rows around.
+    /// `[rows, heads, dimension]` → the same with the added rows.
     pub(crate) fn padded(&self, qkv: &Tensor) -> Result<Tensor, TchError> {
         let [before, behind] = self.around;
         qkv.f_constant_pad_nd([0, 0, 0, 0, before, behind])
@@ -66,7 +66,7 @@ impl Near {
         rows.f_unfold(0, self.queries, self.queries)?.f_transpose(2, 3)
     }
 
-    /// Keys or values of padded rows, `[blocks, heads, keys, dimension]`. Those of neighbouring blocks share memory.
+    /// Keys or values of padded rows, `[blocks, heads, keys, dimension]`. Neighbouring blocks share memory.
     pub(crate) fn keys(&self, padded: &Tensor) -> Result<Tensor, TchError> {
         padded.f_unfold(0, self.keys, self.queries)?.f_transpose(2, 3)
     }

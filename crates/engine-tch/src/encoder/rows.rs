@@ -1,9 +1,9 @@
-//! How texts are put into rows.
+//! The rows of texts: texts of one length are adjacent.
 
 use engine::{Texts, by_length};
 use tch::{Device, TchError, Tensor};
 
-/// Texts of one length, whose rows are one behind the other.
+/// Texts of one length, in adjacent rows.
 pub(crate) struct Group {
     pub(crate) first_row: i64,
     pub(crate) texts: i64,
@@ -11,7 +11,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Its part of `x`, `[rows, ..]`, as `[texts, length, ..]`.
+    /// The group's part of `x`, `[rows, ..]`, as `[texts, length, ..]`.
     pub(crate) fn part(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let mut shape = x.size();
         shape.splice(..1, [self.texts, self.length]);
@@ -19,12 +19,12 @@ impl Group {
     }
 }
 
-/// The tokens of all texts, those of one length one behind the other.
+/// The tokens of all texts; texts of one length are adjacent.
 pub(crate) struct Rows {
     pub(crate) groups: Vec<Group>,
-    /// The place of each row's token among all.
+    /// Index of each row's token in the input.
     pub(crate) tokens: Vec<usize>,
-    /// The place of each text among all, in the order of rows.
+    /// Index of each text in the input, in the order of rows.
     pub(crate) texts: Vec<usize>,
 }
 
@@ -50,13 +50,13 @@ impl Rows {
     }
 }
 
-/// Which cells of texts that are padded to `width` tokens are padding, `[texts, width]`.
+/// Whether each cell is padding, for texts padded to `width` tokens, `[texts, width]`.
 pub(crate) fn padding(texts: Texts<'_>, width: usize, device: Device) -> Result<Tensor, TchError> {
     let padding = texts.padded_to(width, texts.tokens.iter().map(|_| false), true);
     Tensor::f_from_slice(&padding)?.f_view([texts.lengths.len() as i64, -1])?.f_to_device(device)
 }
 
-/// The rows of `x` in the order of their places among all.
+/// The rows of `x` in the order of the input. `places`: each row's index in the input.
 pub(crate) fn in_order(x: &Tensor, places: &[usize]) -> Result<Tensor, TchError> {
     let mut rows = vec![0_i64; places.len()];
     for (row, &place) in places.iter().enumerate() {
