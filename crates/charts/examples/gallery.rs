@@ -1,4 +1,4 @@
-//! Draws every kind of chart with awkward data into a directory, to be looked at:
+//! Draws every kind of chart with awkward data into a directory, for inspection by eye:
 //! `cargo run --release -p charts --example gallery -- DIR`.
 
 use std::path::Path;
@@ -19,7 +19,7 @@ const NAMES: [&str; 8] = [
     "reference",
 ];
 
-/// The same every time, and not too even.
+/// Reproducible, irregular numbers.
 fn wave(index: usize) -> f64 {
     ((index * 7919 % 101) as f64 / 101.0 - 0.5) + if index % 41 == 40 { 3.0 } else { 0.0 }
 }
@@ -48,7 +48,7 @@ fn dots(count: usize, rounds: usize, title: &str, factor: f64) -> Panel {
     Panel::Dots(Dots { title: title.into(), hint: "lower is better".into(), groups })
 }
 
-/// Every pair; those more than two places apart are decided.
+/// Every pair; pairs more than two places apart have a winner.
 fn forest(count: usize) -> Panel {
     let colours = colours(count);
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
@@ -127,7 +127,7 @@ fn survival(values: usize) -> Panel {
     Panel::Survival(Survival { title: "Gaps".into(), hint: "ms".into(), samples: samples(values) })
 }
 
-/// Six processes each, of which no two are equally long.
+/// Six processes each, all of different lengths.
 fn strands() -> Panel {
     let line = |index: usize, process: usize| {
         let long = 4 + process * 2 + index;
@@ -148,7 +148,7 @@ fn strands() -> Panel {
     })
 }
 
-/// One remainder is below zero.
+/// One remainder is negative.
 fn stack() -> Panel {
     let row = |index: usize, remainder: f64| StackRow {
         label: NAMES[index].into(),

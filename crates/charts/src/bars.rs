@@ -1,5 +1,5 @@
-//! Horizontal bars, so that long names stay readable: the value as length, its interval as whiskers, and every
-//! process as a point.
+//! Horizontal bars, so that long names stay readable. The length is the value, whiskers are its interval, and
+//! points are processes.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -12,10 +12,10 @@ use crate::scale::{Scale, number, tick};
 #[derive(Debug, Clone, Default)]
 pub struct Bars {
     pub title: String,
-    /// Beside the title: the unit, and which end is better.
+    /// Next to the title: the unit and the better direction.
     pub hint: String,
     pub groups: Vec<Group>,
-    /// Where nothing changes, for ratios: a line across all bars.
+    /// For ratios: a line across all bars at "no change".
     pub baseline: Option<f64>,
     /// Suffix of each value: "×".
     pub suffix: String,
@@ -23,7 +23,7 @@ pub struct Bars {
 
 #[derive(Debug, Clone, Default)]
 pub struct Group {
-    /// Empty where there is only one.
+    /// Empty if there is only one group.
     pub label: String,
     pub bars: Vec<Bar>,
 }
@@ -32,7 +32,7 @@ pub struct Group {
 pub struct Bar {
     pub label: String,
     pub colour: Colour,
-    /// `None`, or not finite: the note stands in its place.
+    /// If `None` or not finite, the note is shown instead.
     pub value: Option<f64>,
     pub interval: Option<(f64, f64)>,
     pub points: Vec<f64>,
@@ -40,11 +40,11 @@ pub struct Bar {
     pub note: String,
 }
 
-/// Height that a bar takes at most, and the least at which its text is apart from the next one's.
+/// Greatest height of a bar.
 const TALLEST: i32 = 64;
 
 impl Bars {
-    /// Bars and headings.
+    /// Number of bars and headings.
     pub(crate) fn lines(&self) -> usize {
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
         headings + self.groups.iter().map(|group| group.bars.len()).sum::<usize>()
@@ -132,7 +132,7 @@ impl Bar {
         pen.fill(Frame { left: zero, top, right: end, bottom }, ink.mix(0.32))?;
         pen.fill(Frame { left: end - 3, top, right: end, bottom }, ink)?;
         let middle = y + tall / 2;
-        // Points of one value are apart, the same way in every drawing.
+        // Separates points with the same value, equally in every drawing.
         let lanes = ((bottom - top) / 2 - 3).max(0);
         for (index, &point) in self.points.iter().filter(|point| point.is_finite()).enumerate() {
             let lane = [0, -2, 2, -1, 1][index % 5] * lanes / 2;

@@ -1,4 +1,4 @@
-//! A dot for each process, and the median with its interval: the evidence itself, where a bar would hide it.
+//! A dot for each process, and the median with its interval: unlike a bar, it shows the individual figures.
 
 use plotters::backend::DrawingBackend;
 
@@ -7,18 +7,18 @@ use crate::pen::{Drawn, Frame, GRID, INK, Pen};
 use crate::rows::{Entry, Layout};
 use crate::scale::{Scale, number};
 
-/// One axis, from zero, for all rows.
+/// All rows share one axis from zero.
 #[derive(Debug, Clone, Default)]
 pub struct Dots {
     pub title: String,
-    /// Beside the title: which end is better.
+    /// Next to the title: the better direction.
     pub hint: String,
     pub groups: Vec<DotsGroup>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct DotsGroup {
-    /// Empty where there is only one.
+    /// Empty if there is only one group.
     pub label: String,
     pub rows: Vec<DotsRow>,
 }
@@ -27,21 +27,21 @@ pub struct DotsGroup {
 pub struct DotsRow {
     pub label: String,
     pub colour: Colour,
-    /// Every process.
+    /// One figure per process.
     pub points: Vec<f64>,
-    /// `None`, or not finite: the note stands in place of all marks.
+    /// If `None` or not finite, the note replaces all marks.
     pub median: Option<f64>,
     pub interval: Option<(f64, f64)>,
     /// Why there is no median.
     pub note: String,
 }
 
-/// Greatest height of a row, and the height from which the median has a line of its own below the dots.
+/// Greatest height of a row, and the height from which the median has its own line below the dots.
 const TALLEST: i32 = 46;
 const ROOMY: i32 = 28;
 
 impl Dots {
-    /// Rows and headings.
+    /// Number of rows and headings.
     pub(crate) fn lines(&self) -> usize {
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
         headings + self.rows().count()
@@ -114,7 +114,7 @@ impl DotsRow {
             if tall >= ROOMY { (middle - tall / 6, middle + tall / 4) } else { (middle, middle) };
         let radius = if tall >= 20 { 3 } else { 2 };
         for (index, &point) in self.points.iter().filter(|point| point.is_finite()).enumerate() {
-            // Processes with one figure are told apart, the same way in every drawing.
+            // Separates processes with the same figure, equally in every drawing.
             let lane = [0, -3, 3][index % 3] * i32::from(tall >= ROOMY);
             pen.mark((scale.pixel(point), above + lane), radius, self.colour)?;
         }

@@ -1,4 +1,4 @@
-//! The figure that scripts of this field expect beside their tables.
+//! The figure that scripts in this field usually draw in addition to their tables.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::figure::Figure;
 use crate::palette::{Colour, GREY, assign};
 use crate::panel::Panel;
 
-/// A framework, with its optimisation and without it.
+/// A framework with and without its optimisation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Optimised {
     pub framework: String,
     pub base: Option<Arm>,
     pub optimised: Option<Arm>,
-    /// How many times as fast the optimised arm is.
+    /// Speed of the optimised arm divided by that of the base.
     pub speedup: Option<Estimate>,
-    /// The share of the base's memory that it saves; below zero, it needs more.
+    /// The share of the base's memory that the optimised arm saves; negative if it needs more.
     pub memory_saved: Option<Estimate>,
 }
 
@@ -29,7 +29,7 @@ pub struct Arm {
     pub memory_mb: Option<Estimate>,
 }
 
-/// A figure with its 95 % interval, where there is one.
+/// A figure with its 95 % interval, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub value: f64,
@@ -38,8 +38,9 @@ pub struct Estimate {
 
 type Value = fn(&Arm) -> Option<Estimate>;
 
-/// Four panels: throughput, time per token, total time and memory. Each has base and optimised of a framework beside each
-/// other; over throughput and memory is what the optimisation is worth. `case` says what was run, `note` where the figures are from.
+/// Four panels: throughput, time per token, total time and memory. Each has the base and the optimised arm of
+/// a framework next to each other. Throughput and memory also show the gain from the optimisation. `case`
+/// describes the work, `note` the origin of the figures.
 pub fn optimisation_comparison(runs: &[Optimised], case: &str, note: &str, known: &[&str]) -> Figure {
     let colours = colours(runs, known);
     let panel = |title: &str, hint: &str, value: Value, worth: fn(&Optimised) -> Option<String>| {
@@ -98,7 +99,7 @@ fn memory(run: &Optimised) -> Option<String> {
     Some(format!("{} % {word} memory{interval}", percent(found.value)))
 }
 
-/// The colour of what is not optimised.
+/// The colour of the base.
 const PLAIN: Colour = GREY;
 
 fn colours(runs: &[Optimised], known: &[&str]) -> BTreeMap<String, Colour> {

@@ -16,14 +16,14 @@ use crate::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFA
 pub struct Figure {
     /// Above all panels; may be empty.
     pub title: String,
-    /// The answer, one to four sentences below the title, in ink and never cut.
+    /// The answer, one to four sentences below the title, in full contrast and never cut.
     pub answer: Vec<String>,
-    /// What was measured, on what; may be empty.
+    /// The work and the machine; may be empty.
     pub subtitle: String,
     pub panels: Vec<Panel>,
-    /// Panels side by side.
+    /// Panels per row.
     pub columns: usize,
-    /// Below all panels, in paragraphs: how to read it, and its origin.
+    /// Below all panels, in paragraphs: how to read the figure, and its origin.
     pub note: Vec<String>,
 }
 
@@ -38,18 +38,18 @@ pub struct Size {
 #[error("cannot draw a chart: {0}")]
 pub struct Error(String);
 
-/// A picture is drawn at this scale, so that its smallest text has 21 pixels: each pixel of its layout becomes 3 of the
-/// drawing in both directions, and 2 of the drawing become one of the bitmap, which smooths edges.
+/// A layout pixel becomes 3 pixels of the drawing in each direction, and 2 of the drawing become one of the
+/// bitmap, which smooths edges. So the smallest text of a picture has 21 pixels.
 const DRAWN: u32 = 3;
 const OVERSAMPLED: u32 = 2;
 const LARGEST: u32 = 8192;
 
-/// Size of the answer's text, and the space between panels, in pixels.
+/// Size of the answer's text, and the vertical and horizontal space between panels, in pixels.
 const ANSWER: i32 = 17;
 const BETWEEN: i32 = 24;
 const BESIDE: i32 = 36;
 
-/// The texts around the panels, line by line.
+/// The texts around the panels, divided into lines.
 struct Texts {
     title: Vec<String>,
     answer: Vec<String>,
@@ -58,18 +58,18 @@ struct Texts {
 }
 
 impl Figure {
-    /// A figure of one panel, without a title of its own.
+    /// A figure of one panel, without a title.
     pub fn single(panel: Panel) -> Figure {
         Figure { panels: vec![panel], columns: 1, ..Figure::default() }
     }
 
-    /// The size of a picture of this width in which no texts touch.
+    /// The size of a picture of this width, high enough that no texts touch.
     pub fn size(&self, width: u32) -> Size {
         let layout = self.layout_height(laid_out(width)) as u32;
         Size { width, height: layout * DRAWN / OVERSAMPLED }
     }
 
-    /// A document of its own, on white.
+    /// A complete document, on white.
     pub fn svg(&self, size: Size) -> Result<String, Error> {
         let layout = Size { width: laid_out(size.width), height: laid_out(size.height) };
         let text = self.drawn_svg(layout)?;
@@ -78,9 +78,9 @@ impl Figure {
         Ok(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{text}"))
     }
 
-    /// An element for a page, as high as its panels need at this width: it scales with its box, takes its inks from the
-    /// style variables `--ink`, `--muted`, `--grid` and `--surface` and its colours from [`crate::variables`], and is
-    /// told to screen readers by `title` and `description`. `id` is unique in the page.
+    /// An element for a page, as high as its panels need at this width. It scales with its box. Its text and
+    /// line colours are the style variables `--ink`, `--muted`, `--grid` and `--surface`, and the others are
+    /// from [`crate::variables`]. Screen readers read `title` and `description`. `id` is unique in the page.
     pub fn inline_svg(&self, width: u32, id: &str, title: &str, description: &str) -> Result<String, Error> {
         let size = Size { width, height: self.layout_height(width) as u32 };
         let text = self.drawn_svg(size)?;
@@ -140,11 +140,11 @@ impl Figure {
         Ok(text)
     }
 
-    /// The height that everything takes at this width, without a scale.
+    /// The height of the layout at this width.
     fn layout_height(&self, width: u32) -> i32 {
         font::register();
         let mut unused = String::new();
-        // Of this only the font is used.
+        // Only its font is used, for measuring text.
         let area = SVGBackend::with_string(&mut unused, (1, 1)).into_drawing_area();
         let (pen, width) = (Pen { area: &area, scale: 1 }, width as i32 - 2 * self.edge());
         let texts = self.texts(&pen, width);
@@ -209,8 +209,8 @@ impl Figure {
         self.draw_panels(pen, Frame { left: edge, top, right: width - edge, bottom })
     }
 
-    /// The panels of each row, by their places. Pairs are as wide as the figure, and so is the first of the other panels
-    /// where the rows below it are then full.
+    /// The indices of the panels in each row. Forest plots are as wide as the figure, and so is the first of
+    /// the other panels if that makes the rows below it full.
     pub fn rows(&self) -> Vec<Range<usize>> {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         let is_wide = |panel: &Panel| matches!(panel, Panel::Forest(_));
@@ -229,7 +229,7 @@ impl Figure {
         rows
     }
 
-    /// The width of each panel of a row. One alone is as wide as the figure.
+    /// The width of each panel of a row. A single panel is as wide as the figure.
     fn panel_width(&self, row: &Range<usize>, width: i32) -> i32 {
         let columns = if row.len() == 1 { 1 } else { self.columns.max(1) as i32 };
         (width - BESIDE * (columns - 1)) / columns
@@ -259,7 +259,7 @@ impl Figure {
     }
 }
 
-/// Pixels of the layout for so many of the picture.
+/// The size in layout pixels for a size in picture pixels.
 fn laid_out(pixels: u32) -> u32 {
     (pixels * OVERSAMPLED).div_ceil(DRAWN)
 }
@@ -272,7 +272,7 @@ fn check(size: Size) -> Result<(), Error> {
     Err(Error(format!("{} × {} pixels; each is from 64 to {LARGEST}", size.width, size.height)))
 }
 
-/// Each pixel the mean of those drawn for it.
+/// Each pixel becomes the mean of the pixels drawn for it.
 fn averaged(pixels: &[u8], size: Size) -> Vec<u8> {
     let (times, width) = (OVERSAMPLED as usize, size.width as usize);
     let mut averaged = Vec::with_capacity(width * size.height as usize * 3);

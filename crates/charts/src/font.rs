@@ -1,13 +1,13 @@
-//! The font, registered under the name that SVG text asks for.
+//! The font, registered under the family name used in SVG text.
 
 use std::sync::Once;
 
 use plotters::style::{FontStyle, register_font};
 
-/// What text asks for: in SVG, whatever the reader has; here, DejaVu Sans, whose metrics are wider than most.
+/// The font family: in SVG it is the reader's own font; here it is DejaVu Sans, which is wider than most.
 pub(crate) const FAMILY: &str = "sans-serif";
 
-/// Latin and the signs that figures need; `fonts/README.md` says how they were cut out.
+/// Latin letters and the signs that figures need; `fonts/README.md` says how the subsets were made.
 const REGULAR: &[u8] = include_bytes!("../fonts/DejaVuSans-subset.ttf");
 const BOLD: &[u8] = include_bytes!("../fonts/DejaVuSans-Bold-subset.ttf");
 

@@ -1,4 +1,5 @@
-//! A forest plot: a row for each comparison, its ratio with interval on a logarithmic axis around "no difference".
+//! A forest plot: one row per comparison, with its ratio and interval on a logarithmic axis around "no
+//! difference".
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
@@ -12,9 +13,9 @@ use crate::scale::Scale;
 #[derive(Debug, Clone, Default)]
 pub struct Forest {
     pub title: String,
-    /// Beside the title.
+    /// Next to the title.
     pub hint: String,
-    /// What a ratio below 1 means, and one above: "worse", "better".
+    /// The meaning of a ratio below 1 and of one above: "worse", "better".
     pub sides: [&'static str; 2],
     pub groups: Vec<ForestGroup>,
     /// Ratios that count as no difference: a grey band.
@@ -23,7 +24,7 @@ pub struct Forest {
 
 #[derive(Debug, Clone, Default)]
 pub struct ForestGroup {
-    /// Empty where there is only one.
+    /// Empty if there is only one group.
     pub label: String,
     pub pairs: Vec<Pair>,
 }
@@ -32,10 +33,10 @@ pub struct ForestGroup {
 #[derive(Debug, Clone, Default)]
 pub struct Pair {
     pub label: String,
-    /// `None`, or not above zero: the note stands in its place.
+    /// If `None` or not positive, the note is shown instead.
     pub ratio: Option<f64>,
     pub interval: Option<(f64, f64)>,
-    /// The colour of the one that is clearly better; `None` where nothing is clear.
+    /// The colour of the clear winner; `None` if the result is unclear.
     pub colour: Option<Colour>,
     /// Why there is no ratio.
     pub note: String,
@@ -47,7 +48,7 @@ const TALLEST: i32 = 34;
 pub(crate) const SIDES: i32 = SMALL + 6;
 
 impl Forest {
-    /// Rows and headings.
+    /// Number of rows and headings.
     pub(crate) fn lines(&self) -> usize {
         let headings = self.groups.iter().filter(|group| !group.label.is_empty()).count();
         headings + self.pairs().count()
@@ -137,7 +138,7 @@ impl Pair {
         let at = (scale.pixel(ratio), middle);
         match self.colour {
             Some(colour) => pen.mark(at, 5, colour),
-            // Hollow: it could be on either side.
+            // Hollow, because the true ratio could be on either side.
             None => pen.ring(at, 4, ink),
         }
     }

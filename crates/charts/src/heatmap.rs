@@ -1,4 +1,4 @@
-//! A figure for each pair of two things that were varied.
+//! A heatmap: one figure for each combination of two varied settings.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
@@ -11,18 +11,19 @@ use crate::scale::number;
 pub struct Heatmap {
     pub title: String,
     pub hint: String,
-    /// What is varied from left to right, and its values.
+    /// Name and values of the setting that varies from left to right.
     pub x: (String, Vec<String>),
-    /// From top to bottom.
+    /// The same for the one from top to bottom.
     pub y: (String, Vec<String>),
-    /// `[y][x]`; `None` where there is none.
+    /// `[y][x]`; `None` if there is no figure.
     pub values: Vec<Vec<Option<f64>>>,
-    /// The values that the scale of colours begins and ends with; one range for all heatmaps to be read side by side.
-    /// `None`: the range of these values.
+    /// Lowest and highest value of the colour scale, shared by heatmaps that are read side by side. `None`:
+    /// the range of `values`.
     pub range: Option<(f64, f64)>,
 }
 
-/// Cividis (Nuñez, Anderton and Renslow, 2018), equally ordered for all kinds of colour vision, at five places.
+/// Five colours of cividis (Nuñez, Anderton and Renslow, 2018), which has the same order for all kinds of
+/// colour vision.
 const CIVIDIS: [[f64; 3]; 5] = [
     [0.0, 34.0, 78.0],
     [66.0, 78.0, 108.0],
@@ -87,7 +88,7 @@ fn draw_cell<DB: DrawingBackend>(
     let mixed: Vec<f64> = below.iter().zip(above).map(|(from, to)| from + (to - from) * at.fract()).collect();
     pen.fill(cell, RGBColor(mixed[0] as u8, mixed[1] as u8, mixed[2] as u8))?;
     let light = 0.2126 * mixed[0] + 0.7152 * mixed[1] + 0.0722 * mixed[2];
-    // Apart from the inks of a page: the cell's colour is the same in every theme.
+    // Independent of the page's theme, because the cell's colour is.
     let ink = if light > 110.0 { RGBColor(0x10, 0x12, 0x14) } else { RGBColor(0xFF, 0xFF, 0xFF) };
     let text = pen.fitted(&number(value), SMALL, false, cell.width());
     pen.text(&text, middle, SMALL, ink, (HPos::Center, VPos::Center))

@@ -1,4 +1,4 @@
-//! Which colour and mark is whose.
+//! The legend: the colour and mark of each series.
 
 use plotters::backend::DrawingBackend;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 use crate::palette::Colour;
 use crate::pen::{Frame, INK, Pen, SMALL};
 
-/// Entries in lines from the top of the frame; gives what is left of it.
+/// Draws entries in lines from the top of the frame. Returns the rest of the frame.
 pub(crate) fn draw<DB: DrawingBackend>(
     pen: &Pen<'_, DB>,
     mut frame: Frame,

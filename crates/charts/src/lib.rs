@@ -1,8 +1,8 @@
 //! Charts of plain series, as SVG and PNG.
 //!
-//! A [`Figure`] is one or several [`Panel`]s with a title. Panels know labels, values, intervals and units, and
-//! nothing of where those come from. A value that is absent or not finite is marked as such, never drawn as zero.
-//! Text is laid out and rasterised with a font that this crate brings, so a machine without fonts draws the same.
+//! A [`Figure`] is one or several [`Panel`]s with a title. Panels contain labels, values, intervals and
+//! units, but not their origin. A value that is absent or not finite is marked as such, never drawn as zero.
+//! Text is laid out and rasterised with a font in this crate, so that all machines draw the same.
 
 mod bars;
 mod dots;

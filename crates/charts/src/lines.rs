@@ -1,4 +1,4 @@
-//! Figures over something that is ordered: iterations, lengths, days.
+//! Figures over an ordered quantity: iterations, lengths, days.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -12,31 +12,31 @@ use crate::scale::{Scale, tick, times};
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     pub title: String,
-    /// Beside the title: the unit, and which end is better.
+    /// Next to the title: the unit and the better direction.
     pub hint: String,
     pub x: LineAxis,
     pub y: LineAxis,
     pub series: Vec<Line>,
-    /// Another phase, from the start up to this place, and its name.
+    /// An earlier phase, from the start up to this value, and its name.
     pub shaded: Option<(f64, String)>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct LineAxis {
     pub label: String,
-    /// Logarithmic, where all values are above zero.
+    /// Logarithmic, if all values are positive.
     pub log: bool,
     /// Values are seconds since 1970.
     pub time: bool,
     /// Starts at zero.
     pub from_zero: bool,
-    /// Values that are written beside it, where they are few and known.
+    /// Values of the ticks, if they are few and known.
     pub ticks: Vec<f64>,
-    /// Values that it shows in any case, so that a small range is not drawn as a large one.
+    /// Values that the axis always includes, so that a small range is not drawn as a large one.
     pub shown: Vec<f64>,
-    /// What is written beside the values 0, 1, 2 …, in place of numbers: places in an order, such as commits.
+    /// Names for the values 0, 1, 2 … instead of numbers, for ordered things such as commits.
     pub names: Vec<String>,
-    /// Lines across the chart, each with a short name at its top: where something else changed.
+    /// Lines across the chart where something else changed, each with a short name at its top.
     pub marks: Vec<(f64, String)>,
 }
 
@@ -63,7 +63,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Everything but the lines. `None` where there is nothing to draw.
+    /// Draws everything except the lines. `None` if there is nothing to draw.
     pub(crate) fn draw_axes_and_legend<DB: DrawingBackend>(
         &self,
         pen: &Pen<'_, DB>,
@@ -123,7 +123,7 @@ impl Lines {
             pen.fill(Frame { right: end, ..frame }, GRID.mix(0.45))?;
             let fits = pen.width(name, SMALL, false) + 6 <= end - frame.left;
             let text = if fits { name.as_str() } else { "" };
-            // At the foot, where lines over an axis from zero seldom are.
+            // At the bottom, where there are rarely lines if the axis starts at zero.
             let foot = (frame.left + 5, frame.bottom - SMALL - 4);
             pen.text(text, foot, SMALL, MUTED, (HPos::Left, VPos::Top))?;
         }
@@ -152,7 +152,7 @@ impl Lines {
             let place = x.pixel(at);
             pen.line(&[(place, frame.bottom), (place, frame.bottom + 4)], MUTED, 1)?;
             let half = pen.width(&text, SMALL, false) / 2;
-            // Kept within, and only where the one before leaves room.
+            // Kept inside the figure, and only if the previous text leaves room.
             let place = place.min(frame.right + 6 - half);
             if place - half > free {
                 pen.text(&text, (place, frame.bottom + 6), SMALL, MUTED, (HPos::Center, VPos::Top))?;

@@ -1,4 +1,4 @@
-//! Colours that people who see colours differently can tell apart.
+//! Colours that people with any kind of colour vision can distinguish.
 
 use plotters::style::RGBColor;
 
@@ -16,8 +16,9 @@ const fn tint(light: [u8; 3], dark: [u8; 3]) -> Tint {
     Tint { light: Colour(light[0], light[1], light[2]), dark: Colour(dark[0], dark[1], dark[2]) }
 }
 
-/// The colours of contenders: the hues of Okabe and Ito, Color Universal Design (2008), darkened where they are faint on
-/// white and lightened where they are dim on a dark page. A grey takes black's place, which a dark page swallows.
+/// The colours of contenders: the hues of Okabe and Ito, Color Universal Design (2008), darkened if they are
+/// faint on white and lightened if they are dim on a dark page. Grey replaces black, which is invisible on a
+/// dark page.
 const CONTENDERS: [Tint; 8] = [
     tint([0xD5, 0x5E, 0x00], [0xFF, 0x8A, 0x45]),
     tint([0x00, 0x72, 0xB2], [0x5A, 0xAE, 0xF0]),
@@ -29,7 +30,7 @@ const CONTENDERS: [Tint; 8] = [
     tint([0x85, 0x7B, 0x00], [0xF0, 0xE4, 0x42]),
 ];
 
-/// The colours of parts of a whole. None is a contender's.
+/// The colours of parts of a whole. They differ from the contenders' colours.
 const PARTS: [Tint; 5] = [
     tint([0x5F, 0x70, 0x86], [0x9D, 0xB0, 0xC9]),
     tint([0x4B, 0x3F, 0xA8], [0xA7, 0x9C, 0xF7]),
@@ -38,14 +39,14 @@ const PARTS: [Tint; 5] = [
     tint([0x1D, 0x5F, 0x66], [0x63, 0xB7, 0xBF]),
 ];
 
-/// The colour of what has none of its own.
+/// The colour of series without their own colour.
 pub const GREY: Colour = CONTENDERS[6].light;
 
 /// The colour of text, for decided pairs without a winner (equivalent).
 pub const INK: Colour = Colour(0x1C, 0x1E, 0x21);
 
-/// The style variables that inline charts take their colours from, as declarations of CSS: `--contender-0: #D55E00;`
-/// and so on.
+/// CSS declarations of the style variables for the colours of inline charts: `--contender-0: #D55E00;` and so
+/// on.
 pub fn variables(theme: Theme) -> String {
     let declared = |(name, tint): (String, &Tint)| {
         let colour = if theme == Theme::Dark { tint.dark } else { tint.light };
@@ -54,7 +55,7 @@ pub fn variables(theme: Theme) -> String {
     named().map(declared).collect::<Vec<_>>().join(" ")
 }
 
-/// The page that a chart is drawn for.
+/// The theme of the page around a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theme {
     Light,
@@ -66,7 +67,7 @@ fn named() -> impl Iterator<Item = (String, &'static Tint)> {
     contenders.chain(PARTS.iter().enumerate().map(|(index, tint)| (format!("part-{index}"), tint)))
 }
 
-/// SVG text with every colour of the palette replaced by its style variable.
+/// Replaces every colour of the palette in SVG text with its style variable.
 pub(crate) fn with_variables(mut svg: String) -> String {
     for (name, tint) in named() {
         svg = svg.replace(&format!("\"{}\"", tint.light.hex()), &format!("\"var(--{name})\""));
@@ -75,21 +76,21 @@ pub(crate) fn with_variables(mut svg: String) -> String {
 }
 
 impl Colour {
-    /// The place of the contender that has it.
+    /// Index in the contenders' colours, if it is one.
     pub(crate) fn contender(self) -> Option<usize> {
         CONTENDERS.iter().position(|tint| tint.light == self)
     }
 
-    /// As CSS and plotters write it.
+    /// In the notation of CSS and plotters.
     fn hex(self) -> String {
         let Colour(red, green, blue) = self;
         format!("#{red:02X}{green:02X}{blue:02X}")
     }
 }
 
-/// A colour for each name. Each of the `known` names has its own colour, and a name that begins with it has the same
-/// (`candle (no cache)` has candle's), so that charts of different runs can be read side by side. A colour that is
-/// taken already, or a name that is not known, gets the next free one.
+/// A colour for each name. Each of the `known` names has its own colour, and so has a name that begins with
+/// it (`candle (no cache)` has candle's), so that charts of different runs can be read side by side. If that
+/// colour is already taken, or the name is unknown, it gets the next free colour.
 pub fn assign(names: &[String], known: &[&str]) -> Vec<Colour> {
     let mut taken = vec![false; CONTENDERS.len()];
     let mut places: Vec<Option<usize>> = vec![None; names.len()];
@@ -99,7 +100,7 @@ pub fn assign(names: &[String], known: &[&str]) -> Vec<Colour> {
             rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
         })
     };
-    // The name itself before its variants.
+    // Names before their variants.
     for exact in [true, false] {
         for (name, place) in names.iter().zip(&mut places) {
             let wanted = own(name).filter(|&index| !exact || known[index] == name);
@@ -120,7 +121,7 @@ pub fn assign(names: &[String], known: &[&str]) -> Vec<Colour> {
     places.into_iter().flatten().map(|place| CONTENDERS[place].light).collect()
 }
 
-/// The `index`th of what has no name to be known by: parts of a whole.
+/// The colour of part `index` of a whole.
 pub(crate) fn part(index: usize) -> Colour {
     PARTS[index % PARTS.len()].light
 }
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(assigned(&["x"; 20]).len(), 20);
     }
 
-    /// Relative luminance and contrast, Web Content Accessibility Guidelines 2.2.
+    /// Relative luminance and contrast are defined in the Web Content Accessibility Guidelines 2.2.
     fn luminance(Colour(red, green, blue): Colour) -> f64 {
         let linear = |channel: u8| {
             let share = f64::from(channel) / 255.0;

@@ -24,7 +24,7 @@ pub enum Panel {
     Heatmap(Heatmap),
 }
 
-/// Height of a row, of the values of an axis, of a legend, and of a chart that has no rows.
+/// Heights of a row, of an axis's values, of a legend, and of a chart without rows.
 const ROW: i32 = 28;
 const AXIS: i32 = SMALL + 8;
 const LEGEND: i32 = 60;
@@ -35,7 +35,7 @@ impl Panel {
         self.titles().0
     }
 
-    /// The title, and the hint beside it.
+    /// The title, and the hint next to it.
     fn titles(&self) -> (&str, &str) {
         match self {
             Panel::Bars(it) => (&it.title, &it.hint),
@@ -49,7 +49,7 @@ impl Panel {
         }
     }
 
-    /// The height at which its texts do not touch.
+    /// A height at which the texts do not touch.
     pub(crate) fn height<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> i32 {
         let (title, hint) = self.titles();
         let rows = |rows: usize| AXIS + ROW * rows.max(1) as i32;

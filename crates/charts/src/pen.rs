@@ -1,4 +1,4 @@
-//! What every chart draws with: sizes in pixels of the finished figure, ink, text.
+//! Drawing for all charts: shapes, colours and text, with sizes in layout pixels.
 
 use plotters::backend::DrawingBackend;
 use plotters::coord::Shift;
@@ -14,18 +14,18 @@ pub(crate) type Area<DB> = DrawingArea<DB, Shift>;
 pub(crate) type DrawError<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 pub(crate) type Drawn<DB> = Result<(), DrawError<DB>>;
 
-/// Colours other than those of series. In an SVG for a page these are placeholders, put in as variables of its style.
+/// Colours other than those of series. In an SVG for a page they are placeholders for style variables.
 pub(crate) const INK: RGBColor = RGBColor(palette::INK.0, palette::INK.1, palette::INK.2);
 pub(crate) const MUTED: RGBColor = RGBColor(0x5B, 0x60, 0x66);
 pub(crate) const GRID: RGBColor = RGBColor(0xDF, 0xE2, 0xE6);
 pub(crate) const SURFACE: RGBColor = RGBColor(0xFE, 0xFE, 0xFE);
 
-/// Text of the smallest size there is, in the pixels of a layout.
+/// Text sizes in layout pixels; `SMALL` is the smallest that is used.
 pub(crate) const SMALL: i32 = 14;
 pub(crate) const PANEL_TITLE: i32 = 16;
 pub(crate) const FIGURE_TITLE: i32 = 21;
 
-/// plotters measures a font's size so.
+/// plotters' font sizes are this many times the em.
 const PER_EM: f64 = 1.24;
 
 /// A rectangle in pixels.
@@ -47,13 +47,13 @@ impl Frame {
     }
 }
 
-/// Draws on an area whose pixels are `scale` to one of the finished figure.
+/// Draws on an area with `scale` pixels per layout pixel.
 pub(crate) struct Pen<'a, DB: DrawingBackend> {
     pub(crate) area: &'a Area<DB>,
     pub(crate) scale: i32,
 }
 
-/// The corners of each contender's mark, so that marks whose colours look alike differ in shape: for a radius of 12. The
+/// The corners of each contender's mark, for a radius of 12. Marks with similar colours differ in shape. The
 /// first, without corners, is a circle.
 const MARKS: [&[(i32, i32)]; 8] = [
     &[],
@@ -93,7 +93,7 @@ const MARKS: [&[(i32, i32)]; 8] = [
 ];
 const SQUARE: &[(i32, i32)] = &[(-10, -10), (10, -10), (10, 10), (-10, 10)];
 
-/// The text with signs that the font of bitmaps has.
+/// The text, with a sign that the bitmap font lacks replaced.
 fn drawable(text: &str) -> String {
     text.replace('✗', "✕")
 }
@@ -119,11 +119,11 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         ink: RGBColor,
         (horizontal, vertical): (HPos, VPos),
     ) -> Drawn<DB> {
-        // In SVG the reader's fonts have it.
+        // In SVG the reader's font has the sign.
         let text = if self.scale > 1 { &drawable(text) } else { text };
         let style = self.style(size, false, ink).pos(Pos::new(horizontal, vertical));
         let (x, mut y) = self.at(at);
-        // In bitmaps plotters centres the line's box, whose ink is in its upper part.
+        // In bitmaps plotters centres the line's box, and the glyphs are in its upper part.
         if self.scale > 1 && matches!(vertical, VPos::Center) {
             y += size * self.scale / 6;
         }
@@ -141,7 +141,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         extent.map_or(0, |(width, _)| width as i32 / self.scale + 1)
     }
 
-    /// As much of a text as fits, with an ellipsis for what does not.
+    /// As much of a text as fits, with an ellipsis if it is cut.
     pub(crate) fn fitted(&self, text: &str, size: i32, bold: bool, width: i32) -> String {
         if self.width(text, size, bold) <= width {
             return text.to_owned();
@@ -156,7 +156,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         String::new()
     }
 
-    /// Words over as many lines as it takes, at most `lines`.
+    /// Breaks a text into lines, at most `lines`.
     pub(crate) fn wrapped(
         &self,
         text: &str,
@@ -165,7 +165,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         lines: usize,
     ) -> Vec<String> {
         let mut wrapped: Vec<String> = Vec::new();
-        // A sign of per cent stays with its number.
+        // A per cent sign stays with its number.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(" %", "\u{a0}%");
         for word in text.split(' ').filter(|word| !word.is_empty()) {
             match wrapped.last_mut() {
@@ -182,7 +182,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         wrapped.iter().map(|line| self.fitted(line, size, bold, width)).collect()
     }
 
-    /// The title of a panel as it is shown, and the place of the hint from the title's: behind it, or below it.
+    /// The title of a panel as shown, and the offset of the hint: after the title or below it.
     fn title_places(&self, title: &str, hint: &str, width: i32) -> (String, (i32, i32)) {
         let shown = self.fitted(title, PANEL_TITLE, true, width);
         let used = self.width(&shown, PANEL_TITLE, true) + 10;
@@ -190,13 +190,14 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         (shown, if is_beside { (used, 1) } else { (0, PANEL_TITLE + 5) })
     }
 
-    /// The height of the title of a panel, and of its hint.
+    /// The height of a panel's title and hint.
     pub(crate) fn title_height(&self, title: &str, hint: &str, width: i32) -> i32 {
         let (_, (_, y)) = self.title_places(title, hint, width);
         if hint.is_empty() { PANEL_TITLE + 9 } else { y + SMALL + 9 }
     }
 
-    /// Draws the title of a panel, with `hint` in muted ink behind or below it. Returns the frame that is left.
+    /// Draws the title of a panel, with `hint` in a muted colour after or below it. Returns the rest of the
+    /// frame.
     pub(crate) fn titled(&self, frame: Frame, title: &str, hint: &str) -> Result<Frame, DrawError<DB>> {
         let (shown, (x, y)) = self.title_places(title, hint, frame.width());
         if !shown.is_empty() {
@@ -209,7 +210,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         Ok(Frame { top: frame.top + self.title_height(title, hint, frame.width()), ..frame })
     }
 
-    /// Says why a panel is empty, in its middle.
+    /// Writes the reason for an empty panel in its middle.
     pub(crate) fn nothing(&self, frame: Frame, why: &str) -> Drawn<DB> {
         let middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2);
         self.text(why, middle, SMALL, MUTED, (HPos::Center, VPos::Center))
@@ -238,13 +239,13 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         self.area.draw(&Circle::new(self.at(at), radius * self.scale, ink.filled()))
     }
 
-    /// A circle with nothing of the axis in it.
+    /// A circle that covers the axis inside it.
     pub(crate) fn ring(&self, at: (i32, i32), radius: i32, ink: impl Color) -> Drawn<DB> {
         self.dot(at, radius, SURFACE.to_rgba())?;
         self.area.draw(&Circle::new(self.at(at), radius * self.scale, self.stroke(ink, 2)))
     }
 
-    /// The mark of the contender with this colour; a square where no contender has it.
+    /// The mark of the contender with this colour; a square if no contender has it.
     pub(crate) fn mark(&self, at: (i32, i32), radius: i32, colour: Colour) -> Drawn<DB> {
         let corners = colour.contender().map_or(SQUARE, |place| MARKS[place]);
         if corners.is_empty() {

@@ -1,4 +1,5 @@
-//! Rows beside a common axis: a label to the left, marks along the axis, a figure to the right, headings above groups.
+//! Rows over a common axis: a label on the left, marks along the axis, a figure on the right, headings above
+//! groups.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -6,28 +7,28 @@ use plotters::style::text_anchor::{HPos, VPos};
 use crate::pen::{Drawn, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
 use crate::scale::{Scale, tick};
 
-/// One row, or the heading of those that follow.
+/// One row, or the heading of the following rows.
 pub(crate) enum Entry<'a> {
     Heading(&'a str),
     Row {
         label: &'a str,
-        /// The figure to the right.
+        /// The figure on the right.
         value: String,
-        /// What stands in place of the marks; empty where there are marks.
+        /// Text instead of marks; empty if there are marks.
         note: &'a str,
-        /// Whether it is in muted ink.
+        /// Whether its colour is muted.
         muted: bool,
     },
 }
 
-/// Where the rows and the axis are.
+/// Positions of the rows and the axis.
 pub(crate) struct Layout {
     frame: Frame,
     labels: i32,
     /// The axis in pixels.
     pub(crate) left: i32,
     pub(crate) right: i32,
-    /// Height of a row, and the foot of the last one.
+    /// Height of a row, and the bottom of the last one.
     tall: i32,
     pub(crate) end: i32,
 }
@@ -36,7 +37,7 @@ pub(crate) struct Layout {
 const HEADING: i32 = SMALL + 6;
 
 impl Layout {
-    /// Rows at most `tallest` pixels high.
+    /// `tallest`: greatest height of a row, in pixels.
     pub(crate) fn new<DB: DrawingBackend>(
         pen: &Pen<'_, DB>,
         frame: Frame,
@@ -67,7 +68,7 @@ impl Layout {
         self.frame.top
     }
 
-    /// Lines across all rows, and the values of the axis below them.
+    /// Draws lines across all rows, and the values of the axis below them.
     pub(crate) fn axis<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, scale: &Scale, unit: &str) -> Drawn<DB> {
         let mut free = i32::MIN;
         for at in scale.ticks(44) {
@@ -83,8 +84,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Labels, figures, and for each row without a note its marks: `marks` gets the number of the row, its middle and
-    /// its height.
+    /// Draws labels and figures, and calls `marks` for each row without a note, with its number, its middle
+    /// and its height.
     pub(crate) fn rows<DB: DrawingBackend>(
         &self,
         pen: &Pen<'_, DB>,
@@ -97,7 +98,7 @@ impl Layout {
                 Entry::Heading(text) => {
                     let text = pen.fitted(text, SMALL, false, self.frame.width());
                     let right = self.frame.left + pen.width(&text, SMALL, false) + 4;
-                    // Behind it, so that no line of the axis runs through the text.
+                    // A background, so that no line of the axis runs through the text.
                     let behind = Frame { left: self.frame.left, top: y, right, bottom: y + HEADING - 1 };
                     pen.fill(behind, SURFACE)?;
                     pen.text(&text, (self.frame.left, y + 3), SMALL, MUTED, (HPos::Left, VPos::Top))?;

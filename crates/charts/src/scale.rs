@@ -1,4 +1,4 @@
-//! Where values fall on an axis, and which of them are written beside it.
+//! Positions of values on an axis, and the values of its ticks.
 
 /// An axis in pixels, from `from` (its lowest value) to `to`.
 #[derive(Debug, Clone)]
@@ -11,13 +11,13 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// From zero to above `highest`: lengths of bars are compared.
+    /// From zero to above `highest`, so that lengths of bars can be compared.
     pub(crate) fn from_zero(highest: f64, from: i32, to: i32) -> Scale {
         let high = if highest.is_finite() && highest > 0.0 { highest * 1.02 } else { 1.0 };
         Scale { low: 0.0, high, log: false, from, to }
     }
 
-    /// Around values, with some room; logarithmic only where all are positive.
+    /// Around values, with some room; logarithmic only if all are positive.
     pub(crate) fn around(values: impl Iterator<Item = f64>, log: bool, from: i32, to: i32) -> Scale {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
@@ -32,12 +32,12 @@ impl Scale {
             return Scale { low: low / room, high: high * room, log, from, to };
         }
         let room = if high > low { (high - low) * 0.05 } else { low.abs().max(1.0) * 0.1 };
-        // Room below what is not negative ends at zero.
+        // Below non-negative values, the room ends at zero.
         let lowest = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
         Scale { low: lowest, high: high + room, log, from, to }
     }
 
-    /// Around moments in seconds: one by itself has an hour.
+    /// Around times in seconds. A single one gets an hour.
     pub(crate) fn of_time(values: impl Iterator<Item = f64>, from: i32, to: i32) -> Scale {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
@@ -65,7 +65,7 @@ impl Scale {
         self.from + (share * f64::from(self.to - self.from)).round() as i32
     }
 
-    /// Round values, about one for each `spacing` pixels.
+    /// Round values, about one per `spacing` pixels.
     pub(crate) fn ticks(&self, spacing: i32) -> Vec<f64> {
         let count = ((self.to - self.from).abs() / spacing.max(1)).clamp(2, 10);
         if self.log && self.high / self.low >= 4.0 {
@@ -76,7 +76,7 @@ impl Scale {
                     (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
                 all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
             };
-            // Powers of ten alone where more would be too many, unless there is just one.
+            // Only powers of ten if more would be too many, unless there is just one.
             let sparse = ticks(&[1.0]);
             let is_enough = decades * 3.0 > f64::from(count) && sparse.len() > 1;
             return if is_enough { sparse } else { ticks(&[1.0, 2.0, 5.0]) };
@@ -92,7 +92,7 @@ impl Scale {
     }
 }
 
-/// The next of 1, 2, 5 × 10ⁿ.
+/// The smallest of 1, 2, 5 × 10ⁿ that is at least `least`.
 fn round_step(least: f64) -> f64 {
     if !(least.is_finite() && least > 0.0) {
         return 1.0;
@@ -102,7 +102,7 @@ fn round_step(least: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// A value for people: three significant digits, but never fewer than the unit.
+/// A readable value: three significant digits, with a complete integer part and at most three decimals.
 pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
@@ -154,7 +154,7 @@ pub(crate) fn times(scale: &Scale, spacing: i32) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// "2026-11-21", with the time of day where asked for.
+/// "2026-11-21", with the time of day if requested.
 fn moment(seconds: f64, with_time: bool) -> String {
     let whole = seconds.round() as i64;
     let (days, rest) = (whole.div_euclid(86_400), whole.rem_euclid(86_400));

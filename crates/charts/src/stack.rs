@@ -1,4 +1,4 @@
-//! Parts of a whole, laid end to end until they reach it.
+//! Stacked bars: parts of a whole, end to end.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
@@ -13,7 +13,7 @@ use crate::scale::{Scale, number, tick};
 pub struct Stack {
     pub title: String,
     pub hint: String,
-    /// Names of the parts, in the order in which they are laid.
+    /// Names of the parts, in the order of drawing.
     pub parts: Vec<String>,
     pub rows: Vec<StackRow>,
 }
@@ -21,9 +21,9 @@ pub struct Stack {
 #[derive(Debug, Clone)]
 pub struct StackRow {
     pub label: String,
-    /// By part. One below zero takes back what the others have too much, and is drawn as an outline.
+    /// By part. A negative one compensates for an excess of the others, and is drawn as an outline.
     pub values: Vec<f64>,
-    /// What they add up to.
+    /// Their sum.
     pub total: f64,
 }
 

@@ -10,12 +10,12 @@ use crate::pen::{Drawn, Frame, Pen};
 #[derive(Debug, Clone, Default)]
 pub struct Strands {
     pub title: String,
-    /// Beside the title: the unit.
+    /// Next to the title: the unit.
     pub hint: String,
     pub x: LineAxis,
     pub y: LineAxis,
     pub series: Vec<Strand>,
-    /// Another phase, from the start up to this place, and its name.
+    /// An earlier phase, from the start up to this value, and its name.
     pub shaded: Option<(f64, String)>,
 }
 
@@ -24,7 +24,7 @@ pub struct Strands {
 pub struct Strand {
     pub label: String,
     pub colour: Colour,
-    /// Places and values of each repetition, in order.
+    /// Points (x, y) of each repetition, in order.
     pub lines: Vec<Vec<(f64, f64)>>,
 }
 

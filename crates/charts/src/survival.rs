@@ -1,5 +1,5 @@
-//! The tail of a distribution: which share of the values is larger, on a logarithmic axis, so that one value in a
-//! hundred has as much room as one in two.
+//! The tail of a distribution: the share of values that are larger, on a logarithmic axis, so that rare
+//! values get as much room as common ones.
 
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
@@ -10,7 +10,7 @@ use crate::palette::Colour;
 use crate::pen::{Drawn, Frame, GRID, MUTED, Pen, SMALL};
 use crate::scale::{Scale, tick};
 
-/// The values of one.
+/// The values of one series.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub label: String,
@@ -26,10 +26,10 @@ pub struct Survival {
     pub samples: Vec<Sample>,
 }
 
-/// Where the largest value is this many times the smallest, the axis of values is logarithmic.
+/// If the largest value is this many times the smallest, the axis of values is logarithmic.
 const WIDE: f64 = 8.0;
 
-/// Percentiles that are marked: the share that is larger, and the name.
+/// Marked percentiles: the share of larger values, and the name.
 const MARKED: [(f64, &str); 5] =
     [(0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (0.0001, "p99.99")];
 
@@ -84,14 +84,14 @@ impl Survival {
     }
 }
 
-/// In order, finite ones only.
+/// The finite values, sorted.
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// The corners of the falling line, in pixels. The last value has the share that it is itself.
+/// The corners of the falling line, in pixels. The line ends at the largest value's own share.
 fn steps(values: &[f64], x: &Scale, y: &Scale) -> Vec<(i32, i32)> {
     let count = values.len();
     let mut steps: Vec<(i32, i32)> = Vec::new();
@@ -106,7 +106,7 @@ fn steps(values: &[f64], x: &Scale, y: &Scale) -> Vec<(i32, i32)> {
             steps.push((across, before.1));
         }
         match steps.as_mut_slice() {
-            // What falls on one pixel column is one step.
+            // All values in one pixel column make one step.
             [.., (above, _), (last, foot)] if *above == across && *last == across => *foot = height,
             _ => steps.push((across, height)),
         }

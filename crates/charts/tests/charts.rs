@@ -1,4 +1,4 @@
-//! What is drawn: every label and value, in well-formed SVG and in a bitmap of the size asked for.
+//! Charts contain every label and value, in well-formed SVG and in a bitmap of the requested size.
 
 use charts::{
     Arm, Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Estimate, Figure, Forest, ForestGroup, Group, Heatmap,
@@ -103,7 +103,7 @@ fn panels() -> Vec<Panel> {
     ]
 }
 
-/// Texts and tags, if every tag is closed and every attribute quoted.
+/// The texts. Panics unless every tag is closed and every attribute quoted.
 fn parsed(svg: &str) -> Vec<String> {
     let mut open = Vec::new();
     let mut texts = Vec::new();
@@ -260,7 +260,7 @@ fn the_answer_is_never_cut_and_a_panel_alone_in_its_row_is_wide() {
     assert_eq!(told.iter().filter(|word| **word == "another").count(), 12, "{texts:?}");
 }
 
-/// Sizes of texts in pixels, of a document that is scaled.
+/// Text sizes in pixels, in a scaled document.
 fn text_sizes(svg: &str) -> Vec<f64> {
     let number = |text: &str| text[..text.find(['"', ' ']).unwrap()].parse::<f64>().unwrap();
     let after = |name: &str| number(svg.split_once(name).unwrap().1);
@@ -280,7 +280,7 @@ fn the_smallest_text_of_a_picture_has_twenty_pixels() {
 #[test]
 fn the_band_of_equivalence_has_an_outline_that_stands_out() {
     let svg = Figure::single(forest(&[pair(Some(1.2), None)])).svg(SIZE).unwrap();
-    // The ink of muted text, whose contrast with the page is 6 to 1.
+    // The colour of muted text, with a contrast of 6 to 1.
     assert!(svg.contains("fill=\"none\" stroke=\"#5B6066\""), "{svg}");
 }
 
