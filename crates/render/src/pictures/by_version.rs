@@ -9,9 +9,9 @@ use super::over_time::Group;
 use super::{better, colours};
 use crate::words;
 
-/// What is shown: the first of these that the records have.
+/// The picture shows the first of these that the records have.
 const SPEEDS: [Metric; 3] = [Metric::Throughput, Metric::DenoisingThroughput, Metric::EncodingThroughput];
-/// Most panels of the picture.
+/// Most panels in the picture.
 const PANELS: usize = 4;
 
 /// One column at several versions, the oldest version first.
@@ -22,7 +22,7 @@ struct Versions<'a> {
     records: Vec<(String, &'a Record)>,
 }
 
-/// A picture with a panel for each column that has several versions in a case; `None` without any.
+/// A picture with a panel for each column that has several versions in a case; `None` if there is none.
 pub(crate) fn picture(groups: &[Group<'_>]) -> Option<Figure> {
     let panels: Vec<Panel> = groups
         .iter()
@@ -40,7 +40,7 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Option<Figure> {
     })
 }
 
-/// A panel of one metric that all have.
+/// Panels of one metric each, which all versions have.
 pub(crate) fn panels(group: &Group<'_>) -> Vec<Panel> {
     versions(group).iter().filter_map(|versions| panel(group, versions)).collect()
 }
@@ -79,7 +79,7 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
     let of_base = |name: String| {
         let own: Vec<&'a Record> =
             group.records.iter().copied().filter(|record| base(record) == name).collect();
-        // Versions of a binding may have one library.
+        // Several versions of a binding may use the same library.
         let libraries = words::distinct(own.iter().filter_map(|record| version(record.library.as_ref())));
         let of = |record: &Record| match libraries.len() {
             1 => version(record.binding.as_ref()),
@@ -90,7 +90,7 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
             let Some(version) = of(record).filter(|_| !record.metrics.is_empty()) else { continue };
             let version = version + &place(record);
             match records.iter_mut().find(|(other, _)| *other == version) {
-                // Records are in the order of time.
+                // Records are ordered by time.
                 Some((_, newest)) => *newest = record,
                 None => records.push((version, record)),
             }
@@ -101,12 +101,12 @@ fn versions<'a>(group: &Group<'a>) -> Vec<Versions<'a>> {
     bases.into_iter().map(of_base).filter(|versions| versions.records.len() > 1).collect()
 }
 
-/// The version in what the worker says of its library or binding: `0.11.1` of `candle-core 0.11.1`.
+/// The version in the worker's description of its library or binding: `0.11.1` of `candle-core 0.11.1`.
 fn version(told: Option<&Foreign>) -> Option<String> {
     told?.as_str().rsplit(' ').next().map(str::to_owned)
 }
 
-/// The name of the directory or file that a column was built from: two of them may be of one version.
+/// The name of the directory or file that a column was built from: two of them may have the same version.
 fn place(record: &Record) -> String {
     let Some((_, asked)) = record.framework.split_once('@') else { return String::new() };
     match asked.rsplit_once('/').filter(|_| !asked.starts_with("git:")) {
@@ -115,7 +115,7 @@ fn place(record: &Record) -> String {
     }
 }
 
-/// The numbers of a version, by which versions are put in order; what follows a `+` is no part of them.
+/// The numbers of a version, for sorting; text after a `+` is ignored.
 fn numbers(version: &str) -> Vec<u64> {
     let release = version.split(['+', ' ']).next().unwrap_or_default();
     release.split(|byte: char| !byte.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()

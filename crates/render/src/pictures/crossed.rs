@@ -1,4 +1,5 @@
-//! The charts of `ab optimised`: what each switch gives by either order and on average, and every combination.
+//! The charts of `ab optimised`: the gain from each switch, in either order and on average, and every
+//! combination.
 
 use charts::{Forest, ForestGroup, INK, Pair, Panel};
 use judge::report::crossed::{Contribution, Effect};
@@ -10,7 +11,7 @@ use plan::Axis;
 
 use super::{colours, sweep};
 
-/// Every panel, with an id of its own.
+/// Every panel, with a unique id.
 pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     let first = ("contributions".to_owned(), Panel::Forest(contributions(report)));
     [first].into_iter().chain(sweep::panels(report)).collect()

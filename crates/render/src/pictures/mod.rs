@@ -14,20 +14,20 @@ use charts::{Colour, Figure, Size};
 use judge::metrics::Metric;
 use judge::report::work::memory::Parts;
 
-/// Frameworks with a colour of their own, the same in every chart of every run.
+/// Frameworks that have the same colour in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
 
 /// Width in pixels of a picture for issues and slides, and its largest height.
 const WIDTH: u32 = 1200;
 const HIGHEST: u32 = 6000;
-/// Size in pixels of the picture that sites show of a link.
+/// Size in pixels of link previews.
 pub(crate) const PREVIEW: Size = Size { width: 1200, height: 630 };
 
 pub(crate) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
     labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()
 }
 
-/// The hint beside a metric's title: which direction is better.
+/// The hint next to a metric's title: the better direction.
 pub(crate) fn better(metric: Metric) -> String {
     if metric.higher_is_better() { "higher is better" } else { "lower is better" }.to_owned()
 }
@@ -61,7 +61,7 @@ pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>, String> {
     figure.png(size(figure)).map_err(|error| error.to_string())
 }
 
-/// A picture for previews of links, in the size that they have.
+/// A picture for link previews.
 pub(crate) fn preview(figure: &Figure) -> Result<Vec<u8>, String> {
     figure.png(PREVIEW).map_err(|error| error.to_string())
 }

@@ -20,9 +20,9 @@ pub(crate) struct Group<'a> {
     pub(crate) records: Vec<&'a Record>,
 }
 
-/// Something that changed from one run to the next, beside the figures.
+/// A change other than in figures, from one run to the next.
 pub(crate) struct Event {
-    /// The place of the run among those of the group, from 0.
+    /// Index of the run in the group.
     pub(crate) place: usize,
     /// "3f2a9c41, tch: library: torch 2.7 → torch 2.8".
     pub(crate) sentence: String,
@@ -31,7 +31,7 @@ pub(crate) struct Event {
 /// Number of panels in the picture: the groups with the most runs.
 const PANELS: usize = 4;
 
-/// Whether a record has a place over time: it is kept apart for no reason, or as an arm of an A/B study.
+/// Whether a record belongs in the charts over time: it is not kept apart, or only as an arm of an A/B study.
 pub(crate) fn has_place(record: &Record) -> bool {
     record.apart().iter().all(|reason| *reason == Apart::Ab)
 }
@@ -76,7 +76,7 @@ impl<'a> Group<'a> {
         format!("{}{arms}", case::in_full(&self.case))
     }
 
-    /// The trends of a metric that have runs enough to be drawn.
+    /// The trends of a metric that have enough runs for a line.
     fn drawn(&self, metric: Metric) -> Vec<Trend<'a>> {
         trends(&self.records, &[metric]).into_iter().filter(Trend::is_drawn).collect()
     }
@@ -91,7 +91,8 @@ impl<'a> Group<'a> {
         all.iter().filter(|trend| !trend.is_drawn()).map(|trend| trend.last().framework.clone()).collect()
     }
 
-    /// Changes of versions, of the machine and of settings, by run. One that several frameworks share is told once.
+    /// Changes of versions, of the machine and of settings, by run. A change in several frameworks is listed
+    /// once.
     pub(crate) fn events(&self) -> Vec<Event> {
         let runs = self.runs();
         let mut found: Vec<(usize, Vec<String>, String)> = Vec::new();
@@ -148,7 +149,7 @@ impl<'a> Group<'a> {
                 marks,
                 ..LineAxis::default()
             },
-            // A change of one per cent is not to look like one of fifty.
+            // A change of one per cent should not look like one of fifty.
             y: LineAxis {
                 shown: figures().flat_map(|figure| [figure * 0.9, figure * 1.1]).collect(),
                 ..LineAxis::default()

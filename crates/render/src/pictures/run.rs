@@ -13,11 +13,11 @@ use judge::report::{Report, Row, State};
 
 use crate::{comparison, words};
 
-/// The most pairs that a picture has for each metric, before it is about the best contender alone.
+/// Most pairs per metric; with more, the picture only shows those of the best contender.
 const FEW: usize = 6;
-/// What is drawn beside speeds.
+/// Metrics drawn in addition to speeds.
 const COSTS: [Metric; 2] = [Metric::Load, Metric::PeakMemory];
-/// The most bars of a preview.
+/// Most bars in a preview.
 const PREVIEWED: usize = 8;
 
 pub(crate) struct Pictures<'a> {
@@ -61,13 +61,13 @@ impl<'a> Pictures<'a> {
         own.copied().unwrap_or(GREY)
     }
 
-    /// The metrics with a picture of their own: the first two that are asked for, and two costs.
+    /// The metrics with their own picture: the first two that readers ask about, and two costs.
     pub(crate) fn drawn(&self) -> Vec<Metric> {
         let asked = Metric::questions(self.report.plan.work.kind()).into_iter().take(2);
         asked.chain(COSTS).collect()
     }
 
-    /// A dot for each process, the median and its interval. Nothing is drawn of who is struck.
+    /// A dot for each process, the median and its interval. Struck contenders have no marks.
     pub(crate) fn dots(&self, metric: Metric) -> Dots {
         let of_row = |row: &Row| {
             let figure = row.metrics.iter().find(|figure| figure.metric == metric);
@@ -86,7 +86,8 @@ impl<'a> Pictures<'a> {
         Dots { title: metric.title().into(), hint: super::better(metric), groups }
     }
 
-    /// The metrics that are compared in pairs: first the one that decides. What follows another is left out.
+    /// The metrics that are compared in pairs, the deciding one first. Metrics that follow from another are
+    /// left out.
     pub(crate) fn compared(&self) -> Vec<Metric> {
         let deciding = Metric::deciding(self.report.plan.work.kind());
         let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
@@ -110,7 +111,7 @@ impl<'a> Pictures<'a> {
         self.forest_of(metric, pairs.map(|found| (format!("{} vs {}", found.a, found.b), found)).collect())
     }
 
-    /// Pairs with the figures that they compare: those of the best contender where there are many.
+    /// Pairs with the figures that they compare; only those of the best contender if there are many.
     fn forest_with_figures(&self, metric: Metric) -> Forest {
         let mut compared = self.comparisons(metric);
         let best = compared.first().map(|found| found.a.clone()).filter(|_| compared.len() > FEW);
@@ -157,7 +158,8 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// The answer and the metrics in one picture for sharing: speeds as pairs, where they are compared, and costs by process. It says all that it takes to read it.
+    /// The answer and the metrics in one picture for sharing: speeds as pairs, if they are compared, and
+    /// costs by process. It contains everything needed to read it.
     pub(crate) fn comparison(&self) -> Figure {
         let compared = self.compared();
         let panel = |metric: Metric| {
@@ -213,7 +215,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// One metric in a picture of its own: its pairs, and the figures of every process. The answer is that of the metric.
+    /// A picture of one metric: its answer, its pairs, and the figures of every process.
     pub(crate) fn one_metric(&self, metric: Metric, title: Option<&str>) -> Figure {
         let is_compared = self.compared().contains(&metric);
         let pairs = is_compared.then(|| Panel::Forest(self.forest(metric)));
@@ -232,7 +234,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// How to read it; what was measured, by what and when; how to repeat it.
+    /// How to read the picture, its origin, and how to repeat the run.
     fn note(&self) -> Vec<String> {
         let Report { environment, rows, plan, .. } = self.report;
         let marks = format!(
@@ -262,8 +264,8 @@ impl<'a> Pictures<'a> {
         format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
     }
 
-    /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted line, which is
-    /// straight between two logarithms.
+    /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted
+    /// line, which is straight on logarithmic axes.
     pub(crate) fn by_state(&self, found: &Dependence) -> Lines {
         let metric = Metric::deciding(self.report.plan.work.kind());
         let point = |x: f64, y: f64| Point { x, y, interval: None };
@@ -294,7 +296,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// The parts of the peak of everyone who is not struck.
+    /// The parts of the peak memory of all contenders that are not struck.
     pub(crate) fn memory(&self) -> Option<Stack> {
         let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
         let row = |row: &Row| Some(super::stacked(words::title(row), row.memory.as_ref()?));

@@ -12,7 +12,7 @@ use super::{better, colours, crossed, sweep};
 use crate::study::summary;
 use crate::words;
 
-/// The models by name, and as they were asked for.
+/// The models by name, and as they were requested.
 fn models(report: &StudyReport) -> Vec<(String, String)> {
     let asked = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
     let asked = words::distinct(asked.map(ToString::to_string));
@@ -24,13 +24,13 @@ pub(crate) fn title(report: &StudyReport) -> String {
     if names.is_empty() { report.study.clone() } else { format!("{} on {}", report.study, names.join(", ")) }
 }
 
-/// The heading of the summary, with no directory of the machine that measured.
+/// The heading of the summary, without local directories.
 pub(crate) fn subtitle(report: &StudyReport) -> String {
     let heading = summary(report).heading;
     models(report).iter().fold(heading, |heading, (name, asked)| heading.replace(asked, name))
 }
 
-/// Every panel, with an id of its own.
+/// Every panel, with a unique id.
 pub(crate) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     match report.view {
         StudyView::Crossed => crossed::panels(report),
@@ -52,7 +52,7 @@ pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     })
 }
 
-/// What was measured, by what and when.
+/// The versions of the program and its libraries, and the date.
 fn note(report: &StudyReport) -> Vec<String> {
     let origins = || report.cells.iter().map(|cell| &cell.origin);
     let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
@@ -87,7 +87,7 @@ fn frameworks(report: &StudyReport) -> Vec<String> {
     words::distinct(report.outcomes.iter().map(framework))
 }
 
-/// The row of a cell that was struck, if there is one: then nothing in the cell is compared.
+/// The struck row of a cell, if there is one: nothing in the cell is compared then.
 fn struck(cell: &Cell) -> Option<String> {
     let row = cell.rows.iter().find(|row| row.state == State::Struck)?;
     Some(crate::words::titled(&row.framework, row.state, &row.reasons))
@@ -99,7 +99,7 @@ fn speedups(report: &StudyReport) -> Forest {
     let axes: Vec<Axis> =
         varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
     let mut groups: Vec<ForestGroup> = Vec::new();
-    // Outcomes are those of the cells, in their order.
+    // Outcomes have the order of the cells.
     for (outcome, cell) in report.outcomes.iter().zip(&report.cells) {
         let (label, name) = (cell::name(&outcome.settings, &axes), framework(outcome));
         let struck = struck(cell);

@@ -52,7 +52,7 @@ fn number(cell: &Cell, axis: Axis) -> Option<f64> {
     }
 }
 
-/// The values of an axis, each once, in order.
+/// The distinct values of an axis, in order.
 fn values(report: &StudyReport, axis: Axis) -> Vec<f64> {
     let mut values: Vec<f64> = report.cells.iter().filter_map(|cell| number(cell, axis)).collect();
     values.sort_by(f64::total_cmp);
@@ -60,7 +60,7 @@ fn values(report: &StudyReport, axis: Axis) -> Vec<f64> {
     values
 }
 
-/// Every panel, with an id of its own.
+/// Every panel, with a unique id.
 pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     let axes = varied(&report.planned);
     let is_number = |axis: &&Axis| {
@@ -168,7 +168,7 @@ fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(Str
     names.iter().enumerate().map(heatmap).collect()
 }
 
-/// The median of each contender, with the least and the most of its processes, on one scale.
+/// The median of each contender, with the range of its processes, on one scale.
 fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
     let colours = colours(&frameworks(report));
     let dots = |row: &CellRow| {
@@ -207,8 +207,8 @@ fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     Some(("parts".into(), Panel::Stack(super::stack(bars.collect())?)))
 }
 
-/// The time of a request by its steps, and across all of them the time of the same body token by token: where the lines
-/// cross, diffusion begins to be slower.
+/// The time of a request by its steps, and a line for the time of the same model decoding token by token.
+/// Diffusion is slower from where the lines cross.
 fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
     let ticks = values(report, Axis::Steps);
     let (least, most) = (*ticks.first()?, *ticks.last()?);
@@ -271,8 +271,8 @@ fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     (!rows.is_empty()).then(|| ("curve".into(), panel))
 }
 
-/// The time since loading by the tokens computed, medians over processes: where the line of a contender crosses that of
-/// itself without its JIT, compiling has paid.
+/// The time since loading by the tokens computed, medians over processes. Compiling has paid off from where
+/// the line of a contender crosses its line without the JIT.
 fn elapsed(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     let rows = report.cells.iter().flat_map(|cell| {
         let place = cell::name(&cell.settings, axes);

@@ -1,4 +1,4 @@
-//! Charts of the times of requests that go token by token.
+//! Charts of the times of requests that are generated token by token.
 
 use std::collections::BTreeMap;
 

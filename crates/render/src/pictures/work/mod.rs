@@ -1,3 +1,3 @@
-//! Charts of one kind of work alone.
+//! Charts for one kind of work only.
 
 pub(crate) mod generate;
