@@ -1,5 +1,5 @@
-//! Where a worker's time goes, as a table. The worker runs one job under `perf record`, which is switched on for the
-//! requests alone: load, warm-up and hashing are not in it.
+//! A table of where a worker spends its time. The worker runs one job under `perf record`, which is only
+//! switched on for the requests, so load, warm-up and hashing are excluded.
 
 mod parts;
 mod work;
@@ -25,22 +25,22 @@ pub use work::{Phase, WorkArgs};
 
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
-/// Symbols shown of each part, and the least share that is shown.
+/// Symbols shown per part, and the least share shown, in percent.
 const SYMBOLS: usize = 3;
 const LEAST: f64 = 0.5;
 
-/// The worker that is profiled, and what it does meanwhile.
+/// The profiled worker and its job.
 pub struct Subject<'a> {
     /// Its name in messages.
     pub label: &'a str,
     pub worker: &'a Worker,
     /// A job of [`WorkArgs::task`].
     pub job: &'a Job,
-    /// Number of requests that are recorded.
+    /// Number of recorded requests.
     pub requests: usize,
 }
 
-/// An error that says how to install perf, unless it is there.
+/// Fails unless perf is installed; the error says how to install it.
 pub fn require_perf() -> Result<()> {
     if !cfg!(target_os = "linux") {
         return Err(Failure::usage(
@@ -62,7 +62,7 @@ pub fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
     Ok(table(&parts::parts(rules, report(&scratch.path().join("data"))?)))
 }
 
-/// What perf recorded, by symbol.
+/// perf's samples, by symbol.
 fn report(data: &Path) -> Result<Vec<Sample>> {
     let mut report = command("perf");
     report.args(["report", "--stdio", "--no-children", "-g", "none", "--percent-limit", "0"]);
@@ -138,7 +138,7 @@ fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser")
 }
 
-/// The failure of a tool, which may have ended because the user interrupted.
+/// The failure of a tool. The cause may be an interruption by the user.
 fn failed(error: &impl ToString) -> Failure {
     match measure::interrupt::requested() {
         true => Failure::Interrupted,

@@ -1,4 +1,4 @@
-//! From perf's samples to parts: which rule takes which symbol is data, `configs/profile.toml`.
+//! Assigns perf's samples to parts, by the rules in `configs/profile.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-/// What perf says of one symbol.
+/// perf's line for one symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sample {
     /// Percent of all samples.
@@ -47,15 +47,15 @@ pub(crate) struct Sample {
     pub(crate) symbol: String,
 }
 
-/// Reads `perf report` of one line a symbol, `12.34;object;[.] name`.
+/// Reads the output of `perf report`, one line per symbol: `12.34;object;[.] name`.
 pub(crate) fn samples(report: &str) -> Vec<Sample> {
     let sample = |line: &str| {
         let mut fields = line.trim().splitn(3, ';');
         let share = fields.next()?.trim().trim_end_matches('%').parse().ok()?;
         let (object, symbol) = (fields.next()?.trim(), fields.next()?);
-        // Of call graphs, which are not recorded, an empty column may follow.
+        // An empty column for call graphs, which are not recorded, may follow.
         let symbol = symbol.split(';').next()?.trim();
-        // `[.]` and `[k]` tell user from kernel.
+        // `[.]` is user code, `[k]` the kernel.
         let symbol = symbol.split_once("] ").map_or(symbol, |(_, name)| name);
         Some(Sample { share, object: object.to_owned(), symbol: symbol.trim().to_owned() })
     };
@@ -87,7 +87,7 @@ pub(crate) fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
     parts
 }
 
-/// The end of a path of names without its type arguments, which can fill pages, fit for a cell of a table.
+/// A symbol's name for a table: the end of its path, without type arguments, which can fill pages.
 pub(crate) fn short(symbol: &str) -> String {
     const LONGEST: usize = 48;
     let mut plain = String::new();
@@ -101,7 +101,7 @@ pub(crate) fn short(symbol: &str) -> String {
         }
     }
     let plain = plain.replace(['|', '`'], "");
-    // A method of `<T as Trait>` has lost all but its own name.
+    // A method of `<T as Trait>` has lost everything except its own name.
     let plain = if plain.trim_matches(':').len() < 8 { symbol.replace(['|', '`'], "") } else { plain };
     let tail: Vec<&str> = plain.trim_start_matches(':').rsplitn(3, "::").take(2).collect();
     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("::");

@@ -1,4 +1,4 @@
-//! The work that is profiled: a prompt that is continued.
+//! The profiled work: continuing a prompt.
 
 use clap::ValueEnum;
 use protocol::{Case, Decode, GenerateWork, KvCache, Measure, Task, Warmup, Work};
@@ -30,7 +30,7 @@ impl Phase {
         }
     }
 
-    /// Requests that are recorded.
+    /// Recorded requests.
     pub fn requests(self) -> usize {
         match self {
             Phase::Decode => 3,
@@ -40,7 +40,7 @@ impl Phase {
 }
 
 impl WorkArgs {
-    /// Prompt and new tokens.
+    /// Numbers of prompt tokens and of new tokens.
     pub fn lengths(&self) -> (usize, usize) {
         let (prompt, new) = match self.phase {
             Phase::Decode => (16, 128),
@@ -49,7 +49,7 @@ impl WorkArgs {
         (self.prompt_tokens.unwrap_or(prompt) as usize, self.new_tokens.unwrap_or(new) as usize)
     }
 
-    /// A measuring job of mostly one phase. Which tokens are fed makes no difference to the work.
+    /// A measuring job that is mostly one phase. The choice of tokens does not affect the work.
     pub fn task(&self, vocab_size: usize) -> Task {
         let (prompt, new_tokens) = self.lengths();
         let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
