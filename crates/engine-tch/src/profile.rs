@@ -113,7 +113,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // SAFETY: it is what `begin` made, and ended once.
+        // SAFETY: `begin` made it, and it is ended once.
         #[allow(unsafe_code)]
         unsafe {
             engine_tch_mark_end(self.0);
