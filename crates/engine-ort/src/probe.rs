@@ -1,8 +1,8 @@
 //! Probes: runs operators of the model in graphs of one node; the results show how the kernels work.
 //!
 //! A session does not report two properties that matter to a comparison: whether attention writes into the
-//! given cache or copies it, and whether a product rounds its activations. Both show in the results for suitable
-//! inputs. The graphs add some milliseconds to loading.
+//! given cache or copies it, and whether a product rounds its activations. Both show in the results for
+//! suitable inputs. The graphs add some milliseconds to loading.
 
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Precision, Quantised, TensorView};
