@@ -91,9 +91,9 @@ struct OnednnLinear : Linear {
 
 // The weight, f32, packed by XNNPACK. Its outputs are divided into one part for each of the current threads.
 //
-// XNNPACK has its own threads. They spin while they wait, and so do OpenMP's threads, which compute everything
-// else here: the two pools compete for the same cores (10 times slower at worst). Divided into parts, a product
-// runs on OpenMP's threads only.
+// XNNPACK has its own threads. They spin while they wait, and so do OpenMP's threads, which compute
+// everything else here: the two pools compete for the same cores (10 times slower at worst). Divided into
+// parts, a product runs on OpenMP's threads only.
 struct XnnpackLinear : Linear {
     std::vector<c10::IValue> parts;
     int64_t outputs;
