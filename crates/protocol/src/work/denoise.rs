@@ -56,7 +56,7 @@ pub struct Denoise {
     /// The fewest most likely tokens that have this share of the probability, above 0 up to 1.
     #[serde(deserialize_with = "finite::optional", default)]
     pub top_p: Option<f32>,
-    /// Of these, keep so many most likely tokens, 1 or more.
+    /// Number of most likely tokens to keep of these, 1 or more.
     #[serde(default)]
     pub top_k: Option<usize>,
     /// At 0 the surest positions are unmasked; above, they are drawn by softmax(confidence / `alg_temp`).
