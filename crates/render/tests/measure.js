@@ -90,7 +90,7 @@ window.addEventListener("load", () => {
   const found = {
     height: page.body.scrollHeight,
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
-    cards: [...page.querySelectorAll(".narrow tbody tr")].filter((card) => card.getClientRects().length).length,
+    cards: [...page.querySelectorAll("tbody tr")].filter((row) => view.getComputedStyle(row).display === "block").length,
     texts: 0,
     marks: 0,
     faint_texts: [],

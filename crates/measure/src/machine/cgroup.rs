@@ -2,14 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
+/// The page cache when a limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// What can be dropped of it counts as left.
+    Dropped,
+    Kept,
+}
+
 /// Bytes that the tightest limit of this process's groups leaves; `None` without a limit.
-pub(super) fn memory_left() -> Option<u64> {
+pub(super) fn memory_left(cache: Cache) -> Option<u64> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let (unified, memory) = paths(&own);
     let version_2 = unified.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup"), path));
     let version_1 = memory.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup/memory"), path));
-    let left_2 = version_2.filter_map(|group| left(&group, &VERSION_2));
-    let left_1 = version_1.filter_map(|group| left(&group, &VERSION_1));
+    let left_2 = version_2.filter_map(|group| left(&group, &VERSION_2, cache));
+    let left_1 = version_1.filter_map(|group| left(&group, &VERSION_1, cache));
     left_2.chain(left_1).min()
 }
 
@@ -49,7 +57,7 @@ const VERSION_1: Files = Files {
     reclaimable: "total_inactive_file ",
 };
 
-fn left(group: &Path, files: &Files) -> Option<u64> {
+fn left(group: &Path, files: &Files, cache: Cache) -> Option<u64> {
     let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
     // "max" of version 2 is not a number.
     let limit: u64 = read(files.limit)?.trim().parse().ok()?;
@@ -59,8 +67,10 @@ fn left(group: &Path, files: &Files) -> Option<u64> {
     }
     let usage: u64 = read(files.usage)?.trim().parse().ok()?;
     let stat = read("memory.stat").unwrap_or_default();
-    let reclaimable = stat.lines().find_map(|line| line.strip_prefix(files.reclaimable)?.trim().parse().ok());
-    Some(limit.saturating_sub(usage.saturating_sub(reclaimable.unwrap_or(0))))
+    let reclaimable =
+        || stat.lines().find_map(|line| line.strip_prefix(files.reclaimable)?.trim().parse().ok());
+    let dropped: u64 = if cache == Cache::Dropped { reclaimable().unwrap_or(0) } else { 0 };
+    Some(limit.saturating_sub(usage.saturating_sub(dropped)))
 }
 
 #[cfg(test)]
@@ -82,23 +92,24 @@ mod tests {
             ("memory.current", "700\n"),
             ("memory.stat", "anon 400\ninactive_file 250\nactive_file 50\n"),
         ];
-        assert_eq!(left(group(&files).path(), &VERSION_2), Some(550));
+        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Dropped), Some(550));
+        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Kept), Some(300));
         let files = [
             ("memory.limit_in_bytes", "1000\n"),
             ("memory.usage_in_bytes", "700\n"),
             ("memory.stat", "inactive_file 7\ntotal_inactive_file 250\n"),
         ];
-        assert_eq!(left(group(&files).path(), &VERSION_1), Some(550));
+        assert_eq!(left(group(&files).path(), &VERSION_1, Cache::Dropped), Some(550));
         let files = [("memory.max", "1000\n"), ("memory.current", "1200\n")];
-        assert_eq!(left(group(&files).path(), &VERSION_2), Some(0), "just above its limit");
+        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Dropped), Some(0), "just above its limit");
     }
 
     #[test]
     fn no_limit_leaves_everything() {
-        assert_eq!(left(group(&[("memory.max", "max\n")]).path(), &VERSION_2), None);
+        assert_eq!(left(group(&[("memory.max", "max\n")]).path(), &VERSION_2, Cache::Dropped), None);
         let files = [("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.usage_in_bytes", "5\n")];
-        assert_eq!(left(group(&files).path(), &VERSION_1), None);
-        assert_eq!(left(group(&[]).path(), &VERSION_2), None);
+        assert_eq!(left(group(&files).path(), &VERSION_1, Cache::Dropped), None);
+        assert_eq!(left(group(&[]).path(), &VERSION_2, Cache::Dropped), None);
     }
 
     #[test]

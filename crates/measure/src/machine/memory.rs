@@ -1,7 +1,8 @@
 //! Reads how much memory there is. A model that cannot fit is rejected; each worker gets a limit, so that one
 //! that needs too much becomes a failed row and does not end this program or the machine.
 
-use super::{cgroup, gpu};
+use super::cgroup::{self, Cache};
+use super::gpu;
 
 /// Bytes of memory that a process on `device` can use. On a GPU it is the free memory. On a CPU it is the
 /// memory that is free or can be freed, within the limits of this process's control groups. `None` where the
@@ -20,7 +21,7 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
         Err(_) => of_another_system(),
     };
     let machine = machine.map(|bytes| (bytes, "what is free on the machine"));
-    let group = cgroup::memory_left().map(|bytes| (bytes, "what the control group leaves"));
+    let group = cgroup::memory_left(Cache::Dropped).map(|bytes| (bytes, "what the control group leaves"));
     [machine, group].into_iter().flatten().min()
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
 /// where the system does not report.
 pub(crate) fn free() -> Option<u64> {
     let machine = field(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemFree:")?;
-    Some(cgroup::memory_left().map_or(machine, |group| group.min(machine)))
+    Some(cgroup::memory_left(Cache::Kept).map_or(machine, |group| group.min(machine)))
 }
 
 /// Available memory by proc_meminfo(5): an estimate of the memory that can be allocated without swapping. It

@@ -118,12 +118,15 @@ fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
 pub(super) fn result(report: &Report) -> Markup {
     let caption = "Geometric mean over rounds; below it its 95 % interval, where there are rounds enough \
                    for one";
-    let struck = facts::struck(&report.rows);
+    let struck_columns: Vec<usize> = facts::struck(&report.rows).into_iter().map(|place| place + 1).collect();
     let shown = |mut table: Table| {
         for (column, row) in table.columns.iter_mut().skip(1).zip(&report.rows) {
             column.title = words::title(row).into();
         }
-        table::of_contenders(&table.captioned(caption), &struck)
+        table::looking(
+            &table.captioned(caption),
+            &Look { struck_columns: struck_columns.clone(), ..Look::default() },
+        )
     };
     html! {
         (shown(comparison::grid(report, true)))

@@ -1,5 +1,5 @@
 //! Tables in a page. On a narrow screen each row is a card: every cell has its column's title, and the style
-//! sheet shows it in front.
+//! sheet shows it in front. A table of metrics is then read metric by metric, with the contenders below each other.
 
 use maud::{Markup, Render, html};
 
@@ -13,8 +13,6 @@ pub(super) struct Look {
     pub(super) struck_rows: Vec<usize>,
     /// So many columns at the left become a heading above the rows that share them.
     pub(super) grouped: usize,
-    /// Classes of the frame.
-    pub(super) class: &'static str,
 }
 
 impl Render for Cell {
@@ -29,15 +27,6 @@ impl Render for Table {
     }
 }
 
-/// A table with a column for each contender after the first column: on a narrow screen it is a card for each
-/// contender.
-pub(super) fn of_contenders(table: &Table, struck: &[usize]) -> Markup {
-    let columns = struck.iter().map(|place| place + 1).collect();
-    let wide = Look { struck_columns: columns, class: "wide", ..Look::default() };
-    let narrow = Look { struck_rows: struck.to_vec(), class: "narrow", ..Look::default() };
-    html! { (looking(table, &wide)) (looking(&transposed(table), &narrow)) }
-}
-
 pub(super) fn looking(table: &Table, look: &Look) -> Markup {
     let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
     // With one column besides its heading, a cell needs no title.
@@ -46,7 +35,7 @@ pub(super) fn looking(table: &Table, look: &Look) -> Markup {
     let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
     let shown = table.columns.iter().enumerate().skip(look.grouped);
     html! {
-        div class=(format!("scroll {}", look.class).trim()) tabindex="0" role="region" aria-label=(table.caption) {
+        div class="scroll" tabindex="0" role="region" aria-label=(table.caption) {
             table class=[(!classes.is_empty()).then(|| classes.join(" "))] {
                 caption { (table.caption) }
                 thead {
@@ -104,18 +93,6 @@ fn place(table: &Table, cells: &[Cell]) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// Rows as columns.
-fn transposed(table: &Table) -> Table {
-    let titles = table.rows.iter().map(|row| row.first().cloned().unwrap_or_default());
-    let heads = table.columns.iter().take(1).map(|column| Column::left(column.title.clone()));
-    let mut turned = Table::new(heads.chain(titles.map(|title| Column { title, align: Align::Right })));
-    for (index, column) in table.columns.iter().enumerate().skip(1) {
-        let cells = table.rows.iter().map(|row| row.get(index).cloned().unwrap_or_default());
-        turned.add([column.title.clone()].into_iter().chain(cells));
-    }
-    turned.captioned(table.caption.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_screen_has_a_card_for_each_contender_and_what_is_struck_is_marked_in_both() {
+    fn a_column_of_a_struck_contender_is_marked_in_its_title_and_every_cell() {
         let mut table = Table::new(["", "one", "two ✗ R5"].map(Column::left));
         table.add(["Load", "1", "2"]);
-        let html = of_contenders(&table, &[1]).into_string();
-        let (wide, narrow) = html.split_once("narrow").unwrap();
-        assert!(wide.contains("<th class=\"struck\" scope=\"col\">two ✗ R5</th>"), "{wide}");
-        assert!(narrow.contains("<tr class=\"struck\"><th scope=\"row\">two ✗ R5</th>"), "{narrow}");
-        assert!(narrow.contains("<td class=\"figure\" data-label=\"Load\"><span>2</span></td>"), "{narrow}");
+        let look = Look { struck_columns: vec![2], ..Look::default() };
+        let html = looking(&table, &look).into_string();
+        assert!(html.contains("<th class=\"struck\" scope=\"col\">two ✗ R5</th>"), "{html}");
+        assert!(html.contains("<td class=\"struck\" data-label=\"two ✗ R5\"><span>2</span></td>"), "{html}");
+        assert!(html.contains("<td data-label=\"one\"><span>1</span></td>"), "{html}");
     }
 
     #[test]
