@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod output;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use plan::Failure;
@@ -12,8 +13,9 @@ use plan::Failure;
 use crate::cli::spelling;
 
 fn main() -> ExitCode {
-    let (cli, hints) = spelling::read_start(std::env::args_os().collect());
-    let cli = cli.unwrap_or_else(|error| spelling::with_tip(error).exit());
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let (cli, hints) = spelling::read_start(words.clone());
+    let cli = cli.unwrap_or_else(|error| spelling::with_tip(error, &words).exit());
     for hint in hints {
         untrusted::say!("{}", untrusted::line(&hint));
     }

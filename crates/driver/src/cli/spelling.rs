@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 
 use super::Cli;
 
 /// Commands. What follows them stays.
-const COMMANDS: [(&str, &[&str]); 9] = [
+const COMMANDS: [(&str, &[&str]); 10] = [
     ("bundles", &["cache"]),
     ("plan", &["shard", "plan"]),
     ("run", &["shard", "run"]),
@@ -19,26 +19,31 @@ const COMMANDS: [(&str, &[&str]); 9] = [
     ("engines", &["list", "frameworks"]),
     ("suites", &["list", "suites"]),
     ("bench", &["compare"]),
+    ("regress", &["check"]),
 ];
 
 /// Flags that take the same value as before, or none.
-const FLAGS: [(&str, &str); 8] = [
+const FLAGS: [(&str, &str); 11] = [
     ("--bundle", "--archive"),
+    ("--dtype", "--precision"),
+    ("--export-metrics", "--export"),
     ("--kv-precision", "--kv-type"),
     ("--out", "--output"),
     ("--patience", "--quiet-timeout"),
     ("--prompts", "--prompt-file"),
     ("--reference", "--parity-reference"),
+    ("--runs", "--rounds"),
     ("--seq", "--prompt-tokens"),
     // Of `shard plan` it is the number of jobs: see `is_of_jobs`.
     ("--shards", "--tensor-parallel"),
 ];
 
 /// Flags that had another form, with their values: those before become those after.
-const FORMS: [(&str, &[&str]); 4] = [
+const FORMS: [(&str, &[&str]); 5] = [
     ("--fair-comparison=false", &["--allow-unfair"]),
     ("--fair-comparison=true", &[]),
     ("--fair-comparison", &[]),
+    ("--latest", &["latest"]),
     ("--no-half", &["--precision", "f32"]),
 ];
 
@@ -62,13 +67,21 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> clap::error::Res
     read(words).0
 }
 
-/// Adds the flags that take names to an error about a name without its flag, such as `compare candle`.
-pub(crate) fn with_tip(mut error: clap::Error) -> clap::Error {
+/// Adds the flags that take names to an error about a name without its flag, such as `compare candle`. `words` as typed, the
+/// program's name first.
+pub(crate) fn with_tip(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let program = Cli::command();
+    let command = words.iter().skip(1).find_map(|word| program.find_subcommand(word)).unwrap_or(&program);
+    let names = ["framework", "frameworks"];
+    let takes_names =
+        command.get_arguments().any(|flag| flag.get_long().is_some_and(|it| names.contains(&it)));
+
     let unexpected = error.get(ContextKind::InvalidArg).or_else(|| error.get(ContextKind::InvalidSubcommand));
     let is_flag = |word: &ContextValue| matches!(word, ContextValue::String(word) if word.starts_with('-'));
     let is_name = unexpected.is_some_and(|word| !is_flag(word));
     let kinds = [ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
-    if kinds.contains(&error.kind()) && is_name && error.get(ContextKind::Suggested).is_none() {
+    if takes_names && kinds.contains(&error.kind()) && is_name && error.get(ContextKind::Suggested).is_none()
+    {
         let tip = "frameworks follow `--frameworks` with commas between them, a model follows `--model`";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
@@ -175,16 +188,19 @@ mod tests {
     #[test]
     fn a_name_without_its_flag_gets_a_tip_and_an_unknown_flag_does_not() {
         let tip = |line: &str| {
-            let error = with_tip(parse(line.split(' ').map(str::to_owned)).unwrap_err());
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let error = parse(words.clone()).unwrap_err();
+            let error = with_tip(error, &words.into_iter().map(OsString::from).collect::<Vec<_>>());
             error.to_string().contains("follow `--frameworks`")
         };
         assert!(tip("photofinish compare candle ort") && tip("photofinish trace ort"));
         assert!(!tip("photofinish compare --frames candle") && !tip("photofinish trace"));
+        assert!(!tip("photofinish doctor candle"));
     }
 
     #[test]
     fn every_present_spelling_can_be_typed() {
-        let command = <Cli as clap::CommandFactory>::command();
+        let command = Cli::command();
         for (_, present) in COMMANDS {
             let first = command.find_subcommand(present[0]).unwrap_or_else(|| panic!("{present:?}"));
             assert!(
