@@ -1,6 +1,8 @@
 //! The workers of a plan, and their jobs. Nothing is recorded here: the caller judges or records the outcome
 //! of a job.
 
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::Path;
 
 use bundle::Bundle;
@@ -108,6 +110,15 @@ impl Crew<'_> {
             prompt_last_only: prompted.prompt_last_only,
             sequences: prompted.judged,
         })
+    }
+
+    /// Reads the bundle's weights into the page cache: a framework may have left pages unread.
+    pub(crate) fn read_weights(&self) {
+        let file = |contender: &Contender| self.bundle.weights_path(contender.precision).ok();
+        for path in self.plan.contenders.iter().filter_map(file).collect::<BTreeSet<_>>() {
+            // A file that cannot be read fails the load, which says so.
+            let _ = File::open(path).and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
+        }
     }
 
     pub(crate) fn vocabulary(&self) -> usize {

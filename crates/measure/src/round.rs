@@ -50,8 +50,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Loads with the weights dropped from the page cache; it also warms the cache for the measurement. No
-    /// process that maps the file may be alive.
+    /// Loads with the weights dropped from the page cache. No process that maps the file may be alive.
     fn cold_loads(&mut self, round: Round, order: &[usize]) -> Result<(), Interrupted> {
         if round.number >= self.crew.plan.cold_loads {
             return Ok(());
@@ -72,6 +71,7 @@ impl Session<'_> {
                 return Err(Interrupted);
             }
         }
+        self.crew.read_weights();
         self.recorder.add_time(Stage::ColdLoads, begun);
         Ok(())
     }
