@@ -67,6 +67,6 @@ fn chosen<'a>(claims: &'a [Claim], only: &[u32]) -> Result<Vec<&'a Claim>> {
 fn write(root: &Path) -> Result<()> {
     let text = claims::page(root)?;
     std::fs::write(root.join(PAGE), text).with_context(|| format!("cannot write {PAGE}"))?;
-    eprintln!("{PAGE} shows what lies in {}", claims::kept::RESULTS);
+    eprintln!("{PAGE} shows the results in {}", claims::kept::RESULTS);
     Ok(())
 }

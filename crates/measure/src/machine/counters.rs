@@ -55,11 +55,9 @@ pub(crate) fn cpu_time(pid: u32) -> Option<f64> {
 /// CPU time of a process so far in nanoseconds: in its own code, and in the system on its behalf. In ticks of the system's
 /// clock, of which a second has a hundred (proc_pid_stat(5)); `None` where the system does not report.
 pub(crate) fn processor_time(pid: u32) -> Option<[u64; 2]> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-    let ticks = ticks_per_second()?;
-    let time = |field: usize| Some((fields.get(field)?.parse::<f64>().ok()? / ticks * 1e9) as u64);
-    Some([time(11)?, time(12)?])
+    let [user, system, ..] = cpu_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let per_second = ticks_per_second()?;
+    Some([user, system].map(|ticks| (ticks as f64 / per_second * 1e9) as u64))
 }
 
 /// The highest resident memory of a process since that was last reset, in bytes (`VmHWM`, proc_pid_status(5)); `None` where
@@ -124,11 +122,17 @@ fn sum_over_cpus(stat: &str, cpus: &[usize], pick: fn(&[u64]) -> Option<u64>) ->
     Some(sum)
 }
 
-/// Reads utime, stime, cutime and cstime of `/proc/self/stat`. The name before them may contain anything, so fields are
+/// Reads utime, stime, cutime and cstime of `/proc/PID/stat`. The name before them may contain anything, so fields are
 /// counted from the last parenthesis.
-fn own_ticks(stat: &str) -> Option<u64> {
+fn cpu_ticks(stat: &str) -> Option<[u64; 4]> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+    let ticks: Vec<u64> = fields.get(11..15)?.iter().map_while(|field| field.parse().ok()).collect();
+    ticks.try_into().ok()
+}
+
+/// The sum of them.
+fn own_ticks(stat: &str) -> Option<u64> {
+    Some(cpu_ticks(stat)?.iter().sum())
 }
 
 /// Reads a file of this process's cgroup (version 2), by its own path or, inside a container, at the root.
