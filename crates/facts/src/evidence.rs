@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use plan::Plan;
+use plan::{Plan, Rounds};
 use protocol::FileIdentity;
+use statistics::Looks;
 
 use crate::agreement::Tolerance;
 pub use crate::fact::{
@@ -23,6 +24,8 @@ pub struct Evidence {
     pub repeated: Vec<Run>,
     /// The numbers of blocks, if the plan does not fix them.
     pub blocks: Vec<BlocksChosen>,
+    /// The most rounds that the time budget allows, if it was known.
+    pub allowed: Option<usize>,
     /// How contenders took turns within requests.
     pub slices: Option<Slices>,
     /// Where the wall time went.
@@ -62,6 +65,14 @@ pub struct Evidence {
     pub no_probe: Option<String>,
 }
 
+/// The rounds after which the evidence is looked at: over those that the time budget allows, where they are known.
+pub fn looks(rounds: Rounds, allowed: Option<usize>) -> Looks {
+    match rounds {
+        Rounds::Auto { max, .. } => Looks::automatic(allowed.map_or(max, |rounds| rounds.min(max))),
+        Rounds::Fixed(rounds) => Looks::fixed(rounds),
+    }
+}
+
 impl Evidence {
     /// Adds one fact.
     pub fn note(&mut self, fact: Fact) {
@@ -83,6 +94,7 @@ impl Evidence {
             Fact::Block(block) => self.note_block(block),
             Fact::Ended(ended) => self.note_end(*ended),
             Fact::Blocks(chosen) => self.blocks.push(chosen),
+            Fact::Allowed { rounds } => self.allowed = Some(rounds),
             Fact::Slices { slices } => self.slices = Some(slices),
             Fact::Time { stages } => self.time = stages,
             Fact::Probe(probe) => self.probes.push(probe),
@@ -117,6 +129,35 @@ impl Evidence {
                 run.turns.push(turn);
             }
         }
+    }
+
+    /// When the evidence is looked at.
+    pub fn looks(&self, plan: &Plan) -> Looks {
+        looks(plan.rounds, self.allowed)
+    }
+
+    /// Why there are no more rounds. Out of time comes first: if every verdict was clear when the time was up, no further
+    /// look could have followed, whatever the figures.
+    pub fn ended(&self, plan: &Plan) -> End {
+        match &self.end {
+            End::Clear if self.is_out_of_time(plan) => End::Budget,
+            end => end.clone(),
+        }
+    }
+
+    /// Whether no further look could have followed, whatever the figures: the rest of the error rate may be spent.
+    pub fn is_last_look(&self, plan: &Plan) -> bool {
+        self.ended(plan).is_last_look()
+    }
+
+    /// Whether the time budget had no room for another round, by the times in the journal.
+    fn is_out_of_time(&self, plan: &Plan) -> bool {
+        let (Rounds::Auto { budget_s, .. }, Some(chosen)) = (plan.rounds, self.blocks.last()) else {
+            return false;
+        };
+        let used_s: f64 =
+            self.time.iter().filter(|(stage, _)| **stage != Stage::Before).map(|(_, s)| s).sum();
+        used_s + chosen.process_s + chosen.blocks as f64 * chosen.block_s > budget_s
     }
 
     /// Number of processes that a contender has had in a round.

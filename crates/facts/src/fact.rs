@@ -45,6 +45,8 @@ pub enum Fact {
     Ended(Box<Ended>),
     /// The number of blocks of this round and those after it, and the basis of that choice.
     Blocks(BlocksChosen),
+    /// The most rounds that the time budget allows, from the costs of the first two. The error rate is spent over these.
+    Allowed { rounds: usize },
     /// How contenders take turns in every block.
     Slices { slices: Slices },
     /// Where the wall time went so far, in seconds by stage. The latest one counts.

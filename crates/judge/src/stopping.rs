@@ -9,7 +9,7 @@ use facts::evidence::Evidence;
 /// Whether the request needs no more rounds: for every pair of contenders, or for the effects of crossed
 /// switches.
 pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
-    if !plan.rounds.looks().is_look(evidence.rounds) {
+    if !evidence.looks(plan).is_look(evidence.rounds) {
         return false;
     }
     match crossed::decisions(plan, evidence) {

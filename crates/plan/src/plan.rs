@@ -6,7 +6,6 @@ use bundle::Precision;
 use configs::Engine;
 use protocol::{KvCache, Serve, Warmup};
 use serde::{Deserialize, Serialize};
-use statistics::Looks;
 
 use crate::asked::Written;
 use crate::{CacheAsked, HugePages, KernelCache, QualityData, Request, SliceAsked, Work};
@@ -84,14 +83,6 @@ impl Rounds {
         match self {
             Rounds::Auto { max, .. } => max,
             Rounds::Fixed(rounds) => rounds,
-        }
-    }
-
-    /// The rounds after which the verdicts are checked.
-    pub fn looks(self) -> Looks {
-        match self {
-            Rounds::Auto { max, .. } => Looks::automatic(max),
-            Rounds::Fixed(rounds) => Looks::fixed(rounds),
         }
     }
 }

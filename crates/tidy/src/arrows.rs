@@ -37,7 +37,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-tch", &["bundle", "engine", "worker"]),
     // Only tests of engines use it; it is part of no program.
     ("conformance", &["bundle", "engine", "prepare", "protocol", "worker"]),
-    ("facts", &["bundle", "configs", "untrusted-input", "plan", "protocol"]),
+    ("facts", &["bundle", "configs", "untrusted-input", "plan", "protocol", "statistics"]),
     ("features", &[]),
     ("features-large", &[]),
     // A tool for developers that calls every reader there is.

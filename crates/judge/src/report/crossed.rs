@@ -61,7 +61,7 @@ pub fn outcome(
 ) -> Option<Crossed> {
     let study = study(plan)?;
     let arms = Arms::new(plan, evidence, study, compared);
-    let mut effects = arms.effects(plan, evidence.end.is_last_look(), unmeasurable).into_iter();
+    let mut effects = arms.effects(plan, evidence, unmeasurable).into_iter();
     let mut next = || effects.next().flatten();
     let whole = next();
     let contribution = |switch: &plan::Switch, next: &mut dyn FnMut() -> Option<Effect>| Contribution {
@@ -71,7 +71,7 @@ pub fn outcome(
         share: next(),
     };
     let switches = study.crossed.iter().map(|switch| contribution(switch, &mut next)).collect();
-    let [alone, left_out] = arms.products(plan, evidence.end.is_last_look());
+    let [alone, left_out] = arms.products(plan, evidence);
     let absent = study.arms.iter().filter(|arm| !compared.contains(&arm.label));
     Some(Crossed {
         metric: Metric::deciding(plan.work.kind()),
@@ -86,7 +86,12 @@ pub(crate) fn decisions(plan: &Plan, evidence: &Evidence) -> Option<Vec<Option<D
     let study = study(plan)?;
     let runs = |label: &&String| !evidence.absent.contains_key(*label);
     let labels: Vec<String> = study.arms.iter().map(|arm| &arm.label).filter(runs).cloned().collect();
-    Some(Arms::new(plan, evidence, study, &labels).decide(&tested(study.crossed.len()), plan, false))
+    Some(Arms::new(plan, evidence, study, &labels).decide(
+        &tested(study.crossed.len()),
+        plan,
+        evidence,
+        false,
+    ))
 }
 
 fn study(plan: &Plan) -> Option<&StudySettings> {
@@ -139,17 +144,23 @@ impl Arms {
     }
 
     /// One family: its error rate is that of all of them.
-    fn decide(&self, contrasts: &[Vec<f64>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
+    fn decide(
+        &self,
+        contrasts: &[Vec<f64>],
+        plan: &Plan,
+        evidence: &Evidence,
+        last: bool,
+    ) -> Vec<Option<Decision>> {
         let sides: Vec<_> =
             contrasts.iter().map(|contrast| crossed::sides(contrast, &self.figures)).collect();
         let family: Vec<Series<'_>> =
             sides.iter().map(|[a, b]| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
         let significance = plan.schedule.significance();
         let settings = Settings { margin: plan.margin, significance, seed: plan.seed };
-        statistics::decide(&family, &plan.rounds.looks(), last, &settings)
+        statistics::decide(&family, &evidence.looks(plan), last, &settings)
     }
 
-    fn effects(&self, plan: &Plan, last: bool, unmeasurable: Option<&str>) -> Vec<Option<Effect>> {
+    fn effects(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Option<Effect>> {
         let verdict = |decision: &Decision| match (unmeasurable, decision.outcome) {
             (Some(_), _) => Verdict::NotMeasurable,
             (None, Outcome::Different) if decision.ratio < 1.0 => Verdict::Slower,
@@ -159,7 +170,7 @@ impl Arms {
         };
         let tested = tested(self.count);
         let undecided = if unmeasurable.is_some() { Verdict::NotMeasurable } else { Verdict::Inconclusive };
-        self.estimates(&tested, plan, last, |decision| Some(decision.map_or(undecided, verdict)))
+        self.estimates(&tested, plan, evidence, |decision| Some(decision.map_or(undecided, verdict)))
     }
 
     /// One round cannot separate a difference from chance, but it gives an estimate without an interval.
@@ -167,7 +178,7 @@ impl Arms {
         &self,
         contrasts: &[Vec<f64>],
         plan: &Plan,
-        last: bool,
+        evidence: &Evidence,
         verdict: impl Fn(Option<&Decision>) -> Option<Verdict>,
     ) -> Vec<Option<Effect>> {
         let estimate = |(contrast, decision): (&Vec<f64>, Option<Decision>)| {
@@ -181,17 +192,21 @@ impl Arms {
                 verdict: verdict(decision.as_ref()),
             })
         };
-        contrasts.iter().zip(self.decide(contrasts, plan, last)).map(estimate).collect()
+        contrasts
+            .iter()
+            .zip(self.decide(contrasts, plan, evidence, evidence.is_last_look(plan)))
+            .map(estimate)
+            .collect()
     }
 
     /// The products of all switches' `alone`, and of all switches' `left_out`.
-    fn products(&self, plan: &Plan, last: bool) -> [Option<Effect>; 2] {
+    fn products(&self, plan: &Plan, evidence: &Evidence) -> [Option<Effect>; 2] {
         let of = |contrast: fn(usize, usize) -> Vec<f64>| {
             let each: Vec<Vec<f64>> = (0..self.count).map(|switch| contrast(self.count, switch)).collect();
             crossed::product(&each)
         };
         [of(crossed::alone), of(crossed::left_out)].map(|contrast| {
-            let found = self.estimates(&[contrast], plan, last, |_| None);
+            let found = self.estimates(&[contrast], plan, evidence, |_| None);
             found.into_iter().next().flatten()
         })
     }

@@ -25,13 +25,13 @@ pub mod work;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use statistics::median;
+use statistics::{Looks, median};
 
 use crate::metrics::Metric;
 use crossed::Crossed;
 use dependence::Dependence;
 use facts::environment::Environment;
-use facts::evidence::{BlocksChosen, End, Evidence, Probe, Slices, Stages};
+use facts::evidence::{self, BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use facts::noise::Noise;
 use facts::reading;
 use fairness::{Breach, MACHINE, RuleState};
@@ -91,6 +91,9 @@ pub struct Report {
     #[serde(default)]
     pub time: Stages,
     pub end: End,
+    /// The most rounds that the time budget allowed, if it was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<usize>,
     pub rows: Vec<Row>,
     /// The figures of each prompt by itself.
     pub prompts: Vec<PromptFigures>,
@@ -189,6 +192,11 @@ impl Report {
         metrics
     }
 
+    /// The rounds after which the evidence was looked at.
+    pub fn looks(&self) -> Looks {
+        evidence::looks(self.plan.rounds, self.allowed)
+    }
+
     /// Rejects impossible figures: this program excludes contenders that report such readings, and writes
     /// none.
     fn check(&self) -> Result<(), String> {
@@ -233,7 +241,8 @@ impl Report {
             blocks: evidence.blocks.last().copied(),
             slices: evidence.slices.clone(),
             time: evidence.time.clone(),
-            end: evidence.end.clone(),
+            end: evidence.ended(plan),
+            allowed: evidence.allowed,
             floor: floor::floors(plan, &comparisons),
             warnings: warnings::warnings(facts, &rows, &rules, &dependences),
             dependences,

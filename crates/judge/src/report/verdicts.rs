@@ -55,7 +55,8 @@ impl Table {
     fn judged(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Comparison> {
         let kind = plan.work.kind();
         let pairs = self.pairs();
-        let decided: Vec<_> = pairs.iter().zip(decide(&pairs, plan, evidence.end.is_last_look())).collect();
+        let decided: Vec<_> =
+            pairs.iter().zip(decide(&pairs, plan, evidence, evidence.is_last_look(plan))).collect();
         let compared = |metric: Metric| {
             let leads = metric.follows(kind).unwrap_or(metric);
             let of_metric = decided.iter().filter(move |(pair, _)| pair.metric == leads);
@@ -88,16 +89,16 @@ impl<'a> Pair<'a> {
     }
 }
 
-fn decide(pairs: &[Pair<'_>], plan: &Plan, last: bool) -> Vec<Option<Decision>> {
+fn decide(pairs: &[Pair<'_>], plan: &Plan, evidence: &Evidence, last: bool) -> Vec<Option<Decision>> {
     let family: Vec<Series<'_>> = pairs.iter().map(|pair| pair.series(plan)).collect();
     let significance = plan.schedule.significance();
     let settings = Settings { margin: plan.margin, significance, seed: plan.seed };
-    statistics::decide(&family, &plan.rounds.looks(), last, &settings)
+    statistics::decide(&family, &evidence.looks(plan), last, &settings)
 }
 
 /// Whether the deciding metric needs no more rounds.
 pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
-    if !plan.rounds.looks().is_look(evidence.rounds) {
+    if !evidence.looks(plan).is_look(evidence.rounds) {
         return false;
     }
     let decisions: Vec<_> = deciding(plan, evidence).into_iter().map(|(_, decision)| decision).collect();
@@ -110,7 +111,7 @@ fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)>
     let table =
         Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
     let pairs = table.pairs();
-    let decisions = decide(&pairs, plan, false);
+    let decisions = decide(&pairs, plan, evidence, false);
     let metric = Metric::deciding(plan.work.kind());
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
     let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);

@@ -196,7 +196,7 @@ fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
     let all: Vec<Series<'_>> = family.iter().map(series).collect();
     let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
     let decisions =
-        statistics::decide(&all, &report.plan.rounds.looks(), report.end.is_last_look(), &settings);
+        statistics::decide(&all, &report.looks(), report.end.is_last_look(), &settings);
     let decided: BTreeMap<usize, Option<Decision>> = family.into_iter().zip(decisions).collect();
     let of = |place: usize| decided.get(&leader(&subjects[place]).unwrap_or(place)).cloned().flatten();
     (0..subjects.len()).map(of).collect()
