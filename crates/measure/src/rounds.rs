@@ -16,7 +16,7 @@ impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
         let mut orders = BalancedOrder::new(self.crew.plan.contenders.len(), self.crew.plan.seed);
-        let mut longest = Duration::ZERO;
+        let (mut longest, mut shortest) = (Duration::ZERO, Duration::MAX);
         let first = now();
         loop {
             let number = self.recorder.evidence.rounds;
@@ -48,10 +48,12 @@ impl Session<'_> {
             if let Some(reason) = self.too_noisy.take() {
                 return End::Noisy { reason };
             }
-            longest = longest.max(begun.elapsed());
+            (longest, shortest) = (longest.max(begun.elapsed()), shortest.min(begun.elapsed()));
             let judging = now();
             self.choose_again(all.begun);
-            let end = self.enough(all.begun.elapsed() + self.next_round().unwrap_or(longest));
+            let spent_s = all.begun.elapsed().as_secs_f64();
+            self.choose_allowed(spent_s, shortest);
+            let end = self.enough(spent_s + self.next_round().unwrap_or(longest).as_secs_f64());
             self.recorder.add_time(Stage::Judging, judging);
             self.recorder.record_time();
             if let Some(end) = end {
@@ -96,16 +98,32 @@ impl Session<'_> {
         Duration::try_from_secs_f64(chosen.process_s + chosen.blocks as f64 * chosen.block_s).ok()
     }
 
-    /// Whether automatic rounds may end. `next` is when another round would end, measured from the start.
-    fn enough(&self, next: Duration) -> Option<End> {
-        let Rounds::Auto { budget_s, .. } = self.crew.plan.rounds else { return None };
-        if self.recorder.evidence.rounds < statistics::MIN_ROUNDS {
+    /// Records the most rounds that the budget allows, once two rounds have shown what a round costs. It is rather too
+    /// high than too low, as the run ends with that number at the latest: at the cheapest estimate, and rounded up.
+    fn choose_allowed(&mut self, spent_s: f64, shortest: Duration) {
+        let Rounds::Auto { max, budget_s } = self.crew.plan.rounds else { return };
+        let done = self.recorder.evidence.rounds;
+        if done != 2 {
+            return;
+        }
+        let each = self.next_round().map_or(shortest, |next| next.min(shortest)).as_secs_f64();
+        let more = ((budget_s - spent_s).max(0.0) / each.max(1e-9)).ceil().min(max as f64) as usize;
+        self.recorder.record(Fact::Allowed { rounds: (done + more).min(max) });
+    }
+
+    /// Whether automatic rounds may end. `next_s` is when another round would end, in seconds since the start. Time comes
+    /// before clarity: if there is none for another round, this is the last look, whatever the figures.
+    fn enough(&self, next_s: f64) -> Option<End> {
+        let (Rounds::Auto { budget_s, max }, evidence) = (self.crew.plan.rounds, &self.recorder.evidence) else {
+            return None;
+        };
+        if evidence.rounds < statistics::MIN_ROUNDS || evidence.rounds == max {
             return None;
         }
-        if stopping::are_clear(self.crew.plan, &self.recorder.evidence) {
-            return Some(End::Clear);
+        if next_s > budget_s || evidence.allowed.is_some_and(|allowed| evidence.rounds >= allowed) {
+            return Some(End::Budget);
         }
-        (next.as_secs_f64() > budget_s).then_some(End::Budget)
+        stopping::are_clear(self.crew.plan, evidence).then_some(End::Clear)
     }
 
     /// Shows the leading pair's interval, and the time left where it is known. `rounds`: since the first round began;
