@@ -108,6 +108,10 @@ pub struct Block {
     pub round: usize,
     /// The turns, each with the label of its contender, in the order they were taken.
     pub turns: Vec<(String, Turn)>,
+    /// For each pass over the members, the order in which they had their slices, each by its contender's place in the
+    /// plan. Empty if each had one turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<Vec<usize>>,
     /// Other activity during the block.
     pub noise: Noise,
 }

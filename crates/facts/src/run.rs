@@ -1,5 +1,7 @@
 //! The output of one process: the unit of evidence, kept whole.
 
+use std::collections::BTreeSet;
+
 use protocol::{
     ColdStart, Event, FileIdentity, Hello, Iteration, Loaded, Memory, Sample, Started, Usage, WarmupDone,
 };
@@ -323,22 +325,22 @@ impl Run {
         self.requests().map(|(_, sample)| sample).chain(aside).collect()
     }
 
-    /// The measured requests that count, by iterations: each holds every case once. An iteration that was cut short is
-    /// left out.
+    /// The measured requests that count, by iterations: each holds every case once, in order of their numbers. An iteration
+    /// that was cut short is left out.
     pub fn iterations(&self) -> Vec<Iteration> {
+        let requests: Vec<(usize, &Sample)> = self.requests().collect();
+        let warm = self.warmup().and_then(|warmup| warmup.iterations.first());
+        let different = || requests.iter().map(|(case, _)| case).collect::<BTreeSet<_>>().len();
+        let whole = warm.map_or_else(different, |iteration| iteration.cases.len());
         let mut iterations: Vec<Iteration> = Vec::new();
-        for (case, sample) in self.requests() {
-            if case == 0 {
-                iterations.push(Iteration { index: iterations.len(), cases: Vec::new() });
-            }
-            if let Some(iteration) = iterations.last_mut().filter(|iteration| iteration.cases.len() == case) {
-                iteration.cases.push(sample.clone());
+        for requests in requests.chunks_exact(whole.max(1)) {
+            let mut cases: Vec<(usize, &Sample)> = requests.to_vec();
+            cases.sort_by_key(|(case, _)| *case);
+            if cases.iter().enumerate().all(|(place, (case, _))| *case == place) {
+                let cases = cases.into_iter().map(|(_, sample)| sample.clone()).collect();
+                iterations.push(Iteration { index: iterations.len(), cases });
             }
         }
-        let warm = self.warmup().and_then(|warmup| warmup.iterations.first());
-        let longest = iterations.iter().map(|iteration| iteration.cases.len()).max().unwrap_or(0);
-        let whole = warm.map_or(longest, |iteration| iteration.cases.len());
-        iterations.retain(|iteration| iteration.cases.len() == whole);
         iterations
     }
 

@@ -80,8 +80,7 @@ impl Session<'_> {
         let (watch, begun) = (self.guard.watch(), now());
         let mut dealt = Vec::new();
         for number in first..round.blocks {
-            let turns = self.block(round, members, (round.first + number, repeat), work)?;
-            dealt.push(Block { round: round.number, turns, noise: Noise::default() });
+            dealt.push(self.block(round, members, (round.first + number, repeat), work)?);
             // The rest must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
             let left = (round.blocks - number - 1) as u32;
@@ -101,14 +100,15 @@ impl Session<'_> {
         members: &mut [Member],
         (number, repeat): (usize, usize),
         work: &RoundWork<'_>,
-    ) -> Result<Vec<(String, Turn)>, Interrupted> {
+    ) -> Result<Block, Interrupted> {
         self.pause_between_blocks();
-        let case = number % self.crew.plan.work.cases();
+        let case = work.cases[number % work.cases.len()];
         let slice = self.slice(members);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
-        let (mut turns, mut places) = (Vec::new(), Vec::new());
+        let (mut turns, mut places, mut passes) = (Vec::new(), Vec::new(), Vec::new());
         let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
         loop {
+            let mut pass = Vec::new();
             for index in orders.next().expect("orders have no end") {
                 if interrupt::requested() {
                     return Err(Interrupted);
@@ -124,6 +124,7 @@ impl Session<'_> {
                     number,
                     &member.process.framework,
                 );
+                pass.push(index);
                 member.live.resume();
                 let request = requests.entry(index).or_insert_with(|| Sliced::new(places.len()));
                 if !places.contains(&index) {
@@ -141,6 +142,7 @@ impl Session<'_> {
                     member.live.pause();
                 }
             }
+            passes.push(pass);
             let is_done = |index: usize| turns.iter().any(|(_, done, _)| *done == index);
             if members.iter().all(|member| member.is_over || is_done(member.index)) {
                 break;
@@ -153,7 +155,11 @@ impl Session<'_> {
             let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns, vectors };
             Some((member.process.framework.clone(), turn))
         };
-        Ok(turns.into_iter().filter_map(turn).collect())
+        let turns = turns.into_iter().filter_map(turn).collect();
+        if passes.len() < 2 {
+            passes.clear();
+        }
+        Ok(Block { round: round.number, turns, passes, noise: Noise::default() })
     }
 
     /// The requested pause, in slices, so that an interrupt ends it.

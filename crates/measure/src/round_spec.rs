@@ -18,6 +18,8 @@ pub(crate) struct RoundWork<'a> {
     pub(crate) is_fed: bool,
     /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
+    /// The prompts in the order in which the round's blocks have them, over and over.
+    pub(crate) cases: &'a [usize],
     /// When the time budget of automatic rounds began.
     pub(crate) begun: Instant,
 }

@@ -16,6 +16,8 @@ impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
         let mut orders = BalancedOrder::new(self.crew.plan.contenders.len(), self.crew.plan.seed);
+        // With the same prompt first in every round, prompt and place in the round could not be told apart.
+        let mut cases = BalancedOrder::new(self.crew.plan.work.cases(), self.crew.plan.seed.rotate_left(48));
         let (mut longest, mut shortest) = (Duration::ZERO, Duration::MAX);
         let first = now();
         loop {
@@ -39,6 +41,7 @@ impl Session<'_> {
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
                 is_fed: self.crew.plan.work.is_forced(),
                 parity: all.parity,
+                cases: &cases.next().expect("orders have no end"),
                 begun: all.begun,
             };
             if let Err(Interrupted) = self.round(round, &order, work) {
@@ -114,7 +117,8 @@ impl Session<'_> {
     /// Whether automatic rounds may end. `next_s` is when another round would end, in seconds since the start. Time comes
     /// before clarity: if there is none for another round, this is the last look, whatever the figures.
     fn enough(&self, next_s: f64) -> Option<End> {
-        let (Rounds::Auto { budget_s, max }, evidence) = (self.crew.plan.rounds, &self.recorder.evidence) else {
+        let (Rounds::Auto { budget_s, max }, evidence) = (self.crew.plan.rounds, &self.recorder.evidence)
+        else {
             return None;
         };
         if evidence.rounds < statistics::MIN_ROUNDS || evidence.rounds == max {

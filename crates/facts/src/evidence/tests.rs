@@ -22,7 +22,7 @@ fn sample(ns: u64) -> Sample {
 fn block(number: usize, stands: bool) -> Fact {
     let turn = Turn { stands, ..Turn::alone(number, sample(HALF_A_DAY)) };
     let turns = vec![("a".to_owned(), turn)];
-    Fact::Block(Block { round: 0, turns, noise: Noise::default() })
+    Fact::Block(Block { round: 0, turns, passes: vec![vec![1, 0], vec![0]], noise: Noise::default() })
 }
 
 /// The events of a process after its last turn.
@@ -147,7 +147,7 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
     let late = |ns| {
         let turn = Turn { seen_ns: vec![1, 2], ..Turn::alone(0, sample(ns)) };
         let turns = vec![("a".to_owned(), turn)];
-        Fact::Block(Block { round: 0, turns, noise: Noise::default() })
+        Fact::Block(Block { round: 0, turns, passes: Vec::new(), noise: Noise::default() })
     };
     let warm = Fact::Warm(Box::new(testing::run("a", 0, Vec::new())));
     let ended = || Fact::Ended(Box::new(ended()));
@@ -179,4 +179,16 @@ fn a_line_that_is_no_fact_is_refused_with_the_reason() {
     assert!(read(r#"{"fact":"rumour"}"#).starts_with("not a fact of a run: unknown variant `rumour`"));
     assert_eq!(read(r#"{"round":1}"#), "not a fact of a run: missing field `fact`");
     assert!(read("{").starts_with("not a fact of a run: EOF"), "{}", read("{"));
+}
+
+#[test]
+fn an_iteration_has_all_prompts_in_their_own_order_whichever_came_first() {
+    let mut run = testing::run("a", 0, Vec::new());
+    let turn = |block, case, ns| Turn::alone(block, Sample { case, ..sample(ns) });
+    run.turns = vec![turn(0, 1, 1), turn(1, 0, 2), turn(2, 1, 3), turn(3, 0, 4), turn(4, 1, 5)];
+    let cases = |iteration: protocol::Iteration| -> Vec<(usize, u64)> {
+        iteration.cases.iter().map(|sample| (sample.case, sample.marks_ns.first())).collect()
+    };
+    let iterations: Vec<_> = run.iterations().into_iter().map(cases).collect();
+    assert_eq!(iterations, [[(0, 2), (1, 1)], [(0, 4), (1, 3)]], "the last was cut short");
 }
