@@ -39,7 +39,7 @@ impl<'a> Crew<'a> {
             let own_caches = launch::own_caches(contender, plan.kernel_cache, places.target);
             let ready_bytes = load_bytes(bundle, contender);
             let worker = launch::worker(contender, plan.cpus.as_deref(), places, settings);
-            Worker { own_caches, ready_bytes, ..worker }
+            Worker { own_caches, ready_bytes, filler_seed: Some(plan.seed), ..worker }
         };
         let workers = plan.contenders.iter().map(worker).collect();
         Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), quiet) })

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use facts::run::Outcome;
 use protocol::{Hello, Job, Turn};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use tooling::Scratch;
 
 use crate::clock::now;
@@ -19,6 +22,15 @@ use crate::worker_errors::{check_version, describe, last_line, nonsense};
 /// Longest wait for the answer to `--hello`.
 const HELLO: Duration = Duration::from_secs(60);
 
+/// A variable without a meaning. The environment is at the start of a process's stack, so its size decides where the
+/// stack is, which alone changes speeds by some percent (Mytkowicz, Diwan, Hauswirth & Sweeney 2009). With a constant
+/// environment every process of a contender would have the same advantage or disadvantage.
+const FILLER: &str = "PHOTOFINISH_FILLER";
+/// Most bytes of its value: a page.
+const MOST_FILLER: usize = 4096;
+/// Number of processes with a filler so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 /// A worker that can be started repeatedly.
 #[derive(Debug, Clone)]
 pub struct Worker {
@@ -29,6 +41,8 @@ pub struct Worker {
     pub environment: BTreeMap<String, String>,
     /// Variables that name a cache on disk of each process's own, overriding the environment.
     pub own_caches: Vec<String>,
+    /// Draws the size of a variable that only fills each process's environment; none if there is no seed.
+    pub filler_seed: Option<u64>,
     /// Limit of its private memory as a share of the available memory: 1, unless a run is only tried.
     pub memory_share: f64,
     /// Bytes of memory that the system is made to have ready for its load.
@@ -47,6 +61,7 @@ impl Worker {
             absent: None,
             environment,
             own_caches: Vec::new(),
+            filler_seed: None,
             memory_share: 1.0,
             ready_bytes: 0,
             cpus: None,
@@ -117,6 +132,9 @@ impl Worker {
             let place = |name: &String| (name.clone(), scratch.path().join(name).display().to_string());
             environment.extend(self.own_caches.iter().map(place));
         }
+        if let Some(seed) = self.filler_seed {
+            environment.insert(FILLER.to_owned(), filler(seed, COUNT.fetch_add(1, Ordering::Relaxed)));
+        }
         let process = Process::spawn(&self.binary, arguments, &environment, self.cpus.as_deref());
         Ok(process.map_err(|error| cannot(&error))?.with_caches(caches))
     }
@@ -134,6 +152,13 @@ impl Worker {
         let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
         format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))
     }
+}
+
+/// Up to a page of random letters, by the seed and the number of the process.
+fn filler(seed: u64, process: u64) -> String {
+    let mut random = ChaCha8Rng::seed_from_u64(seed.wrapping_add(process));
+    let size = random.random_range(0..=MOST_FILLER);
+    (0..size).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect()
 }
 
 /// The lines that repeat a job and the turns that were taken. The repetition always finishes.
@@ -172,6 +197,17 @@ cat <<END
 {"protocol": VERSION, "framework": "f", "binding": "b", "library": "l", "library_path": "$CACHE", "build": {"profile": "release"}}
 END
 "#;
+
+    #[test]
+    fn environments_are_filled_up_to_a_page_by_the_seed() {
+        let sizes: Vec<usize> = (0..1000).map(|process| filler(7, process).len()).collect();
+        assert!(sizes.iter().all(|&size| size <= MOST_FILLER));
+        assert!(
+            (1800..2300).contains(&(sizes.iter().sum::<usize>() / sizes.len())),
+            "all sizes are as likely"
+        );
+        assert_eq!((filler(7, 3), filler(7, 3) == filler(8, 3)), (filler(7, 3), false));
+    }
 
     #[test]
     fn every_process_has_caches_of_its_own_which_go_with_it() {
