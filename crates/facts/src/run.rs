@@ -26,6 +26,8 @@ pub enum Ending {
     OutOfMemory { reason: String },
     /// The user interrupted.
     Interrupted,
+    /// The time limit of the run was reached.
+    OutOfTime,
 }
 
 /// The sentence about fresh kernel caches that a process left empty; `None` if there are none.
@@ -245,6 +247,9 @@ impl RunFailure {
         let (kind, reason, last_words) = match ending {
             Ending::Done => return None,
             Ending::Interrupted => (FailureKind::Interrupted, "interrupted".to_owned(), None),
+            Ending::OutOfTime => {
+                (FailureKind::Interrupted, "the time limit of the run was reached".to_owned(), None)
+            }
             Ending::OutOfMemory { reason } => (FailureKind::OutOfMemory, reason, None),
             Ending::Killed { reason, last_words } => (FailureKind::Killed, reason, last_words),
             Ending::Broken { reason, last_words } => (FailureKind::Failed, reason, last_words),

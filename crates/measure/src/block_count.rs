@@ -2,12 +2,12 @@
 //! processes' starts, the time of their warm-up, and assumed variances; after each round from all costs and
 //! variances so far. The difference between contenders never affects it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use facts::evidence::{BlocksChosen, Fact, Stage};
-use facts::run::{Run, Turn};
+use facts::run::Run;
 use judge::report::components;
-use plan::Rounds;
+use plan::{Rounds, Schedule};
 use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
@@ -22,6 +22,9 @@ const BLOCKS: (usize, usize) = (2, 32);
 /// two-core virtual machines: 31 tokens of each contender in slices differed by 2.3 to 4.8 %; a pair of
 /// processes differed by 2.3 to 3.7 % (`docs/explanation/methodology.md`).
 const PRIOR: Prior = Prior { components: Components { within: 0.035, between: 0.03 }, worth: (4, 4) };
+
+/// Seconds for the end of a process, before one has ended: its last readings.
+const FINISHING_S: f64 = 1.0;
 
 impl Session<'_> {
     /// The round with the number of its blocks, if that is left open: the first is chosen here, and kept if
@@ -69,22 +72,62 @@ impl Session<'_> {
         if self.recorder.evidence.blocks.is_empty() {
             return;
         }
-        let seconds =
-            |stages: &[Stage]| stages.iter().filter_map(|stage| self.recorder.time.get(stage)).sum::<f64>();
-        let turns: Vec<(usize, &str, &Turn)> =
-            self.recorder.evidence.runs.iter().flat_map(Run::standing_turns).collect();
-        let rounds = (self.recorder.evidence.rounds * self.crew.plan.groups.len().max(1)) as f64;
-        let blocks = turns.len() as f64 / self.crew.plan.contenders.len().max(1) as f64;
-        if rounds == 0.0 || blocks == 0.0 {
-            return;
-        }
-        let costs = Costs {
-            process_s: seconds(&[Stage::Starts, Stage::Probes, Stage::Finishing]) / rounds,
-            block_s: seconds(&[Stage::Requests, Stage::Turns]) / blocks,
-        };
-        let pairs = components::of_pairs(self.crew.plan, turns.into_iter());
+        let Some(costs) = self.costs() else { return };
+        let turns = self.recorder.evidence.runs.iter().flat_map(Run::standing_turns);
+        let pairs = components::of_pairs(self.crew.plan, turns);
         let most = self.most(costs, begun.elapsed().as_secs_f64());
         self.choose(self.recorder.evidence.rounds, costs, &pairs, most);
+    }
+
+    /// The mean costs of a group's processes and of a block so far.
+    fn costs(&self) -> Option<Costs> {
+        let (evidence, plan) = (&self.recorder.evidence, self.crew.plan);
+        let seconds =
+            |stages: &[Stage]| stages.iter().filter_map(|stage| self.recorder.time.get(stage)).sum::<f64>();
+        let turns = evidence.runs.iter().flat_map(Run::standing_turns).count();
+        let rounds = (evidence.rounds * plan.groups.len().max(1)) as f64;
+        let blocks = turns as f64 / plan.contenders.len().max(1) as f64;
+        (rounds > 0.0 && blocks > 0.0).then(|| Costs {
+            process_s: seconds(&[Stage::Starts, Stage::Probes, Stage::Finishing]) / rounds,
+            block_s: seconds(&[Stage::Requests, Stage::Turns]) / blocks,
+        })
+    }
+
+    /// Whether the time limit has room for another round, with as few blocks as it may have.
+    pub(crate) fn has_time_for_a_round(&self) -> bool {
+        let Some(Costs { process_s, block_s }) = self.costs() else { return !self.limit.is_over() };
+        let plan = self.crew.plan;
+        let blocks = match plan.schedule {
+            Schedule::Interleaved => plan.work.cases(),
+            _ => self.recorder.evidence.iterations(plan, self.recorder.evidence.rounds) * plan.work.cases(),
+        };
+        let groups = plan.groups.len().max(1) as f64;
+        groups * (process_s + blocks as f64 * block_s) < self.limit.left().as_secs_f64()
+    }
+
+    /// Whether a round with so many blocks ends here, because the time limit has no room for each prompt once more and
+    /// the end of its processes. Groups have as many blocks as each other, so this is for a round without groups.
+    pub(crate) fn is_late(&self, blocks: usize, each: Duration) -> bool {
+        let (plan, time) = (self.crew.plan, &self.recorder.time);
+        let cases = plan.work.cases();
+        if plan.schedule != Schedule::Interleaved || blocks == 0 || blocks % cases != 0 {
+            return false;
+        }
+        let finishing_s = match self.recorder.evidence.rounds {
+            0 => plan.contenders.len() as f64 * FINISHING_S,
+            rounds => time.get(&Stage::Finishing).copied().unwrap_or(0.0) / rounds as f64,
+        };
+        cases as f64 * each.as_secs_f64() + finishing_s > self.limit.left().as_secs_f64()
+    }
+
+    /// Records that a round has fewer blocks than were planned.
+    pub(crate) fn record_fewer_blocks(&mut self, round: Round) {
+        self.crew.progress.say(&format!("round {}: time for {} blocks", round.number + 1, round.blocks));
+        let Costs { process_s, block_s } = self.costs().unwrap_or(Costs { process_s: 0.0, block_s: 0.0 });
+        let Components { within, between } = PRIOR.components;
+        let (from_round, blocks) = (round.number, round.blocks);
+        let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most: blocks };
+        self.recorder.record(Fact::Blocks(chosen));
     }
 
     /// Chooses the number of blocks from a round on, and records it with its reasons.

@@ -21,16 +21,17 @@ const MAX_REPEATS: usize = 2;
 const STRETCH: Duration = Duration::from_millis(500);
 
 impl Session<'_> {
-    /// Gives every member its turns.
+    /// Gives every member its turns. Returns the round with the number of blocks that there was time for.
     pub(crate) fn blocks(
         &mut self,
-        round: Round,
+        mut round: Round,
         members: &mut Vec<Member>,
         work: &RoundWork<'_>,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<Round, Interrupted> {
         let begun = now();
         let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
         while next < round.blocks && !members.is_empty() {
+            let watched = now();
             let (mut dealt, noise) = self.stretch(round, members, (next, repeat), work)?;
             self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
@@ -52,9 +53,14 @@ impl Session<'_> {
             self.end_failed(members);
             if is_again {
                 repeat += 1;
-                self.await_quiet();
+                self.await_quiet_again();
+                self.limit.repeated(watched);
             } else {
                 (next, repeat) = (next + count, 0);
+            }
+            if next < round.blocks && self.is_late(next, watched.elapsed() / count.max(1) as u32) {
+                round.blocks = next;
+                self.record_fewer_blocks(round);
             }
         }
         // Both contenders of a pair had the same disturbance in a block. That does not help if most are
@@ -66,7 +72,7 @@ impl Session<'_> {
         }
         self.recorder.add_time(Stage::Turns, begun);
         self.recorder.shift(Stage::Turns, Stage::Requests, timed_ns as f64 / 1e9);
-        Ok(())
+        Ok(round)
     }
 
     /// Runs blocks, from the block `first` on, until they have lasted long enough to be watched.
@@ -85,7 +91,8 @@ impl Session<'_> {
             let each = begun.elapsed() / dealt.len() as u32;
             let left = (round.blocks - number - 1) as u32;
             let is_long = begun.elapsed() >= STRETCH && (left == 0 || each * left >= STRETCH);
-            if is_long || members.iter().all(|member| member.is_over) {
+            let is_late = self.is_late(number + 1, each);
+            if is_long || is_late || members.iter().all(|member| member.is_over) {
                 break;
             }
         }
@@ -103,14 +110,14 @@ impl Session<'_> {
     ) -> Result<Block, Interrupted> {
         self.pause_between_blocks();
         let case = work.cases[number % work.cases.len()];
-        let slice = self.slice(members);
+        let (slice, limit) = (self.slice(members), self.limit);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
         let (mut turns, mut places, mut passes) = (Vec::new(), Vec::new(), Vec::new());
         let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
         loop {
             let mut pass = Vec::new();
             for index in orders.next().expect("orders have no end") {
-                if interrupt::requested() {
+                if interrupt::requested() || limit.is_over() {
                     return Err(Interrupted);
                 }
                 if turns.iter().any(|(_, done, _)| *done == index) {

@@ -5,6 +5,7 @@ use plan::Result;
 
 use crate::clock::now;
 use crate::fed::RunWork;
+use crate::limit::{BEFORE_ROUNDS, REFERENCE};
 use crate::results::Results;
 use crate::session::Session;
 use crate::{interrupt, machine};
@@ -16,17 +17,18 @@ impl Session<'_> {
         self.begin()?;
         // Computing the reference takes from the time budget.
         let begun = now();
+        self.crew.end_at(self.limit.share(REFERENCE));
         let references = self.reference();
+        self.logits_take = begun.elapsed() / 2;
+        self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
+        self.judge_quality();
+        self.crew.end_at(self.limit.until());
         self.recorder.add_time(Stage::Reference, begun);
         let traces = self.crew.plan.work.stand_ins();
-        let mut end = self.rounds(RunWork { references, traces, parity: true, begun });
-        if !matches!(end, End::Interrupted | End::Noisy { .. }) {
-            self.judge_quality();
-            // The figures of the rounds are valid, but the request was not completed.
-            if interrupt::requested() {
-                end = End::Interrupted;
-            }
-        }
+        let end = match interrupt::requested() {
+            true => End::Interrupted,
+            false => self.rounds(RunWork { references, traces, parity: true, begun }),
+        };
         self.recorder.record_time();
         self.recorder.record(Fact::End { end });
         Ok(self.finish())

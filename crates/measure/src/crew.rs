@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Instant;
 
 use bundle::Bundle;
 use facts::run::{self, Outcome};
@@ -53,6 +54,11 @@ fn load_bytes(bundle: &Bundle, contender: &Contender) -> u64 {
 }
 
 impl Crew<'_> {
+    /// Ends the processes that are started from now on at this time, whatever they do.
+    pub(crate) fn end_at(&mut self, until: Option<Instant>) {
+        self.workers.iter_mut().for_each(|worker| worker.until = until);
+    }
+
     /// The measurement of a round.
     pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
         Task::Measure(Measure {

@@ -5,7 +5,6 @@
 use facts::evidence::Stage;
 
 use crate::clock::now;
-use crate::interrupt;
 use crate::member::Member;
 use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
@@ -25,7 +24,7 @@ impl Session<'_> {
         let turns_are_shared = group.len() + usize::from(kept.is_some()) > 1;
         let mut members: Vec<Member> = kept.into_iter().collect();
         let started = group.iter().try_for_each(|&(position, index)| {
-            if interrupt::requested() {
+            if self.is_over() {
                 return Err(Interrupted);
             }
             if !self.recorder.is_absent(&self.crew.plan.contenders[index]) {
@@ -42,7 +41,7 @@ impl Session<'_> {
         self.recorder.add_time(Stage::Starts, begun);
         let dealt = started.and_then(|()| {
             let round = self.choose_blocks(round, &members, begun, work);
-            self.blocks(round, &mut members, work)?;
+            let round = self.blocks(round, &mut members, work)?;
             self.probe_beside(&members);
             Ok(round)
         });
@@ -53,12 +52,12 @@ impl Session<'_> {
                 Ok(_) if keeps && Some(member.process.framework.as_str()) == self.crew.plan.anchor() => {
                     anchor = Some(member);
                 }
-                Ok(_) if !interrupt::requested() => self.finish_member(member, round, work),
+                Ok(round) if !self.is_over() => self.finish_member(member, round, work),
                 _ => self.end_member(member),
             }
         }
         self.recorder.add_time(Stage::Finishing, begun);
-        if interrupt::requested() {
+        if self.is_over() {
             anchor.into_iter().for_each(|member| self.end_member(member));
             return Err(Interrupted);
         }

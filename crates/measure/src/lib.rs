@@ -25,6 +25,7 @@ pub mod interrupt;
 mod largest_batch;
 pub mod launch;
 mod layer_parity;
+mod limit;
 mod live;
 pub mod logits;
 pub mod machine;

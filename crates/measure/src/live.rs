@@ -41,6 +41,8 @@ pub(crate) struct Live {
     /// Time that it may still use.
     left: Duration,
     limit: Duration,
+    /// When it is ended, whatever it does.
+    until: Option<Instant>,
     waiting: Option<Waiting>,
     waited: Option<Waited>,
 }
@@ -70,7 +72,7 @@ impl Live {
     /// Gives a job to a process that has just been started, or records why it could not be started.
     pub(crate) fn start(
         spawned: Result<Process, String>,
-        limit: Duration,
+        (limit, until): (Duration, Option<Instant>),
         job: &Job,
         gpus: Option<Watched>,
         (mut confinement, memory): (Confinement, Option<ReadyMemory>),
@@ -103,6 +105,7 @@ impl Live {
             over,
             left: limit,
             limit,
+            until,
             waiting: None,
             waited: None,
         }
@@ -289,6 +292,7 @@ impl Live {
         };
         let ending = match (given_up, events.last()) {
             _ if interrupt::requested() => Ending::Interrupted,
+            (Some(_), _) if self.until.is_some_and(|until| now() >= until) => Ending::OutOfTime,
             (Some(reason), _) => Ending::Broken { reason, last_words },
             (None, Some(Event::Failed(failed))) => match out_of_memory(&failed.reason) {
                 Some(reason) if failed.kind == protocol::FailureKind::Failed => {
@@ -336,7 +340,8 @@ impl Live {
             return None;
         }
         let begun = now();
-        let heard = self.process.as_mut()?.hear(begun + self.left, self.limit);
+        let until = self.until.into_iter().fold(begun + self.left, Instant::min);
+        let heard = self.process.as_mut()?.hear(until, self.limit);
         self.left = self.left.saturating_sub(begun.elapsed());
         let line = match heard {
             Heard::Line(line) => line,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use protocol::{Event, Probed, Task};
 
 use crate::clock::now;
-use crate::interrupt;
 use crate::member::Member;
 use crate::session::Session;
 use facts::evidence::{Fact, Probe, Process, Stage};
@@ -48,7 +47,7 @@ impl Session<'_> {
     /// Asks the first worker that can probe. A worker in another language may be unable to.
     fn probed(&mut self, bytes: u64, sweep: Duration) -> Option<Probed> {
         while self.prober.worker < self.crew.workers.len() {
-            if interrupt::requested() {
+            if self.is_over() {
                 return None;
             }
             let task =
@@ -68,7 +67,7 @@ impl Session<'_> {
                 }
                 return probed;
             }
-            if interrupt::requested() {
+            if self.is_over() {
                 return None;
             }
             let reason = RunFailure::from_ending(outcome.ending).map_or_else(

@@ -8,10 +8,11 @@ use protocol::{Job, Task};
 
 use crate::clock::now;
 use crate::groups;
-use crate::interrupt;
 use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
+/// Largest share of the time limit for the loads from a cold page cache of one round.
+const COLD_LOADS: f64 = 0.1;
 /// Number of times that a round watched as a whole is repeated.
 const MAX_REPEATS: usize = 2;
 
@@ -27,7 +28,7 @@ impl Session<'_> {
         let groups = groups::of_round(self.crew.plan, order);
         for repeat in 0.. {
             (self.unwatched, self.stays_disturbed) = (false, false);
-            let whole = self.guard.watch();
+            let (whole, begun) = (self.guard.watch(), now());
             self.groups(round, &groups, work)?;
             let noise = whole.end(&self.guard);
             let reason = noise.complaints().join(", ");
@@ -43,7 +44,8 @@ impl Session<'_> {
                 break;
             }
             self.recorder.record(Fact::PutAside { round: round.number, framework: None });
-            self.await_quiet();
+            self.await_quiet_again();
+            self.limit.repeated(begun);
         }
         self.tokenise();
         self.crew.progress.step();
@@ -55,22 +57,30 @@ impl Session<'_> {
         if round.number >= self.crew.plan.cold_loads {
             return Ok(());
         }
-        let begun = now();
-        for (position, &index) in order.iter().enumerate() {
+        let (begun, mut runs) = (now(), Vec::new());
+        let order = order.iter().copied().enumerate();
+        let running: Vec<(usize, usize)> =
+            order.filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index])).collect();
+        for &(position, index) in &running {
             let contender = &self.crew.plan.contenders[index];
-            if self.recorder.is_absent(contender) {
-                continue;
-            }
             self.crew.progress.message(&format!("{}: load from a cold page cache", contender.label));
             let job = Job { evict: true, ..self.crew.job(contender, Task::Load) };
             let outcome = self.crew.run_job(index, &job);
             let place = Place { round: round.number, attempt: 0, position };
-            let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
-            self.recorder.record(Fact::Run(Box::new(run)));
-            if interrupt::requested() {
+            runs.push(Run::new(Purpose::ColdLoad, place, &contender.label, outcome));
+            if self.is_over() {
                 return Err(Interrupted);
             }
+            // All contenders have as many.
+            let each = begun.elapsed() / runs.len() as u32;
+            if each.saturating_mul(running.len() as u32) > self.limit.part(COLD_LOADS) {
+                let few = "too little time for loads from a cold page cache: none in this round";
+                self.crew.progress.say(few);
+                runs.clear();
+                break;
+            }
         }
+        runs.into_iter().for_each(|run| self.recorder.record(Fact::Run(Box::new(run))));
         self.crew.read_weights();
         self.recorder.add_time(Stage::ColdLoads, begun);
         Ok(())

@@ -9,6 +9,8 @@ use statistics::BalancedOrder;
 
 use crate::clock::now;
 use crate::fed::{References, RunWork};
+use crate::interrupt;
+use crate::limit::BEFORE_ROUNDS;
 use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
@@ -28,6 +30,9 @@ impl Session<'_> {
             if self.crew.plan.contenders.iter().all(|contender| self.recorder.is_absent(contender)) {
                 return End::NobodyLeft;
             }
+            if !self.has_time_for_a_round() {
+                return self.out_of_time(number);
+            }
             let begun = now();
             let order = orders.next().expect("orders have no end");
             let blocks =
@@ -45,7 +50,7 @@ impl Session<'_> {
                 begun: all.begun,
             };
             if let Err(Interrupted) = self.round(round, &order, work) {
-                return End::Interrupted;
+                return if interrupt::requested() { End::Interrupted } else { self.out_of_time(number) };
             }
             self.recorder.record(Fact::RoundDone);
             if let Some(reason) = self.too_noisy.take() {
@@ -66,12 +71,24 @@ impl Session<'_> {
         }
     }
 
+    /// Says that the time limit left no room for this round.
+    fn out_of_time(&self, number: usize) -> End {
+        let limit = self.crew.plan.limit_s().unwrap_or_default();
+        self.crew
+            .progress
+            .say(&format!("round {} does not fit into the time limit of {limit} s", number + 1));
+        End::Budget
+    }
+
     /// Computes the traces and inputs of a round, if they are not known yet.
     fn feed_round(&mut self, all: &mut RunWork, number: usize) {
         let Some(references) = &mut all.references else { return };
         let begun = now();
         let repeats =
             |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
+        if number == 0 {
+            self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
+        }
         let fed = self.crew.feed(references, number);
         // The cost of quantising is read along the trace of the jobs.
         if number == 0 && !references.has_trace_of_jobs() {
@@ -82,6 +99,7 @@ impl Session<'_> {
                 }
             }
         }
+        self.crew.end_at(self.limit.until());
         let reason = match fed {
             Err(reason) if number == 0 => Some(reason),
             Err(reason) => Some(repeats(&reason)),

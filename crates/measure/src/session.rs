@@ -3,6 +3,7 @@
 //! it; and within it from rounds to a round, its groups, starts, blocks and slices.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bundle::Bundle;
 use facts::evidence::{Evidence, Fact, Stage};
@@ -14,6 +15,7 @@ use statistics::BalancedOrder;
 
 use crate::clock::now;
 use crate::crew::Crew;
+use crate::limit::Limit;
 use crate::machine::Guard;
 use crate::places::Places;
 use crate::prober::Prober;
@@ -45,6 +47,10 @@ pub struct Session<'a> {
     pub(crate) stays_disturbed: bool,
     /// Why the machine is too noisy, if it is.
     pub(crate) too_noisy: Option<String>,
+    /// The time limit; none before a comparison begins.
+    pub(crate) limit: Limit,
+    /// The time of the longest part of a run with logits so far: about that of another.
+    pub(crate) logits_take: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -74,6 +80,8 @@ impl<'a> Session<'a> {
             unwatched: false,
             stays_disturbed: false,
             too_noisy: None,
+            limit: Limit::default(),
+            logits_take: Duration::ZERO,
         };
         session.record_hashes();
         Ok(session)
@@ -102,9 +110,11 @@ impl<'a> Session<'a> {
     /// Sends every worker `--hello`, and waits for a quiet machine unless noise is accepted.
     pub(crate) fn begin(&mut self) -> Result<()> {
         let begun = now();
+        self.limit = Limit::new(self.crew.plan);
+        self.crew.end_at(self.limit.until());
         self.handshake()?;
         if !self.crew.plan.accept_noise {
-            let noise = self.await_quiet();
+            let noise = self.await_quiet(self.limit.left());
             self.recorder.record(Fact::Before { noise });
         }
         self.recorder.add_time(Stage::Before, begun);

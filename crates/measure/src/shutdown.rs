@@ -9,6 +9,7 @@ use judge::work::{self, Compared};
 use plan::Rounds;
 use protocol::{Event, FileIdentity, Finish};
 
+use crate::clock::now;
 use crate::logits;
 use crate::member::Member;
 use crate::round_spec::{Round, RoundWork};
@@ -23,7 +24,9 @@ impl Session<'_> {
         let _ = std::fs::create_dir(&directory);
         let file = directory.join("logits.safetensors");
         let task = self.crew.parity_task(&file).filter(|_| work.parity && self.has_logits(round.number));
-        let is_asked = task.is_some();
+        let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
+        let task = task.filter(|_| !has_no_time);
+        let (is_asked, begun) = (task.is_some(), now());
         let identity = identity(member.live.events());
         let label = member.process.framework.clone();
         let is_hashed = |identity| {
@@ -34,6 +37,9 @@ impl Session<'_> {
         member.live.resume();
         let seen = member.live.seen();
         member.live.ask_to_finish(Finish { hash, parity: task });
+        if is_asked {
+            self.logits_take = self.logits_take.max(begun.elapsed());
+        }
         let said = member.live.events();
         if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
             self.hashed.extend(identity.map(|identity| (label, identity)));
@@ -55,6 +61,11 @@ impl Session<'_> {
                 }
             };
             ended.tokens = Some(tokens);
+            if has_no_time {
+                let reason = "the time limit of the run left no time for its logits".to_owned();
+                session.crew.progress.say(&format!("{}: {reason}", run.framework));
+                ended.no_agreement = Some(reason).filter(|_| run.round == 0);
+            }
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");

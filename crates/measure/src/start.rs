@@ -5,7 +5,7 @@ use facts::run::{FailureKind, Place, Purpose, Run, RunFailure};
 use judge::report::huge_pages::{COMPLETE, huge_share};
 use protocol::Event;
 
-use crate::interrupt;
+use crate::clock::now;
 use crate::live::Live;
 use crate::member::Member;
 use crate::round_spec::{Interrupted, Round, RoundWork};
@@ -36,7 +36,7 @@ impl Session<'_> {
             let process = Process { round: round.number, attempt, framework: contender.label.clone() };
             let place = Place { round: round.number, attempt, position };
             let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
-            let watch = self.guard.watch();
+            let (watch, begun) = (self.guard.watch(), now());
             let mut live = self.crew.workers[index].start(&job);
             self.guard.add(live.pid());
             let is_warm = live.warm_up(self.crew.plan.warmup.max_iterations);
@@ -59,7 +59,7 @@ impl Session<'_> {
             let member = Member { index, live, job, process, said, is_over: !is_warm };
             if !is_warm {
                 self.end_member(member);
-                return if interrupt::requested() { Err(Interrupted) } else { Ok(None) };
+                return if self.is_over() { Err(Interrupted) } else { Ok(None) };
             }
             let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
             // Figures of a start that stays disturbed are left out of comparisons; its requests still count.
@@ -71,7 +71,8 @@ impl Session<'_> {
             let framework = Some(contender.label.clone());
             self.discard(member);
             self.recorder.record(Fact::PutAside { round: round.number, framework });
-            self.await_quiet();
+            self.await_quiet_again();
+            self.limit.repeated(begun);
         }
         unreachable!("repeats end")
     }
@@ -99,7 +100,7 @@ impl Session<'_> {
             *tried = 0;
             return false;
         }
-        let again = can_repeat && *tried < PAGE_REPEATS;
+        let again = can_repeat && *tried < PAGE_REPEATS && self.limit.can_repeat();
         *tried += usize::from(again);
         again
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use facts::run::Outcome;
 use protocol::{Hello, Job, Turn};
@@ -51,6 +51,8 @@ pub struct Worker {
     pub cpus: Option<Vec<usize>>,
     /// The longest time of a process for its job, without waiting for its turns.
     pub timeout: Duration,
+    /// When its processes are ended, whatever they do.
+    pub until: Option<Instant>,
 }
 
 impl Worker {
@@ -66,6 +68,7 @@ impl Worker {
             ready_bytes: 0,
             cpus: None,
             timeout,
+            until: None,
         }
     }
 
@@ -80,7 +83,7 @@ impl Worker {
         let mut process = self.spawn(&["--hello"])?;
         process.close_input();
         let limit = self.timeout.min(HELLO);
-        let until = now() + limit;
+        let until = self.until.into_iter().fold(now() + limit, Instant::min);
         let mut line = None;
         let stopped = loop {
             match process.hear(until, limit) {
@@ -118,7 +121,7 @@ impl Worker {
         // The available memory is read before some of it is taken.
         let confinement = Confinement::new(&job.settings.device, self.memory_share);
         let memory = ReadyMemory::take(self.ready_bytes);
-        Live::start(self.spawn(&[]), self.timeout, job, gpus, (confinement, memory))
+        Live::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {

@@ -266,7 +266,7 @@ impl Draft {
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
         // Two rounds never give a verdict, so noise cannot invalidate one; it is still reported.
         let is_look = request.quick || suite.quick;
-        Ok(Plan {
+        let mut plan = Plan {
             contenders,
             model: given.name.to_owned(),
             precision: request.precision(),
@@ -302,7 +302,9 @@ impl Draft {
             suite: suite_name,
             analysis: suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
             request,
-        })
+        };
+        plan.limit_warmup();
+        Ok(plan)
     }
 }
 

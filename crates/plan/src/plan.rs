@@ -111,6 +111,14 @@ impl Schedule {
     }
 }
 
+/// Time in which a comparison ends after its budget, in seconds: for what has begun, verdicts and table.
+const GRACE_S: f64 = 30.0;
+/// Time in which a first look ends, in seconds.
+const LOOK_S: f64 = 60.0;
+
+/// Share of that time for warm-up.
+const WARM_UP: f64 = 0.25;
+
 /// New tokens of the untimed request before each timed one of a process that has waited. Chosen by measurement:
 /// `docs/reference/measures.md`.
 const LEAD_IN: usize = 2;
@@ -194,6 +202,22 @@ impl Schedule {
 }
 
 impl Plan {
+    /// Seconds in which the comparison ends, whatever else the machine does; `None` if the rounds were asked for.
+    pub fn limit_s(&self) -> Option<f64> {
+        match self.rounds {
+            Rounds::Auto { budget_s, .. } => Some(budget_s + GRACE_S),
+            Rounds::Fixed(_) => (self.request.quick && self.request.rounds.is_none()).then_some(LOOK_S),
+        }
+    }
+
+    /// Limits warm-up so that that of all processes takes a quarter of the time limit, if its end is left open.
+    pub(crate) fn limit_warmup(&mut self) {
+        let (Some(limit_s), true) = (self.limit_s(), self.warmup.from_cold) else { return };
+        let processes = self.rounds.max().min(statistics::MIN_ROUNDS) * self.contenders.len();
+        let each_s = limit_s * WARM_UP / processes.max(1) as f64;
+        self.warmup.max_ns = self.warmup.max_ns.min((each_s * 1e9) as u64);
+    }
+
     /// Whether the work is computed on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         !protocol::gpus(&self.device).is_empty()

@@ -1,0 +1,119 @@
+//! The time limit of a run (`docs/explanation/methodology.md`): it ends in time on any machine, also beside processes
+//! that use the CPUs.
+//!
+//! The limit begins with the first handshake. Its last seconds are for the verdicts and the table, so processes are
+//! ended before: a process that still works then ends without a result, and the round that it belongs to is not
+//! complete. That is the last resort. What would not fit is left out before:
+//!
+//! - The reference has a third of the limit; the traces that requests are fed, and the judgement of quality, have what is
+//!   left of the first half.
+//! - Repeats and waiting for a quiet machine together have a tenth, waiting no more than ten seconds of it, after the
+//!   first wait.
+//! - Loads from a cold page cache of one round have a tenth.
+//! - Another round begins if its starts, its fewest blocks and its end fit by what those of earlier rounds took, and a
+//!   round has fewer blocks if the rest does not fit.
+//! - Logits are asked for if they fit by what those of the reference took.
+//!
+//! A run with a fixed number of rounds has no limit.
+
+use std::time::{Duration, Instant};
+
+use facts::noise::Noise;
+use plan::Plan;
+
+use crate::clock::now;
+use crate::interrupt;
+use crate::session::Session;
+
+/// Time for the verdicts and the table.
+const FOR_THE_REPORT: Duration = Duration::from_secs(12);
+/// Longest wait for a quiet machine in all, after the first.
+const WAITING: Duration = Duration::from_secs(10);
+
+/// Shares of the limit after which the reference is ended, and everything else before the first round.
+pub(crate) const REFERENCE: f64 = 1.0 / 3.0;
+pub(crate) const BEFORE_ROUNDS: f64 = 0.5;
+
+/// The time limit of a run, and what may still be used of it. Without a limit everything may.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limit {
+    whole: Option<Duration>,
+    begun: Option<Instant>,
+    /// For repeats, and for the waits that belong to them.
+    repeats: Duration,
+    waiting: Duration,
+}
+
+impl Limit {
+    /// The limit of a comparison that begins now.
+    pub(crate) fn new(plan: &Plan) -> Limit {
+        let whole = plan.limit_s().map(Duration::from_secs_f64);
+        Limit { whole, begun: Some(now()), repeats: whole.unwrap_or_default() / 10, waiting: WAITING }
+    }
+
+    /// When processes are ended; `None` without a limit.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        Some(self.begun? + self.whole?.saturating_sub(FOR_THE_REPORT))
+    }
+
+    /// When this share of the limit is used up.
+    pub(crate) fn share(&self, share: f64) -> Option<Instant> {
+        Some(self.begun? + self.whole?.mul_f64(share))
+    }
+
+    /// Time until processes are ended.
+    pub(crate) fn left(&self) -> Duration {
+        self.until().map_or(Duration::MAX, |until| until.saturating_duration_since(now()))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// A share of the whole limit.
+    pub(crate) fn part(&self, share: f64) -> Duration {
+        self.whole.map_or(Duration::MAX, |whole| whole.mul_f64(share))
+    }
+
+    pub(crate) fn can_repeat(&self) -> bool {
+        self.whole.is_none() || (!self.repeats.is_zero() && !self.is_over())
+    }
+
+    /// Counts the time since then as that of a repeat.
+    pub(crate) fn repeated(&mut self, since: Instant) {
+        self.repeats = self.repeats.saturating_sub(since.elapsed());
+    }
+}
+
+impl Session<'_> {
+    /// Whether no more is begun: the user interrupted, or the time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        interrupt::requested() || self.limit.is_over()
+    }
+
+    /// Waits again for a quiet machine, before something is repeated.
+    pub(crate) fn await_quiet_again(&mut self) {
+        let longest = match self.limit.whole {
+            Some(_) => self.limit.waiting.min(self.limit.left()),
+            None => Duration::MAX,
+        };
+        let begun = now();
+        self.await_quiet(longest);
+        self.limit.waiting = self.limit.waiting.saturating_sub(begun.elapsed());
+    }
+
+    /// Waits until the machine is quiet, for as long as the plan allows. Returns the last look.
+    pub(crate) fn await_quiet(&self, longest: Duration) -> Noise {
+        let patience = Duration::from_secs_f64(self.crew.plan.patience_s).min(longest);
+        let mut told = false;
+        self.guard.wait_until_quiet(patience, |noise| {
+            if !std::mem::replace(&mut told, true) {
+                let complaints = noise.complaints().join(", ");
+                let limit = patience.as_secs_f64();
+                self.crew
+                    .progress
+                    .say(&format!("waiting up to {limit:.0} s for a quiet machine: {complaints}"));
+            }
+        })
+    }
+}
