@@ -16,7 +16,7 @@ use judge::parity::Reference;
 use judge::parity::logits::{Logits, most_likely};
 use plan::Rounds;
 use plan::work::{Describe, Generate, Proof};
-use protocol::{Answer, Decode, Output, Score, Task};
+use protocol::{Answer, Decode, Kept, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -30,8 +30,8 @@ const NUMBERS: usize = 1 << 20;
 /// Most tokens that are computed at once.
 const TOKENS: usize = 4096;
 /// Most bytes of logits that are computed at once, and most for one round; beyond that the reference's own
-/// trace is fed.
-const BYTES: (usize, usize) = (256 << 20, 1 << 30);
+/// trace is fed. They are in this program's memory until their rounds are over.
+const BYTES: (usize, usize) = (64 << 20, 1 << 30);
 /// Number of choices after the first that may replace a token of a trace.
 const LESS_LIKELY: usize = 3;
 
@@ -209,7 +209,9 @@ impl Crew<'_> {
         let prefixes = work.prefixes();
         let rows: usize = prefixes.iter().map(Vec::len).sum();
         let length = self.plan.work.capacity();
-        let bytes = rows * length * self.vocabulary() * size_of::<f32>();
+        let shortest = prefixes.iter().flatten().map(Vec::len).min().unwrap_or(0);
+        let computed = if work.prompted.prompt_last_only { length + 1 - shortest.max(1) } else { length };
+        let bytes = rows * computed * self.vocabulary() * size_of::<f32>();
         if rows == 0 || bytes > BYTES.1 {
             return 0;
         }
@@ -238,24 +240,38 @@ impl Crew<'_> {
                 .collect()
         };
         let mut sequences: Vec<Vec<u32>> = traces.iter().flat_map(of_trace).collect();
+        // The prompt's last position and the new tokens.
+        let count = 1 + work.prompted.new_tokens;
+        let kept = work
+            .prompted
+            .prompt_last_only
+            .then(|| Kept { from: sequences.iter().map(|sequence| sequence.len() - count).collect(), count });
         let longest = sequences.iter().map(Vec::len).max().unwrap_or(0);
         sequences.iter_mut().for_each(|sequence| sequence.resize(longest, 0));
         let shape = self.score_shape(&sequences);
         let file = self.scratch.path().join("along.safetensors");
+        let path = file.display().to_string();
         let task =
-            Task::Score(Score { sequences, types: Vec::new(), piece: 0, file: file.display().to_string() });
+            Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept: kept.clone(), file: path });
         let done = self.reference_job(index, precision, task);
         let logits = done.and_then(|_| logits::read_score(&file, shape));
         // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
+        // A worker that does not know the field writes all positions.
+        let is_part = kept.is_some() && logits.positions == count;
+        if (logits.batch, logits.vocabulary) != (shape[0], shape[2])
+            || !is_part && logits.positions != longest
+        {
+            return Err("its logits do not have the shape of the sequences".into());
+        }
         let mut rows = (0..logits.batch).map(|row| logits.values_of(row));
         let each = traces.iter().map(|_| {
             let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
                 let positions = work.judged_positions(case).unwrap_or(0);
                 // Positions after each sequence's own last token are dropped.
                 let kept = prefix.iter().zip(rows.by_ref()).flat_map(|(own, row)| {
-                    let length = own.len() + work.prompted.new_tokens;
+                    let length = if is_part { count } else { own.len() + work.prompted.new_tokens };
                     &row[(length - positions) * logits.vocabulary..length * logits.vocabulary]
                 });
                 let values = kept.copied().collect();

@@ -272,7 +272,7 @@ impl Crew<'_> {
             let has_logits = shapes.0.is_some();
             states.shapes.push(shapes);
             let path = file.display().to_string();
-            let task = Task::Score(Score { sequences, types, piece: 0, file: path });
+            let task = Task::Score(Score { sequences, types, piece: 0, kept: None, file: path });
             let mut job = self.job(contender, task);
             (job.settings.dequantised, job.settings.hidden_states) =
                 (dequantised, states.no_layers.is_none());

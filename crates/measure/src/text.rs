@@ -82,6 +82,7 @@ impl Crew<'_> {
             sequences: vec![window.to_vec()],
             types: Vec::new(),
             piece: PIECE,
+            kept: None,
             file: file.display().to_string(),
         });
         let outcome = self.run_job(index, &self.job(contender, task));

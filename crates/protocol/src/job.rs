@@ -220,5 +220,17 @@ pub struct Score {
     /// Positions appended at a time; 0 for all at once.
     #[serde(default)]
     pub piece: usize,
+    /// Write the logits of a part of the positions alone. All are computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     pub file: String,
+}
+
+/// Positions of sequences: as many of each, from another one on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The first position of each sequence, from 0.
+    pub from: Vec<usize>,
+    /// Number of positions of each sequence.
+    pub count: usize,
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bundle::{ModelConfig, Pooling};
 use engine::{EncodeTask, InferenceEngine, Texts, Want};
-use protocol::{Score, Scored};
+use protocol::{Kept, Score, Scored};
 use safetensors::{Dtype, tensor::TensorView};
 
 use crate::error::ServeError;
@@ -47,16 +47,28 @@ pub(crate) fn score<E: InferenceEngine>(
     }
     let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
     let piece = if task.piece == 0 { positions } else { task.piece };
-    let mut logits = Rows::new(batch, positions, config.vocab_size);
+    let kept = task.kept.clone().unwrap_or_else(|| Kept { from: vec![0; batch], count: positions });
+    let fits = |from: &usize| from.checked_add(kept.count).is_some_and(|end| end <= positions);
+    if kept.from.len() != batch || !kept.from.iter().all(fits) {
+        let reason = "the positions with logits to keep are not those of the sequences";
+        return Err(ServeError::Job(reason.into()));
+    }
+    let first = kept.from.iter().copied().min().unwrap_or(0);
+    let mut logits = Rows::new(batch, kept.count, config.vocab_size);
     let mut hidden: Vec<Rows> = Vec::new();
     let decoder = engine.decode()?;
     decoder.begin(batch, positions)?;
     let mut start = 0;
     while start < positions {
-        let end = (start + piece).min(positions);
+        // Before the first that is kept, logits are not computed.
+        let end = (start + piece).min(if start < first { first } else { positions });
         let tokens: Vec<u32> =
             task.sequences.iter().flat_map(|row| row[start..end].iter().copied()).collect();
-        logits.put(start, end, decoder.append(&tokens, Want::All)?);
+        if end <= first {
+            decoder.append(&tokens, Want::Last)?;
+        } else {
+            logits.put_kept((start, end), &kept.from, decoder.append(&tokens, Want::All)?);
+        }
         if hidden_states {
             for (layer, values) in decoder.hidden_states()?.layers.iter().enumerate() {
                 if layer == hidden.len() {
@@ -68,7 +80,7 @@ pub(crate) fn score<E: InferenceEngine>(
         start = end;
     }
     let mut tensors = Tensors::default();
-    tensors.add("logits".into(), &[batch, positions, config.vocab_size], &logits.values);
+    tensors.add_rows("logits".into(), batch, &logits);
     for (layer, rows) in hidden.iter().enumerate() {
         tensors.add(format!("hidden.{layer}"), &[batch, positions, config.hidden_size], &rows.values);
     }
@@ -122,6 +134,18 @@ impl Rows {
     pub(crate) fn put_row(&mut self, sequence: usize, position: usize, row: &[f32]) {
         let at = (sequence * self.positions + position) * self.width;
         self.values[at..at + self.width].copy_from_slice(row);
+    }
+
+    /// `values` are `[batch, end - start, width]`; of each sequence they are kept from another position on.
+    fn put_kept(&mut self, (start, end): (usize, usize), from: &[usize], values: &[f32]) {
+        let rows = values.chunks_exact((end - start) * self.width);
+        for (sequence, (rows, &from)) in rows.zip(from).enumerate() {
+            for (position, row) in (start..end).zip(rows.chunks_exact(self.width)) {
+                if (from..from + self.positions).contains(&position) {
+                    self.put_row(sequence, position - from, row);
+                }
+            }
+        }
     }
 
     /// Those of the first sequences.

@@ -29,6 +29,18 @@ class Rows:
             at = 4 * (sequence * positions + start) * width
             self.bytes[at : at + length] = values[sequence * length : (sequence + 1) * length]
 
+    def put_kept(self, start, end, kept, values):
+        """`values` are `[batch, end - start, width]`; of each sequence they are kept from another position on."""
+        _, positions, width = self.shape
+        row = 4 * width
+        for sequence, first in enumerate(kept):
+            begin, stop = max(start, first), min(end, first + positions)
+            if begin < stop:
+                at = (sequence * (end - start) + begin - start) * row
+                to = (sequence * positions + begin - first) * row
+                size = (stop - begin) * row
+                self.bytes[to : to + size] = values[at : at + size]
+
 
 def score(adapter, task, bundle, hidden_states):
     if bundle.encoder:
@@ -36,17 +48,26 @@ def score(adapter, task, bundle, hidden_states):
     sequences = task["sequences"]
     batch, positions = len(sequences), len(sequences[0])
     piece = task.get("piece") or positions
-    tensors = {"logits": Rows(batch, positions, bundle.vocabulary)}
+    kept = task.get("kept") or {"from": [0] * batch, "count": positions}
+    first = min(kept["from"])
+    tensors = {"logits": Rows(batch, kept["count"], bundle.vocabulary)}
     if hidden_states:
         size, layers = bundle.model["hidden_size"], bundle.model["layers"]
         tensors |= {f"hidden.{layer}": Rows(batch, positions, size) for layer in range(layers + 1)}
     adapter.begin(batch, positions)
-    for start in range(0, positions, piece):
-        end = min(start + piece, positions)
-        put(adapter, tensors["logits"], sequences, start, end)
+    start = 0
+    while start < positions:
+        # Before the first that is kept, logits are not computed.
+        end = min(start + piece, first if start < first else positions)
+        tokens = [sequence[start:end] for sequence in sequences]
+        if end <= first:
+            adapter.append(tokens, False)
+        else:
+            tensors["logits"].put_kept(start, end, kept["from"], adapter.values(adapter.append(tokens, True)))
         if hidden_states:
             for layer, values in enumerate(adapter.hidden_states()):
                 tensors[f"hidden.{layer}"].put(start, end, values)
+        start = end
     write(tensors, task["file"])
 
 

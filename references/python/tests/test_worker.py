@@ -401,6 +401,22 @@ class Jobs(unittest.TestCase):
         self.assertEqual(tokens["greedy", "on"], tokens["greedy", "off"])
         self.assertNotEqual(tokens["forced", "on"], tokens["greedy", "on"])
 
+    def test_a_score_may_keep_a_part_of_the_positions(self):
+        rows = [[1, 2, 3, 4], [4, 3, 2, 1]]
+        task = {"kind": "score", "sequences": rows}
+        for name, more in (("all", {}), ("kept", {"piece": 2, "kept": {"from": [1, 2], "count": 2}})):
+            self.serve(task | more | {"file": str(self.directory / name)})
+
+        def logits(name):
+            data = (self.directory / name).read_bytes()
+            length = int.from_bytes(data[:8], "little")
+            shape = json.loads(data[8 : 8 + length])["logits"]["shape"]
+            row, data = 4 * shape[2], data[8 + length :]
+            return shape[:2], [data[at : at + row] for at in range(0, len(data), row)]
+
+        (_, every), (shape, kept) = logits("all"), logits("kept")
+        self.assertEqual((shape, kept), ([2, 2], [every[at] for at in (1, 2, 6, 7)]))
+
     def test_parity_s_logits_are_those_of_a_score_of_the_same_tokens(self):
         self.serve(self.measure(), self.parity())
         rows = [[1, 2, 3, 4, 5, 6, 7], [3, 2, 1, 7, 6, 5, 4]]

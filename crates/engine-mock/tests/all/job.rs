@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::Stdio;
 
 use protocol::{
-    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, KvCache, Measure, ParityTask, Score,
-    Settings, Task, Turn, Usage, Warmup, Work,
+    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, Kept, KvCache, Measure, ParityTask,
+    Score, Settings, Task, Turn, Usage, Warmup, Work,
 };
 
 use crate::{bundle, events_of, job, settings};
@@ -130,18 +130,35 @@ fn generation_is_greedy_and_repeats() {
 #[test]
 fn scores_in_pieces_are_those_in_one() {
     let directory = tempfile::tempdir().unwrap();
-    let score = |piece: usize| {
-        let file = directory.path().join(format!("{piece}.safetensors")).display().to_string();
+    let score = |piece: usize, kept: Option<Kept>| {
+        let name = format!("{piece}-{}.safetensors", kept.is_some());
+        let file = directory.path().join(name).display().to_string();
         let task = Task::Score(Score {
             sequences: vec![vec![1, 2, 3], vec![3, 2, 1]],
             types: Vec::new(),
             piece,
+            kept,
             file: file.clone(),
         });
         serve(settings(&[]), task);
         std::fs::read(file).unwrap()
     };
-    assert_eq!(score(0), score(2));
+    let whole = score(0, None);
+    assert_eq!(whole, score(2, None));
+    let rows = |file: &[u8]| -> Vec<Vec<u8>> {
+        let tensors = safetensors::SafeTensors::deserialize(file).unwrap();
+        let tensor = tensors.tensor("logits").unwrap();
+        tensor.data().chunks(4 * tensor.shape()[2]).map(<[u8]>::to_vec).collect()
+    };
+    let whole = rows(&whole);
+    for piece in [0, 1] {
+        let kept = rows(&score(piece, Some(Kept { from: vec![1, 0], count: 2 })));
+        assert_eq!(
+            kept,
+            [1, 2, 3, 4].map(|row| whole[row].clone()),
+            "of each sequence those from another on"
+        );
+    }
 }
 
 #[test]

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Prompt, Request, Result};
 
-/// Most logits of one case that parity compares: 256 MB in each process's file, and in this program for each of the two
-/// sides. A position's logits depend on all positions before it, so the last position reflects all of them.
-const MOST_LOGITS: usize = 1 << 26;
+/// Most logits of one case that parity compares: 32 MB in each process's file, and in this program for each of the two
+/// sides. A position's logits depend on all positions before it, so the last position of a prompt reflects all of them.
+/// With more, computing and comparing them took longer than the timed requests.
+const MOST_LOGITS: usize = 1 << 23;
 
-/// The same for a batch that fills the memory: 64 MB.
+/// The same for the first sequences of a batch that fills the memory: 64 MB.
 const FEW_LOGITS: usize = 1 << 24;
 
 /// New tokens if neither the request nor its suite has a number.

@@ -25,6 +25,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
         sequences,
         types: Vec::new(),
         piece: args.piece,
+        kept: None,
         file: file.display().to_string(),
     });
     single.run(args.hidden_states, task)?;
