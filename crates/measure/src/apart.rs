@@ -14,7 +14,8 @@ use plan::prompts::Text;
 use plan::{Failure, Result};
 
 use crate::clock::now;
-use crate::process::{Heard, Process, Reaped};
+use crate::machine::cpu_time;
+use crate::process::{Heard, Process, Reaped, Said};
 use crate::worker_errors::describe;
 
 /// The hidden command that answers questions about a bundle.
@@ -23,10 +24,14 @@ pub const COMMAND: &str = "text-process";
 const MEMORY: u64 = 950_000_000;
 /// The tokenizer library's variable for its number of threads.
 const THREADS: &str = "RAYON_NUM_THREADS";
-/// Longest time for an answer, and the bytes of a tokenizer for which a second is added: large ones need a
+/// Longest CPU time for an answer, and the bytes of a tokenizer for which a second is added: large ones need a
 /// second to read.
 const TIME: Duration = Duration::from_secs(2);
 const BYTES_EACH_S: u64 = 8 << 20;
+/// How many times longer an answer may take by the clock: other processes may have most of the CPUs.
+const SLOWED: u32 = 10;
+/// Interval of reading the CPU time.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A model's tokenizer.
 pub fn text(bundle: &Bundle) -> Result<Text> {
@@ -94,7 +99,7 @@ impl Apart for Client {
             None => self.start()?,
         };
         process.send(serde_json::to_string(question).expect("a question is plain data"));
-        match process.hear(now() + self.limit, self.limit) {
+        match self.hear(&mut process) {
             Heard::Line(line) => {
                 *held = Some(process);
                 serde_json::from_str(&line).map_err(|error| Failure::failed(error.to_string()))
@@ -106,6 +111,25 @@ impl Apart for Client {
 }
 
 impl Client {
+    /// Waits for the answer, within the limits.
+    fn hear(&self, process: &mut Process) -> Heard {
+        let (begun, before) = (now(), cpu_time(process.id()));
+        let has_time = |process: &Process| {
+            let used = before.zip(cpu_time(process.id())).map(|(before, after)| after - before);
+            let used = used.map_or(begun.elapsed(), |used| Duration::from_secs_f64(used.max(0.0)));
+            used < self.limit && begun.elapsed() < self.limit * SLOWED
+        };
+        loop {
+            match process.listen(now() + LOOK) {
+                Said::Line(line) => return Heard::Line(line),
+                Said::Nothing if has_time(process) => {}
+                // Its end is awaited, or it is killed.
+                Said::Closed => return process.hear(now() + self.limit, self.limit),
+                _ => return process.hear(now(), self.limit),
+            }
+        }
+    }
+
     fn start(&self) -> Result<Process> {
         let failed = |error: std::io::Error| {
             Failure::failed(format!("cannot start the process of the tokenizer: {error}"))
