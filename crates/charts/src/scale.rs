@@ -70,7 +70,9 @@ impl Scale {
         let count = ((self.to - self.from).abs() / spacing.max(1)).clamp(2, 10);
         if self.log && self.high / self.low >= 4.0 {
             let decades = (self.high / self.low).log10();
-            let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+            // Within the exponents of numbers: the room around an extreme value may be infinite.
+            let (first, last) = (self.low.log10().floor().max(-308.0), self.high.log10().ceil().min(308.0));
+            let (first, last) = (first as i32, last as i32);
             let ticks = |steps: &[f64]| -> Vec<f64> {
                 let all =
                     (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
@@ -200,6 +202,12 @@ mod tests {
         assert_eq!(moment(0.0, false), "1970-01-01");
         assert_eq!(moment(951_782_400.0, false), "2000-02-29");
         assert_eq!(moment(1_795_277_145.0, true), "11-21 16:05");
+    }
+
+    #[test]
+    fn an_axis_without_an_end_has_few_ticks() {
+        let scale = Scale::around([1e-300, 1e308].into_iter(), true, 0, 400);
+        assert!(scale.ticks(60).len() <= 617, "{}", scale.ticks(60).len());
     }
 
     #[test]
