@@ -1,34 +1,56 @@
 //! One simulated comparison: rounds on a simulated machine in the driver's order, and the driver's loop for
 //! more rounds.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use statistics::{
     BalancedOrder, DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, Decision, Looks, MIN_ROUNDS, Series, Settings, decide,
     settled,
 };
 
-use crate::figures::{DECIDING, METRICS, error_share};
+use crate::figures::{ANSWER, METRICS, THROUGHPUT, error_share};
 use crate::machine::Machine;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rounds {
-    Automatic,
+    /// Until the answer is clear, and as many at most.
+    Automatic(usize),
     /// Automatic, and over before so many simulated seconds have passed.
     Within(f64),
     Fixed(usize),
 }
 
 impl Rounds {
-    /// Shared, because their boundaries are slow to compute.
-    pub fn looks(self) -> Arc<Looks> {
-        static AUTOMATIC: LazyLock<Arc<Looks>> =
-            LazyLock::new(|| Arc::new(Looks::automatic(DEFAULT_MAX_ROUNDS)));
+    /// When the evidence is looked at. `allowed`: the rounds that the time has room for, once they are known.
+    pub fn looks(self, allowed: Option<usize>) -> Arc<Looks> {
+        type Known = Mutex<BTreeMap<(bool, usize), Arc<Looks>>>;
+        /// Shared, because their boundaries are slow to compute.
+        static KNOWN: Known = Mutex::new(BTreeMap::new());
+        let most = self.most(allowed);
+        let is_fixed = matches!(self, Rounds::Fixed(_));
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let looks = known.entry((is_fixed, most));
+        let make = || Arc::new(if is_fixed { Looks::fixed(most) } else { Looks::automatic(most) });
+        Arc::clone(looks.or_insert_with(make))
+    }
+
+    /// The most rounds there may be.
+    fn most(self, allowed: Option<usize>) -> usize {
         match self {
-            Rounds::Automatic | Rounds::Within(_) => Arc::clone(&AUTOMATIC),
-            Rounds::Fixed(rounds) => Arc::new(Looks::fixed(rounds)),
+            Rounds::Automatic(most) | Rounds::Fixed(most) => most,
+            Rounds::Within(_) => {
+                allowed.map_or(DEFAULT_MAX_ROUNDS, |allowed| allowed.clamp(MIN_ROUNDS, DEFAULT_MAX_ROUNDS))
+            }
         }
+    }
+
+    /// The rounds that the time has room for, by the time of those so far.
+    fn allowed(self, so_far: Effort, longest: f64) -> Option<usize> {
+        let Rounds::Within(budget_s) = self else { return None };
+        let more = ((budget_s - so_far.seconds) / longest).max(0.0);
+        Some(so_far.rounds + more as usize)
     }
 
     /// Whether there is no time for another round after so many, which would end after so many seconds.
@@ -40,8 +62,8 @@ impl Rounds {
 impl fmt::Display for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rounds::Automatic => f.write_str("automatic"),
-            Rounds::Within(budget_s) => write!(f, "within {budget_s} s"),
+            Rounds::Automatic(most) => write!(f, "≤ {most}"),
+            Rounds::Within(budget_s) => write!(f, "{budget_s} s"),
             Rounds::Fixed(rounds) => write!(f, "{rounds}"),
         }
     }
@@ -50,21 +72,16 @@ impl fmt::Display for Rounds {
 /// The true ratios, and how they are measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// How long each contender's requests take relative to the others'. Load, cold start and memory are alike.
+    /// How long each contender's requests take relative to the others'. Load and cold start are alike.
     pub decode: Vec<f64>,
     pub machine: Machine,
     pub rounds: Rounds,
-    /// Whether the figures of the others count as the state of the machine.
-    pub by_state: bool,
 }
 
 /// How one ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub effort: Effort,
-    /// Ratios by pair: how many times as fast the first would have decoded in this weather without noise; `None` without
-    /// weather.
-    pub truths: Vec<Option<f64>>,
     /// By metric, then by pair of contenders: `[METRICS][pairs]`.
     pub table: Vec<Option<Decision>>,
 }
@@ -78,9 +95,15 @@ pub struct Effort {
 }
 
 impl Comparison {
-    /// The decisions on the deciding metric, by pair.
-    pub fn deciding(&self) -> &[Option<Decision>] {
-        deciding(&self.table)
+    /// The decisions on one metric, by pair.
+    pub fn decisions(&self, metric: usize) -> &[Option<Decision>] {
+        let pairs = self.table.len() / METRICS.len();
+        &self.table[metric * pairs..(metric + 1) * pairs]
+    }
+
+    /// The decisions on throughput, by pair.
+    pub fn throughput(&self) -> &[Option<Decision>] {
+        self.decisions(THROUGHPUT)
     }
 }
 
@@ -89,7 +112,7 @@ impl Scenario {
     pub fn new(contenders: usize, ratio: f64, machine: Machine, rounds: Rounds) -> Self {
         let mut decode = vec![1.0; contenders];
         decode[contenders - 1] = ratio;
-        Self { decode, machine, rounds, by_state: true }
+        Self { decode, machine, rounds }
     }
 
     /// Pairs of contenders, the first named first.
@@ -98,31 +121,27 @@ impl Scenario {
         (0..contenders).flat_map(|a| (a + 1..contenders).map(move |b| (a, b))).collect()
     }
 
-    /// Simulates one comparison as the driver runs it. `looks` are those of the scenario's rounds.
-    pub fn compare(&self, looks: &Looks, seed: u64) -> Comparison {
+    /// Simulates one comparison as the driver runs it.
+    pub fn compare(&self, seed: u64) -> Comparison {
         let settings = Settings { seed, significance: self.machine.significance(), ..Settings::default() };
         let mut table = Vec::new();
-        let (effort, truths) = self.observe(looks, seed, |family, last| {
+        let pairs = self.pairs().len();
+        let effort = self.observe(seed, |family, looks, last| {
             table = decide(family, looks, last, &settings);
-            settled(deciding(&table), DEFAULT_MARGIN)
+            settled(&table[pairs * ANSWER.start..pairs * ANSWER.end], DEFAULT_MARGIN)
         });
-        Comparison { effort, truths, table }
+        Comparison { effort, table }
     }
 
-    /// Adds rounds and shows the table's series at each look, with whether it is the last, until `enough` says so or
-    /// time is over. Where time is over at a look that was not enough, it is shown once more as the last. Also returns the
-    /// [`Comparison::truths`].
-    pub fn observe(
-        &self,
-        looks: &Looks,
-        seed: u64,
-        mut enough: impl FnMut(&[Series<'_>], bool) -> bool,
-    ) -> (Effort, Vec<Option<f64>>) {
+    /// Adds rounds and shows the table's series at each look, with whether it is the last, until there may be no more or
+    /// `enough` says so.
+    pub fn observe(&self, seed: u64, mut enough: impl FnMut(&[Series<'_>], &Looks, bool) -> bool) -> Effort {
         let contenders = self.decode.len();
-        let (pairs, most) = (self.pairs(), looks.max_rounds());
-        let mut machine = self.machine.start(&self.decode, most, seed);
+        let pairs = self.pairs();
+        let mut looks = self.rounds.looks(None);
+        let mut machine = self.machine.start(&self.decode, looks.max_rounds(), seed);
         // Of each metric, each contender's figures by round.
-        let mut figures = vec![vec![Vec::with_capacity(most); contenders]; METRICS.len()];
+        let mut figures = vec![vec![Vec::new(); contenders]; METRICS.len()];
         let mut longest: f64 = 0.0;
         let mut orders = BalancedOrder::new(contenders, seed);
         let mut effort = Effort { rounds: 0, seconds: 0.0 };
@@ -135,20 +154,17 @@ impl Scenario {
             }
             longest = longest.max(machine.seconds() - effort.seconds);
             effort = Effort { rounds: effort.rounds + 1, seconds: machine.seconds() };
-            let planned = effort.rounds == most;
-            let last = planned || self.rounds.are_out_of_time(effort.rounds, effort.seconds + longest);
-            let is_look = looks.is_look(effort.rounds);
-            if !is_look && !last {
+            if effort.rounds == 2 {
+                looks = self.rounds.looks(self.rounds.allowed(effort, longest));
+            }
+            let last = effort.rounds == looks.max_rounds()
+                || self.rounds.are_out_of_time(effort.rounds, effort.seconds + longest);
+            if !looks.is_look(effort.rounds) && !last {
                 continue;
             }
-            let family = family(&figures, &pairs, self.by_state && self.machine.shows_state());
-            let clear = is_look && enough(&family, planned);
-            if last && !planned && !clear {
-                enough(&family, true);
-            }
-            if last || clear {
-                let truth = |&(a, b): &(usize, usize)| machine.truth(a, b, effort.rounds);
-                return (effort, pairs.iter().map(truth).collect());
+            let family = family(&figures, &pairs, self.machine.takes_turns());
+            if enough(&family, &looks, last) || last {
+                return effort;
             }
         }
     }
@@ -158,23 +174,15 @@ impl Scenario {
 fn family<'a>(
     figures: &'a [Vec<Vec<Option<f64>>>],
     pairs: &[(usize, usize)],
-    shows_state: bool,
+    takes_turns: bool,
 ) -> Vec<Series<'a>> {
-    let state = |metric: usize, a: usize, b: usize| match shows_state && METRICS[metric].is_of_requests() {
-        true => statistics::state(&figures[metric], a, b),
-        false => Vec::new(),
+    let series = |(metric, (a, b)): (usize, (usize, usize))| {
+        let mut series = Series::new(&figures[metric][a], &figures[metric][b], error_share(metric));
+        if takes_turns && METRICS[metric].is_of_requests() {
+            series.state = statistics::state(&figures[metric], a, b);
+        }
+        series
     };
     let of_metric = |metric: usize| pairs.iter().map(move |&pair| (metric, pair));
-    let series = |(metric, (a, b)): (usize, (usize, usize))| Series {
-        a: &figures[metric][a],
-        b: &figures[metric][b],
-        state: state(metric, a, b),
-        weight: error_share(metric),
-    };
     (0..figures.len()).flat_map(of_metric).map(series).collect()
-}
-
-fn deciding(table: &[Option<Decision>]) -> &[Option<Decision>] {
-    let pairs = table.len() / METRICS.len();
-    &table[DECIDING * pairs..(DECIDING + 1) * pairs]
 }

@@ -6,6 +6,7 @@
 pub mod bandwidth_drift;
 pub mod comparison;
 pub mod figures;
+pub mod kept;
 pub mod machine;
 pub mod outcomes;
 pub mod page;
@@ -15,3 +16,4 @@ pub mod steady;
 pub mod studies;
 pub mod study;
 pub mod turns;
+pub mod uneven;

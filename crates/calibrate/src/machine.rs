@@ -8,12 +8,14 @@ use crate::figures::Figures;
 use crate::processes::{Order, Processes};
 use crate::recorded::{Estimator, Half, Replay};
 use crate::turns::{Schedule, Turns};
+use crate::uneven::Uneven;
 
 /// The origin of the noise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Machine {
-    /// Processes vary as those of the mock do, and time does not matter but for drift. There is no clock.
-    Even { noise: Noise, order: Order },
+    /// Processes vary as those of the mock do, and time does not matter but for drift and uneven weather. There is no
+    /// clock.
+    Even { noise: Noise, order: Order, uneven: Option<Uneven> },
     /// Memory bandwidth changes with time, and processes vary on top of that: `process` is σ of log-normal noise
     /// between processes. `last_depends`: how much the last contender's requests depend on bandwidth, as a power of the
     /// state's speed; those of the others do so fully.
@@ -30,9 +32,9 @@ pub(crate) enum Running<'a> {
 }
 
 impl Machine {
-    /// Whether the others' figures show the state of the machine during a pair's requests.
-    pub(crate) fn shows_state(&self) -> bool {
-        matches!(self, Machine::Changing { schedule: Schedule::Interleaved { .. }, .. })
+    /// Whether contenders take turns, so that the others' figures show the state of the machine during a pair's requests.
+    pub(crate) fn takes_turns(&self) -> bool {
+        !matches!(self, Machine::Changing { schedule: Schedule::Sequential, .. })
     }
 
     /// The error rate of a table, as the product sets it.
@@ -47,8 +49,8 @@ impl Machine {
     /// be.
     pub(crate) fn start<'a>(&self, decode: &'a [f64], most: usize, seed: u64) -> Running<'a> {
         match *self {
-            Machine::Even { noise, order } => {
-                Running::Even(Box::new(Processes::new(decode, noise, order, most, seed)))
+            Machine::Even { noise, order, uneven } => {
+                Running::Even(Box::new(Processes::new(decode, noise, order, uneven, most, seed)))
             }
             Machine::Changing { climate, last_depends, process, schedule } => Running::Changing(Box::new(
                 Turns::new(decode, (climate, last_depends), process, schedule, seed),
@@ -67,15 +69,6 @@ impl Running<'_> {
             Running::Even(processes) => processes.round(order),
             Running::Changing(turns) => turns.round(order),
             Running::Recorded(replay) => replay.round(),
-        }
-    }
-
-    /// How many times as fast the first would have decoded as the second without noise, in the mean of so many rounds.
-    /// `None` where there is no weather.
-    pub(crate) fn truth(&self, a: usize, b: usize, rounds: usize) -> Option<f64> {
-        match self {
-            Running::Even(_) | Running::Recorded(_) => None,
-            Running::Changing(turns) => Some(turns.truth(a, b, rounds)),
         }
     }
 

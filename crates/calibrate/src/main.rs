@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use calibrate::kept::Kept;
 use calibrate::page::{self, Table};
 use calibrate::recorded::{self, Recording};
 use calibrate::studies;
@@ -23,11 +24,18 @@ struct Cli {
     /// The page
     #[arg(long, value_name = "FILE", default_value = "docs/evidence/calibration.md")]
     output: PathBuf,
+    /// Results directories whose rounds are drawn from; COMMIT:DIR has the journal that DIR had at a commit
+    #[arg(long, value_name = "DIR", num_args = 1.., default_values = PUBLISHED)]
+    journals: Vec<String>,
     /// Record the comparisons in these results directories in place of those of the repository, and stop: another build
     /// plays them
     #[arg(long, value_name = "DIR", num_args = 1..)]
     record: Vec<PathBuf>,
 }
+
+/// The runs of the repository, and that of 24 November 2026, in which memory had two speeds.
+const PUBLISHED: [&str; 3] =
+    ["results/published", "results/published/encoders", "4d50ced3:results/published"];
 
 fn main() -> ExitCode {
     run(&Cli::parse()).unwrap_or_else(|error| {
@@ -41,7 +49,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         return record(&cli.record);
     }
     let options = Options { comparisons: cli.comparisons as usize, seed: cli.seed };
-    let tables = studies::all(&options);
+    let kept = cli.journals.iter().map(|place| Kept::read(place)).collect::<Result<Vec<Kept>>>()?;
+    let tables = studies::all(&options, &kept);
     let page = page::render(&options, &tables);
     print!("{page}");
     page::write(&cli.output, &page)?;

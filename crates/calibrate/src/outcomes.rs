@@ -3,15 +3,14 @@
 use statistics::{Decision, Outcome, quantile};
 
 use crate::comparison::{Comparison, Effort, Scenario};
-use crate::figures::METRICS;
+use crate::figures::{ANSWER, METRICS, THROUGHPUT};
 use crate::page::percent;
 use crate::study::{Options, Share, mean, repeat};
 
 impl Options {
     /// Comparisons of one setting.
     pub fn simulate(&self, scenario: &Scenario) -> Vec<Comparison> {
-        let looks = scenario.rounds.looks();
-        repeat(self.comparisons, self.seed, |seed| scenario.compare(&looks, seed))
+        repeat(self.comparisons, self.seed, |seed| scenario.compare(seed))
     }
 }
 
@@ -24,7 +23,7 @@ pub fn any_different(comparison: &Comparison) -> bool {
 pub fn last_is_slower(scenario: &Scenario, comparison: &Comparison) -> bool {
     let last = scenario.decode.len() - 1;
     let pairs = scenario.pairs();
-    let mut of_last = pairs.iter().zip(comparison.deciding()).filter(|((_, b), _)| *b == last);
+    let mut of_last = pairs.iter().zip(comparison.throughput()).filter(|((_, b), _)| *b == last);
     of_last.all(|(_, decision)| {
         is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
     })
@@ -35,56 +34,83 @@ pub fn is(decision: &Option<Decision>, outcome: Outcome) -> bool {
     decision.as_ref().is_some_and(|decision| decision.outcome == outcome)
 }
 
-/// The mean error of the ratio of two contenders' throughputs, and how often its interval held the true one.
+/// Whether one figure is said not to describe a ratio, in a metric of the answer and for one of these pairs.
+pub fn is_split(comparison: &Comparison, pairs: &[usize]) -> bool {
+    let mut all =
+        ANSWER.flat_map(|metric| pairs.iter().map(move |&pair| &comparison.decisions(metric)[pair]));
+    all.any(|decision| decision.as_ref().is_some_and(|decision| !decision.splits.is_empty()))
+}
+
+/// The mean error of the ratio of two contenders' throughputs, and how often its interval alone held the true one.
 pub fn coverage(outcomes: &[Comparison], ratio: f64) -> (f64, Share) {
-    coverage_of(outcomes, 0, |_| Some(ratio))
+    let decisions: Vec<&Decision> = of_pairs(outcomes, &[0]).collect();
+    let errors: Vec<f64> = decisions.iter().map(|decision| decision.ratio.ln() - ratio.ln()).collect();
+    (mean(&errors), alone(&decisions, ratio))
 }
 
-/// The same of any pair, if each comparison has its own true ratio.
-pub fn coverage_of(
-    outcomes: &[Comparison],
-    pair: usize,
-    truth: impl Fn(&Comparison) -> Option<f64>,
-) -> (f64, Share) {
-    let mut decisions: Vec<(&Decision, f64)> = Vec::new();
-    for outcome in outcomes {
-        decisions.extend(outcome.deciding()[pair].as_ref().zip(truth(outcome)));
-    }
-    let errors: Vec<f64> =
-        decisions.iter().map(|(decision, truth)| decision.ratio.ln() - truth.ln()).collect();
-    let held = Share::count(&decisions, |(decision, truth)| {
-        decision.interval.0 <= *truth && *truth <= decision.interval.1
-    });
-    (mean(&errors), held)
+/// How often the interval alone of throughput held the true ratio, for these pairs of equally fast contenders.
+pub(crate) fn coverage_of_equals(outcomes: &[Comparison], pairs: &[usize]) -> Share {
+    alone(&of_pairs(outcomes, pairs).collect::<Vec<_>>(), 1.0)
 }
 
-/// Half of the length of a pair's interval of throughput on the log scale, the median over comparisons.
-pub(crate) fn half_width(outcomes: &[Comparison], pair: usize) -> String {
-    let decisions = outcomes.iter().filter_map(|outcome| outcome.deciding()[pair].as_ref());
-    let halves: Vec<f64> =
-        decisions.map(|decision| 0.5 * (decision.interval.1 / decision.interval.0).ln()).collect();
+/// How often the interval alone contains this ratio.
+pub(crate) fn alone(decisions: &[&Decision], ratio: f64) -> Share {
+    Share::count(decisions, |decision| {
+        let (low, high) = decision.interval_alone;
+        low <= ratio && ratio <= high
+    })
+}
+
+fn of_pairs<'a>(outcomes: &'a [Comparison], pairs: &'a [usize]) -> impl Iterator<Item = &'a Decision> {
+    outcomes
+        .iter()
+        .flat_map(move |outcome| pairs.iter().filter_map(|&pair| outcome.throughput()[pair].as_ref()))
+}
+
+/// How often all intervals of the table held their true ratios together.
+pub fn joint_coverage(scenario: &Scenario, outcomes: &[Comparison]) -> Share {
+    let pairs = scenario.pairs();
+    Share::count(outcomes, |outcome| {
+        let hold = |(index, decision): (usize, &Option<Decision>)| {
+            let (a, b) = pairs[index % pairs.len()];
+            let slower = scenario.decode[b] / scenario.decode[a];
+            let truth = match index / pairs.len() {
+                metric if !ANSWER.contains(&metric) => 1.0,
+                THROUGHPUT => slower,
+                _ => slower.recip(),
+            };
+            decision.as_ref().is_none_or(|decision| holds(decision, truth))
+        };
+        outcome.table.iter().enumerate().all(hold)
+    })
+}
+
+/// Whether the interval that agrees with the verdict has a ratio. That of a difference ends at 1 at the latest, which it
+/// excludes.
+pub(crate) fn holds(decision: &Decision, truth: f64) -> bool {
+    let (low, high) = decision.interval;
+    let is_excluded = decision.outcome == Outcome::Different && truth == 1.0;
+    low <= truth && truth <= high && !is_excluded
+}
+
+/// Half of the length of the interval of throughput alone on the log scale, for the first pair; the median over comparisons.
+pub(crate) fn half_width(outcomes: &[Comparison]) -> String {
+    let halves: Vec<f64> = of_pairs(outcomes, &[0])
+        .map(|decision| 0.5 * (decision.interval_alone.1 / decision.interval_alone.0).ln())
+        .collect();
     percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
 /// Contenders and hypotheses.
-pub(crate) fn size(scenario: &Scenario) -> [String; 2] {
+pub(crate) fn size(scenario: &Scenario) -> String {
     let contenders = scenario.decode.len();
-    let family = METRICS.len() * scenario.pairs().len();
-    [contenders.to_string(), family.to_string()]
+    format!("{contenders} ({})", METRICS.len() * scenario.pairs().len())
 }
 
 /// Mean and quantiles of the rounds that there were.
 pub(crate) fn rounds_taken(outcomes: &[Comparison]) -> String {
-    quantiles(outcomes, 1, |effort| effort.rounds as f64)
-}
-
-/// Mean and quantiles of the simulated seconds.
-pub(crate) fn seconds_taken(outcomes: &[Comparison]) -> String {
-    quantiles(outcomes, 0, |effort| effort.seconds)
-}
-
-fn quantiles(outcomes: &[Comparison], decimals: usize, of: impl Fn(Effort) -> f64) -> String {
-    let values: Vec<f64> = outcomes.iter().map(|outcome| of(outcome.effort)).collect();
-    let [low, median, high] = [0.1, 0.5, 0.9].map(|share| quantile(&values, share).unwrap_or(0.0));
-    format!("{:.decimals$} ({low:.0} · {median:.0} · {high:.0})", mean(&values))
+    let values: Vec<f64> =
+        outcomes.iter().map(|Comparison { effort: Effort { rounds, .. }, .. }| *rounds as f64).collect();
+    let [low, high] = [0.1, 0.9].map(|share| quantile(&values, share).unwrap_or(0.0));
+    format!("{:.1} ({low:.0}–{high:.0})", mean(&values))
 }

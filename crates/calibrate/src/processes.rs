@@ -4,7 +4,9 @@ use engine_mock::Noise;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::figures::{Figures, METRICS, PROMPT, memory};
+use crate::figures::{Figures, METRICS, PROMPT};
+use crate::study::seed_of;
+use crate::uneven::{Sky, Uneven};
 
 /// Decode steps of a process.
 const STEPS: usize = 64;
@@ -24,6 +26,7 @@ pub(crate) struct Processes<'a> {
     decode: &'a [f64],
     noise: Noise,
     order: Order,
+    sky: Option<Sky>,
     /// Rounds so far, and the most there may be.
     rounds: usize,
     most: usize,
@@ -31,34 +34,45 @@ pub(crate) struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    pub(crate) fn new(decode: &'a [f64], noise: Noise, order: Order, most: usize, seed: u64) -> Self {
-        Self { decode, noise, order, rounds: 0, most, random: ChaCha8Rng::seed_from_u64(seed) }
+    pub(crate) fn new(
+        decode: &'a [f64],
+        noise: Noise,
+        order: Order,
+        uneven: Option<Uneven>,
+        most: usize,
+        seed: u64,
+    ) -> Self {
+        // Its own random numbers, so that it does not depend on the processes.
+        let sky = uneven.map(|uneven| Sky::new(uneven, decode.len(), most, seed_of(seed, 0)));
+        Self { decode, noise, order, sky, rounds: 0, most, random: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
         let contenders = self.decode.len();
         let mut figures = vec![[0.0; METRICS.len()]; contenders];
+        let factors = self.sky.as_mut().map_or(vec![1.0; contenders], |sky| sky.round(order));
         for (position, &contender) in order.iter().enumerate() {
             let started = match self.order {
                 Order::Balanced => self.rounds * contenders + position,
                 Order::OneByOne => contender * self.most + self.rounds,
             };
-            figures[contender] = self.process(contender, started as f64 / (self.most * contenders) as f64);
+            let started = started as f64 / (self.most * contenders) as f64;
+            figures[contender] = self.process(contender, factors[contender], started);
         }
         self.rounds += 1;
         figures
     }
 
-    /// The figures of one process; `started` at this share of the longest run.
-    fn process(&mut self, contender: usize, started: f64) -> Figures {
+    /// The figures of one process that takes `factor` times as long as usual; `started` at this share of the longest run.
+    fn process(&mut self, contender: usize, factor: f64, started: f64) -> Figures {
         let (noise, random) = (self.noise, &mut self.random);
-        let load = noise.of_process(started, random).factor();
-        let cold = noise.of_process(started, random).factor();
-        let memory = memory(random);
+        let load = factor * noise.of_process(started, random).factor();
+        let cold = factor * noise.of_process(started, random).factor();
         let decode = noise.of_process(started, random);
-        let first = self.decode[contender] * decode.of_step(0, random);
-        let steps = (1..=STEPS).map(|step| self.decode[contender] * decode.of_step(step, random));
+        let factor = factor * self.decode[contender];
+        let first = factor * decode.of_step(0, random);
+        let steps = (1..=STEPS).map(|step| factor * decode.of_step(step, random));
         let latency = steps.sum::<f64>() / STEPS as f64;
-        [load, cold, latency.recip(), memory, first, PROMPT * first + (1.0 - PROMPT) * latency]
+        [load, cold, latency.recip(), first, PROMPT * first + (1.0 - PROMPT) * latency]
     }
 }

@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::bandwidth_drift::{Climate, Weather};
-use crate::figures::{Figures, METRICS, PROMPT, memory};
+use crate::figures::{Figures, METRICS, PROMPT};
 use crate::study::seed_of;
 
 /// Seconds at full bandwidth that a process takes before its first request: start and warm-up (less the cold
@@ -64,8 +64,6 @@ pub(crate) struct Turns<'a> {
     weather: Weather,
     /// Seconds since the comparison began.
     now: f64,
-    /// Sums over rounds of the logarithm of the throughput without noise, by contender.
-    noiseless: Vec<f64>,
     random: ChaCha8Rng,
 }
 
@@ -83,21 +81,14 @@ struct Process {
 /// Seconds to the first token, and of each slice of decoding; without slices, of all decoding.
 struct Request {
     first: f64,
-    decode: Vec<Part>,
-}
-
-/// Seconds that a part of a request took, and the same without the noise of the process and the part: the
-/// effect of the weather alone.
-struct Part {
-    took: f64,
-    noiseless: f64,
+    decode: Vec<f64>,
 }
 
 /// The figures of a request that are compared, or of each of its slices.
 const FIGURES: [fn(&Request) -> Vec<f64>; 3] = [
-    |request| request.decode.iter().map(|part| part.took.recip()).collect(),
+    |request| request.decode.iter().map(|took| took.recip()).collect(),
     |request| vec![request.first],
-    |request| vec![request.first + request.decode.iter().map(|part| part.took).sum::<f64>()],
+    |request| vec![request.first + request.decode.iter().sum::<f64>()],
 ];
 
 impl<'a> Turns<'a> {
@@ -112,13 +103,7 @@ impl<'a> Turns<'a> {
         // The weather has its own random numbers, so that it does not depend on the processes.
         let weather = Weather::new(climate, seed_of(seed, 0));
         let random = ChaCha8Rng::seed_from_u64(seed);
-        let noiseless = vec![0.0; decode.len()];
-        Self { decode, last_depends, noise, schedule, weather, now: 0.0, noiseless, random }
-    }
-
-    /// How many times the throughput of the second the first would have had in this weather without noise.
-    pub(crate) fn truth(&self, a: usize, b: usize, rounds: usize) -> f64 {
-        ((self.noiseless[a] - self.noiseless[b]) / rounds as f64).exp()
+        Self { decode, last_depends, noise, schedule, weather, now: 0.0, random }
     }
 
     pub(crate) fn seconds(&self) -> f64 {
@@ -131,14 +116,10 @@ impl<'a> Turns<'a> {
             Schedule::Interleaved { blocks, slices } => self.together(order, blocks, slices),
         };
         let [throughputs, firsts, totals] = FIGURES.map(|figure| self.means(&processes, figure));
-        let noiseless = self
-            .means(&processes, |request| request.decode.iter().map(|part| part.noiseless.recip()).collect());
         let mut figures = vec![[0.0; METRICS.len()]; self.decode.len()];
         for (place, process) in processes.iter().enumerate() {
-            self.noiseless[process.contender] += noiseless[place].ln();
-            let memory = memory(&mut self.random);
             figures[process.contender] =
-                [process.load, process.cold, throughputs[place], memory, firsts[place], totals[place]];
+                [process.load, process.cold, throughputs[place], firsts[place], totals[place]];
         }
         figures
     }
@@ -171,7 +152,7 @@ impl<'a> Turns<'a> {
             if slices == 1 {
                 self.request(process);
             } else {
-                let first = self.part(process, PROMPT).took;
+                let first = self.part(process, PROMPT);
                 process.requests.push(Request { first, decode: Vec::new() });
             }
         }
@@ -198,18 +179,17 @@ impl<'a> Turns<'a> {
     }
 
     fn request(&mut self, process: &mut Process) {
-        let first = self.part(process, PROMPT).took;
+        let first = self.part(process, PROMPT);
         let decode = vec![self.part(process, 1.0 - PROMPT)];
         process.requests.push(Request { first, decode });
     }
 
-    /// A share of a request's work.
-    fn part(&mut self, process: &mut Process, share: f64) -> Part {
+    /// A share of a request's work. Returns the seconds it took.
+    fn part(&mut self, process: &mut Process, share: f64) -> f64 {
         let noise = process.noise.of_step(1, &mut self.random);
         let factor = self.decode[process.contender] * noise;
         let is_last = process.contender + 1 == self.decode.len();
-        let took = self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 });
-        Part { took, noiseless: took / noise }
+        self.run_with(REQUEST_S * share, factor, if is_last { self.last_depends } else { 1.0 })
     }
 
     /// Runs work that takes so many seconds at full bandwidth and without noise. Returns the seconds it took.

@@ -2,26 +2,32 @@
 //! itself, with methods that are broken on purpose.
 
 use calibrate::comparison::{Rounds, Scenario};
-use calibrate::figures::DECIDING;
+use calibrate::figures::THROUGHPUT;
+use calibrate::kept::{Kept, Play};
 use calibrate::machine::Machine;
-use calibrate::outcomes::{any_different, coverage, is, last_is_slower};
+use calibrate::outcomes::{any_different, coverage, is, joint_coverage, last_is_slower};
 use calibrate::page;
 use calibrate::processes::Order;
 use calibrate::steady::COURSES;
 use calibrate::studies;
 use calibrate::studies::bandwidth::{self, BUDGET_S, INTERLEAVED, PROCESSES};
 use calibrate::studies::noise::{DRIFT, NORMAL, scenario};
+use calibrate::studies::uneven::survive;
 use calibrate::study::{Options, Share, mean, repeat};
 use calibrate::turns::Schedule;
+use calibrate::uneven::Uneven;
 use statistics::steady::classify;
-use statistics::{LogRatios, Looks, Outcome, Resamples};
+use statistics::{LogRatios, Outcome};
 
 const OPTIONS: Options = Options { comparisons: 200, seed: 7 };
+const AUTOMATIC: Rounds = Rounds::Automatic(30);
+/// Tests run in the directory of the crate.
+const PUBLISHED: &str = "../../results/published";
 
 #[test]
 fn one_contender_under_two_names_is_seldom_different() {
     for noise in [NORMAL, DRIFT] {
-        let outcomes = OPTIONS.simulate(&scenario(2, 1.0, noise, Rounds::Automatic));
+        let outcomes = OPTIONS.simulate(&scenario(2, 1.0, noise, AUTOMATIC));
         let wrong = Share::count(&outcomes, any_different);
         assert!(wrong.value() <= 0.06, "{wrong:?} with {noise:?}");
     }
@@ -29,7 +35,7 @@ fn one_contender_under_two_names_is_seldom_different() {
 
 #[test]
 fn three_percent_are_found_in_two_percent_noise() {
-    let scenario = scenario(2, 1.03, NORMAL, Rounds::Automatic);
+    let scenario = scenario(2, 1.03, NORMAL, AUTOMATIC);
     let found = Share::count(&OPTIONS.simulate(&scenario), |outcome| last_is_slower(&scenario, outcome));
     assert!(found.value() >= 0.88, "{found:?}");
 }
@@ -38,13 +44,13 @@ fn three_percent_are_found_in_two_percent_noise() {
 fn clear_differences_take_few_rounds() {
     let outcomes = OPTIONS.simulate(&scenario(3, 1.5, NORMAL, Rounds::Fixed(6)));
     assert!(outcomes.iter().all(any_different));
-    let outcomes = OPTIONS.simulate(&scenario(2, 1.5, NORMAL, Rounds::Automatic));
+    let outcomes = OPTIONS.simulate(&scenario(2, 1.5, NORMAL, AUTOMATIC));
     assert!(outcomes.iter().all(|outcome| outcome.effort.rounds == 6));
 }
 
 #[test]
 fn intervals_hold_the_truth_about_as_often_as_they_say() {
-    for rounds in [Rounds::Fixed(6), Rounds::Automatic] {
+    for rounds in [Rounds::Fixed(6), AUTOMATIC] {
         let outcomes = OPTIONS.simulate(&scenario(2, 1.03, NORMAL, rounds));
         let (_, held) = coverage(&outcomes, 1.03);
         assert!((0.90..=0.99).contains(&held.value()), "{held:?} with {rounds:?}");
@@ -52,9 +58,16 @@ fn intervals_hold_the_truth_about_as_often_as_they_say() {
 }
 
 #[test]
+fn intervals_of_a_table_hold_their_ratios_together() {
+    let scenario = scenario(3, 1.03, NORMAL, Rounds::Automatic(12));
+    let held = joint_coverage(&scenario, &OPTIONS.simulate(&scenario));
+    assert!(held.value() >= 0.94, "{held:?}");
+}
+
+#[test]
 fn what_is_at_the_margin_is_seldom_equivalent() {
     let outcomes = OPTIONS.simulate(&scenario(2, 1.02, NORMAL, Rounds::Fixed(24)));
-    let wrong = Share::count(&outcomes, |outcome| is(&outcome.deciding()[0], Outcome::Equivalent));
+    let wrong = Share::count(&outcomes, |outcome| is(&outcome.throughput()[0], Outcome::Equivalent));
     assert!(wrong.value() <= 0.06, "{wrong:?}");
 }
 
@@ -70,14 +83,12 @@ fn courses_are_classified_as_what_they_are() {
 
 #[test]
 fn peeking_without_paying_is_caught() {
-    let scenario = scenario(2, 1.0, NORMAL, Rounds::Automatic);
-    let looks = Rounds::Automatic.looks();
+    let scenario = scenario(2, 1.0, NORMAL, AUTOMATIC);
     let misled = repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| {
         let mut excluded = false;
-        scenario.observe(&looks, seed, |family, _| {
-            let ratios = LogRatios::new(family[DECIDING].a, family[DECIDING].b).unwrap();
-            let (low, high) =
-                Resamples::new(ratios.rounds(), seed).interval(ratios.differences(), ratios.freedom(), 0.95);
+        scenario.observe(seed, |family, _, _| {
+            let ratios = LogRatios::new(family[THROUGHPUT].a, family[THROUGHPUT].b).unwrap();
+            let (low, high) = ratios.interval(0.05);
             excluded |= low > 0.0 || high < 0.0;
             excluded
         });
@@ -89,7 +100,7 @@ fn peeking_without_paying_is_caught() {
 
 #[test]
 fn drift_that_falls_on_one_contender_is_caught() {
-    let machine = Machine::Even { noise: DRIFT, order: Order::OneByOne };
+    let machine = Machine::Even { noise: DRIFT, order: Order::OneByOne, uneven: None };
     let one_by_one = Scenario::new(2, 1.0, machine, Rounds::Fixed(24));
     let wrong = Share::count(&OPTIONS.simulate(&one_by_one), any_different);
     assert!(wrong.interval().0 > 0.05, "{wrong:?}");
@@ -99,7 +110,7 @@ fn drift_that_falls_on_one_contender_is_caught() {
 fn a_table_without_holm_is_caught() {
     let scenario = scenario(3, 1.0, NORMAL, Rounds::Fixed(12));
     let any = repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| {
-        let comparison = scenario.compare(&Looks::fixed(12), seed);
+        let comparison = scenario.compare(seed);
         comparison.table.iter().flatten().any(|decision| decision.p_t < 0.05)
     });
     let wrong = Share::count(&any, |any| *any);
@@ -137,8 +148,30 @@ fn interleaved_requests_find_more_in_the_same_time() {
 }
 
 #[test]
+fn two_speeds_of_one_contender_are_seen_and_are_no_difference() {
+    let survived = survive(&OPTIONS, Uneven::Speeds { share: 1.0 / 3.0, factor: 1.2 }, 2, AUTOMATIC);
+    assert!(survived.wrong.value() <= 0.08 && survived.seen.value() >= 0.85, "{survived:?}");
+}
+
+#[test]
+fn kept_rounds_of_equals_are_seldom_different() {
+    let kept = Kept::read(PUBLISHED).unwrap();
+    for (exchanged, slower) in [(false, 1.0), (true, 1.0), (true, 1.2)] {
+        let play = Play { rounds: 10, exchanged, slower };
+        let any = repeat(OPTIONS.comparisons, OPTIONS.seed, |seed| {
+            let all =
+                kept.questions.iter().zip(kept.play(&play, seed)).filter(|(question, _)| question.is_asked);
+            all.flat_map(|(_, decisions)| decisions).any(|decision| is(&decision, Outcome::Different))
+        });
+        let share = Share::count(&any, |any| *any).value();
+        assert!(if slower > 1.0 { share > 0.9 } else { share <= 0.07 }, "{share} with {play:?}");
+    }
+}
+
+#[test]
 fn the_same_options_give_the_same_page() {
     let options = Options { comparisons: 3, seed: 5 };
-    let page = || page::render(&options, &studies::all(&options));
+    let kept = [Kept::read(PUBLISHED).unwrap()];
+    let page = || page::render(&options, &studies::all(&options, &kept));
     assert_eq!(page(), page());
 }

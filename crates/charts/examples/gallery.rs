@@ -38,7 +38,6 @@ fn dots(count: usize, rounds: usize, title: &str, factor: f64) -> Panel {
             label: if absent { format!("{} ✗ R5", NAMES[index]) } else { NAMES[index].into() },
             colour,
             median: (!absent).then_some(middle),
-            interval: (rounds >= 6).then_some((middle * 0.97, middle * 1.04)),
             points,
             note: if absent { "struck: not compared".into() } else { String::new() },
         }
@@ -90,7 +89,7 @@ fn comparison(count: usize, rounds: usize) -> Figure {
             .chain(titles.iter().map(|(title, factor)| dots(count, rounds, title, *factor)))
             .collect(),
         columns: 2,
-        note: vec!["Dot: one process; upright bar: median; line: its 95 % interval.".into()],
+        note: vec!["Dot: one process; upright bar: median.".into()],
     }
 }
 

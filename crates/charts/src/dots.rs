@@ -1,4 +1,4 @@
-//! A dot for each process, and the median with its interval: unlike a bar, it shows the individual figures.
+//! A dot for each process, and their mean or median: unlike a bar, it shows the individual figures.
 
 use plotters::backend::DrawingBackend;
 
@@ -31,7 +31,6 @@ pub struct DotsRow {
     pub points: Vec<f64>,
     /// If `None` or not finite, the note replaces all marks.
     pub median: Option<f64>,
-    pub interval: Option<(f64, f64)>,
     /// Why there is no median.
     pub note: String,
 }
@@ -79,14 +78,8 @@ impl DotsRow {
         self.median.filter(|median| median.is_finite())
     }
 
-    fn ends(&self) -> Option<(f64, f64)> {
-        self.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
-    }
-
     fn values(&self) -> impl Iterator<Item = f64> {
-        let ends = self.ends().map(|(low, high)| [low, high]);
-        let points = self.points.iter().copied().filter(|point| point.is_finite());
-        points.chain(ends.into_iter().flatten()).chain(self.known())
+        self.points.iter().copied().filter(|point| point.is_finite()).chain(self.known())
     }
 
     fn entry(&self) -> Entry<'_> {
@@ -107,7 +100,7 @@ impl DotsRow {
         tall: i32,
     ) -> Drawn<DB> {
         let Some(median) = self.known() else { return Ok(()) };
-        if self.points.len() <= 1 && self.ends().is_none() {
+        if self.points.len() <= 1 {
             return pen.mark((scale.pixel(median), middle), 5, self.colour);
         }
         let (above, below) =
@@ -117,13 +110,6 @@ impl DotsRow {
             // Separates processes with the same figure, equally in every drawing.
             let lane = [0, -3, 3][index % 3] * i32::from(tall >= ROOMY);
             pen.mark((scale.pixel(point), above + lane), radius, self.colour)?;
-        }
-        if let Some((low, high)) = self.ends() {
-            let (from, to) = (scale.pixel(low), scale.pixel(high));
-            pen.line(&[(from, below), (to, below)], INK, 2)?;
-            for end in [from, to] {
-                pen.line(&[(end, below - 3), (end, below + 3)], INK, 2)?;
-            }
         }
         let at = scale.pixel(median);
         let half = (tall / 6).clamp(4, 7);

@@ -166,7 +166,7 @@ impl Figure {
         Texts {
             title: pen.wrapped(&self.title, (FIGURE_TITLE, true), width, 2),
             answer: self.answer.iter().flat_map(|line| wrapped(line, ANSWER, usize::MAX)).collect(),
-            subtitle: wrapped(&self.subtitle, SMALL, 2),
+            subtitle: wrapped(&self.subtitle, SMALL, 3),
             note: self.note.iter().flat_map(|line| wrapped(line, SMALL, 3)).collect(),
         }
     }

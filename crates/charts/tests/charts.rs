@@ -39,7 +39,6 @@ fn dots(medians: &[Option<f64>]) -> Panel {
         colour: BLUE,
         points: median.into_iter().flat_map(|median| [median, median * 1.1]).collect(),
         median,
-        interval: median.map(|median| (median * 0.9, median * 1.1)),
         note: "struck: not compared".into(),
     };
     let groups = vec![DotsGroup { label: String::new(), rows: medians.iter().map(row).collect() }];

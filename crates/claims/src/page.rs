@@ -205,8 +205,17 @@ fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
         [] => String::new(),
         parts => format!("; left out for their size: {}", parts.join(", ")),
     };
+    let is_final = left_out.contains("the samples");
+    let by_then = if is_final {
+        ". Without samples it cannot be judged again: by the rules of that commit"
+    } else {
+        ""
+    };
     let checkout = checkout(run, kept);
-    format!("- {}: [report]({UP}{directory}/report.md){page}; {checkout}; {took}{rounds}{left_out}", run.name)
+    format!(
+        "- {}: [report]({UP}{directory}/report.md){page}; {checkout}; {took}{rounds}{left_out}{by_then}",
+        run.name
+    )
 }
 
 fn rounds(report: &StudyReport) -> String {

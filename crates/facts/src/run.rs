@@ -324,6 +324,11 @@ impl Run {
         self.turns.iter().filter(|turn| turn.stands).map(|turn| (turn.sample.case, &turn.sample))
     }
 
+    /// Whether no other activity disturbed its start.
+    pub fn is_quiet(&self) -> bool {
+        self.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty())
+    }
+
     /// Every measured request, including those of repeated blocks.
     pub fn all_requests(&self) -> Vec<&Sample> {
         let aside = self.turns.iter().filter(|turn| !turn.stands).map(|turn| &turn.sample);

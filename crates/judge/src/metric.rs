@@ -12,10 +12,14 @@ pub enum Metric {
     Load,
     /// First request after load → its first result, milliseconds.
     ColdStart,
-    /// Decode time ÷ decoded tokens of one sequence after warm-up, mean over requests, milliseconds.
+    /// Warm request → first token, mean over requests, milliseconds.
+    FirstToken,
+    /// Decode time ÷ decoded tokens of one sequence after warm-up, milliseconds.
     Latency,
-    /// Decoded tokens ÷ decode time, mean over requests, tokens per second.
+    /// Decoded tokens ÷ decode time of all requests, tokens per second.
     Throughput,
+    /// Warm request → last token, mean over requests, milliseconds.
+    Total,
     /// Highest resident set up to the last sample, on a GPU highest memory held there, gigabytes (10⁹ bytes).
     PeakMemory,
     /// Spawn → runtime initialised, milliseconds.
@@ -26,8 +30,6 @@ pub enum Metric {
     FirstRequest,
     /// Spawn → last token of the first request, seconds.
     FirstAnswer,
-    /// Warm request → first token, mean over requests, milliseconds.
-    FirstToken,
     /// Prompt tokens ÷ time to first token, mean over requests, tokens per second.
     PrefillThroughput,
     /// Median gap between successive tokens of a process, milliseconds.
@@ -36,10 +38,8 @@ pub enum Metric {
     LatencyP90,
     /// 95th percentile of a process's gaps, milliseconds.
     LatencyP95,
-    /// 99th percentile of a process's gaps, milliseconds.
+    /// 99th percentile of the gaps of all processes, at least 300, milliseconds.
     LatencyP99,
-    /// Warm request → last token, mean over requests, milliseconds.
-    Total,
     /// Throughput of the fastest request, tokens per second.
     PeakThroughput,
     /// Throughput ÷ peak memory, tokens per second and gigabyte.

@@ -18,12 +18,9 @@
 
 use std::time::{Duration, Instant};
 
-use facts::noise::Noise;
 use plan::Plan;
 
 use crate::clock::now;
-use crate::interrupt;
-use crate::session::Session;
 
 /// Time for the verdicts and the table.
 const FOR_THE_REPORT: Duration = Duration::from_secs(12);
@@ -83,37 +80,14 @@ impl Limit {
     pub(crate) fn repeated(&mut self, since: Instant) {
         self.repeats = self.repeats.saturating_sub(since.elapsed());
     }
-}
 
-impl Session<'_> {
-    /// Whether no more is begun: the user interrupted, or the time is up.
-    pub(crate) fn is_over(&self) -> bool {
-        interrupt::requested() || self.limit.is_over()
+    /// Longest wait for a quiet machine, before something is repeated.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.whole.map_or(Duration::MAX, |_| self.waiting.min(self.left()))
     }
 
-    /// Waits again for a quiet machine, before something is repeated.
-    pub(crate) fn await_quiet_again(&mut self) {
-        let longest = match self.limit.whole {
-            Some(_) => self.limit.waiting.min(self.limit.left()),
-            None => Duration::MAX,
-        };
-        let begun = now();
-        self.await_quiet(longest);
-        self.limit.waiting = self.limit.waiting.saturating_sub(begun.elapsed());
-    }
-
-    /// Waits until the machine is quiet, for as long as the plan allows. Returns the last look.
-    pub(crate) fn await_quiet(&self, longest: Duration) -> Noise {
-        let patience = Duration::from_secs_f64(self.crew.plan.patience_s).min(longest);
-        let mut told = false;
-        self.guard.wait_until_quiet(patience, |noise| {
-            if !std::mem::replace(&mut told, true) {
-                let complaints = noise.complaints().join(", ");
-                let limit = patience.as_secs_f64();
-                self.crew
-                    .progress
-                    .say(&format!("waiting up to {limit:.0} s for a quiet machine: {complaints}"));
-            }
-        })
+    /// Counts the time since then as waiting.
+    pub(crate) fn waited(&mut self, since: Instant) {
+        self.waiting = self.waiting.saturating_sub(since.elapsed());
     }
 }

@@ -57,7 +57,6 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
         .map_err(|why| Failure::usage(format!("{} cannot be read: {why}", plan_path.display())))?;
     let PlanFile { plan, prepared: model, .. } = typed(&plan_path, value)?;
     let evidence = Evidence::from_facts(journal(&directory.join(SAMPLES))?);
-    let report = json(&directory.join(REPORT))?.and_then(|value| report::read(value).ok());
     check_rounds(directory, &plan, &evidence)?;
     let environment = match json(&directory.join(ENVIRONMENT))? {
         Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
@@ -66,7 +65,7 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
             Environment::default()
         }
     };
-    if report.is_none() {
+    if json(&directory.join(REPORT))?.is_none() {
         missing.push(format!("{REPORT}: it was judged again from the samples"));
     }
     let results = directory.display().to_string();

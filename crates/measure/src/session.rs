@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bundle::Bundle;
 use facts::evidence::{Evidence, Fact, Stage};
+use facts::noise::Noise;
 use facts::run::{Ending, FailureKind, RunFailure};
 use plan::prompts::Text;
 use plan::{Contender, Failure, Plan, Result};
@@ -119,6 +120,33 @@ impl<'a> Session<'a> {
         }
         self.recorder.add_time(Stage::Before, begun);
         Ok(())
+    }
+
+    /// Whether no more is begun: the user interrupted, or the time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        interrupt::requested() || self.limit.is_over()
+    }
+
+    /// Waits again for a quiet machine, before something is repeated.
+    pub(crate) fn await_quiet_again(&mut self) {
+        let begun = now();
+        self.await_quiet(self.limit.longest_wait());
+        self.limit.waited(begun);
+    }
+
+    /// Waits until the machine is quiet, for as long as the plan allows. Returns the last look.
+    pub(crate) fn await_quiet(&self, longest: Duration) -> Noise {
+        let patience = Duration::from_secs_f64(self.crew.plan.patience_s).min(longest);
+        let mut told = false;
+        self.guard.wait_until_quiet(patience, |noise| {
+            if !std::mem::replace(&mut told, true) {
+                let complaints = noise.complaints().join(", ");
+                let limit = patience.as_secs_f64();
+                self.crew
+                    .progress
+                    .say(&format!("waiting up to {limit:.0} s for a quiet machine: {complaints}"));
+            }
+        })
     }
 
     /// Sends every worker `--hello`. A worker that cannot answer is a row with its reason. An unsuitable

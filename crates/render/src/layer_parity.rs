@@ -254,21 +254,18 @@ mod tests {
         a-model on A Processor: f32 against right in f32, prompts of 16 tokens, 32 new tokens each; * is
         beyond the tolerance
 
-        ┌───────────────┬──────┬───────────────────┬───────────────────┬───────────────────┐
-        │ Layer         ┆  RMS ┆             right ┆             wrong ┆              gone │
-        │               ┆      ┆ cosine rel. RMSE  ┆ cosine rel. RMSE  ┆ cosine rel. RMSE  │
-        ╞═══════════════╪══════╪═══════════════════╪═══════════════════╪═══════════════════╡
-        │ layer 1       ┆ 8.93 ┆ 1.000000       0  ┆                 – ┆                 – │
-        │ logits        ┆ 8.93 ┆ 0.999999  1.0e-6  ┆ 0.590000  4.1e-1* ┆                 – │
-        │ Greedy tokens ┆      ┆            6 of 6 ┆                 – ┆                 – │
-        │ Repeatable    ┆      ┆               yes ┆                 – ┆                 – │
-        │ Tokens/s      ┆      ┆              98.8 ┆                 – ┆                 – │
-        │ CV            ┆      ┆             1.6 % ┆                 – ┆                 – │
-        │ Perplexity    ┆      ┆                 – ┆                 – ┆                 – │
-        │ Text, KL      ┆      ┆                 – ┆                 – ┆                 – │
-        │ Text, top-1   ┆      ┆                 – ┆                 – ┆                 – │
-        │ Parity        ┆      ┆            agrees ┆          DIVERGES ┆       unsupported │
-        └───────────────┴──────┴───────────────────┴───────────────────┴───────────────────┘
+          Layer           RMS              right              wrong               gone
+                               cosine rel. RMSE   cosine rel. RMSE   cosine rel. RMSE
+          layer 1        8.93  1.000000       0                   –                  –
+          logits         8.93  0.999999  1.0e-6   0.590000  4.1e-1*                  –
+          Greedy tokens                   6 of 6                  –                  –
+          Repeatable                         yes                  –                  –
+          Tokens/s                          98.8                  –                  –
+          CV                               1.6 %                  –                  –
+          Perplexity                           –                  –                  –
+          Text, KL                             –                  –                  –
+          Text, top-1                          –                  –                  –
+          Parity                          agrees           DIVERGES        unsupported
 
         right: every layer agrees within 1e-4; the widest relative RMSE is 1.0e-6, at the logits
         right: all 6 greedy tokens are the reference's

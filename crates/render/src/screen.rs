@@ -2,6 +2,9 @@
 
 use anstyle::{AnsiColor, Style};
 
+/// Columns of a terminal that the answer fits in.
+pub(crate) const WIDTH: usize = 80;
+
 /// A terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
@@ -63,7 +66,13 @@ impl Screen {
         lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
     }
 
-    fn painted(&self, tone: Tone, text: &str) -> String {
+    /// A paragraph that is indented as tables without lines are.
+    pub(crate) fn indented(&self, text: &str) -> String {
+        let indent = textwrap::Options::new(self.width.min(80)).initial_indent("  ").subsequent_indent("  ");
+        textwrap::fill(&untrusted::line(text), indent.break_words(false)) + "\n"
+    }
+
+    pub(crate) fn painted(&self, tone: Tone, text: &str) -> String {
         let style = tone.style();
         if self.colour && tone != Tone::Plain { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }

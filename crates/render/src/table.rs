@@ -1,8 +1,5 @@
 //! One table, rendered for a terminal of any width, in Markdown and as CSV here, and in HTML by `page`.
 
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
-use comfy_table::{Attribute, CellAlignment, Color, TableStyle};
-
 use crate::screen::{Screen, Tone, width};
 
 /// Titles above rows of cells. The first column heads the rows.
@@ -35,6 +32,13 @@ pub struct Cell {
     /// A shorter replacement of the main text for narrow places.
     pub short: Option<String>,
     pub tone: Tone,
+}
+
+/// Widths of a column on a terminal: of its figures, and of all.
+struct Widths {
+    figures: usize,
+    all: usize,
+    at_right: bool,
 }
 
 impl<S: Into<String>> From<S> for Cell {
@@ -74,6 +78,26 @@ impl Cell {
         }
     }
 
+    /// Whether the main text is a number, or the sign in place of one.
+    fn is_figure(&self) -> bool {
+        let main = self.main.trim_start_matches('(');
+        main.starts_with(|first: char| first.is_ascii_digit()) || main == crate::words::DASH || main == "n/a"
+    }
+
+    fn aligned(&self, widths: &Widths, screen: &Screen) -> String {
+        let space = |count: usize| " ".repeat(count);
+        let painted =
+            |text: &str| if text.is_empty() { String::new() } else { screen.painted(self.tone, text) };
+        let before = match (widths.at_right, self.is_figure()) {
+            (true, _) => widths.all - width(&self.main),
+            (false, true) => widths.figures - width(&self.main),
+            (false, false) => 0,
+        };
+        let small = if self.small.is_empty() { String::new() } else { space(2) + &painted(&self.small) };
+        let used = before + width(&self.main) + if small.is_empty() { 0 } else { 2 + width(&self.small) };
+        format!("{}{}{small}{}", space(before), painted(&self.main), space(widths.all.saturating_sub(used)))
+    }
+
     fn joined(&self, between: &str, end: &str) -> String {
         match self.small.as_str() {
             "" => self.main.clone(),
@@ -110,31 +134,103 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table as text with lines around the cells, no wider than the screen: with short titles if
-    /// necessary, and if that is not enough, with a block for each row. Small text has its own line.
+    /// The table as text, no wider than the screen: with short titles if necessary, and if that is not enough, with a block
+    /// for each row. Figures of a column end at one place, and small text begins at one beside them.
     pub fn terminal(&self, screen: &Screen) -> String {
         let seen = self.with_texts(|text| untrusted::line(text).into_owned());
-        for table in [seen.clone(), seen.shortened()] {
-            if width(&table.with_lines(false)) <= screen.width {
-                return table.with_lines(screen.colour);
-            }
-        }
-        seen.stacked(screen)
+        let seen = if screen.colour { seen } else { seen.bracketed() };
+        let fits = [seen.clone(), seen.shortened(), seen.shortened().units_below()]
+            .into_iter()
+            .find(|it| it.terminal_width() <= screen.width);
+        fits.map_or_else(|| seen.stacked(screen), |table| table.aligned(screen)).trim_end().to_owned()
     }
 
-    fn with_lines(&self, colour: bool) -> String {
-        let below =
-            |cell: &Cell| if colour { cell.joined("\n", "") } else { cell.bracketed().joined("\n", "") };
-        self.drawn(UTF8_FULL_CONDENSED, colour, |title| title.joined("\n", ""), below)
+    fn aligned(&self, screen: &Screen) -> String {
+        let widths: Vec<Widths> = (0..self.columns.len()).map(|at| self.widths(at)).collect();
+        let is_roomy = self.terminal_width() + widths.len() <= screen.width.min(crate::screen::WIDTH);
+        let between = if is_roomy { "   " } else { "  " };
+        let titles = |of: fn(&Cell) -> &String| -> Vec<Cell> {
+            self.columns.iter().map(|column| of(&column.title).clone().into()).collect()
+        };
+        let (heads, units) = (titles(|title| &title.main), titles(|title| &title.small));
+        let units = Some(units).filter(|units| units.iter().any(|unit| !unit.main.is_empty()));
+        let mut text = String::new();
+        for row in [heads].iter().chain(&units).chain(&self.rows) {
+            let cells = row.iter().zip(&widths).map(|(cell, widths)| cell.aligned(widths, screen));
+            text += format!("  {}", cells.collect::<Vec<_>>().join(between)).trim_end();
+            text += "\n";
+        }
+        text
+    }
+
+    /// The width of the table on a terminal.
+    pub(crate) fn terminal_width(&self) -> usize {
+        (0..self.columns.len()).map(|at| 2 + self.widths(at).all).sum()
+    }
+
+    fn widths(&self, at: usize) -> Widths {
+        let cells = || self.rows.iter().filter_map(move |row| row.get(at));
+        let widest = |figures: bool| {
+            cells()
+                .filter(|cell| cell.is_figure() == figures)
+                .map(|cell| width(&cell.main))
+                .max()
+                .unwrap_or(0)
+        };
+        let (figures, small) = (widest(true), cells().map(|cell| width(&cell.small)).max().unwrap_or(0));
+        let Cell { main, small: unit, .. } = &self.columns[at].title;
+        let both = figures + if small > 0 { 2 + small } else { 0 };
+        let all = both.max(widest(false)).max(width(main)).max(width(unit));
+        Widths { figures, all, at_right: small == 0 && self.columns[at].align == Align::Right }
+    }
+
+    /// The table with struck cells in brackets, as it is without colours.
+    pub(crate) fn bracketed(&self) -> Table {
+        let rows = self.rows.iter().map(|row| row.iter().map(Cell::bracketed).collect()).collect();
+        Table { rows, ..self.clone() }
+    }
+
+    /// The table with small text behind the main text.
+    pub(crate) fn in_one_line(&self) -> Table {
+        let cell = |cell: &Cell| Cell { main: cell.joined(" ", ""), small: String::new(), ..cell.clone() };
+        let columns = self.columns.iter().map(|column| {
+            let Cell { main, small, .. } = &column.title;
+            let title = if small.is_empty() { main.clone() } else { format!("{main} ({small})") };
+            Column { title: title.into(), ..column.clone() }
+        });
+        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
+        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
     }
 
     /// The table as Markdown. A row is one line, so small text follows the main text.
     pub fn markdown(&self) -> String {
-        let struck = |cell: &Cell| match cell.tone {
+        let seen = self.with_texts(untrusted::cell);
+        let text = |cell: &Cell| match cell.tone {
             Tone::Struck => format!("~~{}~~", cell.joined(" (", ")")),
             _ => cell.joined(" (", ")"),
         };
-        self.with_texts(untrusted::cell).drawn(ASCII_MARKDOWN, false, |title| title.joined(": ", ""), struck)
+        let heads = seen.columns.iter().map(|column| column.title.joined(": ", "")).collect();
+        let rows = seen.rows.iter().map(|row| row.iter().map(text).collect());
+        let lines: Vec<Vec<String>> = std::iter::once(heads).chain(rows).collect();
+        let widest =
+            |at: usize| lines.iter().filter_map(|line| Some(width(line.get(at)?))).max().unwrap_or(0);
+        let columns: Vec<(usize, bool)> = seen
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, it)| (widest(at).max(3), it.align == Align::Right))
+            .collect();
+        let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let padded = |(text, &(all, at_right)): (&String, &(usize, bool))| {
+            let space = " ".repeat(all.saturating_sub(width(text)));
+            if at_right { space + text } else { text.clone() + &space }
+        };
+        let rule = |&(all, at_right): &(usize, bool)| "-".repeat(all + 1) + if at_right { ":" } else { "-" };
+        let rule = format!("|{}|", columns.iter().map(rule).collect::<Vec<_>>().join("|"));
+        let mut drawn: Vec<String> =
+            lines.iter().map(|cells| line(cells.iter().zip(&columns).map(padded).collect())).collect();
+        drawn.insert(1, rule);
+        drawn.join("\n")
     }
 
     /// The table with every text escaped for the output.
@@ -149,6 +245,17 @@ impl Table {
             self.columns.iter().map(|column| Column { title: cell(&column.title), ..column.clone() });
         let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
         Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
+    }
+
+    /// The table with the units of titles in a line of their own.
+    fn units_below(self) -> Table {
+        let split = |column: Column| match column.title.main.split_once(" (") {
+            Some((name, unit)) => {
+                Column { title: Cell::with_small(name, unit.trim_end_matches(')')), ..column }
+            }
+            None => column,
+        };
+        Table { columns: self.columns.into_iter().map(split).collect(), ..self }
     }
 
     fn shortened(&self) -> Table {
@@ -172,36 +279,10 @@ impl Table {
             text += &screen.lines(Tone::Strong, &head.join(" · "));
             for (title, cell) in titles.iter().zip(figures) {
                 let space = " ".repeat(widest - width(title));
-                let shown = if screen.colour { cell.main.clone() } else { cell.bracketed().main };
-                text += &screen.lines(cell.tone, &format!("  {title}{space}  {shown}"));
+                text += &screen.lines(cell.tone, &format!("  {title}{space}  {}", cell.main));
             }
         }
         text.trim_end().to_owned()
-    }
-
-    fn drawn(
-        &self,
-        style: TableStyle,
-        colour: bool,
-        title: impl Fn(&Cell) -> String,
-        cell: impl Fn(&Cell) -> String,
-    ) -> String {
-        let mut drawn = comfy_table::Table::new();
-        drawn.load_style(style);
-        if colour {
-            drawn.enforce_styling();
-        } else {
-            drawn.force_no_tty();
-        }
-        let toned = |cell: &Cell, text: String| in_tone(comfy_table::Cell::new(text), cell.tone);
-        drawn.set_header(self.columns.iter().map(|column| toned(&column.title, title(&column.title))));
-        drawn.add_rows(self.rows.iter().map(|row| row.iter().map(|of| toned(of, cell(of)))));
-        for (drawn, column) in drawn.column_iter_mut().zip(&self.columns) {
-            if column.align == Align::Right {
-                drawn.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        drawn.to_string()
     }
 
     /// The table as CSV, without small text; empty without columns. Nothing in it is a formula.
@@ -214,18 +295,6 @@ impl Table {
             writer.write_record(fields.map(|field| field.into_owned())).expect("memory can be written");
         }
         String::from_utf8(writer.into_inner().expect("memory can be flushed")).expect("fields are UTF-8")
-    }
-}
-
-/// The cell as the terminal's own styles show it.
-fn in_tone(cell: comfy_table::Cell, tone: Tone) -> comfy_table::Cell {
-    match tone {
-        Tone::Plain => cell,
-        Tone::Strong => cell.add_attribute(Attribute::Bold),
-        Tone::Clear => cell.fg(Color::Green),
-        Tone::Warning => cell.fg(Color::Yellow),
-        Tone::Struck => cell.add_attribute(Attribute::Dim).add_attribute(Attribute::CrossedOut),
-        Tone::Faint => cell.add_attribute(Attribute::Dim),
     }
 }
 

@@ -163,7 +163,7 @@ mod tests {
             let family: Vec<[Vec<Option<f64>>; 2]> =
                 shares.iter().chain([&whole(count)]).map(|contrast| sides(contrast, &figures)).collect();
             let series: Vec<Series<'_>> =
-                family.iter().map(|[a, b]| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
+                family.iter().map(|[a, b]| Series::new(a, b, 1.0)).collect();
             let decided = decide(&series, &Looks::fixed(7), true, &Settings::default());
             let ratios: Vec<f64> = decided.into_iter().map(|decision| decision.unwrap().ratio).collect();
             let (whole, parts) = ratios.split_last().unwrap();

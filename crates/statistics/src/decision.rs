@@ -1,26 +1,19 @@
 //! From a table of paired series to verdicts.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::Resamples;
 use crate::limits::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
 use crate::multiplicity::holm;
 use crate::paired::LogRatios;
-use crate::power::detectable_shift;
 use crate::sequential::{Boundaries, Looks};
+use crate::split::{self, Split};
 use crate::unpaired::{mann_whitney, welch};
 
-/// How often an interval may miss the truth: at the last look, and, taken alone, at an earlier one.
+/// How often the interval of one ratio alone may miss the truth: at the last look, and, taken alone, at an earlier one.
 ///
-/// Rounds that end when the figures allow it give an interval that misses more often than its level: at 5 %
-/// throughout, in 7 % of simulated comparisons at a ratio of 1.01 or 1.02. The repeated interval of Jennison
-/// & Turnbull (1989), at the nominal level of the look, would miss in 1 to 3 %. This level is in between and
-/// is chosen by calibration (`docs/evidence/calibration.md`): overall it misses in 3 to 6 %.
-const INTERVAL_LEVELS: (f64, f64) = (0.05, 0.03);
-/// Power required by the guard.
-const POWER: f64 = 0.8;
+/// Rounds that end when the figures allow it give an interval that misses more often than its level. This level is
+/// chosen by calibration (`docs/evidence/calibration.md`): overall it misses in 3 to 7 %.
+const ALONE: (f64, f64) = (0.05, 0.03);
 
 /// One hypothesis, "their figures do not differ": figures of two contenders by round, positive; `None` where
 /// a round has none. The ratio is a/b.
@@ -30,16 +23,30 @@ pub struct Series<'a> {
     pub b: &'a [Option<f64>],
     /// The state of each round, as other contenders show it ([`state`](crate::state)); empty without any.
     pub state: Vec<Option<f64>>,
-    /// Share of the table's error rate, relative to the other hypotheses'; above 0. [`weights`](crate::weights) gives
-    /// those of a whole table.
+    /// ln(a/b) of each prompt by round, `[prompt][round]`; empty with a single prompt.
+    pub prompts: Vec<Vec<Option<f64>>>,
+    /// Share of the table's error rate, relative to the other hypotheses'; above 0.
     pub weight: f64,
+}
+
+impl<'a> Series<'a> {
+    /// The figures alone.
+    pub fn new(a: &'a [Option<f64>], b: &'a [Option<f64>], weight: f64) -> Series<'a> {
+        Series { a, b, state: Vec::new(), prompts: Vec::new(), weight }
+    }
+
+    /// The state of the rounds in which both have a figure; `None` if that of one is unknown.
+    fn states(&self) -> Option<Vec<f64>> {
+        let pairs = self.a.iter().zip(self.b).enumerate().filter(|(_, (a, b))| a.is_some() && b.is_some());
+        pairs.map(|(round, _)| self.state.get(round).copied().flatten()).collect()
+    }
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Equivalence margin on the ratio.
     pub margin: f64,
-    /// Chance of any false `Different` in the table, and of each false `Equivalent`.
+    /// Chance of any false `Different` in the table, and of any false `Equivalent`.
     pub significance: f64,
     /// Seed of resamples and random sign flips.
     pub seed: u64,
@@ -70,6 +77,8 @@ pub enum Undecided {
     TooFewRounds { rounds: usize },
     /// The difference, if any, is too small for this noise and number of rounds.
     Noise,
+    /// The tests would allow a verdict, but no single one holds at both ends of a [`Split`].
+    Mixed,
 }
 
 /// The evidence on one hypothesis.
@@ -79,12 +88,16 @@ pub struct Decision {
     pub rounds: usize,
     /// Geometric mean of a/b.
     pub ratio: f64,
-    /// 95 % bootstrap interval of the ratio. At a look that need not be the last it is wider, so that it
-    /// covers the truth about as often although the figures decide when rounds end.
+    /// The interval of the ratio that agrees with the outcome: with 95 % certainty those of the whole table, over all
+    /// looks, contain their ratios. It contains 1 if the outcome is inconclusive, and does not beyond its end if it is
+    /// different.
     pub interval: (f64, f64),
-    /// Change of ln(a/b) per unit of the state; the interval and the paired tests are adjusted for it. `None` where no state
-    /// is known.
-    pub state_slope: Option<f64>,
+    /// 95 % interval of this ratio alone. At a look that need not be the last it is wider, so that it covers the truth
+    /// about as often although the figures decide when rounds end.
+    pub interval_alone: (f64, f64),
+    /// Where one ratio does not describe all rounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<Split>,
     /// Two-sided p of the paired t test, unadjusted.
     pub p_t: f64,
     /// Two-sided p of the sign-flip test, unadjusted.
@@ -97,31 +110,52 @@ pub struct Decision {
     pub p_sequential: f64,
     /// Holm's weighted adjustment of `p_sequential` over the family.
     pub p_adjusted: f64,
-    /// The larger of the two one-sided p values against the margin, made valid under the looks taken.
+    /// The larger of the two one-sided p values against the margin, made valid under the looks taken and by Holm's
+    /// weighted adjustment over the family.
     pub p_equivalence: f64,
-    /// The smallest ratio > 1 that this noise and number of rounds would find with 80 % power at the level
-    /// that Holm starts with, the hypothesis's share of the significance level by its weight. `None` with too
-    /// few rounds to find any.
-    pub detectable: Option<f64>,
     pub outcome: Outcome,
     /// Why the outcome is inconclusive; `None` for any other.
     pub reason: Option<Undecided>,
+}
+
+impl Decision {
+    /// The same for b/a.
+    pub fn inverted(self) -> Decision {
+        let turn = |(low, high): (f64, f64)| (1.0 / high, 1.0 / low);
+        Decision {
+            ratio: 1.0 / self.ratio,
+            interval: turn(self.interval),
+            interval_alone: turn(self.interval_alone),
+            splits: self.splits.into_iter().map(Split::inverted).collect(),
+            ..self
+        }
+    }
+
+    /// The split with ends that favour different contenders, if there is one.
+    pub fn mixed(&self) -> Option<&Split> {
+        self.splits.iter().find(|split| split.is_mixed())
+    }
 }
 
 /// Decides every hypothesis of a table. `looks` lists when the evidence was looked at, `last` means that it
 /// will not be looked at again. `None` where there is nothing to compare: fewer than two pairs, or a figure
 /// that is not positive and finite.
 ///
-/// - *Equivalent* if both one-sided t tests reject at half the significance level, under the looks taken, and
-///   the 95 % interval is within the margin: the verdict then agrees with the interval shown. (Without
-///   peeking the two are nearly the same. At the full level the true error at the margin would be the 5 %
-///   allowed, and intervals of ratios close to it would miss too often.)
+/// - *Equivalent* if both one-sided t tests against the margin reject at half the significance level, under the looks
+///   taken and for the whole family (Holm).
 /// - *Different* if the t test rejects under the looks taken and for the whole family (Holm, weighted, on
 ///   sequential p values: Ye, Li, Liu & Yao 2013), and the sign-flip test rejects too. The t test covers
-///   the table and the peeking; the sign-flip test, which assumes nothing about the distribution, must
-///   agree comparison by comparison. Its smallest p is 2/2ⁿ. Under Holm over the 15 hypotheses of three
+///   the table and the peeking; the sign-flip test, which assumes only symmetry, must agree comparison by comparison.
+///   Its smallest p is 2/2ⁿ. Under Holm over the 15 hypotheses of three
 ///   contenders it would forbid a first verdict on throughput below eight rounds, and any other below twelve.
+/// - Neither if one ratio does not describe all rounds ([`Split`]) and the verdict does not hold at both ends.
 /// - *Inconclusive* otherwise, and always with fewer than [`MIN_ROUNDS`] pairs.
+///
+/// Intervals of the whole table contain all ratios together with the certainty of the significance level: each is
+/// Student's at its share of it (Bonferroni, weighted), at the nominal level of the look (repeated intervals: Jennison &
+/// Turnbull 1989). Holm's procedure decides more than these intervals do. Where it shows a direction that the interval
+/// leaves open, the interval is cut at 1, an end that is as certain as the verdict; the other way round, an interval of an
+/// open pair is extended to 1.
 pub fn decide(
     family: &[Series<'_>],
     looks: &Looks,
@@ -130,75 +164,79 @@ pub fn decide(
 ) -> Vec<Option<Decision>> {
     let rounds = family.iter().map(|series| series.a.len().min(series.b.len())).max().unwrap_or(0);
     let boundaries = looks.after(rounds, last);
-    let hypotheses: Vec<Option<Hypothesis>> = family.iter().map(Hypothesis::new).collect();
-    let tested = || hypotheses.iter().flatten();
-    let sequential: Vec<f64> =
-        tested().map(|hypothesis| boundaries.two_sided(hypothesis.ratios.p_t())).collect();
-    let weights: Vec<f64> = tested().map(|hypothesis| hypothesis.weight).collect();
-    let mut adjusted = holm(&sequential, &weights).into_iter();
-    let mut table = Table {
+    let hypotheses: Vec<Option<Hypothesis<'_>>> = family.iter().map(Hypothesis::new).collect();
+    let tested: Vec<&Hypothesis<'_>> = hypotheses.iter().flatten().collect();
+    let margin = settings.margin.ln_1p();
+    let different: Vec<f64> = tested.iter().map(|it| boundaries.two_sided(it.ratios.p_t())).collect();
+    let equivalent: Vec<f64> =
+        tested.iter().map(|it| boundaries.one_sided(it.ratios.p_equivalence(margin))).collect();
+    let weights: Vec<f64> = tested.iter().map(|it| it.series.weight).collect();
+    let table = Table {
         boundaries,
-        interval_level: if looks.ends(rounds, last) { INTERVAL_LEVELS.0 } else { INTERVAL_LEVELS.1 },
+        alone: if looks.ends(rounds, last) { ALONE.0 } else { ALONE.1 },
         settings,
         weights: weights.iter().sum(),
-        resamples: BTreeMap::new(),
+        count: tested.len(),
     };
+    let mut adjusted = holm(&different, &weights).into_iter().zip(holm(&equivalent, &weights));
     hypotheses.iter().map(|hypothesis| Some(table.decide(hypothesis.as_ref()?, adjusted.next()?))).collect()
 }
 
 /// A hypothesis that can be tested.
-struct Hypothesis {
+struct Hypothesis<'a> {
     ratios: LogRatios,
-    weight: f64,
+    series: &'a Series<'a>,
 }
 
-impl Hypothesis {
-    fn new(series: &Series<'_>) -> Option<Hypothesis> {
-        let ratios = LogRatios::new(series.a, series.b)?.at_state(series.a, series.b, &series.state);
-        Some(Hypothesis { ratios, weight: series.weight })
+impl<'a> Hypothesis<'a> {
+    fn new(series: &'a Series<'a>) -> Option<Hypothesis<'a>> {
+        Some(Hypothesis { ratios: LogRatios::new(series.a, series.b)?, series })
     }
 }
 
 /// Values shared by the hypotheses of a table.
 struct Table<'a> {
     boundaries: Boundaries,
-    interval_level: f64,
+    /// Level of the intervals that each count for one ratio alone.
+    alone: f64,
     settings: &'a Settings,
-    /// Sum of the weights of the hypotheses that can be tested.
+    /// Sum of the weights of the hypotheses that can be tested, and their number.
     weights: f64,
-    /// By number of rounds.
-    resamples: BTreeMap<usize, Resamples>,
+    count: usize,
 }
 
 impl Table<'_> {
-    fn decide(&mut self, hypothesis: &Hypothesis, p_adjusted: f64) -> Decision {
+    fn decide(&self, hypothesis: &Hypothesis<'_>, (p_adjusted, p_equivalence): (f64, f64)) -> Decision {
         let &Settings { margin, significance, seed } = self.settings;
-        let ratios = &hypothesis.ratios;
+        let Hypothesis { ratios, series } = hypothesis;
         let rounds = ratios.rounds();
         let p_t = ratios.p_t();
         let p_sign_flip = ratios.p_sign_flip(seed);
-        let p_equivalence = self.boundaries.one_sided(ratios.p_equivalence(margin.ln_1p()));
-        let resamples = self.resamples.entry(rounds).or_insert_with(|| Resamples::new(rounds, seed));
-        let (low, high) =
-            resamples.interval(ratios.differences(), ratios.freedom(), 1.0 - self.interval_level);
-        let within = low > -margin.ln_1p() && high < margin.ln_1p();
-        let equivalent = p_equivalence < 0.5 * significance && within;
-        let different = p_adjusted < significance && p_sign_flip < significance;
+        let level = SIGNIFICANCE / self.count as f64;
+        let splits = split::splits(ratios.differences(), series.states().as_deref(), &series.prompts, level);
+        let is_equivalent = p_equivalence < 0.5 * significance;
+        let is_different = p_adjusted < significance && p_sign_flip < significance;
         let (outcome, reason) = if rounds < MIN_ROUNDS {
             (Outcome::Inconclusive, Some(Undecided::TooFewRounds { rounds }))
-        } else if equivalent {
+        } else if is_equivalent && splits.iter().all(|split| split.is_within(margin)) {
             (Outcome::Equivalent, None)
-        } else if different {
+        } else if is_different && !splits.iter().any(Split::forbids_difference) {
             (Outcome::Different, None)
+        } else if is_different || is_equivalent {
+            (Outcome::Inconclusive, Some(Undecided::Mixed))
         } else {
             (Outcome::Inconclusive, Some(Undecided::Noise))
         };
+        let share = self.boundaries.level(significance * series.weight / self.weights);
+        let interval = agreeing(ratios.interval(share), outcome, ratios.mean(), margin.ln_1p());
         let (a, b) = ratios.logarithms();
+        let from_logs = |(low, high): (f64, f64)| (from_log(low), from_log(high));
         Decision {
             rounds,
             ratio: from_log(ratios.mean()),
-            interval: (from_log(low), from_log(high)),
-            state_slope: ratios.slope(),
+            interval: from_logs(interval),
+            interval_alone: from_logs(ratios.interval(self.alone)),
+            splits,
             p_t,
             p_sign_flip,
             p_welch: welch(a, b),
@@ -206,17 +244,19 @@ impl Table<'_> {
             p_sequential: self.boundaries.two_sided(p_t),
             p_adjusted,
             p_equivalence,
-            detectable: (rounds >= MIN_ROUNDS).then(|| self.detectable(hypothesis)),
             outcome,
             reason,
         }
     }
+}
 
-    fn detectable(&self, hypothesis: &Hypothesis) -> f64 {
-        let share = hypothesis.weight / self.weights;
-        let level = self.boundaries.level(self.settings.significance * share);
-        let ratios = &hypothesis.ratios;
-        from_log(detectable_shift(ratios.rounds(), ratios.freedom(), level, POWER) * ratios.deviation())
+/// An interval of the log ratio that says the same as the verdict.
+fn agreeing((low, high): (f64, f64), outcome: Outcome, ratio: f64, margin: f64) -> (f64, f64) {
+    match outcome {
+        Outcome::Different if ratio > 0.0 => (low.max(0.0), high),
+        Outcome::Different => (low, high.min(0.0)),
+        Outcome::Equivalent => (low.max(-margin), high.min(margin)),
+        Outcome::Inconclusive => (low.min(0.0), high.max(0.0)),
     }
 }
 
@@ -225,14 +265,14 @@ pub(crate) fn from_log(x: f64) -> f64 {
     x.exp().clamp(f64::MIN_POSITIVE, f64::MAX)
 }
 
-/// Whether more rounds would change nothing that matters: every pair on the deciding metric is decided, or
-/// its 95 % interval, as a whole, is narrower than the margin, or it cannot be compared at all.
+/// Whether more rounds would change nothing that matters: every one of these pairs is decided, or
+/// its 95 % interval alone, as a whole, is narrower than the margin, or it cannot be compared at all.
 ///
 /// Stopping as soon as *half* the interval is narrower than the margin would be too early: it would find a
 /// difference of 3 % half as often (`docs/evidence/calibration.md`).
-pub fn settled(deciding: &[Option<Decision>], margin: f64) -> bool {
-    deciding.iter().flatten().all(|decision| {
-        let (low, high) = decision.interval;
+pub fn settled(decisions: &[Option<Decision>], margin: f64) -> bool {
+    decisions.iter().flatten().all(|decision| {
+        let (low, high) = decision.interval_alone;
         let narrow = decision.rounds >= MIN_ROUNDS && high.ln() - low.ln() < margin.ln_1p();
         decision.outcome != Outcome::Inconclusive || narrow
     })

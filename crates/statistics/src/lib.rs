@@ -3,9 +3,8 @@
 //!
 //! The unit of evidence is a process. A round runs every contender once, so figures are paired by round,
 //! which removes the effects common to a round (temperature, neighbours). All computation is on the log
-//! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure:
-//! resampling rounds is the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones
-//! 2013).
+//! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure: rounds are
+//! the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones 2013).
 //!
 //! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
 //! [`classify`] says whether a change is a regression. [`crossed`] gives the effect of each of several
@@ -17,7 +16,6 @@
 //! round answers, and [`steady::classify`] whether one process has reached a steady state.
 
 pub mod blocks;
-mod bootstrap;
 mod contrast;
 pub mod crossed;
 mod decision;
@@ -33,13 +31,13 @@ mod paired;
 mod power;
 mod sequential;
 mod slope;
+mod split;
 mod state;
 pub mod steady;
 mod turns;
 mod unpaired;
 
 pub use blocks::{Components, Costs, Prior, blocks, components, pooled};
-pub use bootstrap::{RESAMPLES, Resamples};
 pub use contrast::{Contrast, Samples, contrast};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
 pub use descriptive::{Moments, geometric_interval, geometric_mean, median, median_interval, quantile};
@@ -52,6 +50,7 @@ pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
 pub use power::detectable_shift;
 pub use sequential::{Boundaries, Looks};
 pub use slope::{Slope, slope};
+pub use split::{Cause, Split};
 pub use state::state;
 pub use turns::{TRIMMED_REQUESTS, TRIMMED_SLICES, of_turns, trimmed_mean};
 pub use unpaired::{mann_whitney, welch};

@@ -1,13 +1,11 @@
 //! Tests on paired log ratios.
 
-use crate::limits::MIN_ROUNDS;
 use crate::mean::{mean, variance};
-use crate::slope::{Slope, slope};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::normal::student_upper_tail;
+use crate::normal::{student_critical, student_upper_tail};
 
 /// Pairs up to which the sign-flip test goes through every assignment of signs (65,536).
 pub const EXACT_UP_TO: usize = 16;
@@ -23,14 +21,11 @@ const CHUNK: usize = 8;
 pub struct LogRatios {
     a: Vec<f64>,
     b: Vec<f64>,
-    /// ln(aᵣ/bᵣ), less the part explained by the state of the round: the deviation about the mean then has
-    /// one degree of freedom less.
+    /// ln(aᵣ/bᵣ).
     differences: Vec<f64>,
     mean: f64,
     /// Standard deviation of the differences; exactly 0 where they differ by rounding alone.
     deviation: f64,
-    /// Change of the log ratio per unit of the state, where that is removed.
-    slope: Option<f64>,
 }
 
 impl LogRatios {
@@ -53,34 +48,7 @@ impl LogRatios {
             deviation = 0.0;
             differences.fill(mean);
         }
-        Some(Self { a, b, differences, mean, deviation, slope: None })
-    }
-
-    /// The same at the mean state of the rounds. Least squares removes the part of the log ratio explained by
-    /// `state`, a figure that neither contender influences (analysis of covariance; Fisher 1932, *Statistical
-    /// Methods for Research Workers*, 4th edition, §49.1). The mean log ratio stays, and one degree of
-    /// freedom is spent. Unchanged with fewer than [`MIN_ROUNDS`] pairs, or where a pair's round has no state
-    /// or all have the same.
-    pub fn at_state(mut self, a: &[Option<f64>], b: &[Option<f64>], state: &[Option<f64>]) -> Self {
-        let rounds = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a.is_some() && b.is_some());
-        let states: Option<Vec<f64>> = rounds.map(|(round, _)| state.get(round).copied().flatten()).collect();
-        let Some(states) = states.filter(|_| self.rounds() >= MIN_ROUNDS && self.deviation > 0.0) else {
-            return self;
-        };
-        let Some(Slope { slope, centre, .. }) = slope(&states, &self.differences, 0.05) else { return self };
-        self.slope = Some(slope);
-        let widened = ((self.rounds() - 1) as f64 / self.freedom()).sqrt();
-        for (difference, state) in self.differences.iter_mut().zip(&states) {
-            let residual = *difference - self.mean - slope * (state - centre.0);
-            *difference = self.mean + widened * residual;
-        }
-        self.deviation = variance(&self.differences, self.mean).sqrt();
-        let size = self.a.iter().chain(&self.b).fold(1.0, |size: f64, log| size.max(log.abs()));
-        if self.differences.iter().all(|difference| (difference - self.mean).abs() <= ROUNDING * size) {
-            self.deviation = 0.0;
-            self.differences.fill(self.mean);
-        }
-        self
+        Some(Self { a, b, differences, mean, deviation })
     }
 
     /// Pairs used.
@@ -98,14 +66,16 @@ impl LogRatios {
         self.deviation
     }
 
-    /// Change of the log ratio per unit of a round's state; `None` where none is removed.
-    pub fn slope(&self) -> Option<f64> {
-        self.slope
-    }
-
-    /// The log ratio of each round, at the mean state of all. Their variance has [`LogRatios::freedom`] degrees of freedom.
+    /// The log ratio of each round.
     pub fn differences(&self) -> &[f64] {
         &self.differences
+    }
+
+    /// Student's interval of the mean log ratio that misses it with probability `level`.
+    pub fn interval(&self, level: f64) -> (f64, f64) {
+        let error = self.deviation / (self.rounds() as f64).sqrt();
+        let reach = if error > 0.0 { student_critical(level / 2.0, self.freedom()) * error } else { 0.0 };
+        (self.mean - reach, self.mean + reach)
     }
 
     /// Logarithms of the figures of the two contenders.
@@ -140,7 +110,7 @@ impl LogRatios {
 
     /// Degrees of freedom of the deviation.
     pub fn freedom(&self) -> f64 {
-        (self.rounds() - 1) as f64 - if self.slope.is_some() { 1.0 } else { 0.0 }
+        (self.rounds() - 1) as f64
     }
 
     /// Two-sided p of the sign-flip permutation test on the mean (Fisher 1935): which contender is called
@@ -254,22 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_state_accounts_for_is_no_noise() {
-        // The worked example of `slope`: β = 0.6 about (3, 4), residuals −0.8, 0.6, 1, −0.6, −0.2; here with a round at the
-        // centre, so that 2.4 of squares have 6 − 2 degrees of freedom.
-        let differences = [2.0, 4.0, 5.0, 4.0, 5.0, 4.0].map(|x: f64| x / 100.0);
-        let (a, b) = (differences.map(|x| Some(x.exp())), [Some(1.0); 6]);
-        let state = [1.0, 2.0, 3.0, 4.0, 5.0, 3.0].map(Some);
-        let plain = LogRatios::new(&a, &b).unwrap();
-        let found = plain.clone().at_state(&a, &b, &state);
-        close(found.mean(), 0.04);
-        close(found.slope().unwrap(), 0.006);
-        close(found.deviation(), (2.4f64 / 4.0).sqrt() / 100.0);
-        assert_eq!((found.freedom(), plain.freedom()), (4.0, 5.0));
-        assert_eq!(plain.clone().at_state(&a, &b, &[]), plain);
-        assert_eq!(plain.clone().at_state(&a, &b, &[Some(1.0); 6]), plain, "always the same state");
-        let gap = [Some(1.0), None, Some(3.0), Some(2.0), Some(5.0), Some(3.0)];
-        assert_eq!(plain.clone().at_state(&a, &b, &gap), plain, "a state is missing");
+    fn the_interval_is_students() {
+        // Mean 0.35, s/√6 = 0.076376, t₀.₀₂₅,₅ = 2.570582.
+        let (low, high) = ratios(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).interval(0.05);
+        close(low, 0.35 - 2.570_582 * 0.076_376_26);
+        close(high, 0.35 + 2.570_582 * 0.076_376_26);
+        assert_eq!(ratios(&[0.5; 6]).interval(0.05), (0.5, 0.5));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// Our crates, and which of ours each may depend on.
 pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("bundle", &["untrusted-input"]),
-    ("calibrate", &["engine-mock", "facts", "judge", "statistics"]),
+    ("calibrate", &["engine-mock", "facts", "judge", "plan", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
     ("collection", &["bundle", "facts", "untrusted-input", "judge", "measure", "plan"]),

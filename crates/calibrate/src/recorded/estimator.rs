@@ -46,8 +46,8 @@ impl Estimator {
         let first = self.means(round, |request| vec![(request.first as f64).ln()]);
         let total = self.means(round, |request| vec![(request.end() as f64).ln()]);
         let of = |(place, process): (usize, &Process)| {
-            let [load, cold, peak] = [process.load, process.cold, process.peak_kb].map(|value| value as f64);
-            [load, cold, throughput[place].exp(), peak, first[place].exp(), total[place].exp()]
+            let [load, cold] = [process.load, process.cold].map(|value| value as f64);
+            [load, cold, throughput[place].exp(), first[place].exp(), total[place].exp()]
         };
         round.iter().enumerate().map(of).collect()
     }
@@ -99,7 +99,7 @@ mod tests {
         let figures = Estimator { part: Part::Requests, trimmed: 0.0 }.figures(&round);
         assert!((figures[0][2] - 4.0 / 60.0).abs() < 1e-12, "{figures:?}");
         assert!((figures[0][2] / figures[1][2] - 2.0).abs() < 1e-12);
-        let total = |figures: &Figures| figures[5];
+        let total = |figures: &Figures| figures[4];
         assert!((total(&figures[0]) - 270.0).abs() < 1e-9, "{figures:?}");
     }
 

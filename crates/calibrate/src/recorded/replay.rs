@@ -38,7 +38,7 @@ impl<'a> Replay<'a> {
         if self.random.random() {
             round.reverse();
         }
-        for ([_, _, throughput, _, first, total], ratio) in round.iter_mut().zip(self.decode) {
+        for ([_, _, throughput, first, total], ratio) in round.iter_mut().zip(self.decode) {
             *throughput /= ratio;
             *first *= ratio;
             *total *= ratio;

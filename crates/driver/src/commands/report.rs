@@ -142,15 +142,10 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
         )));
     }
     let (report, evidence) = measure::collection::judged(directory)?;
-    let recorded = match saved::json(&directory.join(REPORT))? {
-        Some(value) => Some(judge::report::read(value).map_err(|reason| {
-            Failure::usage(format!("{} cannot be read: {reason}", directory.join(REPORT).display()))
-        })?),
-        None => None,
-    };
-    let mut text = match &recorded {
+    let mut text = match saved::json(&directory.join(REPORT))?.map(judge::report::read) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
-        Some(recorded) => match render::comparison::changes(recorded, &report).as_slice() {
+        Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),
+        Some(Ok(recorded)) => match render::comparison::changes(&recorded, &report).as_slice() {
             [] => "no verdict changed\n".to_owned(),
             changes => changes.iter().map(|change| format!("{change}\n")).collect(),
         },

@@ -13,7 +13,7 @@ fn five_rounds_are_inconclusive_and_the_reason_is_said() {
     let report = installation.json(0, "--frameworks quick,slow --rounds 5");
     let verdicts = array(&report["comparisons"]).iter().map(|comparison| &comparison["verdict"]);
     assert!(verdicts.filter(|verdict| *verdict != "inconclusive").count() == 0, "{}", report["comparisons"]);
-    assert!(report["summary"].to_string().contains("a verdict takes 6 rounds"), "{}", report["summary"]);
+    assert!(report["summary"].to_string().contains("a verdict takes 6"), "{}", report["summary"]);
 }
 
 #[test]
@@ -24,7 +24,8 @@ fn automatic_rounds_end_when_the_difference_is_clear() {
     let rounds = report["rounds"].as_u64().unwrap();
     assert!((6..=12).contains(&rounds), "{rounds} rounds for a factor of three");
     assert_eq!(report["end"]["kind"], "clear");
-    let throughput = &report["comparisons"][3];
+    let all = array(&report["comparisons"]);
+    let throughput = all.iter().find(|found| found["metric"] == "throughput").unwrap();
     assert_eq!([&throughput["verdict"], &throughput["verdict_of_b"]], ["faster", "slower"], "{throughput}");
 }
 
@@ -42,8 +43,9 @@ fn a_scripted_delay_is_found() {
     let delayed = "[settings]\nslowdown = 0.5\n";
     let installation = Installation::new().engine("one", &token).configured("slowed", &token, delayed);
     let report = installation.json(0, "--frameworks one,slowed");
-    let throughput = &report["comparisons"][3];
-    assert_eq!([&throughput["metric"], &throughput["a"]], ["throughput", "one"]);
+    let of_throughput = array(&report["comparisons"]).iter().find(|found| found["metric"] == "throughput");
+    let throughput = of_throughput.unwrap();
+    assert_eq!(throughput["a"], "one");
     let advantage = throughput["advantage"].as_f64().unwrap();
     assert!((1.49..1.51).contains(&advantage), "{throughput}");
 }

@@ -24,6 +24,7 @@ pub use crate::metric::Metric;
 use crate::work::Selection;
 pub use crate::work::Size;
 pub use phrases::{Amount, Phrases};
+use process::Form;
 use table::ENTRIES;
 use work::Request;
 
@@ -61,9 +62,9 @@ struct Entry {
 
 /// How the figure of a process is computed. There is no default, so that every metric states its own.
 enum Source {
-    /// The mean of its requests' figures: for each prompt the trimmed mean over turns
-    /// ([`statistics::of_turns`]), then the geometric mean over prompts. Zeros, which have no logarithm, give
-    /// the arithmetic mean.
+    /// The mean of its requests' figures. Shown is the average ([`process::Form`]) of each prompt, then the geometric mean
+    /// over prompts; tested for each prompt the trimmed mean over turns ([`statistics::of_turns`]). Zeros, which have no
+    /// logarithm, give the arithmetic mean.
     Mean(OfRequest),
     /// The same for the figures of slices, if turns were slices of requests. The function treats a slice as a
     /// request.
@@ -71,6 +72,8 @@ enum Source {
     /// This quantile of the latencies of all its measured requests (type 7 of Hyndman & Fan 1996, *Sample Quantiles in
     /// Statistical Packages*).
     Percentile(f64),
+    /// This quantile of the latencies of all its processes together, of which one alone has too few.
+    Pooled(f64),
     /// The highest figure of its requests.
     Peak(OfRequest),
     /// A value that the process has once.
@@ -303,7 +306,7 @@ impl Metric {
             Source::Mean(figure) | Source::Slices(figure) | Source::Peak(figure) => {
                 figure(&Request::new(sample, size))
             }
-            Source::Percentile(_) | Source::Reading(_) | Source::Quotient(..) => None,
+            Source::Percentile(_) | Source::Pooled(_) | Source::Reading(_) | Source::Quotient(..) => None,
         }
     }
 
@@ -323,12 +326,11 @@ pub fn words(key: &str) -> String {
     Metric::parse(key).map_or_else(|| key.replace('_', " "), |metric| metric.words().to_owned())
 }
 
-/// The figures of one contender, by round; `None` for a round without one. The last round may have been
-/// interrupted by the user.
+/// The figures of one contender that outputs show, by round; `None` for a round without one. The last round may have
+/// been interrupted by the user.
 ///
-/// If contenders take turns, the figure of a process is computed from the turns of all in its round: the
-/// disturbance of a block or a turn cancels. If groups do, figures of every group are shifted so that the
-/// anchor has the same in all: contenders of two groups are compared through it.
+/// If groups take turns, figures of every group are shifted so that the anchor has the same in all: contenders of two
+/// groups are compared through it.
 pub fn by_round(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
     by_round_of(metric, 0..plan.work.cases(), plan, evidence, label)
 }
@@ -341,21 +343,26 @@ pub fn by_round_of(
     evidence: &Evidence,
     label: &str,
 ) -> Vec<Option<f64>> {
-    of_rounds(evidence, label, |run| process::figure(metric, &cases, plan, evidence, run))
+    of_rounds(evidence, label, |run| process::figure(metric, Form::Average, &cases, plan, evidence, run))
 }
 
-/// The figures of one contender that are compared with another's, by round: those of [`by_round`] without the load and
-/// the cold start of a process whose start was disturbed.
-pub fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
-    let is_of_start = matches!(metric.entry().source, Source::Reading(_)) && metric.depends_on_speed();
-    if !is_of_start || plan.accept_noise {
-        return by_round(metric, plan, evidence, label);
-    }
-    let is_quiet = |run: &Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-    let cases = 0..plan.work.cases();
-    of_rounds(evidence, label, |run| {
-        process::figure(metric, &cases, plan, evidence, run).filter(|_| is_quiet(run))
-    })
+/// The figures of one contender without its slowest and its fastest moments, by round. If contenders take turns, the
+/// figure of a process is computed from the turns of all in its round: the disturbance of a block or a turn cancels.
+pub fn typical(
+    metric: Metric,
+    cases: Range<usize>,
+    plan: &Plan,
+    evidence: &Evidence,
+    label: &str,
+) -> Vec<Option<f64>> {
+    of_rounds(evidence, label, |run| process::figure(metric, Form::Typical, &cases, plan, evidence, run))
+}
+
+/// The figure of all processes of a contender together, for a metric that has no figure of a single process.
+pub fn pooled(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
+    let Source::Pooled(share) = metric.entry().source else { return None };
+    let runs: Vec<&Run> = evidence.complete(label).collect();
+    process::pooled(share, &(0..plan.work.cases()), plan, &runs)
 }
 
 fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f64>) -> Vec<Option<f64>> {

@@ -12,10 +12,35 @@ use super::{Metric, Size, Source};
 use facts::evidence::Evidence;
 use facts::run::{Run, Turn};
 
+/// The figure of a process that a metric of requests has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All that was measured: tokens ÷ their time. Shown.
+    Average,
+    /// Without the slowest and the fastest moments, and paired with the turns of the others. Tested.
+    Typical,
+}
+
+/// Gaps of all processes together below which a 99th percentile is no more than one of the largest values.
+const FEWEST_OF_P99: usize = 300;
+
+/// The 99th percentile of the latencies of all these processes together, in milliseconds: one process alone has too few.
+pub(super) fn pooled(share: f64, cases: &Range<usize>, plan: &Plan, runs: &[&Run]) -> Option<f64> {
+    let mut latencies = Vec::new();
+    for run in runs {
+        for (case, sample) in run.requests().filter(|(case, _)| cases.contains(case)) {
+            let of_request = Request::new(sample, Size::request(plan, case)).latencies_ns();
+            latencies.extend(of_request.into_iter().map(|ns| ns as f64 / 1e6));
+        }
+    }
+    quantile(&latencies, share).filter(|_| latencies.len() >= FEWEST_OF_P99)
+}
+
 /// The figure of one process, in the metric's unit, from its requests with these prompts. `None` if the
 /// process ended too early or the system does not report it.
 pub(super) fn figure(
     metric: Metric,
+    form: Form,
     cases: &Range<usize>,
     plan: &Plan,
     evidence: &Evidence,
@@ -25,10 +50,25 @@ pub(super) fn figure(
     match metric.entry().source {
         Source::Reading(reading) => reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0 }),
         Source::Quotient(above, below) => {
-            let of = |metric| figure(metric, cases, plan, evidence, run);
+            let of = |metric| figure(metric, form, cases, plan, evidence, run);
             Some(of(above)? / of(below)?).filter(|figure| figure.is_finite())
         }
-        Source::Mean(_) | Source::Slices(_) => round()?.mean(),
+        Source::Mean(_) | Source::Slices(_) if form == Form::Typical => round()?.mean(),
+        Source::Mean(_) | Source::Slices(_) => {
+            let mut by_case = Vec::new();
+            for case in cases.clone() {
+                let requests = run.requests().filter(|(of, _)| *of == case);
+                let figures =
+                    requests.filter_map(|(_, sample)| metric.of_request(sample, Size::request(plan, case)));
+                by_case.extend(average(&figures.collect::<Vec<_>>(), metric.higher_is_better()));
+            }
+            if by_case.iter().any(|figure| *figure <= 0.0) {
+                return mean(&by_case);
+            }
+            let logs: Vec<f64> = by_case.iter().map(|figure| figure.ln()).collect();
+            Some(mean(&logs)?.exp() * round()?.shift())
+        }
+        Source::Pooled(_) => None,
         Source::Peak(_) => {
             let round = round()?;
             Some(round.own().reduce(f64::max)? * round.shift())
@@ -134,6 +174,14 @@ impl Round {
         let turns: Vec<Vec<f64>> = keys.filter_map(turn).collect();
         statistics::of_turns(&turns, trimmed).get(place).copied()
     }
+}
+
+/// The arithmetic mean of times, the harmonic one of rates: the amount of all requests ÷ the time of all.
+fn average(figures: &[f64], is_rate: bool) -> Option<f64> {
+    if is_rate && figures.iter().all(|figure| *figure > 0.0) {
+        return Some(1.0 / mean(&figures.iter().map(|figure| 1.0 / figure).collect::<Vec<_>>())?);
+    }
+    mean(figures)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

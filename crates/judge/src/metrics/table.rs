@@ -49,7 +49,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             superlative: "loads fastest",
             equal: "load equally fast",
         }),
-        error_share: 0.1 / 3.0,
+        error_share: 0.05,
         ..entry(Metric::Load, Source::Reading(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)))
     },
     Entry {
@@ -65,8 +65,25 @@ pub(super) const ENTRIES: &[Entry] = &[
             superlative: "gives its first result soonest after loading",
             equal: "give their first result after loading equally soon",
         }),
-        error_share: 0.1 / 3.0,
+        error_share: 0.05,
         ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.marks_ns.first()))))
+    },
+    Entry {
+        key: "first_token",
+        kinds: TOKENS,
+        title: "First Token (ms)",
+        words: "time to first token",
+        in_table: true,
+        place_of_prompt: Some(0),
+        error_share: 0.2,
+        phrases: Some(Phrases {
+            verb: "returns the first token",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "returns the first token soonest",
+            equal: "return the first token equally soon",
+        }),
+        ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.marks_ns.first()))))
     },
     Entry {
         key: "latency",
@@ -96,8 +113,24 @@ pub(super) const ENTRIES: &[Entry] = &[
             superlative: "decodes fastest",
             equal: "decode equally fast",
         }),
-        error_share: 0.7,
+        error_share: 0.5,
         ..entry(Metric::Throughput, Source::Slices(decoded_a_second))
+    },
+    Entry {
+        key: "total",
+        title: "Whole Request (ms)",
+        short_title: Some("Request (ms)"),
+        in_table: true,
+        words: "total time",
+        error_share: 0.2,
+        phrases: Some(Phrases {
+            verb: "completes whole requests",
+            comparative: "sooner",
+            short: "sooner",
+            superlative: "completes whole requests soonest",
+            equal: "complete whole requests equally soon",
+        }),
+        ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
     },
     Entry {
         key: "peak_memory",
@@ -115,7 +148,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             superlative: "needs the least memory",
             equal: "need equally much memory",
         }),
-        error_share: 0.1 / 3.0,
         ..entry(Metric::PeakMemory, Source::Reading(|run, _| Some(run.peak_bytes()? as f64 / 1e9)))
     },
     Entry {
@@ -155,23 +187,6 @@ pub(super) const ENTRIES: &[Entry] = &[
             Metric::FirstAnswer,
             Source::Reading(|run, _| whole_s(run, run.cold_start()?.since_spawn_ns?)),
         )
-    },
-    Entry {
-        key: "first_token",
-        kinds: TOKENS,
-        title: "Time to First Token (ms)",
-        short_title: Some("First token (ms)"),
-        words: "time to first token",
-        place_of_prompt: Some(0),
-        error_share: 0.1,
-        phrases: Some(Phrases {
-            verb: "returns the first token",
-            comparative: "sooner",
-            short: "sooner",
-            superlative: "returns the first token soonest",
-            equal: "return the first token equally soon",
-        }),
-        ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.marks_ns.first()))))
     },
     Entry {
         key: "prefill_throughput",
@@ -223,21 +238,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         kinds: LATENCIES,
         title: "Latency p99 (ms)",
         words: "latency p99",
-        ..entry(Metric::LatencyP99, Source::Percentile(0.99))
-    },
-    Entry {
-        key: "total",
-        title: "Total Time (ms)",
-        words: "total time",
-        error_share: 0.1,
-        phrases: Some(Phrases {
-            verb: "completes whole requests",
-            comparative: "sooner",
-            short: "sooner",
-            superlative: "completes whole requests soonest",
-            equal: "complete whole requests equally soon",
-        }),
-        ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
+        ..entry(Metric::LatencyP99, Source::Pooled(0.99))
     },
     Entry {
         key: "peak_throughput",

@@ -5,7 +5,8 @@ use plan::{Plan, StudySettings};
 use serde::{Deserialize, Serialize};
 use statistics::{Decision, Outcome, Series, Settings, crossed};
 
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
+use crate::report::slow_moments;
 use crate::report::verdicts::Verdict;
 use facts::evidence::Evidence;
 
@@ -124,7 +125,7 @@ impl Arms {
         for arm in study.arms.iter().filter(|arm| compared.contains(&arm.label)) {
             let bit = |(place, switch)| if arm.on.contains(switch) { 1_usize << place } else { 0 };
             let subset: usize = study.crossed.iter().enumerate().map(bit).sum();
-            figures[subset] = metrics::to_compare(metric, plan, evidence, &arm.label);
+            figures[subset] = slow_moments::to_compare(metric, plan, evidence, &arm.label);
         }
         let rounds = figures.iter().map(Vec::len).filter(|&rounds| rounds > 0).min().unwrap_or(0);
         for round in 0..rounds {
@@ -153,8 +154,7 @@ impl Arms {
     ) -> Vec<Option<Decision>> {
         let sides: Vec<_> =
             contrasts.iter().map(|contrast| crossed::sides(contrast, &self.figures)).collect();
-        let family: Vec<Series<'_>> =
-            sides.iter().map(|[a, b]| Series { a, b, state: Vec::new(), weight: 1.0 }).collect();
+        let family: Vec<Series<'_>> = sides.iter().map(|[a, b]| Series::new(a, b, 1.0)).collect();
         let significance = plan.schedule.significance();
         let settings = Settings { margin: plan.margin, significance, seed: plan.seed };
         statistics::decide(&family, &evidence.looks(plan), last, &settings)

@@ -3,19 +3,19 @@
 use serde::{Deserialize, Serialize};
 use statistics::{Moments, geometric_interval, geometric_mean, median};
 
+use super::slow_moments;
 use crate::metrics::{self, Metric};
 use facts::evidence::Evidence;
 use plan::Plan;
 
-/// A metric of one contender. Outputs show [`Figure::typical`]: the geometric mean over rounds, so that the
-/// ratio of two contenders' figures is the ratio that the verdict tests, and throughput is the reciprocal of
-/// latency.
+/// A metric of one contender. Outputs show [`Figure::typical`]: the geometric mean over rounds, so that throughput is
+/// the reciprocal of latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub metric: Metric,
     pub unit: String,
-    /// Geometric mean over rounds of the compared values; the median if a value is zero, because then there
-    /// is no geometric mean and no verdict. `null`: not available.
+    /// Geometric mean over rounds; the median if a value is zero, because then there is no geometric mean and no verdict;
+    /// a percentile of all processes together where one has too few. `null`: not available.
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
     #[serde(default, deserialize_with = "facts::reading::interval")]
@@ -35,7 +35,7 @@ pub struct Figure {
     pub coefficient_of_variation: Option<f64>,
     /// By round.
     pub values: Vec<Option<f64>>,
-    /// By round, without processes with a disturbed start: their load and cold start are not compared.
+    /// By round, the values that verdicts compare, if they differ: without the slowest and the fastest moments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compared: Vec<Option<f64>>,
 }
@@ -44,14 +44,12 @@ impl Figure {
     /// From the values of each round, and from the compared values if they differ.
     pub fn new(metric: Metric, values: Vec<Option<f64>>, compared: Vec<Option<f64>>) -> Figure {
         let known: Vec<f64> = values.iter().copied().flatten().collect();
-        let of_compared: Vec<f64> = compared.iter().copied().flatten().collect();
-        let shown = if of_compared.is_empty() { &known } else { &of_compared };
         let moments = Moments::new(&known);
         Figure {
             metric,
             unit: metric.unit().to_owned(),
-            typical: geometric_mean(shown).or_else(|| median(shown)),
-            interval: geometric_interval(shown),
+            typical: geometric_mean(&known).or_else(|| median(&known)),
+            interval: geometric_interval(&known),
             median: median(&known),
             min: known.iter().copied().reduce(f64::min),
             max: known.iter().copied().reduce(f64::max),
@@ -64,10 +62,12 @@ impl Figure {
     }
 
     /// A figure of the table, with its compared values.
-    pub(super) fn of_row(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
+    pub(crate) fn of_row(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
         let values = metrics::by_round(metric, plan, evidence, label);
-        let compared = metrics::to_compare(metric, plan, evidence, label);
-        Figure::new(metric, values.clone(), if compared == values { Vec::new() } else { compared })
+        let compared = slow_moments::to_compare(metric, plan, evidence, label);
+        let differs = compared.iter().any(Option::is_some) && compared != values;
+        let found = Figure::new(metric, values, if differs { compared } else { Vec::new() });
+        Figure { typical: found.typical.or_else(|| metrics::pooled(metric, plan, evidence, label)), ..found }
     }
 
     /// Rejects impossible figures in a report that was read.
@@ -100,11 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_what_is_shown() {
-        let figure = Figure::new(Metric::Load, vec![Some(9.0), Some(1.0)], vec![None, Some(1.0)]);
-        assert_eq!((figure.typical, figure.median), (Some(1.0), Some(5.0)));
-        let disturbed = Figure::new(Metric::Load, vec![Some(2.0)], vec![None]);
-        assert_eq!(disturbed.typical, Some(2.0), "a figure that nothing is compared with is still one");
-        assert_eq!(disturbed.interval, None);
+    fn the_average_is_shown_and_the_typical_value_compared() {
+        let figure = Figure::new(Metric::Latency, vec![Some(9.0), Some(1.0)], vec![Some(8.0), Some(1.0)]);
+        assert!((figure.typical.unwrap() - 3.0).abs() < 1e-12 && figure.median == Some(5.0));
+        assert_eq!(figure.compared()[0], Some(8.0));
     }
 }

@@ -4,7 +4,6 @@
 mod changes;
 pub mod components;
 pub mod crossed;
-pub mod dependence;
 pub mod fairness;
 mod figure;
 pub mod floor;
@@ -17,6 +16,7 @@ mod loads;
 mod pair;
 pub mod prompts;
 mod row;
+pub mod slow_moments;
 pub mod threads;
 pub mod tokenisation;
 pub mod verdicts;
@@ -29,7 +29,6 @@ use statistics::{Looks, median};
 
 use crate::metrics::Metric;
 use crossed::Crossed;
-use dependence::Dependence;
 use facts::environment::Environment;
 use facts::evidence::{self, BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use facts::noise::Noise;
@@ -37,6 +36,7 @@ use facts::reading;
 use fairness::{Breach, MACHINE, RuleState};
 use floor::Floor;
 use plan::Plan;
+use slow_moments::SlowMoments;
 
 use verdicts::Comparison;
 use work::sanity::{self, Flag};
@@ -104,9 +104,9 @@ pub struct Report {
     /// The effects of crossed switches, in a cell of `ab optimised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
-    /// Pairs with a ratio that depends on the state of the machine.
+    /// Contenders with slow moments of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dependences: Vec<Dependence>,
+    pub slow_moments: Vec<SlowMoments>,
     /// The differences that the machine cannot show, if one engine was measured under two labels.
     pub floor: Vec<Floor>,
     pub rules: Vec<RuleState>,
@@ -228,7 +228,6 @@ impl Report {
             .collect();
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
         let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
-        let dependences = dependence::dependences(plan, evidence, &compared);
         let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
         let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
         let comparisons = verdicts::without_impossible(comparisons, &sanity);
@@ -238,14 +237,20 @@ impl Report {
             plan: plan.clone(),
             model: model.clone(),
             rounds: evidence.rounds,
-            blocks: evidence.blocks.last().copied(),
+            // The latest choice may be for a round that was not run.
+            blocks: evidence
+                .blocks
+                .iter()
+                .rev()
+                .find(|chosen| chosen.from_round < evidence.rounds.max(1))
+                .copied(),
             slices: evidence.slices.clone(),
             time: evidence.time.clone(),
             end: evidence.ended(plan),
             allowed: evidence.allowed,
             floor: floor::floors(plan, &comparisons),
-            warnings: warnings::warnings(facts, &rows, &rules, &dependences),
-            dependences,
+            warnings: warnings::warnings(facts, &rows, &rules),
+            slow_moments: slow_moments::slow_moments(plan, evidence),
             hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),

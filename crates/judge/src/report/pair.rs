@@ -29,7 +29,7 @@ impl Report {
             batch.rows.retain(|row| has(&row.framework));
         }
         report.comparisons.retain(|found| has(&found.a) && has(&found.b));
-        report.dependences.retain(|found| has(&found.a) && has(&found.b));
+        report.slow_moments.retain(|slow| has(&slow.contender));
         report.floor.retain(|floor| has(&floor.a) && has(&floor.b));
         report.sanity.retain(|flag| has(&flag.framework));
         // They compare a hybrid with its parts, which may not be in the pair.

@@ -39,6 +39,10 @@ pub struct Row {
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,
+    /// Rounds in which other activity disturbed its start. They count: leaving out loads because of stolen time would leave
+    /// out the fast ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed_starts: Vec<usize>,
     /// Its share of the machine's limit.
     pub limit: Option<Limit>,
     pub memory: Option<Parts>,
@@ -201,6 +205,7 @@ impl Row {
                 .map(|metric| Figure::of_row(metric, plan, evidence, label))
                 .collect(),
             load: loads(plan, evidence, label, &complete),
+            disturbed_starts: complete.iter().filter(|run| !run.is_quiet()).map(|run| run.round).collect(),
             limit,
             memory: memory::parts(plan, &model.config, &complete),
             threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),

@@ -6,72 +6,111 @@ use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
 use crate::metrics::{self, Metric};
+use crate::report::slow_moments;
 use crate::report::work::sanity::Flag;
-use comparison::inverted;
 use facts::evidence::Evidence;
 
 pub use comparison::{Comparison, Unmeasurable, Verdict};
 
-/// The figures of the compared contenders: `[label]`, and for each metric `[contender][round]`.
+/// The figures of the compared contenders.
 struct Table {
     labels: Vec<String>,
-    figures: Vec<(Metric, Vec<Vec<Option<f64>>>)>,
+    questions: Vec<Question>,
+}
+
+/// The figures of one metric, each `[contender][round]`.
+struct Question {
+    metric: Metric,
+    typical: Vec<Vec<Option<f64>>>,
+    average: Vec<Vec<Option<f64>>>,
+    /// The contenders that have slow moments of their own: their averages are tested.
+    slow: Vec<bool>,
+    /// The typical values for each prompt, if there are several.
+    prompts: Vec<Vec<Vec<Option<f64>>>>,
 }
 
 /// Two contenders of one metric, by their places in the table.
 #[derive(Clone, Copy)]
 struct Pair<'a> {
-    metric: Metric,
+    question: &'a Question,
     a: usize,
     b: usize,
-    figures: &'a [Vec<Option<f64>>],
+}
+
+impl Question {
+    fn new(metric: Metric, plan: &Plan, evidence: &Evidence, labels: &[String]) -> Question {
+        let average: Vec<_> =
+            labels.iter().map(|label| metrics::by_round(metric, plan, evidence, label)).collect();
+        if !metric.is_of_requests() {
+            let slow = vec![false; labels.len()];
+            return Question { metric, typical: average.clone(), average, slow, prompts: Vec::new() };
+        }
+        let cases = plan.work.cases();
+        let typical = |cases: std::ops::Range<usize>| -> Vec<_> {
+            let of_label = |label: &String| metrics::typical(metric, cases.clone(), plan, evidence, label);
+            labels.iter().map(of_label).collect()
+        };
+        let prompts =
+            if cases > 1 { (0..cases).map(|case| typical(case..case + 1)).collect() } else { Vec::new() };
+        let is_slow = |label: &String| slow_moments::excess(metric, plan, evidence, label).is_some();
+        let slow = labels.iter().map(is_slow).collect();
+        Question { metric, typical: typical(0..cases), average, slow, prompts }
+    }
 }
 
 impl Table {
-    fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>) -> Table {
-        let kind = plan.work.kind();
-        let tested = Metric::tested(kind).into_iter();
-        // A metric that follows another has its verdict: one question must not use up the error rate twice.
-        let figures = tested.filter(|metric| metric.follows(kind).is_none()).map(|metric| {
-            let of_label = |label: &String| metrics::to_compare(metric, plan, evidence, label);
-            (metric, labels.iter().map(of_label).collect())
-        });
-        Table { figures: figures.collect(), labels }
+    fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>, metrics: &[Metric]) -> Table {
+        let question = |metric: &Metric| Question::new(*metric, plan, evidence, &labels);
+        let questions = metrics.iter().map(question).collect();
+        Table { labels, questions }
     }
 
     /// Every metric of every pair: the family that Holm's method corrects over.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let count = self.labels.len();
         let mut pairs = Vec::new();
-        for (metric, figures) in &self.figures {
+        for question in &self.questions {
             for a in 0..count {
-                pairs.extend((a + 1..count).map(|b| Pair { metric: *metric, a, b, figures }));
+                pairs.extend((a + 1..count).map(|b| Pair { question, a, b }));
             }
         }
         pairs
     }
 
-    /// The verdict on every metric of every pair, in the order of [`Metric::tested`].
-    fn judged(&self, plan: &Plan, evidence: &Evidence, unmeasurable: Option<&str>) -> Vec<Comparison> {
+    /// The verdict on each of these metrics for every pair.
+    fn judged(
+        &self,
+        metrics: &[Metric],
+        plan: &Plan,
+        evidence: &Evidence,
+        unmeasurable: Option<&str>,
+    ) -> Vec<Comparison> {
         let kind = plan.work.kind();
-        let pairs = self.pairs();
-        let decided: Vec<_> =
-            pairs.iter().zip(decide(&pairs, plan, evidence, evidence.is_last_look(plan))).collect();
-        let compared = |metric: Metric| {
+        let (tested, ranged): (Vec<_>, Vec<_>) =
+            self.pairs().into_iter().partition(|pair| pair.question.metric.depends_on_speed());
+        let decisions = decide(&tested, plan, evidence, evidence.is_last_look(plan));
+        let mut found = Vec::new();
+        for &metric in metrics {
             let leads = metric.follows(kind).unwrap_or(metric);
-            let of_metric = decided.iter().filter(move |(pair, _)| pair.metric == leads);
-            of_metric.map(move |(pair, decision)| {
-                let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
+            let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
+            for (pair, decision) in
+                tested.iter().zip(&decisions).filter(|(pair, _)| pair.question.metric == leads)
+            {
                 let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
-                match decision {
+                found.push(match decision {
                     Some(decision) if decision.ratio < 1.0 => {
-                        Comparison::new(metric, b, a, Some(inverted(decision.clone())), unmeasurable)
+                        Comparison::new(metric, b, a, Some(decision.clone().inverted()), unmeasurable)
                     }
                     decision => Comparison::new(metric, a, b, decision.clone(), unmeasurable),
-                }
-            })
-        };
-        Metric::tested(kind).into_iter().flat_map(compared).collect()
+                });
+            }
+            for pair in ranged.iter().filter(|pair| pair.question.metric == leads) {
+                let figures = [pair.a, pair.b].map(|place| pair.question.average[place].as_slice());
+                let labels = [pair.a, pair.b].map(|place| self.labels[place].as_str());
+                found.push(Comparison::by_range(metric, labels, figures, plan.margin));
+            }
+        }
+        found
     }
 }
 
@@ -81,11 +120,21 @@ impl<'a> Pair<'a> {
     ///
     /// For figures from turns, the other contenders show the state of the machine.
     fn series(&self, plan: &Plan) -> Series<'a> {
-        let (a, b) = (self.figures[self.a].as_slice(), self.figures[self.b].as_slice());
-        let (a, b) = if self.metric.higher_is_better() { (a, b) } else { (b, a) };
-        let in_turns = plan.schedule == Schedule::Interleaved && self.metric.is_of_requests();
-        let state = if in_turns { statistics::state(self.figures, self.a, self.b) } else { Vec::new() };
-        Series { a, b, state, weight: self.metric.error_share(plan.work.kind()) }
+        let Question { metric, typical, average, slow, prompts } = self.question;
+        let figures = if slow[self.a] || slow[self.b] { average } else { typical };
+        let (a, b) = if metric.higher_is_better() { (self.a, self.b) } else { (self.b, self.a) };
+        let in_turns = plan.schedule == Schedule::Interleaved && metric.is_of_requests();
+        let state = if in_turns { statistics::state(typical, self.a, self.b) } else { Vec::new() };
+        let log_ratio = |(x, y): (&Option<f64>, &Option<f64>)| {
+            Some(((*x)? / (*y)?).ln()).filter(|log: &f64| log.is_finite())
+        };
+        let of_prompt =
+            |figures: &Vec<Vec<Option<f64>>>| figures[a].iter().zip(&figures[b]).map(log_ratio).collect();
+        let prompts = prompts.iter().map(of_prompt).collect();
+        // Where no metric has a share, all have the same.
+        let share = metric.error_share(plan.work.kind());
+        let weight = if share > 0.0 { share } else { 1.0 };
+        Series { a: &figures[a], b: &figures[b], state, prompts, weight }
     }
 }
 
@@ -96,36 +145,50 @@ fn decide(pairs: &[Pair<'_>], plan: &Plan, evidence: &Evidence, last: bool) -> V
     statistics::decide(&family, &evidence.looks(plan), last, &settings)
 }
 
-/// Whether the deciding metric needs no more rounds.
+/// The metrics that are tested, each with figures of its own. A metric that follows another has its verdict: one question
+/// must not use up the error rate twice.
+fn leading_metrics(plan: &Plan) -> Vec<Metric> {
+    let kind = plan.work.kind();
+    Metric::tested(kind).into_iter().filter(|metric| metric.follows(kind).is_none()).collect()
+}
+
+/// Whether no question of the answer needs more rounds.
 pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
     if !evidence.looks(plan).is_look(evidence.rounds) {
         return false;
     }
-    let decisions: Vec<_> = deciding(plan, evidence).into_iter().map(|(_, decision)| decision).collect();
+    let questions = Metric::questions(plan.work.kind());
+    let so_far = so_far(plan, evidence).into_iter().filter(|(metric, ..)| questions.contains(metric));
+    let decisions: Vec<_> = so_far.map(|(_, _, decision)| decision).collect();
     statistics::settled(&decisions, plan.margin)
 }
 
-/// Every pair of contenders by name, with the decision on the deciding metric so far.
-fn deciding(plan: &Plan, evidence: &Evidence) -> Vec<(String, Option<Decision>)> {
+/// Every pair of contenders in every tested metric of speed, by name, with the decision so far.
+fn so_far(plan: &Plan, evidence: &Evidence) -> Vec<(Metric, String, Option<Decision>)> {
     let labels = plan.contenders.iter().map(|contender| contender.label.clone());
-    let table =
-        Table::new(plan, evidence, labels.filter(|label| !evidence.absent.contains_key(label)).collect());
+    let labels = labels.filter(|label| !evidence.absent.contains_key(label)).collect();
+    let metrics: Vec<Metric> =
+        leading_metrics(plan).into_iter().filter(|metric| metric.depends_on_speed()).collect();
+    let table = Table::new(plan, evidence, labels, &metrics);
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, evidence, false);
-    let metric = Metric::deciding(plan.work.kind());
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
-    let of_metric = pairs.iter().zip(decisions).filter(|(pair, _)| pair.metric == metric);
-    of_metric.map(|(pair, decision)| (name(pair), decision)).collect()
+    pairs.iter().zip(decisions).map(|(pair, decision)| (pair.question.metric, name(pair), decision)).collect()
 }
 
 /// The pair of contenders that differ most on the deciding metric, with the half width of the interval so
 /// far: "candle/tch ± 2.1 %". `None` if there is none yet.
 pub fn leading(plan: &Plan, evidence: &Evidence) -> Option<String> {
-    let distance = |decision: &Decision| decision.ratio.ln().abs();
-    let known = deciding(plan, evidence).into_iter().filter_map(|(pair, decision)| Some((pair, decision?)));
-    let (pair, decision) = known.max_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)))?;
-    let half = 50.0 * (decision.interval.1.ln() - decision.interval.0.ln());
-    Some(format!("{pair} ± {half:.1} %"))
+    let deciding = Metric::deciding(plan.work.kind());
+    let mut most: Option<(String, Decision)> = None;
+    for (metric, pair, decision) in so_far(plan, evidence) {
+        let Some(decision) = decision.filter(|_| metric == deciding) else { continue };
+        if most.as_ref().is_none_or(|(_, most)| decision.ratio.ln().abs() > most.ratio.ln().abs()) {
+            most = Some((pair, decision));
+        }
+    }
+    let (pair, Decision { interval_alone: (low, high), .. }) = most?;
+    Some(format!("{pair} ± {:.1} %", 50.0 * (high.ln() - low.ln())))
 }
 
 /// Compares every pair of `labels` on every metric of the table. `unmeasurable` is the reason why there can
@@ -136,7 +199,8 @@ pub fn compare(
     labels: Vec<String>,
     unmeasurable: Option<&str>,
 ) -> Vec<Comparison> {
-    Table::new(plan, evidence, labels).judged(plan, evidence, unmeasurable)
+    let table = Table::new(plan, evidence, labels, &leading_metrics(plan));
+    table.judged(&Metric::tested(plan.work.kind()), plan, evidence, unmeasurable)
 }
 
 /// Removes the verdict of every comparison with figures that depend on an impossible result.
@@ -153,14 +217,14 @@ pub(crate) fn of_pair(
     evidence: &Evidence,
     unmeasurable: Option<&str>,
 ) -> Comparison {
-    let figures = labels.map(|label| metrics::to_compare(metric, plan, evidence, label)).to_vec();
-    let table = Table { labels: labels.map(str::to_owned).to_vec(), figures: vec![(metric, figures)] };
-    table.judged(plan, evidence, unmeasurable).remove(0)
+    let table = Table::new(plan, evidence, labels.map(str::to_owned).to_vec(), &[metric]);
+    table.judged(&[metric], plan, evidence, unmeasurable).remove(0)
 }
 
 #[cfg(test)]
 mod tests {
     use protocol::{Event, Loaded, Marks, Sample};
+    use statistics::Cause;
 
     use super::*;
     use crate::report::work::sanity::Kind;
@@ -221,7 +285,6 @@ mod tests {
         assert_eq!(judge(Metric::Latency, &STEADY, &scaled(1.004)).verdict, Verdict::Equivalent);
         let noisy = judge(Metric::Latency, &STEADY, &[5.0, 15.0, 9.0, 12.0, 8.0, 11.0]);
         assert_eq!(noisy.verdict, Verdict::Inconclusive);
-        assert!(noisy.statistics.unwrap().detectable.is_some());
     }
 
     #[test]
@@ -267,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_show_of_the_machine_is_taken_out_of_requests_that_took_turns() {
+    fn a_ratio_that_follows_the_machine_has_both_ends() {
         // The first two depend differently on the state that the third shows.
         let state: [f64; 6] = [1.0, 1.5, 1.1, 1.4, 1.2, 1.3];
         let slower =
@@ -276,22 +339,40 @@ mod tests {
         let renamed = third.runs.into_iter().filter(|run| run.framework == "b");
         let runs = two.runs.iter().cloned().chain(renamed.map(|run| Run { framework: "c".into(), ..run }));
         let evidence = Evidence { runs: runs.collect(), ..two.clone() };
-        let slope = |metric: Metric, schedule: Schedule| {
+        let ends = |metric: Metric, schedule: Schedule| {
             let plan = Plan { schedule, rounds: Rounds::Fixed(6), ..testing::plan(&["a", "b", "c"]) };
             let all = compare(&plan, &evidence, ["a", "b", "c"].map(String::from).to_vec(), None);
             let is_pair =
                 |it: &Comparison| it.metric == metric && (it.a.as_str(), it.b.as_str()) == ("b", "a");
-            all.into_iter().find(is_pair).unwrap().statistics.unwrap().state_slope
+            let splits = all.into_iter().find(is_pair).unwrap().statistics.unwrap().splits;
+            splits.into_iter().find(|split| split.cause == Cause::State).map(|split| split.ratios)
         };
-        // b/a grows as the state falls: throughput of c by state⁻¹, b/a by state^0.5.
-        let found = slope(Metric::Throughput, Schedule::Interleaved).unwrap();
-        assert!((found + 0.5).abs() < 0.05, "{found}");
-        assert_eq!(slope(Metric::Throughput, Schedule::Sequential), None);
-        assert_eq!(slope(Metric::Load, Schedule::Interleaved), None);
+        // b is faster than a by state^0.5.
+        let (slow, fast) = ends(Metric::Throughput, Schedule::Interleaved).unwrap();
+        assert!((slow - 1.5_f64.sqrt()).abs() < 0.02 && (fast - 1.0).abs() < 0.02, "{slow} {fast}");
+        assert_eq!(ends(Metric::Throughput, Schedule::Sequential), None);
+        assert_eq!(ends(Metric::Load, Schedule::Interleaved), None);
     }
 
     #[test]
-    fn automatic_rounds_go_on_until_the_throughput_is_clear() {
+    fn memory_is_decided_by_its_ranges() {
+        let of = |a: &[f64], b: &[f64]| {
+            let some = |x: &[f64]| x.iter().copied().map(Some).collect::<Vec<_>>();
+            let (a, b) = (some(a), some(b));
+            let found = Comparison::by_range(Metric::PeakMemory, ["a", "b"], [&a, &b], 0.02);
+            assert_eq!((found.interval, found.statistics), (None, None));
+            (found.a, found.verdict)
+        };
+        let near: Vec<f64> = STEADY.iter().map(|x| x * 1.03).collect();
+        assert_eq!(of(&near, &STEADY), ("b".into(), Verdict::Faster));
+        assert_eq!(of(&[10.0; 6], &[10.1; 6]), ("a".into(), Verdict::Equivalent));
+        assert_eq!(of(&STEADY, &[9.0, 10.2, 10.0, 9.5, 10.0, 10.0]).1, Verdict::Inconclusive);
+        assert_eq!(of(&[10.0; 5], &[20.0; 5]).1, Verdict::Inconclusive, "too few rounds");
+        assert_eq!(of(&[], &[20.0; 6]).1, Verdict::NotMeasurable);
+    }
+
+    #[test]
+    fn automatic_rounds_go_on_until_every_question_is_clear() {
         let mut plan = testing::plan(&["a", "b"]);
         plan.rounds = Rounds::Auto { max: 24, budget_s: 1e9 };
         assert!(are_clear(&plan, &evidence(&STEADY, &scaled(2.0))));

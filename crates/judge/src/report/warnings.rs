@@ -1,14 +1,11 @@
 //! Information needed before trusting the figures, the gravest first.
 
 use serde::{Deserialize, Serialize};
-use untrusted::Foreign;
 
 use super::{Facts, Row};
 use crate::metrics::Metric;
-use crate::report::dependence::Dependence;
 use crate::report::fairness::{MACHINE, RuleState};
 use facts::evidence::{End, Evidence};
-use facts::run::Run;
 use plan::{Contender, Plan};
 
 /// Coefficient of variation above which the figures of one contender differ too much for a meaningful mean.
@@ -32,8 +29,6 @@ pub enum Warning {
     /// The machine was noisy so often, and disturbed parts were repeated where possible; so many starts
     /// stayed disturbed.
     Disturbed { times: usize, starts: usize, last: String },
-    /// The ratio of a and b depends on the state of the machine, shown by these others: see [`Dependence`].
-    Depends { metric: Metric, a: String, b: String, others: Vec<Foreign>, ratios: [f64; 2] },
     /// Throughput differs by more than the limit from process to process: the coefficient of variation of each contender.
     Varies { limit: f64, contenders: Vec<(String, f64)> },
     /// Most processes never settled or slowed down: how many of how many, for each contender.
@@ -72,12 +67,7 @@ impl From<String> for Warning {
     }
 }
 
-pub(super) fn warnings(
-    facts: &Facts,
-    rows: &[Row],
-    rules: &[RuleState],
-    dependences: &[Dependence],
-) -> Vec<Warning> {
+pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<Warning> {
     let Facts { plan, evidence, .. } = facts;
     let mut warnings: Vec<Warning> = match evidence.end {
         End::Interrupted => vec![Warning::Interrupted],
@@ -87,7 +77,6 @@ pub(super) fn warnings(
     warnings.extend(evidence.no_reference.clone().map(Warning::NoReference));
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
-    warnings.extend(dependences.iter().map(depends));
     warnings.extend(varies(rows));
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
@@ -113,11 +102,6 @@ pub(super) fn warnings(
     warnings.extend(unverified.map(|(rule, reason)| Warning::Unverified { rule, reason }));
     warnings.extend(evidence.no_probe.clone().map(Warning::NoProbe));
     warnings
-}
-
-fn depends(found: &Dependence) -> Warning {
-    let Dependence { metric, a, b, others, ratios, .. } = found.clone();
-    Warning::Depends { metric, a, b, others, ratios }
 }
 
 /// Contenders that could not keep up with the requested rate.
@@ -147,8 +131,7 @@ fn disturbed(plan: &Plan, evidence: &Evidence) -> Option<Warning> {
     if plan.accept_noise || matches!(evidence.end, End::Noisy { .. }) {
         return None;
     }
-    let quiet = |run: &&Run| run.noise.as_ref().is_none_or(|noise| noise.complaints().is_empty());
-    let starts = evidence.runs.iter().filter(|run| !quiet(run)).count();
+    let starts = evidence.runs.iter().filter(|run| !run.is_quiet()).count();
     Some(Warning::Disturbed { times: evidence.complaints.len(), starts, last })
 }
 

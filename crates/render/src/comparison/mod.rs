@@ -1,7 +1,5 @@
 //! A comparison: its main table, and every figure as CSV.
 
-#[cfg(test)]
-mod answers;
 mod changes;
 mod figures;
 pub mod precisions;
@@ -11,13 +9,14 @@ mod texts;
 
 use judge::metrics::Metric;
 use judge::report::verdicts::Comparison;
-use judge::report::{Figure, Kind, Report, Row, State, number};
+use judge::report::{Figure, Report, Row, number};
 use untrusted::markdown as plain;
 
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, Column, Table};
+use crate::words::answer;
 use crate::words::warnings::warnings;
-use crate::words::{self, Json, Summary, summary, verdicts};
+use crate::words::{self, Json, Summary, summary, verdicts, wrapped_at};
 
 pub use changes::changes;
 pub use figures::csv;
@@ -26,36 +25,41 @@ pub use texts::texts;
 /// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
-/// The comparison as text for a terminal: the answer, the table, the verdicts, and the most important notes.
+/// The comparison as text for a terminal: the answer, what limits it, and the most important warnings.
 pub fn table(report: &Report, screen: &Screen) -> String {
     let summary = summary(report);
-    let mut text = answer(&summary, screen);
-    text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &summary.heading));
-    text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
-    text += &screen.paragraph(Tone::Faint, &kinds(report));
+    let width = screen.width.min(crate::screen::WIDTH);
+    let mut text: String =
+        summary.answer.iter().map(|sentence| screen.paragraph(Tone::Strong, sentence)).collect::<String>();
+    text += &format!("\n{}\n\n", answer::grid(report, width).terminal(screen));
+    text += &answer::notes(report, width).iter().map(|note| screen.indented(note)).collect::<String>();
     if let Some(table) = from_text(report) {
         text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
     }
-    text += &verdicts(&summary, screen);
-    let shown = if screen.verbose { report.warnings.len() } else { WARNINGS };
-    for warning in warnings(report).iter().take(shown) {
+    let warnings = warnings(report);
+    if !summary.notes.is_empty() || !warnings.is_empty() || !screen.verbose {
+        text += "\n";
+    }
+    text += &summary.notes.iter().map(|line| screen.lines(line.tone, &line.text)).collect::<String>();
+    let shown = if screen.verbose { warnings.len() } else { WARNINGS };
+    for warning in warnings.iter().take(shown) {
         text += &screen.lines(Tone::Warning, &format!("warning: {warning}"));
     }
     if screen.verbose {
         text += &rest(report, &summary, screen);
     } else {
-        text += &screen.lines(Tone::Faint, &more(report));
+        text += &screen.lines(Tone::Faint, &more(report, warnings.len().saturating_sub(WARNINGS)));
     }
-    text + "\n" + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
+    text + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
 }
 
 /// The comparison with its sentences, for files.
 pub(crate) fn told(report: &Report) -> Json {
-    let margin = Some(report.plan.margin);
     let mut json = Json::new(report);
-    json.each("comparisons", &report.comparisons, |json, found| verdicts::tell(json, found, margin));
+    let tell = |json: &mut Json, found: &Comparison| verdicts::tell(json, found, verdict(report, found));
+    json.each("comparisons", &report.comparisons, tell);
     json.each("hybrids", &report.hybrids, |json, hybrid| {
-        let tell = |found| json.field("verdict", |json| verdicts::tell(json, found, margin));
+        let tell = |found| json.field("verdict", |json| tell(json, found));
         hybrid.verdict.as_ref().map(tell);
     });
     json.set("warnings", Json::new(&warnings(report)));
@@ -70,36 +74,26 @@ pub fn json(report: &Report) -> String {
 
 /// The verdict on one metric of a pair, in one sentence.
 pub fn verdict(report: &Report, found: &Comparison) -> String {
-    verdicts::sentence(found, Some(report.plan.margin))
-}
-
-/// The answer, and how to settle it.
-pub(crate) fn answer(summary: &Summary, screen: &Screen) -> String {
-    let answer = screen.paragraph(Tone::Strong, &summary.answer.join(" "));
-    answer + &summary.next.as_ref().map_or_else(String::new, |next| screen.paragraph(Tone::Plain, next))
-}
-
-/// Clear verdicts a line each, open ones in one.
-pub(crate) fn verdicts(summary: &Summary, screen: &Screen) -> String {
-    let clear = summary.verdicts.iter().map(|line| screen.lines(line.tone, &line.text));
-    clear.chain(summary.open.iter().map(|open| screen.lines(Tone::Faint, open))).collect()
+    verdicts::of_report(report, found)
 }
 
 /// The sections that `-v` would add.
-fn more(report: &Report) -> String {
-    let hidden = report.warnings.len().saturating_sub(WARNINGS);
-    let warnings = match hidden {
+fn more(report: &Report, warnings: usize) -> String {
+    let warnings = match warnings {
         0 => String::new(),
         1 => "1 more warning, ".into(),
         count => format!("{count} more warnings, "),
     };
     let noun = report.plan.work.case_noun();
-    format!("{warnings}figures by {noun}, memory by part, versions and time: -v, or report.html")
+    format!(
+        "{warnings}every verdict, figures by {noun}, memory by part, versions and time: -v, or report.html"
+    )
 }
 
 /// The sections that are shown on request.
 fn rest(report: &Report, summary: &Summary, screen: &Screen) -> String {
-    let mut text = String::new();
+    let mut text = String::from("\n") + &screen.paragraph(Tone::Plain, &format!("{}:", verdicts::HEADING));
+    text += &summary.verdicts.iter().map(|line| screen.lines(line.tone, &line.text)).collect::<String>();
     for table in by_prompt(report).into_iter().chain([spread(report)]) {
         text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
     }
@@ -122,24 +116,22 @@ pub fn markdown(report: &Report) -> String {
     if let Some(table) = from_text(report) {
         text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
     }
-    for line in summary.verdicts.iter().map(|line| &line.text).chain(&summary.open) {
-        text += &format!("- {}\n", plain(line));
-    }
-    let warnings = warnings(report);
-    for warning in warnings.iter().take(WARNINGS) {
-        text += &format!("- warning: {}\n", plain(warning));
-    }
+    let item = |text: &str| format!("- {}\n", plain(text));
+    let warnings: Vec<String> =
+        warnings(report).iter().map(|warning| format!("warning: {warning}")).collect();
+    let (first, others) = warnings.split_at(warnings.len().min(WARNINGS));
+    text += &summary.notes.iter().map(|line| item(&line.text)).collect::<String>();
+    text += &first.iter().map(|warning| item(warning)).collect::<String>();
     // GitHub renders Markdown inside, after a blank line.
-    text += "\n<details>\n<summary>What else was measured</summary>\n\n";
+    text += "\n<details>\n<summary>Every verdict, and what else was measured</summary>\n\n";
+    text += &format!("{}:\n\n", verdicts::HEADING);
+    text += &summary.verdicts.iter().map(|line| item(&line.text)).collect::<String>();
     for table in by_prompt(report).into_iter().chain([spread(report)]) {
-        text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
+        text += &format!("\n{}:\n\n{}\n", plain(&table.caption), table.markdown());
     }
-    for line in &summary.details {
-        text += &format!("- {}\n", plain(&line.text));
-    }
-    for warning in warnings.iter().skip(WARNINGS) {
-        text += &format!("- warning: {}\n", plain(warning));
-    }
+    text += "\n";
+    text += &summary.details.iter().map(|line| item(&line.text)).collect::<String>();
+    text += &others.iter().map(|warning| item(warning)).collect::<String>();
     text += "\n</details>\n";
     if let Some(analysis) = analysis(report) {
         text += &format!("\n{}\n", words::wrapped(&plain(&analysis)));
@@ -147,37 +139,28 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// The answer and the table alone.
+/// The answer alone.
 pub fn short_markdown(report: &Report) -> String {
     short(report, &summary(report))
 }
 
 fn short(report: &Report, summary: &Summary) -> String {
-    let Summary { answer, next, heading, .. } = summary;
-    let mut text = format!("**{}**", plain(&answer.join(" ")));
-    if let Some(next) = next {
-        text += &format!(" {}", plain(next));
-    }
-    format!(
-        "{text}\n\n{}\n\n{}\n\n{}\n",
-        plain(heading),
-        grid(report, false).markdown(),
-        plain(&kinds(report))
-    )
-}
-
-/// The origin of each contender's code: "tuned: candle, ort; stock: transformers".
-pub(crate) fn kinds(report: &Report) -> String {
-    let of = |kind: Kind, meaning: &str| {
-        let rows = report.rows.iter().filter(|row| row.kind == kind);
-        let names: Vec<&str> = rows.map(|row| row.framework.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{} ({meaning}): {}", <&str>::from(kind), names.join(", ")))
+    let sentences = format!("**{}**", plain(&summary.answer.join(" ")));
+    let notes: Vec<String> =
+        answer::notes(report, crate::screen::WIDTH).iter().map(|note| plain(note)).collect();
+    let (about, others) =
+        notes.split_last().map_or((String::new(), &notes[..0]), |(last, rest)| (last.clone(), rest));
+    let signs = if others.is_empty() {
+        String::new()
+    } else {
+        wrapped_at(&others.join(" "), crate::screen::WIDTH) + "\n\n"
     };
-    let kinds = [
-        of(Kind::Tuned, "this project's engine on the framework's operations"),
-        of(Kind::Stock, "the framework's own implementation"),
-    ];
-    kinds.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let table = answer::grid(report, crate::screen::WIDTH).in_one_line().markdown();
+    format!(
+        "{}\n\n{table}\n\n{signs}{}\n",
+        wrapped_at(&sentences, crate::screen::WIDTH),
+        wrapped_at(&about, crate::screen::WIDTH)
+    )
 }
 
 /// The analysis by the suite, or by the file of prompts.
@@ -185,24 +168,6 @@ fn analysis(report: &Report) -> Option<String> {
     let plan = &report.plan;
     let name = plan.suite.as_ref().map_or("These prompts".to_owned(), |suite| format!("Suite {suite}"));
     (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
-}
-
-/// The main table: a row for each metric, a column for each framework. On request, the 95 % intervals of the figures
-/// are below them; below six rounds, least and most.
-pub(crate) fn grid(report: &Report, intervals: bool) -> Table {
-    let mut table = by_row(report);
-    let mut add = |title: Cell, cell: &dyn Fn(&Row) -> Cell| {
-        let struck = |row: &Row| if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
-        let cells = report.rows.iter().map(|row| cell(row).toned(struck(row)));
-        table.add([title].into_iter().chain(cells));
-    };
-    for metric in report.table_metrics() {
-        let title = Cell::from(metric.title()).short(metric.short_title());
-        add(title, &|row| with_interval(row, metric, intervals));
-    }
-    add("Precision".into(), &|row| Cell::from(row.precision_and_source()).short(row.precision_words()));
-    add("Parity".into(), &|row| row.parity_words().into());
-    table
 }
 
 /// A table with a column for each framework, still without rows.
@@ -216,7 +181,7 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
     let mut table = by_row(report);
     let shown = report.table_metrics();
     for metric in Metric::all(report.plan.work.kind()).into_iter().filter(|metric| !shown.contains(metric)) {
-        let figures = report.rows.iter().map(|row| with_interval(row, metric, true));
+        let figures = report.rows.iter().map(|row| figure(row, metric).into());
         table.add([Cell::from(metric.title())].into_iter().chain(figures));
     }
     table
@@ -241,12 +206,6 @@ fn moments(figure: &Figure) -> Cell {
     };
     let variation = figure.coefficient_of_variation.map(|share| format!("{:.1} %", 100.0 * share));
     Cell::with_small(format!("{} ± {}", number(mean), number(deviation)), variation.unwrap_or_default())
-}
-
-/// The figure; on request, its 95 % interval is below it.
-fn with_interval(row: &Row, metric: Metric, interval: bool) -> Cell {
-    let interval = row.figure(metric).filter(|_| interval).and_then(words::interval);
-    Cell::with_small(figure(row, metric), words::range(interval))
 }
 
 /// A dash replaces a missing figure; the reason is below the table.

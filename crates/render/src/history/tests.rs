@@ -31,20 +31,17 @@ fn records() -> Vec<Record> {
 fn records_are_listed_by_case_oldest_first() {
     assert_snapshot!(list(&records(), NOTHING, &[], Format::Table, &SCREEN), @r"
     a-model f32, 16 → 32, 2 threads
-    ┌──────────────────┬───────────┬───────────┬────────┬──────┬───────────┐
-    │ Time (UTC)       ┆ Commit    ┆ Framework ┆ Decode ┆ Peak ┆ State     │
-    │                  ┆           ┆           ┆  tok/s ┆   GB ┆           │
-    ╞══════════════════╪═══════════╪═══════════╪════════╪══════╪═══════════╡
-    │ 2026-01-01 00:00 ┆ 01234567  ┆ one       ┆    100 ┆    – ┆ unchecked │
-    │ 2026-01-02 00:00 ┆ 01234567+ ┆ one       ┆    110 ┆    – ┆ unchecked │
-    │ 2026-01-02 00:00 ┆ 01234567  ┆ two       ┆      – ┆    – ┆ failed    │
-    └──────────────────┴───────────┴───────────┴────────┴──────┴───────────┘
+      Time (UTC)         Commit      Framework   Decode   Peak   State
+                                                  tok/s     GB
+      2026-01-01 00:00    01234567   one            100      –   unchecked
+      2026-01-02 00:00   01234567+   one            110      –   unchecked
+      2026-01-02 00:00    01234567   two              –      –   failed
     ");
     assert_snapshot!(list(&records(), NOTHING, &[Metric::Latency], Format::Markdown, &SCREEN), @r"
     **a-model f32, 16 → 32, 2 threads**
 
     | Time (UTC)       | Commit    | Framework | Latency: ms | State     |
-    |------------------|-----------|-----------|-------------|-----------|
+    |------------------|-----------|-----------|------------:|-----------|
     | 2026-01-01 00:00 | 01234567  | one       |        10.0 | unchecked |
     | 2026-01-02 00:00 | 01234567+ | one       |        9.09 | unchecked |
     | 2026-01-02 00:00 | 01234567  | two       |           – | failed    |
@@ -59,14 +56,10 @@ fn what_is_kept_apart_is_marked_where_it_is_shown_and_counted_where_not() {
     let apart = [struck, cell];
     assert_snapshot!(list(&apart, NOTHING, &[], Format::Table, &SCREEN), @r"
     a-model f32, 16 → 32, 2 threads
-    2026-01-01 00:00 · 01234567 · one
-      Decode  100
-      Peak    –
-      State   struck
-    2026-01-02 00:00 · 01234567+ · one
-      Decode  110
-      Peak    –
-      State   unchecked, noisy, sweep
+      Time (UTC)        Commit     Framework  Decode  Peak  State
+                                               tok/s    GB
+      2026-01-01 00:00   01234567  one           100     –  struck
+      2026-01-02 00:00  01234567+  one           110     –  unchecked, noisy, sweep
     ");
     assert_eq!(
         kept_apart(&apart).unwrap(),
@@ -104,14 +97,11 @@ fn a_trend_has_a_row_for_each_commit_with_its_interval_and_change() {
     assert_snapshot!(trend(&four(), NOTHING, &[], Format::Table, &SCREEN), @r"
     one: Average Throughput (tok/s), higher is better
     a-model f32, 16 → 32, 2 threads
-    ┌──────────┬────────────┬───────┬──────────┬──────────┬──────┬────────────┐
-    │ Commit   ┆ Date       ┆ tok/s ┆     95 % ┆   Change ┆ Note ┆            │
-    ╞══════════╪════════════╪═══════╪══════════╪══════════╪══════╪════════════╡
-    │ 11234567 ┆ 2026-01-01 ┆   100 ┆ 98.0–102 ┆        – ┆      ┆ ●┤         │
-    │ 21234567 ┆ 2026-01-02 ┆   101 ┆ 99.0–103 ┆ ~ +1.0 % ┆      ┆ ●┤         │
-    │ 31234567 ┆ 2026-01-03 ┆   110 ┆  108–112 ┆   +8.9 % ┆ [1]  ┆   ●        │
-    │ 41234567 ┆ 2026-01-04 ┆   150 ┆  147–153 ┆        – ┆ [2]  ┆         ├● │
-    └──────────┴────────────┴───────┴──────────┴──────────┴──────┴────────────┘
+      Commit     Date         tok/s       95 %     Change   Note
+      11234567   2026-01-01     100   98.0–102          –          ●┤
+      21234567   2026-01-02     101   99.0–103   ~ +1.0 %          ●┤
+      31234567   2026-01-03     110    108–112     +8.9 %   [1]      ●
+      41234567   2026-01-04     150    147–153          –   [2]            ├●
     [1] library: lib 1 → lib 2
     [2] schedule: sequential → interleaved
 
@@ -129,7 +119,7 @@ fn a_trend_has_a_row_for_each_commit_with_its_interval_and_change() {
     a-model f32, 16 → 32, 2 threads
 
     | Commit   | Date       | tok/s |     95 % |   Change | Note |
-    |----------|------------|-------|----------|----------|------|
+    |----------|------------|------:|---------:|---------:|------|
     | 11234567 | 2026-01-01 |   100 | 98.0–102 |        – |      |
     | 21234567 | 2026-01-02 |   101 | 99.0–103 | ~ +1.0 % |      |
     | 31234567 | 2026-01-03 |   110 |  108–112 |   +8.9 % | [1]  |

@@ -2,7 +2,6 @@
 
 use charts::{Panel, number};
 use judge::Metric;
-use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::work::generate::Times;
 use judge::report::{Report, Row, State};
@@ -14,8 +13,10 @@ use super::repeat::{self, Source};
 use super::table::{self, Look};
 use super::work::generate;
 use crate::comparison;
-use crate::pictures::run::{Pictures, absent, subtitle, title};
-use crate::table::{Column, Table};
+use crate::pictures::run::{Pictures, absent, title};
+use crate::screen::Tone;
+use crate::table::{Cell, Column, Table};
+use crate::words::answer;
 use crate::words::{self, or_dash};
 
 pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
@@ -29,16 +30,13 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         seed: Some(report.plan.seed),
     };
     let body = html! {
-        (html::header(&title(report), &subtitle(report), &environment.started, &words::answer(&words::summary(report))))
-        (html::section("Every pair", &pairs(report, &pictures)?))
+        (html::header(&title(report), "", &environment.started, &answer::sentences(report)))
         (html::section("Result", &result(report)))
         (html::warnings(&warnings(report)))
+        (html::section("Every pair", &pairs(report, &pictures)?))
         (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
         (html::section("The evidence", &html! {
             (html::paragraph(&report.plan.analysis))
-            @if deciding(report).next().is_some() {
-                (html::details("By the state of the machine", &by_state(report, &pictures)?))
-            }
             (html::details("Request by request", &generate::over_time(report, &pictures, times)?))
             (html::details("Memory by part", &memory(report, &pictures)?))
             (html::details("Every verdict", &html::list(sentences(report))))
@@ -56,13 +54,11 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
     Ok(html::document(&title(report), &body))
 }
 
-/// Why rows have no part in verdicts, and the verdict on every metric of every pair.
+/// The verdict on every metric of every pair, after what belongs to several.
 pub(super) fn sentences(report: &Report) -> Vec<String> {
-    let comparisons: Vec<String> =
-        report.comparisons.iter().map(|found| comparison::verdict(report, found)).collect();
-    let verdicts = words::summary(report).verdicts.into_iter().map(|line| line.text);
-    let others = verdicts.filter(|line| !comparisons.contains(line)).collect::<Vec<_>>().into_iter();
-    others.chain(comparisons.iter().cloned()).collect()
+    let summary = words::summary(report);
+    let others = summary.notes.into_iter().filter(|line| !line.qualifies);
+    others.chain(summary.verdicts).map(|line| line.text).collect()
 }
 
 /// Up to this number of pairs, the pairs of every metric that is asked for are shown; beyond, those of the first alone.
@@ -72,8 +68,8 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let chart = |metric: Metric| Chart {
         id: format!("pairs-{}", metric.name()),
         title: format!("{}, pair by pair", metric.title()),
-        description: "A row for each pair of contenders: how many times better the first is, with the 95 % interval, \
-                          on a logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
+        description: "A row for each pair of contenders: how many times better the first is, with its interval, on a \
+                          logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
         panel: Panel::Forest(pictures.forest(metric)),
         table: Some(pair_by_pair(pictures, metric)),
     };
@@ -84,8 +80,8 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         pictures.compared().into_iter().partition(|metric| shown.contains(metric));
     let [shown, folded] = [shown, folded].map(|metrics| metrics.into_iter().map(chart).collect::<Vec<_>>());
     let caption = format!(
-        "How many times better the first of two is, with the 95 % interval, on a logarithmic axis. The grey band, within \
-         {} %, counts as no difference. Only pairs that are decided have a colour.",
+        "How many times better the first of two is, with its interval, on a logarithmic axis. All intervals hold together \
+         with 95 % certainty. The grey band, within {} %, counts as equal. Only pairs that are decided have a colour.",
         report.plan.margin * 100.0
     );
     Ok(html! {
@@ -97,7 +93,7 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
 
 /// The figures of a forest plot.
 fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
-    let figures = ["Times better", "95 % interval"].map(Column::right);
+    let figures = ["Times better", "Interval", "p"].map(Column::right);
     let columns = [Column::left("Pair")].into_iter().chain(figures).chain([Column::left("Verdict")]);
     let mut table = Table::new(columns);
     for found in pictures.comparisons(metric) {
@@ -109,50 +105,49 @@ fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
         };
         let ratio = or_dash(found.advantage, |ratio| format!("{ratio:.2}"));
         let interval = or_dash(found.interval, |(low, high)| format!("{low:.2} – {high:.2}"));
-        table.add([format!("{a} vs {b}"), ratio, interval, verdict]);
+        let p = or_dash(words::verdicts::p_of(found), words::amounts::p_alone);
+        table.add([format!("{a} vs {b}"), ratio, interval, p, verdict]);
     }
     table.captioned(format!("{}, pair by pair", metric.title()))
 }
 
-/// The table of the comparison.
+/// The table of the comparison, and the lines that explain it.
 pub(super) fn result(report: &Report) -> Markup {
-    let caption = "Geometric mean over rounds; below it its 95 % interval, where there are rounds enough \
-                   for one";
-    let struck_columns: Vec<usize> = facts::struck(&report.rows).into_iter().map(|place| place + 1).collect();
-    let shown = |mut table: Table| {
-        for (column, row) in table.columns.iter_mut().skip(1).zip(&report.rows) {
-            column.title = words::title(row).into();
+    let mut table = answer::in_full(report);
+    let is_struck = |cell: &Cell| cell.tone == Tone::Struck;
+    let rows = table.rows.iter().enumerate().filter(|(_, row)| is_struck(&row[0])).map(|(place, _)| place);
+    let head = table.rows.first().into_iter().flatten().enumerate().skip(1);
+    let struck_columns = head.filter(|(_, cell)| is_struck(cell)).map(|(place, _)| place).collect();
+    let look = match rows.collect::<Vec<_>>() {
+        _ if table.columns[0].title.main.is_empty() => {
+            Look { struck_columns, signs: true, ..Look::default() }
         }
-        table::looking(
-            &table.captioned(caption),
-            &Look { struck_columns: struck_columns.clone(), ..Look::default() },
-        )
+        struck_rows => Look { struck_rows, signs: true, ..Look::default() },
     };
+    table.caption = "Averages over rounds, and how many times worse than the best".into();
+    let shown = table::looking(&table, &look);
+    let columns: Vec<usize> = facts::struck(&report.rows).into_iter().map(|place| place + 1).collect();
+    let look = Look { struck_columns: columns, ..Look::default() };
+    let further =
+        table::looking(&comparison::further_metrics(report).captioned("Averages over rounds"), &look);
     html! {
-        (shown(comparison::grid(report, true)))
-        p { (comparison::kinds(report)) }
-        (html::details("Further metrics", &shown(comparison::further_metrics(report))))
+        (shown)
+        @for note in answer::notes(report, crate::screen::WIDTH) { p class="caption" { (note) } }
+        (html::details("Further metrics", &further))
     }
 }
 
 /// Frameworks without figures or outside the ranking, and warnings that qualify the rest.
 pub(super) fn warnings(report: &Report) -> Vec<String> {
-    let mut lines = Vec::new();
-    for row in report.rows.iter().filter(|row| row.state != State::Measured) {
-        let words = row.state.words();
-        lines.extend(row.reasons.iter().map(|reason| format!("{} {words}: {reason}", row.framework)));
-    }
-    lines
-        .extend(report.sanity.iter().map(|flag| format!("impossible: {}: {}", flag.framework, flag.finding)));
-    lines.extend(words::warnings::warnings(report));
-    lines
+    let notes = words::summary(report).notes.into_iter().filter(|line| line.qualifies).map(|line| line.text);
+    notes.chain(words::warnings::warnings(report)).collect()
 }
 
 fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
     let chart = |metric: Metric| Chart {
         id: metric.name().into(),
         title: metric.title().into(),
-        description: "A dot for each process of each framework; below, their geometric mean with its 95 % interval",
+        description: "A dot for each process of each framework; below, their geometric mean",
         panel: Panel::Dots(pictures.dots(metric)),
         table: Some(by_round(report, metric)),
     };
@@ -162,55 +157,19 @@ fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
 fn by_round(report: &Report, metric: Metric) -> Table {
     let figure = |row: &Row| row.metrics.iter().find(|figure| figure.metric == metric).cloned();
     let rounds = report.rows.iter().filter_map(|row| Some(figure(row)?.values.len())).max().unwrap_or(0);
-    let titles = ["Geometric mean", "95 % interval"].map(str::to_owned).into_iter();
+    let titles = ["Geometric mean".to_owned()].into_iter();
     let titles = titles.chain((1..=rounds).map(|round| round.to_string())).map(Column::right);
     let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
     for row in &report.rows {
         let figure = figure(row);
         let median = figure.as_ref().and_then(|figure| figure.typical);
-        let interval = figure.as_ref().and_then(words::interval);
-        let start = [
-            words::title(row),
-            median.map_or_else(|| absent(row.state).to_owned(), number),
-            or_dash(interval, |interval| words::range(Some(interval))),
-        ];
+        let start = [words::title(row), median.map_or_else(|| absent(row.state).to_owned(), number)];
         let values = (0..rounds).map(|round| {
             or_dash(figure.as_ref().and_then(|figure| figure.values.get(round).copied().flatten()), number)
         });
         table.add(start.into_iter().chain(values));
     }
     table.captioned(format!("{}, by round", metric.title()))
-}
-
-/// The pairs with a deciding ratio that depends on the state of the machine.
-fn deciding(report: &Report) -> impl Iterator<Item = &Dependence> {
-    let metric = Metric::deciding(report.plan.work.kind());
-    report.dependences.iter().filter(move |found| found.metric == metric)
-}
-
-/// These pairs, each with its ratio by the speed of the others.
-fn by_state(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let chart = |(place, found): (usize, &Dependence)| Chart {
-        id: format!("state-{place}"),
-        title: format!(
-            "{} ÷ {} by the speed of {}",
-            found.a,
-            found.b,
-            words::dependence::others(&found.others)
-        ),
-        description: "A mark for each round: the speed of the other contenders and the ratio of the pair, both on \
-                          logarithmic axes; and the fitted line",
-        panel: Panel::Lines(pictures.by_state(found)),
-        table: None,
-    };
-    let charts: Vec<Chart> = deciding(report).enumerate().map(chart).collect();
-    Ok(html! {
-        p class="caption" {
-            "The speed of the other contenders shows the state of the machine in a round, for example of its memory. These \
-             ratios depend on it; verdicts are about its mean in this run."
-        }
-        (html::charts(&charts)?)
-    })
 }
 
 fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {

@@ -12,7 +12,7 @@ use super::repeat::{self, Source};
 use super::table::{Look, looking};
 use crate::pictures::study::{panels, subtitle, title};
 use crate::study;
-use crate::words::{self, Line, Summary};
+use crate::words::{Line, Summary};
 
 /// The page; `has_picture` is whether there are pictures next to it, and `has_page` whether a cell's
 /// directory of this name has a page.
@@ -35,7 +35,7 @@ pub(super) fn html(
     let is_ab = !matches!(report.view, StudyView::Sweep(_));
     let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
     let body = html! {
-        (html::header(&title, &subtitle(report), &report.started, &words::answer(&summary)))
+        (html::header(&title, &subtitle(report), &report.started, &summary.answer))
         (html::warnings(&warnings))
         // The subject of an A/B study is its speed-ups: their picture precedes the table.
         @if is_ab { (html::section("The gain", &charts)) }

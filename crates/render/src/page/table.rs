@@ -13,6 +13,8 @@ pub(super) struct Look {
     pub(super) struck_rows: Vec<usize>,
     /// So many columns at the left become a heading above the rows that share them.
     pub(super) grouped: usize,
+    /// Whether small text is beside the main text.
+    pub(super) signs: bool,
 }
 
 impl Render for Cell {
@@ -31,7 +33,7 @@ pub(super) fn looking(table: &Table, look: &Look) -> Markup {
     let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
     // With one column besides its heading, a cell needs no title.
     let pairs = table.columns.len() == look.grouped + 2;
-    let classes = [(has_figures, "figures"), (pairs, "pairs")];
+    let classes = [(has_figures, "figures"), (pairs, "pairs"), (look.signs, "signs")];
     let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
     let shown = table.columns.iter().enumerate().skip(look.grouped);
     html! {

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use charts::{
-    Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Group, INK, Line,
-    LineAxis, Lines, Pair, Panel, Point, Stack,
+    Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Group, INK, Pair, Panel,
+    Stack,
 };
 use judge::Metric;
-use judge::report::dependence::Dependence;
 use judge::report::verdicts::{Comparison, Verdict};
 use judge::report::{Report, Row, State};
 
-use crate::{comparison, words};
+use crate::comparison;
+use crate::words::{self, answer};
 
 /// Most pairs per metric; with more, the picture only shows those of the best contender.
 const FEW: usize = 6;
@@ -35,10 +35,6 @@ pub(crate) fn title(report: &Report) -> String {
     };
     let model = if report.model.name.is_empty() { &report.plan.model } else { &report.model.name };
     format!("{names} on {model}")
-}
-
-pub(crate) fn subtitle(report: &Report) -> String {
-    format!("{}, {}", words::summary(report).heading, report.plan.precision.name())
 }
 
 /// The text in place of a missing figure.
@@ -67,7 +63,7 @@ impl<'a> Pictures<'a> {
         asked.chain(COSTS).collect()
     }
 
-    /// A dot for each process, the median and its interval. Struck contenders have no marks.
+    /// A dot for each process, and their geometric mean. Struck contenders have no marks.
     pub(crate) fn dots(&self, metric: Metric) -> Dots {
         let of_row = |row: &Row| {
             let figure = row.metrics.iter().find(|figure| figure.metric == metric);
@@ -76,7 +72,6 @@ impl<'a> Pictures<'a> {
                 label: words::title(row),
                 colour: self.colour(row),
                 median: figure.and_then(|figure| figure.typical),
-                interval: figure.and_then(words::interval),
                 points: figure.map(words::known).unwrap_or_default(),
                 note: absent(row.state).to_owned(),
             }
@@ -170,9 +165,9 @@ impl<'a> Pictures<'a> {
             }
         };
         Figure {
-            title: title(self.report),
-            answer: words::summary(self.report).answer,
-            subtitle: subtitle(self.report),
+            title: answer::brief(self.report),
+            answer: answer::sentences(self.report).into_iter().skip(1).collect(),
+            subtitle: answer::about(self.report),
             panels: self.drawn().into_iter().map(panel).collect(),
             columns: 2,
             note: self.note(),
@@ -187,7 +182,7 @@ impl<'a> Pictures<'a> {
             label: row.label,
             colour: row.colour,
             value: row.median,
-            interval: row.interval,
+            interval: None,
             points: Vec::new(),
             note: row.note,
         };
@@ -206,12 +201,12 @@ impl<'a> Pictures<'a> {
         let groups = vec![Group { label: String::new(), bars }];
         let hint = format!("{}{left_out}", super::better(metric));
         Figure {
-            title: title(self.report),
-            answer: vec![words::brief(self.report)],
-            subtitle: subtitle(self.report),
+            title: answer::brief(self.report),
+            answer: Vec::new(),
+            subtitle: answer::about(self.report),
             panels: vec![Panel::Bars(Bars { title: metric.title().into(), hint, groups, ..Bars::default() })],
             columns: 1,
-            note: vec![format!("{} Pairs are compared within rounds.", self.intervals()), self.origin()],
+            note: vec![self.origin()],
         }
     }
 
@@ -224,10 +219,10 @@ impl<'a> Pictures<'a> {
         Figure {
             title: title.map_or_else(|| self::title(self.report), str::to_owned),
             answer: match is_deciding {
-                true => words::summary(self.report).answer.into_iter().take(1).collect(),
+                true => vec![answer::brief(self.report)],
                 false => verdicts.take(1).map(|found| comparison::verdict(self.report, found)).collect(),
             },
-            subtitle: subtitle(self.report),
+            subtitle: answer::about(self.report),
             panels: pairs.into_iter().chain([Panel::Dots(self.dots(metric))]).collect(),
             columns: 1,
             note: self.note(),
@@ -238,9 +233,8 @@ impl<'a> Pictures<'a> {
     fn note(&self) -> Vec<String> {
         let Report { environment, rows, plan, .. } = self.report;
         let marks = format!(
-            "Small mark: one process; upright bar: geometric mean. {} Pairs are compared within rounds; coloured ones are \
-             decided. Grey band: differences within {} % count as none.",
-            self.intervals(),
+            "Small mark: one process; upright bar: geometric mean. Line: the interval of a ratio; all hold together with \
+             95 % certainty. Coloured pairs are decided. Grey band: within {} % is equal.",
             100.0 * plan.margin
         );
         let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
@@ -249,51 +243,11 @@ impl<'a> Pictures<'a> {
         vec![marks, origin.join(" · "), format!("To repeat it: {}", words::command::quoted(&command))]
     }
 
-    fn intervals(&self) -> &'static str {
-        let mut figures = self.report.rows.iter().flat_map(|row| &row.metrics);
-        match figures.any(|figure| words::interval(figure).is_some()) {
-            true => "Line: 95 % interval of the mean over processes.",
-            false => "Too few rounds for an interval.",
-        }
-    }
-
     fn origin(&self) -> String {
         let environment = &self.report.environment;
         let commit = words::short_commit(environment.git_commit.as_deref(), environment.git_modified);
         let day = words::day(&environment.started);
         format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
-    }
-
-    /// The ratio of a pair in each round by the speed of the others, in the deciding metric, and the fitted
-    /// line, which is straight on logarithmic axes.
-    pub(crate) fn by_state(&self, found: &Dependence) -> Lines {
-        let metric = Metric::deciding(self.report.plan.work.kind());
-        let point = |x: f64, y: f64| Point { x, y, interval: None };
-        let (Some(first), Some(last)) = (found.points.first(), found.points.last()) else {
-            return Lines::default();
-        };
-        let line = |label: &str, colour, points| Line { label: label.into(), colour, points };
-        let [slow, fast] = found.ratios;
-        Lines {
-            title: format!("{} ÷ {}", found.a, found.b),
-            hint: format!("in {}, by round", metric.words()),
-            x: LineAxis {
-                label: format!(
-                    "{} of {} ({})",
-                    metric.words(),
-                    words::dependence::others(&found.others),
-                    metric.unit()
-                ),
-                log: true,
-                ..LineAxis::default()
-            },
-            y: LineAxis { log: true, shown: vec![1.0], ..LineAxis::default() },
-            series: vec![
-                line("rounds", INK, found.points.iter().map(|&[x, y]| point(x, y)).collect()),
-                line("fitted", GREY, vec![point(first[0], slow), point(last[0], fast)]),
-            ],
-            shaded: None,
-        }
     }
 
     /// The parts of the peak memory of all contenders that are not struck.

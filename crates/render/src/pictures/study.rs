@@ -143,7 +143,6 @@ fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) 
                 ),
                 colour,
                 median: value(side).filter(|_| !is_struck),
-                interval: None,
                 points: value(side).into_iter().collect(),
                 note: if is_struck { "struck: not compared" } else { "not available" }.into(),
             }

@@ -177,7 +177,6 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
             label: crate::words::titled(&row.framework, row.state, &row.reasons),
             colour: colours.get(&row.framework).copied().unwrap_or(GREY),
             median: row.typical(metric).filter(|_| row.state != State::Struck),
-            interval: None,
             points: figure.map_or_else(Vec::new, |figure| vec![figure.min, figure.median, figure.max]),
             note: absent(row.state).to_owned(),
         }

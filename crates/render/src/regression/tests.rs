@@ -25,21 +25,18 @@ pub(crate) fn slower() -> Document {
 
 #[test]
 fn the_terminal() {
-    assert_snapshot!(table(&slower(), &WIDE), @r##"
+    assert_snapshot!(table(&slower(), &WIDE), @r"
     regression: throughput of one
 
     current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
     baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
 
-    ┌───────────┬────────────┬───────────┬────────────┬────────┬──────────────────┬────────┬────────────┐
-    │ Framework ┆ Metric     ┆  Baseline ┆    Current ┆ Change ┆    95 % interval ┆ Rounds ┆ Verdict    │
-    ╞═══════════╪════════════╪═══════════╪════════════╪════════╪══════════════════╪════════╪════════════╡
-    │ one       ┆ load       ┆   0.500 s ┆    0.500 s ┆ +0.0 % ┆ -0.5 % to +0.5 % ┆      6 ┆ equivalent │
-    │ one       ┆ latency    ┆   10.0 ms ┆    10.8 ms ┆ +8.0 % ┆ +7.4 % to +8.6 % ┆      6 ┆ REGRESSION │
-    │ one       ┆ throughput ┆ 100 tok/s ┆ 92.6 tok/s ┆ -7.4 % ┆ -7.9 % to -6.9 % ┆      6 ┆ REGRESSION │
-    └───────────┴────────────┴───────────┴────────────┴────────┴──────────────────┴────────┴────────────┘
+      Framework  Metric       Baseline     Current  Change     95 % interval  Rounds  Verdict
+      one        load          0.500 s     0.500 s  +0.0 %  -0.5 % to +0.5 %       6  equivalent
+      one        latency       10.0 ms     10.8 ms  +8.0 %  +7.4 % to +8.6 %       6  REGRESSION
+      one        throughput  100 tok/s  92.6 tok/s  -7.4 %  -7.9 % to -6.9 %       6  REGRESSION
     one: throughput is worse by more than the threshold of 5 %; latency says the same
-    "##);
+    ");
 }
 
 #[test]
@@ -51,7 +48,7 @@ fn the_pull_request() {
     - baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
 
     | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
-    |-----------|------------|-----------|------------|--------|------------------|--------|------------|
+    |-----------|------------|----------:|-----------:|-------:|-----------------:|-------:|------------|
     | one       | load       |   0.500 s |    0.500 s | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
     | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
     | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |

@@ -12,7 +12,6 @@ use judge::study::StudyReport;
 use plan::StudyView;
 use untrusted::markdown as plain;
 
-use crate::comparison::answer as answer_of;
 use crate::screen::{Screen, Tone};
 use crate::table::Table;
 use crate::words::warnings::sentence as warning;
@@ -25,7 +24,7 @@ pub(crate) use words::summary;
 /// The study as text for a terminal.
 pub fn table(report: &StudyReport, screen: &Screen) -> String {
     let summary = summary(report);
-    let mut text = answer_of(&summary, screen);
+    let mut text = screen.paragraph(Tone::Strong, &summary.answer.join(" "));
     text += &format!("\n{}\n", screen.paragraph(Tone::Plain, &summary.heading));
     text += &format!("{}\n", grid(report, screen.verbose).terminal(screen));
     for more in more(report).map(|(_, more)| more).into_iter().chain(published(report)) {
@@ -45,7 +44,9 @@ pub fn table(report: &StudyReport, screen: &Screen) -> String {
 pub fn told(report: &StudyReport) -> Json {
     let mut json = Json::new(report);
     json.each("cells", &report.cells, |json, cell| {
-        let tell = |json: &mut Json, found: &_| verdicts::tell(json, found, cell.origin.margin);
+        let tell = |json: &mut Json, found: &_| {
+            verdicts::tell(json, found, verdicts::sentence(found, cell.origin.margin))
+        };
         json.each("verdicts", &cell.verdicts, tell);
         json.set("warnings", Json::new(&cell.warnings.iter().map(warning).collect::<Vec<_>>()));
     });
@@ -92,5 +93,5 @@ pub(crate) fn more(report: &StudyReport) -> Option<(&'static str, Table)> {
 
 /// The sentences below the table.
 pub(crate) fn findings(summary: &Summary) -> impl Iterator<Item = &Line> {
-    summary.verdicts.iter().chain(&summary.details)
+    summary.details.iter()
 }

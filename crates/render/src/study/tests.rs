@@ -28,18 +28,15 @@ fn a_sweep_has_a_row_for_each_cell_and_framework() {
 
     sweep generate: 3 cells, 6 rounds each
 
-    ┌───────┬────────────┬───────────┬──────────────────┬─────────────────┬──────────────┬────────────────┬───────────┬───────────────────┬─────────────┐
-    │ Batch ┆ New tokens ┆ Framework ┆ First token (ms) ┆ Prefill (tok/s) ┆ Latency (ms) ┆ Decode (tok/s) ┆ Peak (GB) ┆ Against the first ┆      Parity │
-    ╞═══════╪════════════╪═══════════╪══════════════════╪═════════════════╪══════════════╪════════════════╪═══════════╪═══════════════════╪═════════════╡
-    │ 1     ┆ 32         ┆ candle    ┆                – ┆               – ┆         20.0 ┆           50.0 ┆     0.700 ┆     1.00x (100 %) ┆ not checked │
-    │ 1     ┆ 32         ┆ ort       ┆                – ┆               – ┆         25.0 ┆           40.0 ┆     0.700 ┆     1.00x (100 %) ┆ not checked │
-    │ 4     ┆ 32         ┆ candle    ┆                – ┆               – ┆         10.0 ┆            100 ┆     0.700 ┆      2.00x (50 %) ┆ not checked │
-    │ 4     ┆ 32         ┆ ort       ┆                – ┆               – ┆         6.25 ┆            160 ┆     0.700 ┆     4.00x (100 %) ┆ not checked │
-    │ 64    ┆ 32         ┆ all       ┆                – ┆               – ┆            – ┆              – ┆         – ┆                 – ┆     not run │
-    └───────┴────────────┴───────────┴──────────────────┴─────────────────┴──────────────┴────────────────┴───────────┴───────────────────┴─────────────┘
+      Batch  New tokens  Framework  First Token (ms)  Prefill (tok/s)  Latency (ms)  Decode (tok/s)  Peak (GB)  Against the first       Parity
+       1     32          candle                    –                –          20.0            50.0      0.700      1.00x (100 %)  not checked
+       1     32          ort                       –                –          25.0            40.0      0.700      1.00x (100 %)  not checked
+       4     32          candle                    –                –          10.0             100      0.700       2.00x (50 %)  not checked
+       4     32          ort                       –                –          6.25             160      0.700      4.00x (100 %)  not checked
+      64     32          all                       –                –             –               –          –                  –      not run
     batch 64, new tokens 32: not run: it does not fit into memory
-    batch 1, new tokens 32: ort decodes 1.9x faster than candle (95 % interval 1.8–2.0x)
-    batch 4, new tokens 32: ort decodes 1.9x faster than candle (95 % interval 1.8–2.0x)
+    batch 1, new tokens 32: ort decodes 1.90x as fast as candle (1.80–2.00)
+    batch 4, new tokens 32: ort decodes 1.90x as fast as candle (1.80–2.00)
     warning: 2 cells, batch 1, new tokens 32 the first: odd: it kept 1.0 of 2 threads busy (R5)
 
     Every comparison, and report.html: results/study
@@ -68,12 +65,12 @@ fn with_and_without_stand_side_by_side() {
     let arms = ["fused".to_owned(), "base".to_owned()];
     let cells = vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])];
     assert_snapshot!(markdown(&study("ab fused", StudyView::Ab(arms), cells)), @r"
-    **fused against base: slower in 1 of 1 cell (by 1.9x).**
+    **fused against base: slower in 1 of 1 cell (1.90x).**
 
     ab fused (prompt 16, new tokens 32): 1 cells, 6 rounds each
 
     | fused (tok/s) | base (tok/s) | Speed-up | 95 % interval | Verdict | Memory | Same tokens |      Parity |
-    |---------------|--------------|----------|---------------|---------|--------|-------------|-------------|
+    |--------------:|-------------:|---------:|--------------:|--------:|-------:|------------:|------------:|
     |          50.0 |         40.0 |    0.53x |     0.50–0.56 |  slower | +0.0 % |           – | not checked |
 
     - warning: odd: it kept 1.0 of 2 threads busy (R5)
@@ -96,7 +93,7 @@ fn a_study_of_warm_up_shows_its_iterations() {
     let report = study("sweep warmup", StudyView::Sweep(SweepKind::Warmup), vec![cell]);
     assert_snapshot!(more(&report).unwrap().1.markdown(), @r"
     | Iteration | candle first token (ms) | ms a token |
-    |-----------|-------------------------|------------|
+    |-----------|------------------------:|-----------:|
     | 1         |                    60.0 |       30.0 |
     | 2         |                    40.0 |       20.0 |
     ");

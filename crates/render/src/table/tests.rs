@@ -12,14 +12,10 @@ fn table() -> Table {
 #[test]
 fn a_terminal_has_small_text_below() {
     assert_snapshot!(table().terminal(&Screen::plain(80)), @r"
-    ┌──────────┬───────┐
-    │ Who      ┆ Speed │
-    │          ┆ tok/s │
-    ╞══════════╪═══════╡
-    │ one, <b> ┆  1.50 │
-    │          ┆ 1 – 2 │
-    │ two      ┆     – │
-    └──────────┴───────┘
+    Who        Speed
+               tok/s
+    one, <b>   1.50  1 – 2
+    two           –
     ");
 }
 
@@ -27,7 +23,7 @@ fn a_terminal_has_small_text_below() {
 fn markdown_has_a_row_a_line() {
     assert_snapshot!(table().markdown(), @r"
     | Who         | Speed: tok/s |
-    |-------------|--------------|
+    |-------------|-------------:|
     | one, &lt;b> | 1.50 (1 – 2) |
     | two         |            – |
     ");
@@ -51,7 +47,7 @@ fn hostile() -> Table {
 fn no_cell_moves_the_cursor_ends_its_row_or_computes() {
     let terminal = hostile().terminal(&Screen::plain(80));
     assert!(terminal.contains(r"\u{1b}[2Jx y | `z\u{202e}"), "{terminal}");
-    assert_eq!(terminal.lines().count(), 6);
+    assert_eq!(terminal.lines().count(), 3);
     let markdown = hostile().markdown();
     assert!(markdown.contains(r"\\u{1b}[2Jx y \| \`z\\u{202e}"), "{markdown}");
     assert_eq!(markdown.lines().count(), 4);
@@ -74,18 +70,12 @@ fn wide() -> Table {
 #[test]
 fn a_narrow_terminal_has_short_titles_and_a_narrower_one_a_block_for_each_row() {
     assert_snapshot!(wide().terminal(&Screen::plain(60)), @r"
-    ┌────────────────────────────┬────────┬──────────┐
-    │                            ┆ candle ┆ tch ✗ R5 │
-    ╞════════════════════════════╪════════╪══════════╡
-    │ Average Throughput (tok/s) ┆    101 ┆   (97.5) │
-    └────────────────────────────┴────────┴──────────┘
+                                 candle   tch ✗ R5
+    Average Throughput (tok/s)      101     (97.5)
     ");
     assert_snapshot!(wide().terminal(&Screen::plain(40)), @r"
-    ┌────────────────┬────────┬──────────┐
-    │                ┆ candle ┆ tch ✗ R5 │
-    ╞════════════════╪════════╪══════════╡
-    │ Decode (tok/s) ┆    101 ┆   (97.5) │
-    └────────────────┴────────┴──────────┘
+                     candle   tch ✗ R5
+    Decode (tok/s)      101     (97.5)
     ");
     assert_snapshot!(wide().terminal(&Screen::plain(24)), @r"
     Average Throughput

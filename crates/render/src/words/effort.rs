@@ -1,11 +1,8 @@
-//! The cost of a comparison: where its time went, how many blocks its rounds had and why, and how throughput
-//! varies within and between processes.
+//! The cost of a comparison: why its rounds ended, how contenders took turns, and where its time went.
 
-use facts::evidence::{Slices, Stage, Stages};
-use judge::Metric;
-use judge::report::{Report, Row};
-use plan::{Plan, Schedule};
-use statistics::Components;
+use facts::evidence::{End, Slices, Stage, Stages};
+use judge::report::Report;
+use plan::{Plan, Rounds, Schedule};
 
 /// The stages of rounds. All others happen once in a run.
 const OF_ROUNDS: [Stage; 6] =
@@ -13,12 +10,12 @@ const OF_ROUNDS: [Stage; 6] =
 
 /// The lines for people.
 pub(super) fn details(report: &Report) -> Vec<String> {
-    let lines = [blocks(report), slices(report), components(report), time(&report.time)];
+    let lines = [Some(ended(report)), slices(report), time(&report.time)];
     lines.into_iter().flatten().collect()
 }
 
 /// A schedule that does not interleave all contenders, with the reason.
-pub(super) fn schedule(plan: &Plan) -> Option<String> {
+pub(crate) fn schedule(plan: &Plan) -> Option<String> {
     let reason = plan.schedule_reason.as_ref()?;
     match plan.schedule {
         Schedule::Interleaved => None,
@@ -35,22 +32,17 @@ pub(super) fn schedule(plan: &Plan) -> Option<String> {
     }
 }
 
-fn blocks(report: &Report) -> Option<String> {
-    let chosen = report.blocks?;
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let from = match chosen.from_round {
-        0 => String::new(),
-        round => format!(" from round {} on", round + 1),
+/// Why there were no more rounds.
+fn ended(report: &Report) -> String {
+    let why = match (&report.end, report.plan.rounds) {
+        (End::Clear, _) => "no question of the answer needed more",
+        (End::Budget, _) => "the time budget was used",
+        (End::Noisy { .. }, _) => "the machine was too noisy for more",
+        (End::Interrupted | End::Killed, _) => "the run was ended",
+        (End::Planned, Rounds::Auto { .. }) => "the most there are",
+        _ => "as planned",
     };
-    Some(format!(
-        "{} blocks a round{from}, chosen from costs and variances: starting its processes takes {:.1} s, a block {:.1} s; \
-         a pair's ratio varies by {} from block to block and by {} from round to round, both pooled with a guess",
-        chosen.blocks,
-        chosen.process_s,
-        chosen.block_s,
-        percent(chosen.within),
-        percent(chosen.between)
-    ))
+    format!("rounds: {} ({why})", report.rounds)
 }
 
 fn slices(report: &Report) -> Option<String> {
@@ -66,22 +58,6 @@ fn slices(report: &Report) -> Option<String> {
             )
         }
         Slices::Whole { reason } => format!("each turn is a whole request: {reason}"),
-    })
-}
-
-fn components(report: &Report) -> Option<String> {
-    let of_row = |row: &Row| {
-        let Components { within, between } = row.components?;
-        let (within, between) = (100.0 * within, 100.0 * between);
-        Some(format!("{} {within:.1} %, {between:.1} %", row.framework))
-    };
-    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
-    let metric = Metric::deciding(report.plan.work.kind()).words();
-    (!known.is_empty()).then(|| {
-        format!(
-            "{metric} varies from request to request and from process to process by: {}",
-            known.join("; ")
-        )
     })
 }
 

@@ -1,24 +1,24 @@
 //! The report in words: its heading and the details of the measurement.
 
-use facts::evidence::{End, Shipped};
+use facts::evidence::Shipped;
 use facts::text::RetrievalScore;
 use judge::Metric;
 use judge::report::work::limit::{Bound, Limit, Share};
-use judge::report::{Report, Row, Spread, number};
-use plan::{KernelCache, Rounds};
+use judge::report::{Report, Row, Spread};
 use protocol::Padding;
 
 use super::work::hybrid;
-use super::{Line, Summary, answer, effort, gpu, verdicts};
+use super::{Line, Summary, effort, gpu, verdicts};
 use crate::screen::Tone;
+use crate::words::answer;
 
 /// The report in words.
 pub(crate) fn summary(report: &Report) -> Summary {
     let mut details = Vec::new();
-    details.extend(verdicts::open_sentences(report).into_iter().map(Line::plain));
     details.extend(quantisation(report).map(Line::plain));
     details.extend(retrieval(report).map(Line::plain));
     details.extend(loads(report).into_iter().map(Line::plain));
+    details.extend(disturbed_starts(report).map(Line::plain));
     details.extend(limits(report).into_iter().map(Line::plain));
     details.extend(memory(report).into_iter().map(Line::tabled));
     details.extend(steadiness(report).map(Line::plain));
@@ -32,25 +32,54 @@ pub(crate) fn summary(report: &Report) -> Summary {
     details.extend(shipped(report).map(Line::plain));
     details.extend(libraries(report).map(Line::tabled));
     let hybrids = report.hybrids.iter().flat_map(|it| hybrid::sentences(it, report.plan.margin));
+    let said = [verdicts::floor(report), same_outputs(report)].into_iter().flatten();
     Summary {
-        answer: answer::answer(report),
-        next: answer::next(report),
-        heading: heading(report),
-        verdicts: verdicts::clear(report)
+        answer: answer::sentences(report),
+        heading: answer::about(report),
+        notes: verdicts::reasons(report)
             .into_iter()
             .chain(impossible(report))
-            .chain(hybrids.map(Line::plain))
+            .chain(hybrids.chain(said).map(Line::plain))
             .collect(),
-        open: verdicts::open(report),
+        verdicts: verdicts::all(report),
         details,
     }
+}
+
+/// Whether the versions of one column computed the same, if there is no other column.
+fn same_outputs(report: &Report) -> Option<String> {
+    let engines: Vec<_> = report.plan.contenders.iter().map(|contender| &contender.engine).collect();
+    let are_versions = engines.iter().all(|engine| engine.base() == engines[0].base())
+        && engines.iter().any(|engine| engine.version != engines[0].version);
+    let mut compared = report.rows.iter().filter(|row| row.state.takes_part());
+    let first = compared.next().filter(|row| are_versions && row.outputs.is_some())?;
+    let others: Vec<&str> =
+        compared.filter(|row| row.outputs != first.outputs).map(|row| row.framework.as_str()).collect();
+    Some(match others.as_slice() {
+        [] => "the outputs of all versions are identical".to_owned(),
+        others => format!(
+            "the outputs of {} differ from those of {}, within the tolerance",
+            answer::listed(others),
+            first.framework
+        ),
+    })
+}
+
+/// Starts that other activity disturbed. They count.
+fn disturbed_starts(report: &Report) -> Option<String> {
+    let of_row = |row: &Row| {
+        let (count, rounds) = (row.disturbed_starts.len(), row.rounds);
+        (count > 0).then(|| format!("{}: {count} of {rounds}", row.framework))
+    };
+    let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
+    (!known.is_empty()).then(|| format!("starts beside other work, which count: {}", known.join("; ")))
 }
 
 fn impossible(report: &Report) -> impl Iterator<Item = Line> {
     let text = |flag: &judge::report::work::sanity::Flag| {
         format!("impossible: {}: {}", flag.framework, flag.finding)
     };
-    report.sanity.iter().map(move |flag| Line::new(Tone::Struck, text(flag)))
+    report.sanity.iter().map(move |flag| Line::qualifying(Tone::Struck, text(flag)))
 }
 
 /// Most shapes to name of those that a contender compiled for.
@@ -335,36 +364,4 @@ fn libraries(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
-}
-
-fn heading(report: &Report) -> String {
-    let plan = &report.plan;
-    let requests = plan.work.words();
-    let asked = plan.contenders.iter().find_map(|contender| contender.cache.precision);
-    let cache = asked
-        .filter(|asked| !asked.is_auto())
-        .map_or_else(String::new, |asked| format!(", KV cache in {}", asked.name()));
-    let caches = plan.contenders.iter().any(|contender| !contender.engine.kernel_cache.is_empty());
-    let kernels = match plan.kernel_cache {
-        KernelCache::Fresh if caches => ", fresh kernel caches",
-        _ => "",
-    };
-    let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let why = match (&report.end, plan.rounds) {
-        (End::Clear, _) => " (the evidence is clear)".to_owned(),
-        (End::Budget, Rounds::Auto { budget_s, .. }) => {
-            format!(" in {} minutes", number(budget_s / 60.0).trim_end_matches('0').trim_end_matches('.'))
-        }
-        (End::Noisy { .. }, _) => " before the machine was too noisy".to_owned(),
-        (End::Planned, Rounds::Auto { .. }) => " (the most there are)".to_owned(),
-        _ => String::new(),
-    };
-    let schedule = effort::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
-    format!(
-        "{} on {} with {}: {requests}{cache}{kernels}, {}{why}{schedule}",
-        plan.model,
-        report.environment.processor(&plan.device),
-        count(plan.threads, "thread"),
-        count(report.rounds, "round"),
-    )
 }

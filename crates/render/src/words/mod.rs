@@ -1,10 +1,9 @@
 //! A report in words, and small pieces of text that several outputs share.
 
-pub(crate) mod amount;
-mod answer;
+pub(crate) mod amounts;
+pub(crate) mod answer;
 pub(crate) mod command;
-pub(crate) mod dependence;
-mod effort;
+pub(crate) mod effort;
 mod findings;
 mod gpu;
 mod json;
@@ -18,23 +17,20 @@ use serde::{Serialize, Serializer};
 
 use crate::screen::Tone;
 
-pub(crate) use answer::brief;
 pub(crate) use findings::summary;
 pub(crate) use json::Json;
 
 /// A report in words: the text above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
-    /// The answer in one to four sentences, which every output begins with.
+    /// The answer in one or two sentences, which every output begins with.
     pub(crate) answer: Vec<String>,
-    /// The next step, if the answer is open.
-    pub(crate) next: Option<String>,
-    /// The subject of the measurement in one line: the work, the hardware, the rounds.
+    /// The subject of the measurement: the model, the hardware, the work, and whose code computed it.
     pub(crate) heading: String,
-    /// Why rows have no figures or no part in verdicts, then the verdicts, clear ones first.
+    /// Why rows have no figures or no part in verdicts, and what else limits the answer.
+    pub(crate) notes: Vec<Line>,
+    /// The verdict on every pair and metric.
     pub(crate) verdicts: Vec<Line>,
-    /// The inconclusive ones in one line.
-    pub(crate) open: Option<String>,
     /// Further findings.
     pub(crate) details: Vec<Line>,
 }
@@ -89,11 +85,6 @@ impl Serialize for Line {
     }
 }
 
-/// The answer of a report, and how to settle it if it is open.
-pub(crate) fn answer(summary: &Summary) -> Vec<String> {
-    summary.answer.iter().chain(&summary.next).cloned().collect()
-}
-
 /// The name of a row: "candle", or "candle ✗ R5" where rule R5 is the first reason why it was struck.
 pub(crate) fn title(row: &Row) -> String {
     titled(&row.framework, row.state, &row.reasons)
@@ -121,7 +112,7 @@ pub(crate) fn exact(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// An interval as "1.20 – 1.40"; empty if there is none.
+/// Two ends as "1.20 – 1.40"; empty if there are none.
 pub(crate) fn range(interval: Option<(f64, f64)>) -> String {
     interval
         .map_or_else(String::new, |(low, high)| format!("{} – {}", charts::number(low), charts::number(high)))
@@ -135,11 +126,6 @@ pub(crate) fn change(share: f64) -> String {
 /// The figures of the processes that have one.
 pub(crate) fn known(figure: &Figure) -> Vec<f64> {
     figure.values.iter().copied().flatten().collect()
-}
-
-/// The 95 % interval of a figure; below six rounds, least and most.
-pub(crate) fn interval(figure: &Figure) -> Option<(f64, f64)> {
-    figure.interval.or_else(|| figure.min.zip(figure.max).filter(|(least, most)| least < most))
 }
 
 /// Whether a word is a path, as opposed to a name such as `hf:owner/name`.

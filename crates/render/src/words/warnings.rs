@@ -1,13 +1,25 @@
 //! Warnings in words, each with what to do about it.
 
 use judge::Metric;
+use judge::report::slow_moments::SlowMoments;
 use judge::report::{Report, Warning};
 
-use super::dependence;
+use super::amounts::figure;
 
 /// The warnings of a report, the gravest first.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
-    report.warnings.iter().map(sentence).collect()
+    report.slow_moments.iter().map(slow).chain(report.warnings.iter().map(sentence)).collect()
+}
+
+/// "tch has slow moments of its own: 9 % of its time, 20 in 20 requests, 28 ms each; its averages are compared."
+fn slow(found: &SlowMoments) -> String {
+    let SlowMoments { contender, share, count, requests, length_ms, .. } = found;
+    format!(
+        "{contender} has slow moments of its own: {:.0} % of its time, {count} in {requests} requests, {} ms each; its \
+         averages are compared",
+        100.0 * share / (1.0 + share),
+        figure(*length_ms)
+    )
 }
 
 /// One warning.
@@ -28,9 +40,6 @@ pub(crate) fn sentence(warning: &Warning) -> String {
             format!("{rule}: {finding}; on a quiet machine, leave out --accept-noise or --quick")
         }
         Warning::Disturbed { times, starts, last } => disturbed(*times, *starts, last),
-        Warning::Depends { metric, a, b, others, ratios } => {
-            dependence::sentence(*metric, [a, b], others, *ratios)
-        }
         Warning::Varies { limit, contenders } => {
             let share = |(contender, share): &(String, f64)| format!("{contender} {:.0} %", 100.0 * share);
             format!(
@@ -79,10 +88,8 @@ fn disturbed(times: usize, starts: usize, last: &str) -> String {
     };
     let starts = match starts {
         0 => String::new(),
-        1 => "; 1 start stayed disturbed, and its load and cold start are not compared".to_owned(),
-        count => {
-            format!("; {count} starts stayed disturbed, and their load and cold start are not compared")
-        }
+        1 => "; 1 start was beside other work, and counts".to_owned(),
+        count => format!("; {count} starts were beside other work, and count"),
     };
     format!(
         "the machine was noisy {times}; what could be measured again was{starts}; {last}; a quieter machine gives \

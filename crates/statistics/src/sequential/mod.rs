@@ -91,7 +91,8 @@ impl Looks {
     pub fn after(&self, rounds: usize, last: bool) -> Boundaries {
         let rounds = rounds.max(1);
         let last = self.ends(rounds, last);
-        let earlier = self.planned.partition_point(|&look| look < rounds);
+        // The last planned look ends the run. Where there are more rounds, it was not taken.
+        let earlier = self.planned.partition_point(|&look| look < rounds).min(self.planned.len() - 1);
         if earlier == 0 && last {
             return Boundaries { curves: None };
         }
@@ -172,9 +173,12 @@ mod tests {
 
     #[test]
     fn one_look_costs_nothing() {
-        for (looks, rounds, last) in
-            [(Looks::fixed(6), 6, false), (Looks::automatic(5), 5, true), (Looks::automatic(24), 4, true)]
-        {
+        for (looks, rounds, last) in [
+            (Looks::fixed(6), 6, false),
+            (Looks::automatic(5), 5, true),
+            (Looks::automatic(24), 4, true),
+            (Looks::fixed(6), 7, false),
+        ] {
             let boundaries = looks.after(rounds, last);
             assert_eq!((boundaries.two_sided(0.0312), boundaries.one_sided(0.0123)), (0.0312, 0.0123));
             assert_eq!(boundaries.level(0.05), 0.05);

@@ -79,7 +79,8 @@ pub(super) fn score(subject: &Subject<'_>) -> Result<Ran, Interrupted> {
         let file = scratch.path().join("scored.safetensors");
         let sequences = vec![ids(subject, 5, 1), ids(subject, 5, 2)];
         let shape = [sequences.len(), sequences[0].len(), subject.vocabulary()];
-        let task = Score { sequences, types: Vec::new(), piece: 2, kept: None, file: file.display().to_string() };
+        let task =
+            Score { sequences, types: Vec::new(), piece: 2, kept: None, file: file.display().to_string() };
         begin(talk, &subject.job(Task::Score(task)))?;
         let scored = talk.event::<Scored>("scored")?;
         talk.note_all(scored.line, outputs::score(&file, shape));

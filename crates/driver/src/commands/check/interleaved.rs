@@ -191,12 +191,11 @@ fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
         let (baseline, current) = subject.values();
         let (a, b) = subject.turned(baseline, current);
         let share = metric(subject).map_or(0.0, |metric| metric.error_share(kind));
-        Series { a, b, state: Vec::new(), weight: if share > 0.0 { share } else { LEAST_SHARE } }
+        Series::new(a, b, if share > 0.0 { share } else { LEAST_SHARE })
     };
     let all: Vec<Series<'_>> = family.iter().map(series).collect();
     let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
-    let decisions =
-        statistics::decide(&all, &report.looks(), report.end.is_last_look(), &settings);
+    let decisions = statistics::decide(&all, &report.looks(), report.end.is_last_look(), &settings);
     let decided: BTreeMap<usize, Option<Decision>> = family.into_iter().zip(decisions).collect();
     let of = |place: usize| decided.get(&leader(&subjects[place]).unwrap_or(place)).cloned().flatten();
     (0..subjects.len()).map(of).collect()

@@ -1,7 +1,7 @@
 //! One verdict: a pair of contenders on one metric.
 
 use serde::{Deserialize, Serialize};
-use statistics::{Decision, Outcome};
+use statistics::{Decision, MIN_ROUNDS, Outcome};
 
 use crate::metrics::Metric;
 use crate::report::work::sanity::Flag;
@@ -56,7 +56,8 @@ pub struct Comparison {
     /// How many times better a is than b: b/a for times and memory, a/b for throughput, as the geometric mean over
     /// rounds. `null` if nothing can be compared.
     pub advantage: Option<f64>,
-    /// 95 % interval of the advantage.
+    /// The interval of the advantage that agrees with the verdict: those of the whole report hold together with 95 %
+    /// certainty. Memory has none, and a pair with too few rounds for a verdict.
     #[serde(deserialize_with = "facts::reading::interval")]
     pub interval: Option<(f64, f64)>,
     /// The full result of the statistics, in the sense of `advantage`. Cells of older studies lack it.
@@ -84,11 +85,53 @@ impl Comparison {
             verdict,
             reason: None,
             advantage: decision.as_ref().map(|decision| decision.ratio),
-            interval: decision.as_ref().map(|decision| decision.interval),
+            interval: decision
+                .as_ref()
+                .filter(|decision| decision.rounds >= MIN_ROUNDS)
+                .map(|it| it.interval),
             statistics: decision,
         };
         found.explain(noise, &[]);
         found
+    }
+
+    /// The verdict on a figure that hardly varies, such as memory, where less is better: processes differ by less than what
+    /// the figure means. It is decided if the ranges over at least [`MIN_ROUNDS`] processes have nothing in common, and
+    /// equal if all are within the margin.
+    pub(super) fn by_range(
+        metric: Metric,
+        labels: [&str; 2],
+        figures: [&[Option<f64>]; 2],
+        margin: f64,
+    ) -> Comparison {
+        let known: [Vec<f64>; 2] = figures.map(|figures| figures.iter().copied().flatten().collect());
+        let means: Option<Vec<f64>> =
+            known.iter().map(|figures| statistics::geometric_mean(figures)).collect();
+        let [a, b] = labels;
+        let Some(means) = means else { return Comparison::new(metric, a, b, None, None) };
+        let (better, worse) = if means[0] <= means[1] { (0, 1) } else { (1, 0) };
+        let most = |place: usize| known[place].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let least = |place: usize| known[place].iter().copied().fold(f64::INFINITY, f64::min);
+        let widest = most(worse).max(most(better)) / least(better).min(least(worse));
+        let verdict = if known.iter().any(|figures| figures.len() < MIN_ROUNDS) {
+            Verdict::Inconclusive
+        } else if widest < 1.0 + margin {
+            Verdict::Equivalent
+        } else if most(better) < least(worse) {
+            Verdict::Faster
+        } else {
+            Verdict::Inconclusive
+        };
+        Comparison {
+            metric,
+            a: labels[better].to_owned(),
+            b: labels[worse].to_owned(),
+            verdict,
+            reason: None,
+            advantage: Some(means[worse] / means[better]),
+            interval: None,
+            statistics: None,
+        }
     }
 
     /// Keeps the figures, but removes the verdict if they depend on an impossible result.
@@ -114,11 +157,4 @@ impl Comparison {
         let Flag { framework, finding, .. } = flags.iter().find(concerns)?;
         Some(Unmeasurable::Impossible { framework: framework.clone(), finding: finding.clone() })
     }
-}
-
-/// The same decision on b/a.
-pub(super) fn inverted(decision: Decision) -> Decision {
-    let (low, high) = decision.interval;
-    let state_slope = decision.state_slope.map(|slope| -slope);
-    Decision { ratio: 1.0 / decision.ratio, interval: (1.0 / high, 1.0 / low), state_slope, ..decision }
 }

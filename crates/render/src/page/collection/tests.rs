@@ -27,8 +27,8 @@ fn each_machine_and_case_has_a_table_with_verdicts_as_they_were_given() {
         "<h2>A Processor</h2>",
         "<h2>Z Processor</h2>",
         "<h3>a-model f32, 16 → 32, 2 threads</h3>",
-        "ort decodes 1.9x faster than candle",
-        "ort and candle: inconclusive in load (95 % interval 1.8–2.0x)",
+        "ort decodes 1.90x as fast as candle",
+        "too close to call: ort, candle in load (1.80–2.00x)",
         "its schema is 99, and this program reads",
         "no bf16 kernels",
     ] {

@@ -11,9 +11,10 @@ use crate::comparison;
 use crate::page::html as pieces;
 use crate::page::repeat::{self, Source};
 use crate::page::{Files, facts, run};
+use crate::pictures;
 use crate::pictures::PREVIEW;
 use crate::pictures::run::Pictures;
-use crate::{pictures, words};
+use crate::words::{self, answer};
 
 /// From a page to the root: its address has five parts.
 const ROOT: &str = "../../../../../";
@@ -58,7 +59,7 @@ fn html(page: &Page<'_>, base: Option<&str>) -> String {
 }
 
 fn answers(result: &Result<'_>) -> Vec<String> {
-    words::answer(&words::summary(&result.report))
+    answer::sentences(&result.report)
 }
 
 /// The picture of a run in previews.

@@ -55,7 +55,7 @@ fn the_list_has_filters_and_no_ranking_and_works_without_its_script() {
         assert!(page.contains(&format!("<select name=\"{name}\"")), "{name}");
     }
     assert_eq!(page.matches("<label>").count(), page.matches("<select").count());
-    assert!(page.contains("ort decodes 1.9x faster than candle") && page.contains("17 GB"), "{page}");
+    assert!(page.contains("ort decodes 1.90x as fast as candle") && page.contains("17 GB"), "{page}");
     assert!(page.find(">A Processor, ") < page.find(">Z Processor, "), "by name");
     let data: serde_json::Value = serde_json::from_str(text(&files, DATA)).unwrap();
     assert_eq!(data["license"], "CC-BY-4.0");

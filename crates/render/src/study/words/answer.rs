@@ -10,7 +10,8 @@ use plan::{Axis, StudyView};
 use statistics::MIN_ROUNDS;
 
 use super::crossed;
-use crate::words::amount::{self, Differences};
+use crate::words::amounts::times;
+use crate::words::answer::standing::Standing;
 
 /// The metric that a sweep is about.
 pub(super) fn deciding(kind: SweepKind) -> Metric {
@@ -49,7 +50,7 @@ fn counted(count: usize) -> String {
     if count == 1 { "1 cell".into() } else { format!("{count} cells") }
 }
 
-/// "ort decodes fastest in 5 of 8 cells, candle in 1. In 2 no framework is a clear winner."
+/// "ort decodes fastest in 5 of 8 cells, candle in 1; 2 too close to call."
 fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let compared: Vec<&&Cell> = measured.iter().filter(|cell| cell.rows.len() > 1).collect();
     if compared.is_empty() {
@@ -59,7 +60,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
         )];
     }
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
-    for best in compared.iter().filter_map(|cell| best(cell, of_cell(cell, metric))) {
+    for best in compared.iter().filter_map(|cell| standing(cell, of_cell(cell, metric)).winner()) {
         *wins.entry(best).or_default() += 1;
     }
     let open = compared.len() - wins.values().sum::<usize>();
@@ -68,7 +69,8 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let all = counted(compared.len());
     let is_one = |metric| compared.iter().all(|cell| of_cell(cell, metric) == metric);
     // Cells may have several questions: batches of texts, and a single one.
-    let is_best = if is_one(metric) { metric.superlative() } else { "is fastest".to_owned() };
+    let is_best =
+        metric.phrases().filter(|_| is_one(metric)).map_or("is fastest", |phrases| phrases.superlative);
     let told: Vec<String> = ranked
         .iter()
         .enumerate()
@@ -77,14 +79,11 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
             _ => format!("{name} in {count}"),
         })
         .collect();
-    if told.is_empty() {
-        return vec![format!("No framework is a clear winner in any of {all}.")];
-    }
-    let mut answer = vec![format!("{}.", told.join(", "))];
-    if open > 0 {
-        answer.push(format!("In {open} no framework is a clear winner."));
-    }
-    answer
+    vec![match (told.is_empty(), open) {
+        (true, _) => format!("Too close to call in all of {all}."),
+        (false, 0) => format!("{}.", told.join(", ")),
+        (false, open) => format!("{}; {open} too close to call.", told.join(", ")),
+    }]
 }
 
 /// The metric in a cell: in a study of denoising some go token by token, and in one of encoders some have a single text.
@@ -97,13 +96,10 @@ pub(super) fn of_cell(cell: &Cell, metric: Metric) -> Metric {
     }
 }
 
-/// The contender with a verdict over all others in a cell.
-fn best(cell: &Cell, metric: Metric) -> Option<&str> {
-    let verdicts = || cell.verdicts.iter().filter(|verdict| verdict.metric == metric);
-    let names: std::collections::BTreeSet<&str> =
-        verdicts().flat_map(|verdict| [verdict.a.as_str(), verdict.b.as_str()]).collect();
-    let beaten = |name: &str| verdicts().filter(|v| v.verdict == Verdict::Faster && v.a == name).count();
-    names.iter().copied().find(|name| beaten(name) + 1 == names.len())
+/// The contenders of a cell in one metric.
+pub(crate) fn standing(cell: &Cell, metric: Metric) -> Standing<'_> {
+    let rows = cell.rows.iter().filter(|row| row.state.takes_part());
+    Standing::new(metric, &cell.verdicts, rows.map(|row| (row.framework.as_str(), row.typical(metric))))
 }
 
 fn has_mistakes(outcomes: &[Outcome]) -> bool {
@@ -120,14 +116,13 @@ fn mistakes(outcomes: &[Outcome]) -> String {
         return format!("None of {all} mistakes costs time for certain.");
     };
     let (framework, mistake) = (at(worst, Axis::Framework), at(worst, Axis::Mistake));
-    let times = worst.speedup.unwrap_or(1.0);
-    let times = if times < 10.0 { format!("{times:.2}") } else { format!("{times:.0}") };
+    let long = times(worst.speedup.unwrap_or(1.0));
     format!(
-        "{framework}: {mistake} costs most, a request takes {times}x as long. {count} of {all} mistakes cost time for certain."
+        "{framework}: {mistake} costs most, a request takes {long} as long. {count} of {all} mistakes cost time for certain."
     )
 }
 
-/// "fused is faster than base in 6 of 9 cells (5 % to 12x), slower in 1; 2 are open."
+/// "fused against base: faster in 6 of 9 cells (1.05x to 12x), slower in 1 (1.1x); 2 too close to call."
 fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
     let outcomes: Vec<_> = outcomes.iter().filter(|outcome| outcome.speedup.is_some()).collect();
     let of = |verdict: Verdict| -> Vec<f64> {
@@ -139,8 +134,8 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
             ratios.iter().copied().fold(f64::INFINITY, f64::min),
             ratios.iter().copied().fold(0.0, f64::max),
         );
-        let [least, most] = [least, most].map(amount::detectable);
-        if least == most { format!("by {least}") } else { format!("by {least} to {most}") }
+        let [least, most] = [least, most].map(times);
+        if least == most { least } else { format!("{least} to {most}") }
     };
     let (faster, slower, same) = (of(Verdict::Faster), of(Verdict::Slower), of(Verdict::Equivalent));
     let inverse: Vec<f64> = slower.iter().map(|ratio| 1.0 / ratio).collect();
@@ -159,8 +154,8 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
     let open = outcomes.len() - faster.len() - slower.len() - same.len();
     let rest = match (told.is_empty(), open) {
         (_, 0) => String::new(),
-        (true, _) => format!("neither faster nor slower for certain in any of {all}"),
-        (false, open) => format!("; {open} open"),
+        (true, _) => format!("too close to call in all of {all}"),
+        (false, open) => format!("; {open} too close to call"),
     };
     vec![format!("{with} against {without}: {}{rest}.", told.join(", "))]
 }

@@ -1,7 +1,7 @@
 //! A study in words: its heading, and the findings of its cells.
 
 mod along;
-mod answer;
+pub(super) mod answer;
 pub(super) mod crossed;
 
 use judge::report::State;

@@ -117,11 +117,11 @@ mod tests {
                  21.0 ms (+5.0 %)",
                 "h: keys and values are handed over by one copy, 2.0 MB in 2.00 ms: a wants one piece",
                 "h: it holds two sets of weights of 0.50 GB: peak memory 1.20 GB, of its parts alone 0.60 and 0.70 GB",
-                "h: it pays: h completes whole requests 20 % sooner than x",
+                "h: it pays: total time: x takes 1.20x as long as h",
             ]
         );
         let last = |verdict, ahead| sentences(&hybrid(verdict, ahead), 0.02).pop().unwrap();
-        assert!(last(Verdict::Faster, "b").starts_with("h: it does not pay: b completes"));
+        assert!(last(Verdict::Faster, "b").starts_with("h: it does not pay: total time: x takes"));
         assert!(last(Verdict::Equivalent, "h").contains("being no faster than the better of its parts"));
     }
 

@@ -1,0 +1,212 @@
+//! The table of the answer. Up to three contenders have a column each; more have a row each, the best first.
+
+use judge::Metric;
+use judge::report::{Report, Row, State};
+
+use super::has_verdicts;
+use super::standing::{Mark, Standing};
+use crate::screen::Tone;
+use crate::screen::WIDTH;
+use crate::table::{Cell, Column, Table};
+use crate::words::{self, amounts};
+
+/// Most contenders with a column each.
+const FEW: usize = 3;
+/// The heading of their names.
+const CONTENDER: &str = "Contender";
+/// Characters of a name, where longer ones take the place of figures.
+const NAME: usize = 22;
+
+/// Whether contenders are rows in this width.
+pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
+    report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
+}
+
+/// The table with every column, for a page.
+pub(crate) fn in_full(report: &Report) -> Table {
+    let mut table = grid(report, if are_rows(report, WIDTH) { usize::MAX } else { WIDTH });
+    if table.columns.get(1).is_some_and(|column| column.title.main == CONTENDER) {
+        // A row is headed by its name.
+        table.columns.swap(0, 1);
+        table.columns[1].title = "Rank".into();
+        let titles = table.columns[2..].iter_mut().map(|column| &mut column.title);
+        let deciding = Metric::deciding(report.plan.work.kind());
+        let metrics = [deciding].into_iter().chain(others(report, deciding));
+        titles.zip(metrics).for_each(|(title, metric)| *title = metric.title().into());
+        table.rows.iter_mut().for_each(|row| row.swap(0, 1));
+    }
+    table
+}
+
+/// The table, at most as wide as this where that is possible.
+pub(crate) fn grid(report: &Report, width: usize) -> Table {
+    let few = report.rows.len() <= FEW && width < usize::MAX;
+    if !few || are_rows(report, width) { by_contender(report, width) } else { by_metric(report) }
+}
+
+fn by_metric(report: &Report) -> Table {
+    let titles = report.rows.iter().map(|row| Column::right(words::title(row)));
+    let mut table = Table::new([Column::left("")].into_iter().chain(titles));
+    for metric in report.table_metrics() {
+        let standing = Standing::of_report(report, metric);
+        let cells = report.rows.iter().map(|row| cell(report, &standing, row));
+        table.add([Cell::from(metric.title()).short(metric.short_title())].into_iter().chain(cells));
+    }
+    let texts = |title: &str, of: fn(&Row) -> String| {
+        [Cell::from(title)]
+            .into_iter()
+            .chain(report.rows.iter().map(|row| toned(row, of(row).into())))
+            .collect::<Vec<_>>()
+    };
+    table.add(texts("Precision", Row::precision_words));
+    table.add(texts("Parity", parity));
+    table
+}
+
+/// A row for each contender, with as many columns as fit: names are shortened only where that leaves room for more.
+fn by_contender(report: &Report, width: usize) -> Table {
+    let deciding = Standing::of_report(report, Metric::deciding(report.plan.work.kind()));
+    let rows = sorted(report, &deciding);
+    let all = columns(report, &deciding, &rows);
+    let least = usize::from(has_verdicts(report)) + 2;
+    let made = |name: usize| {
+        (least..=all.len())
+            .rev()
+            .map(|count| table(&all[..count], name))
+            .find(|made| made.bracketed().terminal_width() <= width)
+    };
+    let of = |made: &Option<Table>| made.as_ref().map_or(0, |table| table.columns.len());
+    let (whole, short) = (made(usize::MAX), made(NAME));
+    let best = if of(&short) > of(&whole) { short } else { whole };
+    let narrower = || {
+        (1..NAME)
+            .rev()
+            .map(|name| table(&all[..least], name))
+            .find(|it| it.bracketed().terminal_width() <= width)
+    };
+    best.or_else(narrower).unwrap_or_else(|| table(&all[..least], 1))
+}
+
+/// These columns, with names of at most so many characters.
+fn table(columns: &[(Column, Vec<Cell>)], name: usize) -> Table {
+    let mut table = Table::new(columns.iter().map(|(column, _)| column.clone()));
+    for at in 0..columns.first().map_or(0, |(_, cells)| cells.len()) {
+        table.add(columns.iter().map(|(column, cells)| match column.title.main == CONTENDER {
+            true => Cell { main: shortened(&cells[at].main, name), ..cells[at].clone() },
+            false => cells[at].clone(),
+        }));
+    }
+    table
+}
+
+/// Rank, name and first question, then what else fits, the most asked for first.
+fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Column, Vec<Cell>)> {
+    let mut columns = Vec::new();
+    if has_verdicts(report) {
+        columns.push((Column::left(""), rows.iter().map(|row| rank(deciding, row).into()).collect()));
+    }
+    let names = rows.iter().map(|row| toned(row, words::title(row).into()));
+    columns.push((Column::left(CONTENDER), names.collect()));
+    columns.push(figures(report, deciding, rows));
+    let others = others(report, deciding.metric).into_iter();
+    columns.extend(others.map(|metric| figures(report, &Standing::of_report(report, metric), rows)));
+    for (title, of) in [("Precision", Row::precision_words as fn(&Row) -> String), ("Parity", parity)] {
+        let texts: Vec<String> = rows.iter().map(|row| of(row)).collect();
+        if texts.iter().any(|text| *text != texts[0]) {
+            let cells = rows.iter().zip(texts).map(|(row, text)| toned(row, text.into()));
+            columns.push((Column::right(title), cells.collect()));
+        }
+    }
+    columns
+}
+
+/// A metric of every contender; only that of the first question, or where both ends matter, has marks.
+fn figures(report: &Report, standing: &Standing<'_>, rows: &[&Row]) -> (Column, Vec<Cell>) {
+    let title = standing.metric.short_title();
+    let (name, unit) = title.split_once(" (").unwrap_or((title, ""));
+    let is_first = standing.metric == Metric::deciding(report.plan.work.kind());
+    let of = |row: &&Row| {
+        let cell = cell(report, standing, row);
+        match is_first {
+            true if !row.state.has_figures() => row.state.words().into(),
+            true => cell,
+            false => Cell { small: String::new(), ..cell },
+        }
+    };
+    (Column::right(Cell::with_small(name, unit.trim_end_matches(')'))), rows.iter().map(of).collect())
+}
+
+/// The metrics after the first question, the most asked for first; those that follow from another last.
+fn others(report: &Report, deciding: Metric) -> Vec<Metric> {
+    let kind = report.plan.work.kind();
+    let questions = Metric::questions(kind);
+    let mut others = report.table_metrics();
+    others.retain(|metric| *metric != deciding);
+    others.sort_by_key(|metric| {
+        let place = questions.iter().position(|asked| asked == metric).unwrap_or(questions.len());
+        let cost = [Metric::PeakMemory, Metric::Load].iter().position(|cost| cost == metric).unwrap_or(2);
+        (metric.follows(kind).is_some(), place, cost)
+    });
+    others
+}
+
+/// By rank, then by figure; then those that take no part.
+fn sorted<'a>(report: &'a Report, deciding: &Standing<'_>) -> Vec<&'a Row> {
+    let order: Vec<&str> = deciding.labels().collect();
+    let mut rows: Vec<&Row> = report.rows.iter().collect();
+    let place = |row: &Row| order.iter().position(|label| *label == row.framework).unwrap_or(order.len());
+    rows.sort_by_key(|row| (place(row), !row.state.has_figures()));
+    rows
+}
+
+/// "1", or "2=" if it is shared.
+fn rank(deciding: &Standing<'_>, row: &Row) -> String {
+    if !row.state.takes_part() {
+        return String::new();
+    }
+    let rank = deciding.rank(&row.framework);
+    let is_shared = deciding.labels().filter(|label| deciding.rank(label) == rank).count() > 1;
+    format!("{rank}{}", if is_shared { '=' } else { ' ' })
+}
+
+/// A figure with its mark.
+fn cell(report: &Report, standing: &Standing<'_>, row: &Row) -> Cell {
+    let figure = match row.typical(standing.metric) {
+        None if row.rounds == 0 => words::DASH.into(),
+        None => "n/a".into(),
+        Some(value) => amounts::figure(value),
+    };
+    let mark = if row.state.takes_part() && has_verdicts_on(report, standing.metric) {
+        standing.mark(&row.framework)
+    } else {
+        Mark::None
+    };
+    let tone = if mark == Mark::Best { Tone::Clear } else { Tone::Plain };
+    toned(row, Cell::with_small(figure, mark.text()).toned(tone))
+}
+
+/// Whether there can be marks on a metric: noise spoils those of speed alone.
+fn has_verdicts_on(report: &Report, metric: Metric) -> bool {
+    super::rounds(report) >= statistics::MIN_ROUNDS
+        && (report.noise().is_none() || !metric.depends_on_speed())
+}
+
+fn toned(row: &Row, cell: Cell) -> Cell {
+    if row.state == State::Struck { cell.toned(Tone::Struck) } else { cell }
+}
+
+/// Parity in a word; the difference is in the report.
+pub(super) fn parity(row: &Row) -> String {
+    row.parity_words().split(',').next().unwrap_or_default().to_owned()
+}
+
+/// A name of at most so many characters; that it is struck stays.
+fn shortened(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return name.to_owned();
+    }
+    let (name, end) =
+        name.split_once(" ✗").map_or((name, String::new()), |(name, rule)| (name, format!(" ✗{rule}")));
+    let kept: String = name.chars().take(most.saturating_sub(1 + end.chars().count())).collect();
+    format!("{kept}…{end}")
+}
