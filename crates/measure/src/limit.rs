@@ -23,7 +23,7 @@ use plan::Plan;
 use crate::clock::now;
 
 /// Time for the verdicts and the table.
-const FOR_THE_REPORT: Duration = Duration::from_secs(12);
+const FOR_THE_REPORT: Duration = Duration::from_secs(15);
 /// Longest wait for a quiet machine in all, after the first.
 const WAITING: Duration = Duration::from_secs(10);
 
@@ -89,5 +89,25 @@ impl Limit {
     /// Counts the time since then as waiting.
     pub(crate) fn waited(&mut self, since: Instant) {
         self.waiting = self.waiting.saturating_sub(since.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use facts::testing;
+    use plan::Rounds;
+
+    use super::*;
+
+    #[test]
+    fn repeats_end_with_their_share_of_a_limit_and_without_one_go_on() {
+        let of = |rounds| Limit::new(&Plan { rounds, ..testing::plan(&["a", "b"]) });
+        let mut limited = of(Rounds::Auto { max: 30, budget_s: 60.0 });
+        assert!(limited.can_repeat() && limited.left() <= Duration::from_secs(75));
+        limited.repeated(now() - Duration::from_secs(9));
+        assert!(!limited.can_repeat(), "a tenth of 90 s");
+        let mut unlimited = of(Rounds::Fixed(6));
+        unlimited.repeated(now() - Duration::from_secs(9));
+        assert!(unlimited.can_repeat() && unlimited.until().is_none());
     }
 }
