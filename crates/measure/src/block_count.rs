@@ -114,7 +114,7 @@ impl Session<'_> {
             return false;
         }
         let finishing_s = match self.recorder.evidence.rounds {
-            0 => plan.contenders.len() as f64 * FINISHING_S,
+            0 => plan.contenders.len() as f64 * self.logits_take.as_secs_f64().max(FINISHING_S),
             rounds => time.get(&Stage::Finishing).copied().unwrap_or(0.0) / rounds as f64,
         };
         cases as f64 * each.as_secs_f64() + finishing_s > self.limit.left().as_secs_f64()

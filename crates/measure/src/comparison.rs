@@ -19,7 +19,8 @@ impl Session<'_> {
         let begun = now();
         self.crew.end_at(self.limit.share(REFERENCE));
         let references = self.reference();
-        self.logits_take = begun.elapsed() / 2;
+        // It also loaded and continued the prompts.
+        self.logits_take = begun.elapsed() / 3;
         self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
         self.judge_quality();
         self.crew.end_at(self.limit.until());

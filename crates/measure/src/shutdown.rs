@@ -23,9 +23,17 @@ impl Session<'_> {
         let directory = self.crew.scratch.path().join(format!("parity-{}", member.live.pid()));
         let _ = std::fs::create_dir(&directory);
         let file = directory.join("logits.safetensors");
-        let task = self.crew.parity_task(&file).filter(|_| work.parity && self.has_logits(round.number));
+        // Without any, a row has no part in verdicts: a round with too little time leaves them to the next.
+        let has_none =
+            self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
+        let is_due = work.parity && (has_none || self.has_logits(round.number));
+        let task = self.crew.parity_task(&file).filter(|_| is_due && work.reference.is_some());
         let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
         let task = task.filter(|_| !has_no_time);
+        if has_no_time {
+            let framework = &member.process.framework;
+            self.crew.progress.say(&format!("{framework}: the time limit leaves no time for its logits"));
+        }
         let (is_asked, begun) = (task.is_some(), now());
         let identity = identity(member.live.events());
         let label = member.process.framework.clone();
@@ -61,11 +69,6 @@ impl Session<'_> {
                 }
             };
             ended.tokens = Some(tokens);
-            if has_no_time {
-                let reason = "the time limit of the run left no time for its logits".to_owned();
-                session.crew.progress.say(&format!("{}: {reason}", run.framework));
-                ended.no_agreement = Some(reason).filter(|_| run.round == 0);
-            }
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
