@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use configs::TUNABLES;
-use protocol::Build;
+use protocol::{Build, Event};
 
 use super::{Judged, derived};
 use crate::report::huge_pages;
@@ -164,7 +164,14 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
         return Some(reason);
     }
     let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
-    let Some((_, first)) = agreements().next() else { return Some("it yielded no logits".into()) };
+    let Some((_, first)) = agreements().next() else {
+        let is_parity = |event: &Event| matches!(event, Event::Parity(_));
+        let was_asked = judged.runs_of(label).any(|run| run.events.iter().any(is_parity));
+        return Some(match judged.plan.limit_s() {
+            Some(_) if !was_asked => "the time limit left no time to compare its outputs".into(),
+            _ => "it yielded no logits".into(),
+        });
+    };
     let of_logits = agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
     let of_tokens = || {
         judged.runs_of(label).find_map(|run| Some((run, run.tokens.as_ref()?.objection(&first.tolerance)?)))
