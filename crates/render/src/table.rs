@@ -2,6 +2,9 @@
 
 use crate::screen::{Screen, Tone, width};
 
+/// The text in place of a missing figure.
+pub(crate) const DASH: &str = "–";
+
 /// Titles above rows of cells. The first column heads the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
@@ -81,7 +84,7 @@ impl Cell {
     /// Whether the main text is a number, or the sign in place of one.
     fn is_figure(&self) -> bool {
         let main = self.main.trim_start_matches('(');
-        main.starts_with(|first: char| first.is_ascii_digit()) || main == crate::words::DASH || main == "n/a"
+        main.starts_with(|first: char| first.is_ascii_digit()) || main == DASH || main == "n/a"
     }
 
     fn aligned(&self, widths: &Widths, screen: &Screen) -> String {

@@ -66,7 +66,7 @@ pub(crate) fn p_alone(p: f64) -> String {
         p if p < 0.1 => format!("{p:.3}"),
         p => format!("{p:.2}"),
     };
-    text.trim_end_matches('0').to_owned()
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn p_has_two_digits() {
         assert_eq!(
-            [0.00001, 0.00041, 0.0078, 0.081].map(p),
-            ["p < 0.0001", "p = 0.0004", "p = 0.008", "p = 0.081"]
+            [0.00001, 0.00041, 0.0078, 0.081, 1.0].map(p),
+            ["p < 0.0001", "p = 0.0004", "p = 0.008", "p = 0.081", "p = 1"]
         );
     }
 }

@@ -17,6 +17,7 @@ use serde::{Serialize, Serializer};
 
 use crate::screen::Tone;
 
+pub(crate) use crate::table::DASH;
 pub(crate) use findings::summary;
 pub(crate) use json::Json;
 
@@ -98,9 +99,6 @@ pub(crate) fn titled(framework: &str, state: State, reasons: &[Reason]) -> Strin
         _ => framework.to_owned(),
     }
 }
-
-/// The text in place of a missing figure.
-pub(crate) const DASH: &str = "–";
 
 /// A value, or a dash.
 pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
