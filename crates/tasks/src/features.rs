@@ -92,7 +92,7 @@ fn what_a_worker_runs_has_full_optimisation() {
     let profiles =
         manifest.lines().filter_map(|line| line.strip_prefix("[profile.release.package.")?.strip_suffix(']'));
     let lower: BTreeSet<&str> = profiles.collect();
-    assert!(lower.contains("judge"), "{lower:?}");
+    assert!(lower.contains("plan"), "{lower:?}");
     for worker in
         members().iter().filter(|name| name.starts_with("engine-") || name.starts_with("reference-"))
     {
