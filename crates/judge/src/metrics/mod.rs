@@ -23,7 +23,7 @@ use protocol::Sample;
 pub use crate::metric::Metric;
 use crate::work::Selection;
 pub use crate::work::Size;
-pub use phrases::{Amount, Phrases};
+pub use phrases::Phrases;
 use process::Form;
 use table::ENTRIES;
 use work::Request;
@@ -54,8 +54,6 @@ struct Entry {
     depends_on_speed: bool,
     /// Its place among the figures of a single prompt, if it is one of them.
     place_of_prompt: Option<usize>,
-    /// The form of the size of a difference.
-    amount: Amount,
     /// The words for a difference, if it has words of its own.
     phrases: Option<Phrases>,
 }
@@ -199,11 +197,6 @@ impl Metric {
     /// Its words for differences, if it has words of its own.
     pub fn phrases(self) -> Option<&'static Phrases> {
         self.entry().phrases.as_ref()
-    }
-
-    /// The form in which the size of a difference is given.
-    pub fn amount_form(self) -> Amount {
-        self.entry().amount
     }
 
     /// The metric that this is another form of and shares the verdict with: one is a constant divided by the

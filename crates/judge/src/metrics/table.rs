@@ -7,7 +7,7 @@ use super::figures::{a_second, goodput, kept_up, ms, whole_s};
 use super::kinds::{
     ARRIVALS, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
 };
-use super::phrases::{Amount, Phrases};
+use super::phrases::Phrases;
 use super::work::{Steps, decoded_a_second, padding};
 use super::{Entry, Source};
 use crate::metric::Metric;
@@ -29,7 +29,6 @@ const fn entry(metric: Metric, source: Source) -> Entry {
         decides: false,
         depends_on_speed: true,
         place_of_prompt: None,
-        amount: Amount::Times,
         phrases: None,
     }
 }
@@ -45,7 +44,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "loads",
             comparative: "faster",
-            short: "faster",
             superlative: "loads fastest",
             equal: "load equally fast",
         }),
@@ -61,7 +59,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "gives its first result after loading",
             comparative: "sooner",
-            short: "sooner",
             superlative: "gives its first result soonest after loading",
             equal: "give their first result after loading equally soon",
         }),
@@ -79,7 +76,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "returns the first token",
             comparative: "sooner",
-            short: "sooner",
             superlative: "returns the first token soonest",
             equal: "return the first token equally soon",
         }),
@@ -109,7 +105,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "decodes",
             comparative: "faster",
-            short: "faster",
             superlative: "decodes fastest",
             equal: "decode equally fast",
         }),
@@ -126,7 +121,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "completes whole requests",
             comparative: "sooner",
-            short: "sooner",
             superlative: "completes whole requests soonest",
             equal: "complete whole requests equally soon",
         }),
@@ -140,11 +134,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "GB",
         in_table: true,
         depends_on_speed: false,
-        amount: Amount::Less,
         phrases: Some(Phrases {
             verb: "needs",
             comparative: "less memory",
-            short: "less",
             superlative: "needs the least memory",
             equal: "need equally much memory",
         }),
@@ -200,7 +192,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "reads prompts",
             comparative: "faster",
-            short: "faster",
             superlative: "reads prompts fastest",
             equal: "read prompts equally fast",
         }),
@@ -267,7 +258,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "peak memory per sequence",
         unit: "MB",
         depends_on_speed: false,
-        amount: Amount::Less,
         ..entry(
             Metric::MemoryPerSequence,
             Source::Reading(|run, size| Some(run.peak_bytes()? as f64 / 1e6 / size.batch.max(1) as f64)),
@@ -332,7 +322,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "embeds batches",
             comparative: "faster",
-            short: "faster",
             superlative: "embeds batches fastest",
             equal: "embed batches equally fast",
         }),
@@ -353,7 +342,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "embeds a single text",
             comparative: "sooner",
-            short: "sooner",
             superlative: "embeds a single text soonest",
             equal: "embed a single text equally soon",
         }),
@@ -400,7 +388,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "runs it",
             comparative: "faster",
-            short: "faster",
             superlative: "runs it fastest",
             equal: "run it equally fast",
         }),
@@ -417,7 +404,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "serves callers",
             comparative: "faster",
-            short: "faster",
             superlative: "serves callers fastest",
             equal: "serve callers equally fast",
         }),
@@ -436,7 +422,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "answers in time",
             comparative: "more requests",
-            short: "more",
             superlative: "answers the most requests in time",
             equal: "answer equally many requests in time",
         }),
@@ -451,7 +436,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         phrases: Some(Phrases {
             verb: "answers",
             comparative: "sooner",
-            short: "sooner",
             superlative: "answers soonest",
             equal: "answer equally soon",
         }),

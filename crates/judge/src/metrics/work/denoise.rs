@@ -20,7 +20,6 @@ impl Steps {
     pub(in super::super) const TOLD: Phrases = Phrases {
         verb: "denoises",
         comparative: "faster",
-        short: "faster",
         superlative: "denoises fastest",
         equal: "denoise equally fast",
     };
