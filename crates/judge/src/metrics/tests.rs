@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use protocol::{Event, Marks, Output};
 
 use super::*;
+use crate::report::slow_moments::Figures;
 use facts::testing;
 use plan::WorkKind::{Denoising, OneToken, TokenByToken};
 
@@ -128,7 +129,10 @@ fn a_99th_percentile_is_of_all_processes_and_at_least_300_gaps() {
         let process = |round| testing::measured("a", round, Vec::new(), vec![vec![case(5, &[10; 100])]]);
         let evidence = Evidence { runs: (0..rounds).map(process).collect(), ..Evidence::default() };
         let plan = testing::plan(&["a"]);
-        crate::report::Figure::of_row(Metric::LatencyP99, &plan, &evidence, "a").typical
+        {
+            let figures = Figures::new(Metric::LatencyP99, &plan, &evidence);
+            crate::report::Figure::of_row(Metric::LatencyP99, &figures, 0, &plan, &evidence).typical
+        }
     };
     assert_eq!((of(2), of(3)), (None, Some(10.0)));
 }
@@ -175,6 +179,30 @@ fn what_is_tested_depends_on_what_requests_do() {
     }
     assert_eq!(Metric::questions(TokenByToken), [Throughput, FirstToken, Total]);
     assert_eq!(Metric::ALL.iter().filter(|metric| metric.entry().decides).count(), 1);
+}
+
+#[test]
+fn every_question_of_speed_has_a_share_of_the_error_rate() {
+    use plan::WorkKind::*;
+    let kinds = [
+        TokenByToken,
+        OneToken,
+        Denoising,
+        Encoding,
+        ManyTexts,
+        SingleText,
+        Callers,
+        Arrivals,
+        Goodput,
+        Graph,
+        Echo,
+    ];
+    for kind in kinds {
+        let leads = |metric: &Metric| metric.follows(kind).is_none() && metric.depends_on_speed();
+        for metric in Metric::tested(kind).into_iter().filter(leads) {
+            assert!(metric.error_share(kind) > 0.0, "{kind:?} {metric:?}");
+        }
+    }
 }
 
 /// Three steps of 30, 20 and 40 ms, including 9 ms of the sampler, for two sequences of six tokens.

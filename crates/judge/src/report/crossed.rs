@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{Decision, Outcome, Series, Settings, crossed};
 
 use crate::metrics::Metric;
-use crate::report::slow_moments;
+use crate::report::slow_moments::Figures;
 use crate::report::verdicts::Verdict;
 use facts::evidence::Evidence;
 
@@ -121,11 +121,14 @@ impl Arms {
     fn new(plan: &Plan, evidence: &Evidence, study: &StudySettings, compared: &[String]) -> Arms {
         let count = study.crossed.len();
         let metric = Metric::deciding(plan.work.kind());
+        let all = Figures::new(metric, plan, evidence);
         let mut figures = vec![Vec::new(); 1 << count];
         for arm in study.arms.iter().filter(|arm| compared.contains(&arm.label)) {
             let bit = |(place, switch)| if arm.on.contains(switch) { 1_usize << place } else { 0 };
             let subset: usize = study.crossed.iter().enumerate().map(bit).sum();
-            figures[subset] = slow_moments::to_compare(metric, plan, evidence, &arm.label);
+            if let Some(place) = plan.contenders.iter().position(|contender| contender.label == arm.label) {
+                figures[subset] = all.compared(place).to_vec();
+            }
         }
         let rounds = figures.iter().map(Vec::len).filter(|&rounds| rounds > 0).min().unwrap_or(0);
         for round in 0..rounds {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use statistics::{Moments, geometric_interval, geometric_mean, median};
 
-use super::slow_moments;
+use super::slow_moments::Figures;
 use crate::metrics::{self, Metric};
 use facts::evidence::Evidence;
 use plan::Plan;
@@ -61,10 +61,16 @@ impl Figure {
         }
     }
 
-    /// A figure of the table, with its compared values.
-    pub(crate) fn of_row(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Figure {
-        let values = metrics::by_round(metric, plan, evidence, label);
-        let compared = slow_moments::to_compare(metric, plan, evidence, label);
+    /// The figure of the contender at this place, with its compared values.
+    pub(crate) fn of_row(
+        metric: Metric,
+        figures: &Figures,
+        place: usize,
+        plan: &Plan,
+        evidence: &Evidence,
+    ) -> Figure {
+        let label = &plan.contenders[place].label;
+        let (values, compared) = (figures.average[place].clone(), figures.compared(place).to_vec());
         let differs = compared.iter().any(Option::is_some) && compared != values;
         let found = Figure::new(metric, values, if differs { compared } else { Vec::new() });
         Figure { typical: found.typical.or_else(|| metrics::pooled(metric, plan, evidence, label)), ..found }

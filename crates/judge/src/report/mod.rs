@@ -36,7 +36,7 @@ use facts::reading;
 use fairness::{Breach, MACHINE, RuleState};
 use floor::Floor;
 use plan::Plan;
-use slow_moments::SlowMoments;
+use slow_moments::{Figures, SlowMoments};
 
 use verdicts::Comparison;
 use work::sanity::{self, Flag};
@@ -221,11 +221,20 @@ impl Report {
         let rules = fairness::judge(&judged);
         let mut limits = work::limit::limits(plan, &model.config, evidence);
         let sanity = sanity::flags(plan, evidence, &limits);
-        let rows: Vec<Row> = plan
-            .contenders
-            .iter()
-            .map(|contender| Row::new(contender, facts, &rules, limits.remove(&contender.label)))
+        let kind = plan.work.kind();
+        let figures: Vec<(Metric, Figures)> = Metric::all(kind)
+            .into_iter()
+            .map(|metric| (metric, Figures::new(metric, plan, evidence)))
             .collect();
+        let limits = plan.contenders.iter().map(|contender| limits.remove(&contender.label));
+        let rows: Vec<Row> = limits
+            .enumerate()
+            .map(|(place, limit)| Row::new(place, &figures, facts, &rules, limit))
+            .collect();
+        let asked = Metric::questions(kind);
+        let asked = figures.iter().filter(|(metric, _)| asked.contains(metric));
+        let asked = asked.map(|(metric, figures)| (*metric, figures));
+        let slow_moments = slow_moments::slow_moments(asked, plan, evidence);
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
         let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
         let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
@@ -250,7 +259,7 @@ impl Report {
             allowed: evidence.allowed,
             floor: floor::floors(plan, &comparisons),
             warnings: warnings::warnings(facts, &rows, &rules),
-            slow_moments: slow_moments::slow_moments(plan, evidence),
+            slow_moments,
             hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),

@@ -14,12 +14,13 @@ use crate::report::components;
 use crate::report::fairness::RuleState;
 use crate::report::gpu_work;
 use crate::report::loads::{Loads, loads};
+use crate::report::slow_moments::Figures;
 use crate::report::threads::Threads;
 use crate::report::work::generate::steady::{self, Steadiness};
 use crate::report::work::limit::Limit;
 use crate::report::work::memory::{self, Parts};
 use facts::agreement::Agreement;
-use facts::evidence::{Evidence, Shipped};
+use facts::evidence::{End, Evidence, Shipped};
 use facts::run::{FailureKind, Run};
 use facts::text::QualityScore;
 use plan::{Contender, Plan};
@@ -176,9 +177,17 @@ fn kind(contender: &Contender, plan: &Plan) -> Kind {
 }
 
 impl Row {
-    /// Judges one contender. `limit`: its share of the machine's limit, if that is known.
-    pub fn new(contender: &Contender, facts: &Facts, rules: &[RuleState], limit: Option<Limit>) -> Row {
+    /// Judges the contender at this place of the plan. `limit`: its share of the machine's limit, if that is known.
+    /// `figures`: of every metric.
+    pub(super) fn new(
+        place: usize,
+        figures: &[(Metric, Figures)],
+        facts: &Facts,
+        rules: &[RuleState],
+        limit: Option<Limit>,
+    ) -> Row {
         let Facts { plan, evidence, model, .. } = facts;
+        let contender = &plan.contenders[place];
         let label = &contender.label;
         let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
         let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
@@ -200,9 +209,9 @@ impl Row {
                     .filter(|stored| !stored.eq_ignore_ascii_case(contender.precision.name())),
             },
             rounds: complete.len(),
-            metrics: Metric::all(plan.work.kind())
-                .into_iter()
-                .map(|metric| Figure::of_row(metric, plan, evidence, label))
+            metrics: figures
+                .iter()
+                .map(|(metric, figures)| Figure::of_row(*metric, figures, place, plan, evidence))
                 .collect(),
             load: loads(plan, evidence, label, &complete),
             disturbed_starts: complete.iter().filter(|run| !run.is_quiet()).map(|run| run.round).collect(),
@@ -325,7 +334,12 @@ fn state(
             (State::Failed, [Some(reason), suspicion].into_iter().flatten().map(Reason::from).collect())
         }
         Some(failure) => (State::Failed, vec![failure.sentence().into()]),
-        None if nothing => (State::NotRun, vec!["no round was completed".to_owned().into()]),
+        None if nothing => {
+            let limit = plan.limit_s().filter(|_| evidence.end == End::Budget);
+            let within =
+                limit.map_or_else(String::new, |limit| format!(" within the time limit of {limit} s"));
+            (State::NotRun, vec![format!("no round was completed{within}").into()])
+        }
         None if broken.is_empty() => (State::Measured, broken),
         None if plan.fair_comparison => (State::Struck, broken),
         None => (State::Labelled, broken),

@@ -30,72 +30,92 @@ pub struct SlowMoments {
     pub length_ms: f64,
 }
 
-/// The values of one contender that verdicts compare: the typical ones, or its averages if it has slow moments of its
-/// own.
-pub(crate) fn to_compare(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Vec<Option<f64>> {
-    let averages = metrics::by_round(metric, plan, evidence, label);
-    if !metric.is_of_requests() || excess(metric, plan, evidence, label).is_some() {
-        return averages;
-    }
-    metrics::typical(metric, 0..plan.work.cases(), plan, evidence, label)
+/// The figures of one metric, of every contender of the plan in its order, by round.
+pub(crate) struct Figures {
+    pub(crate) average: Vec<Vec<Option<f64>>>,
+    /// Without the slowest and the fastest moments; the averages for a metric that is not of requests.
+    pub(crate) typical: Vec<Vec<Option<f64>>>,
+    /// By how much averages are worse than typical values, as a share, for contenders with slow moments of their own.
+    excess: Vec<Option<f64>>,
 }
 
-/// How much worse the average of a contender is than its typical value, as a share: `None` if it is not by more than
-/// the least share, or not by that much more than for the others.
-pub(crate) fn excess(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
-    let own = parting(metric, plan, evidence, label)?;
-    let others: Vec<f64> = plan
-        .contenders
-        .iter()
-        .filter(|other| other.label != label)
-        .filter_map(|other| parting(metric, plan, evidence, &other.label))
-        .collect();
+impl Figures {
+    pub(crate) fn new(metric: Metric, plan: &Plan, evidence: &Evidence) -> Figures {
+        let labels = || plan.contenders.iter().map(|contender| contender.label.as_str());
+        let average: Vec<_> =
+            labels().map(|label| metrics::by_round(metric, plan, evidence, label)).collect();
+        if !metric.is_of_requests() {
+            let excess = vec![None; average.len()];
+            return Figures { typical: average.clone(), average, excess };
+        }
+        let cases = || 0..plan.work.cases();
+        let typical: Vec<_> =
+            labels().map(|label| metrics::typical(metric, cases(), plan, evidence, label)).collect();
+        let parting: Vec<Option<f64>> = average
+            .iter()
+            .zip(&typical)
+            .map(|(average, typical)| parting(average, typical, metric.higher_is_better()))
+            .collect();
+        let excess = (0..parting.len()).map(|place| excess(&parting, place)).collect();
+        Figures { average, typical, excess }
+    }
+
+    /// Whether the contender at this place has slow moments of its own.
+    pub(crate) fn is_slow(&self, place: usize) -> bool {
+        self.excess[place].is_some()
+    }
+
+    /// The values that verdicts compare: the typical ones, or averages where there are slow moments of its own.
+    pub(crate) fn compared(&self, place: usize) -> &[Option<f64>] {
+        if self.is_slow(place) { &self.average[place] } else { &self.typical[place] }
+    }
+}
+
+/// How much worse one average is than the typical value, as a share: `None` if it is not by more than the least share, or
+/// not by that much more than for the others.
+fn excess(parting: &[Option<f64>], place: usize) -> Option<f64> {
+    let own = parting[place]?;
+    let others = parting.iter().enumerate().filter(|(other, _)| *other != place);
+    let others: Vec<f64> = others.filter_map(|(_, parting)| *parting).collect();
     let machine = median(&others).unwrap_or(0.0).max(0.0);
     (own - machine > LEAST.ln_1p()).then(|| own.exp_m1())
 }
 
 /// The median over rounds of the logarithm of average ÷ typical value, in time: positive if the average is slower. The
 /// median, because a moment that recurs is the contender's own.
-fn parting(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
-    if !metric.is_of_requests() {
-        return None;
-    }
-    let averages = metrics::by_round(metric, plan, evidence, label);
-    let typical = metrics::typical(metric, 0..plan.work.cases(), plan, evidence, label);
+fn parting(average: &[Option<f64>], typical: &[Option<f64>], is_rate: bool) -> Option<f64> {
     let mut all = Vec::new();
-    for (average, typical) in averages.into_iter().zip(typical) {
+    for (average, typical) in average.iter().zip(typical) {
         let (Some(average), Some(typical)) = (average, typical) else { continue };
-        let log = if metric.higher_is_better() { typical / average } else { average / typical };
-        all.push(log.ln());
+        all.push(if is_rate { typical / average } else { average / typical }.ln());
     }
     median(&all).filter(|log| log.is_finite())
 }
 
-/// The contenders that have slow moments of their own in a question of the answer.
-pub(super) fn slow_moments(plan: &Plan, evidence: &Evidence) -> Vec<SlowMoments> {
-    let mut found = Vec::new();
-    for contender in &plan.contenders {
-        let label = &contender.label;
-        let mut worst: Option<(Metric, f64)> = None;
-        for metric in Metric::questions(plan.work.kind()) {
-            if let Some(share) = excess(metric, plan, evidence, label)
+/// The contenders that have slow moments of their own in a question of the answer. `figures`: of those questions.
+pub(super) fn slow_moments<'a>(
+    figures: impl Iterator<Item = (Metric, &'a Figures)>,
+    plan: &Plan,
+    evidence: &Evidence,
+) -> Vec<SlowMoments> {
+    let mut worst: Vec<Option<(Metric, f64)>> = vec![None; plan.contenders.len()];
+    for (metric, figures) in figures {
+        for (worst, excess) in worst.iter_mut().zip(&figures.excess) {
+            if let Some(share) = *excess
                 && worst.is_none_or(|(_, most)| share > most)
             {
-                worst = Some((metric, share));
+                *worst = Some((metric, share));
             }
         }
+    }
+    let mut found = Vec::new();
+    for (contender, worst) in plan.contenders.iter().zip(worst) {
         let Some((metric, share)) = worst else { continue };
-        let runs: Vec<&Run> = evidence.complete(label).collect();
+        let runs: Vec<&Run> = evidence.complete(&contender.label).collect();
         let (lengths, requests) = lengths_ms(&runs);
         let Some(length_ms) = median(&lengths) else { continue };
-        found.push(SlowMoments {
-            contender: label.clone(),
-            metric,
-            share,
-            count: lengths.len(),
-            requests,
-            length_ms,
-        });
+        let (contender, count) = (contender.label.clone(), lengths.len());
+        found.push(SlowMoments { contender, metric, share, count, requests, length_ms });
     }
     found
 }
@@ -146,7 +166,11 @@ mod tests {
 
     fn found(stall_ms: u64, of_both: bool) -> Vec<SlowMoments> {
         let plan = Plan { schedule: Schedule::Interleaved, ..testing::plan(&["a", "b", "c"]) };
-        slow_moments(&plan, &evidence(stall_ms, of_both))
+        let evidence = evidence(stall_ms, of_both);
+        let questions = Metric::questions(plan.work.kind());
+        let all: Vec<_> =
+            questions.into_iter().map(|metric| (metric, Figures::new(metric, &plan, &evidence))).collect();
+        slow_moments(all.iter().map(|(metric, figures)| (*metric, figures)), &plan, &evidence)
     }
 
     #[test]
@@ -155,7 +179,7 @@ mod tests {
         assert_eq!((slow.contender.as_str(), slow.count, slow.requests), ("a", 6, 6));
         assert!((slow.length_ms - 28.0).abs() < 1e-9 && (slow.share - 28.0 / 320.0).abs() < 0.01, "{slow:?}");
         let plan = Plan { schedule: Schedule::Interleaved, ..testing::plan(&["a", "b", "c"]) };
-        let tested = to_compare(Metric::Latency, &plan, &evidence(28, false), "a")[0].unwrap();
+        let tested = Figures::new(Metric::Latency, &plan, &evidence(28, false)).compared(0)[0].unwrap();
         assert!((tested - (10.0 + 28.0 / 32.0)).abs() < 1e-9, "{tested}");
     }
 

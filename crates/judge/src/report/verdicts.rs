@@ -6,7 +6,7 @@ use plan::{Plan, Schedule};
 use statistics::{Decision, Series, Settings};
 
 use crate::metrics::{self, Metric};
-use crate::report::slow_moments;
+use crate::report::slow_moments::Figures;
 use crate::report::work::sanity::Flag;
 use facts::evidence::Evidence;
 
@@ -18,14 +18,14 @@ struct Table {
     questions: Vec<Question>,
 }
 
-/// The figures of one metric, each `[contender][round]`.
+/// One metric of the compared contenders, `[contender][round]`.
 struct Question {
     metric: Metric,
-    typical: Vec<Vec<Option<f64>>>,
     average: Vec<Vec<Option<f64>>>,
+    typical: Vec<Vec<Option<f64>>>,
     /// The contenders that have slow moments of their own: their averages are tested.
     slow: Vec<bool>,
-    /// The typical values for each prompt, if there are several.
+    /// Typical values for each prompt, if there are several.
     prompts: Vec<Vec<Vec<Option<f64>>>>,
 }
 
@@ -39,27 +39,30 @@ struct Pair<'a> {
 
 impl Question {
     fn new(metric: Metric, plan: &Plan, evidence: &Evidence, labels: &[String]) -> Question {
-        let average: Vec<_> =
-            labels.iter().map(|label| metrics::by_round(metric, plan, evidence, label)).collect();
-        if !metric.is_of_requests() {
-            let slow = vec![false; labels.len()];
-            return Question { metric, typical: average.clone(), average, slow, prompts: Vec::new() };
+        let all = Figures::new(metric, plan, evidence);
+        let (mut average, mut typical, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, contender) in plan.contenders.iter().enumerate() {
+            if labels.contains(&contender.label) {
+                average.push(all.average[place].clone());
+                typical.push(all.typical[place].clone());
+                slow.push(all.is_slow(place));
+            }
         }
-        let cases = plan.work.cases();
-        let typical = |cases: std::ops::Range<usize>| -> Vec<_> {
-            let of_label = |label: &String| metrics::typical(metric, cases.clone(), plan, evidence, label);
-            labels.iter().map(of_label).collect()
-        };
-        let prompts =
-            if cases > 1 { (0..cases).map(|case| typical(case..case + 1)).collect() } else { Vec::new() };
-        let is_slow = |label: &String| slow_moments::excess(metric, plan, evidence, label).is_some();
-        let slow = labels.iter().map(is_slow).collect();
-        Question { metric, typical: typical(0..cases), average, slow, prompts }
+        let cases = if metric.is_of_requests() && plan.work.cases() > 1 { plan.work.cases() } else { 0 };
+        let mut prompts = Vec::new();
+        for case in 0..cases {
+            let of_label = |label: &String| metrics::typical(metric, case..case + 1, plan, evidence, label);
+            prompts.push(labels.iter().map(of_label).collect());
+        }
+        Question { metric, average, typical, slow, prompts }
     }
 }
 
 impl Table {
-    fn new(plan: &Plan, evidence: &Evidence, labels: Vec<String>, metrics: &[Metric]) -> Table {
+    /// `compared`: the contenders, in any order; the table has that of the plan.
+    fn new(plan: &Plan, evidence: &Evidence, compared: &[String], metrics: &[Metric]) -> Table {
+        let all = plan.contenders.iter().map(|contender| &contender.label);
+        let labels: Vec<String> = all.filter(|label| compared.contains(label)).cloned().collect();
         let question = |metric: &Metric| Question::new(*metric, plan, evidence, &labels);
         let questions = metrics.iter().map(question).collect();
         Table { labels, questions }
@@ -131,9 +134,7 @@ impl<'a> Pair<'a> {
         let of_prompt =
             |figures: &Vec<Vec<Option<f64>>>| figures[a].iter().zip(&figures[b]).map(log_ratio).collect();
         let prompts = prompts.iter().map(of_prompt).collect();
-        // Where no metric has a share, all have the same.
-        let share = metric.error_share(plan.work.kind());
-        let weight = if share > 0.0 { share } else { 1.0 };
+        let weight = metric.error_share(plan.work.kind());
         Series { a: &figures[a], b: &figures[b], state, prompts, weight }
     }
 }
@@ -166,10 +167,10 @@ pub fn are_clear(plan: &Plan, evidence: &Evidence) -> bool {
 /// Every pair of contenders in every tested metric of speed, by name, with the decision so far.
 fn so_far(plan: &Plan, evidence: &Evidence) -> Vec<(Metric, String, Option<Decision>)> {
     let labels = plan.contenders.iter().map(|contender| contender.label.clone());
-    let labels = labels.filter(|label| !evidence.absent.contains_key(label)).collect();
+    let labels: Vec<String> = labels.filter(|label| !evidence.absent.contains_key(label)).collect();
     let metrics: Vec<Metric> =
         leading_metrics(plan).into_iter().filter(|metric| metric.depends_on_speed()).collect();
-    let table = Table::new(plan, evidence, labels, &metrics);
+    let table = Table::new(plan, evidence, &labels, &metrics);
     let pairs = table.pairs();
     let decisions = decide(&pairs, plan, evidence, false);
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
@@ -199,7 +200,7 @@ pub fn compare(
     labels: Vec<String>,
     unmeasurable: Option<&str>,
 ) -> Vec<Comparison> {
-    let table = Table::new(plan, evidence, labels, &leading_metrics(plan));
+    let table = Table::new(plan, evidence, &labels, &leading_metrics(plan));
     table.judged(&Metric::tested(plan.work.kind()), plan, evidence, unmeasurable)
 }
 
@@ -217,7 +218,7 @@ pub(crate) fn of_pair(
     evidence: &Evidence,
     unmeasurable: Option<&str>,
 ) -> Comparison {
-    let table = Table::new(plan, evidence, labels.map(str::to_owned).to_vec(), &[metric]);
+    let table = Table::new(plan, evidence, &labels.map(str::to_owned), &[metric]);
     table.judged(&[metric], plan, evidence, unmeasurable).remove(0)
 }
 

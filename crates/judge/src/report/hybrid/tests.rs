@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use protocol::{Event, Marks, Output, Sample, Usage};
 
 use super::*;
+use crate::report::slow_moments::Figures;
 use crate::report::verdicts::Verdict;
 use crate::report::{Facts, Prepared};
 use facts::environment::Environment;
@@ -107,8 +108,10 @@ fn judged(labels: &[&str], hybrid: (f64, f64), hand_over: protocol::HandOver) ->
         evidence: evidence.clone(),
         results: String::new(),
     };
+    let all = Metric::all(plan.work.kind()).into_iter();
+    let figures: Vec<_> = all.map(|metric| (metric, Figures::new(metric, &plan, &evidence))).collect();
     let rows: Vec<Row> =
-        plan.contenders.iter().map(|contender| Row::new(contender, &facts, &[], None)).collect();
+        (0..plan.contenders.len()).map(|place| Row::new(place, &figures, &facts, &[], None)).collect();
     hybrids(&plan, &evidence, &rows, None).pop().expect("one hybrid")
 }
 
