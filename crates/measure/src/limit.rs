@@ -14,7 +14,7 @@
 //!   round has fewer blocks if the rest does not fit.
 //! - Logits are asked for if they fit by what those of the reference took.
 //!
-//! A run with a fixed number of rounds has no limit.
+//! A run for which a number of rounds was asked has no limit.
 
 use std::time::{Duration, Instant};
 

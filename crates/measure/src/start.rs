@@ -62,7 +62,6 @@ impl Session<'_> {
                 return if self.is_over() { Err(Interrupted) } else { Ok(None) };
             }
             let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
-            // Figures of a start that stays disturbed are left out of comparisons; its requests still count.
             let is_disturbed =
                 !complaints.is_empty() && self.should_repeat(round, &reason, repeat < START_REPEATS);
             if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {

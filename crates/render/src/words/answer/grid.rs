@@ -5,8 +5,7 @@ use judge::report::{Report, Row, State};
 
 use super::has_verdicts;
 use super::standing::{Mark, Standing};
-use crate::screen::Tone;
-use crate::screen::WIDTH;
+use crate::screen::{Tone, WIDTH};
 use crate::table::{Cell, Column, Table};
 use crate::words::{self, amounts};
 
