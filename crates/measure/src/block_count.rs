@@ -124,7 +124,9 @@ impl Session<'_> {
     pub(crate) fn record_fewer_blocks(&mut self, round: Round) {
         self.crew.progress.say(&format!("round {}: time for {} blocks", round.number + 1, round.blocks));
         let Costs { process_s, block_s } = self.costs().unwrap_or(Costs { process_s: 0.0, block_s: 0.0 });
-        let Components { within, between } = PRIOR.components;
+        // The variances are those of the choice that there was no time for.
+        let known = self.recorder.evidence.blocks.last().map(|chosen| (chosen.within, chosen.between));
+        let (within, between) = known.unwrap_or((PRIOR.components.within, PRIOR.components.between));
         let (from_round, blocks) = (round.number, round.blocks);
         let chosen = BlocksChosen { from_round, blocks, process_s, block_s, within, between, most: blocks };
         self.recorder.record(Fact::Blocks(chosen));
