@@ -19,13 +19,8 @@ fn f32_conforms_on_every_architecture() {
 }
 
 #[test]
-fn the_decoder_of_tensors_conforms_on_every_architecture() {
-    check_tiny_models::<Candle>(&tensors(Precision::F32));
-}
-
-#[test]
-fn layers_that_are_otherwise_than_llama_s_conform_in_both_decoders() {
-    check_architectures::<Candle>(&[at(Precision::F32), tensors(Precision::F32)]);
+fn layers_that_are_otherwise_than_llama_s_conform() {
+    check_architectures::<Candle>(&[at(Precision::F32)]);
 }
 
 #[test]
@@ -35,7 +30,7 @@ fn onnx_files_are_refused_by_its_worker() {
 
 #[test]
 fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
-    check_diffusion::<Candle>(&[at(Precision::F32), tensors(Precision::F32)]);
+    check_diffusion::<Candle>(&[at(Precision::F32)]);
 }
 
 /// Rounding the weights to 8 or 11 bits of mantissa moves the logits of the tiny models by up to ten such
