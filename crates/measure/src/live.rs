@@ -375,8 +375,9 @@ impl Live {
         };
         match event {
             Event::Started(_) => {
-                self.memory = None;
+                self.memory.iter_mut().for_each(ReadyMemory::free);
                 self.load.cpu_ns = since([0; 2]);
+                self.memory = None;
             }
             Event::Loaded(_) => self.load.cpu_ns = self.load.cpu_ns.and_then(since),
             _ => {}

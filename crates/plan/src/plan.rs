@@ -123,6 +123,9 @@ const WARM_UP: f64 = 0.25;
 /// `docs/reference/measures.md`.
 const LEAD_IN: usize = 2;
 
+/// Fewest tokens of a prompt, of all its sequences together, that need no lead-in.
+const LONG_PROMPT: usize = 256;
+
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -237,11 +240,13 @@ impl Plan {
 
     /// New tokens of the untimed request before each timed one. On a CPU a context longer than that request
     /// replaces it: the context is computed right before the clock starts, and a lead-in would compute it
-    /// twice. With several callers, a lead-in would compute all requests of a turn twice.
+    /// twice. There, a long prompt has none either: the wait before it no longer shows in its first token, and a
+    /// lead-in would take as long as the request. With several callers, it would compute all requests of a turn twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
         let context_leads = self.work.has_longer_context(LEAD_IN) && contender.cache.is_on();
+        let needs_none = context_leads || self.work.shortest_pass() >= LONG_PROMPT;
         let has_callers = self.work.load().is_some();
-        if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && context_leads) {
+        if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && needs_none) {
             return 0;
         }
         LEAD_IN

@@ -37,16 +37,20 @@ fn goes_on(limits: &Warmup, done: usize, settled: bool, elapsed_ns: u64) -> bool
 }
 
 /// Whether the latest iteration is steady in itself, or as fast, gap by gap, as the one before. The second can hold even
-/// where each gap is longer than the one before it.
+/// where each gap is longer than the one before it. Iterations of few gaps are compared by the time that they took: what
+/// comes before the first gap is most of them.
 fn has_settled(iterations: &[Iteration], within: f64) -> bool {
+    let gaps = |iteration: &Iteration| iteration.steps_ns().map(|ns| ns as f64).collect::<Vec<f64>>();
     let latest = iterations.last().map(gaps).unwrap_or_default();
-    if latest.len() >= GAPS_FOR_HALVES {
+    let has_few = latest.len() < GAPS_FOR_HALVES;
+    if !has_few {
         let (first, second) = latest.split_at(latest.len() / 2);
         if near(median(first) / median(second), within) {
             return true;
         }
     }
     match iterations {
+        [.., before, last] if has_few => near(whole_ns(before) / whole_ns(last), within),
         [.., before, _] => {
             let ratios: Vec<f64> = gaps(before).iter().zip(&latest).map(|(a, b)| a / b).collect();
             near(median(&ratios), within)
@@ -55,13 +59,9 @@ fn has_settled(iterations: &[Iteration], within: f64) -> bool {
     }
 }
 
-/// The gaps between marks of all cases; of requests of one mark, which have none, the times of that.
-fn gaps(iteration: &Iteration) -> Vec<f64> {
-    let gaps: Vec<f64> = iteration.steps_ns().map(|ns| ns as f64).collect();
-    if !gaps.is_empty() {
-        return gaps;
-    }
-    iteration.cases.iter().map(|case| case.marks_ns.first() as f64).collect()
+/// The time of all requests of an iteration.
+fn whole_ns(iteration: &Iteration) -> f64 {
+    iteration.cases.iter().map(|case| case.marks_ns.end() as f64).sum()
 }
 
 /// Whether a ratio differs from 1 by less than the share `within`, whichever of the two is the larger.
@@ -115,9 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn few_gaps_are_compared_with_those_before_alone() {
+    fn iterations_of_few_gaps_are_compared_by_the_time_that_they_took() {
         assert!(!settled(&[&[100, 100]]));
-        assert!(settled(&[&[100, 100], &[101, 99]]));
+        assert!(settled(&[&[100, 100], &[150, 51]]));
+        assert!(!settled(&[&[100, 100], &[150, 100]]));
     }
 
     #[test]

@@ -143,6 +143,9 @@ pub(crate) enum Command {
         /// Directory of the prepared model
         bundle: PathBuf,
     },
+    /// Make memory ready for the process that loads next, for this program itself
+    #[command(name = measure::machine::ready::COMMAND, hide = true)]
+    MemoryProcess { bytes: usize },
 }
 
 /// Settings that concern this machine only: no request holds them.

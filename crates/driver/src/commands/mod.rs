@@ -72,6 +72,10 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Setup(args)) => measure::native::set_up(&args.places.find()?, &args.asked).map(|()| 0),
         Some(Command::TextProcess { bundle }) => measure::apart::serve(bundle).map(|()| 0),
+        Some(Command::MemoryProcess { bytes }) => {
+            measure::machine::ready::serve(*bytes);
+            Ok(0)
+        }
         Some(Command::Reference { page }) => print(&reference::page(*page)).map(|()| 0),
         Some(Command::Rules) => print(&judge::report::fairness::markdown()).map(|()| 0),
     }

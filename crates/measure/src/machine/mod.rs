@@ -12,7 +12,7 @@ mod gpu;
 mod guard;
 pub mod memory;
 mod modules;
-mod ready;
+pub mod ready;
 
 pub use affinity::{Pinned, allowed, choose};
 pub use confinement::Confinement;

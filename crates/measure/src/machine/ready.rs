@@ -2,14 +2,20 @@
 //!
 //! A virtual machine gives freed memory back to its host (free page reporting, Virtual I/O Device 1.2, 5.5.6.7). Taking it
 //! again waits for the host: on one such machine 0.6 GB took 0.06 s within a second of being freed, and 0.9 to 1.5 s
-//! later. A load into such memory measures the host. So this program takes as much memory just before it starts a
-//! process, and frees it again: what the process takes then comes from there.
+//! later. A load into such memory measures the host. So just before a process is started, another takes as much memory in
+//! huge pages and frees it again: what the first takes then comes from there. Pages of files do not do: with 0.6 GB of them
+//! written and freed before each start, most loads waited for 1 to 2.5 s.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::memory;
+use crate::clock::now;
 
+/// The hidden command that takes memory: this program again.
+pub const COMMAND: &str = "memory-process";
 /// Largest share of the free memory to take. The rest is for the process that starts meanwhile, and keeps the
 /// kernel from dropping pages of files, the weights among them.
 const MOST: f64 = 0.5;
@@ -22,27 +28,55 @@ const KEPT: Duration = Duration::from_millis(700);
 pub(crate) struct ReadyMemory {
     /// Nanoseconds that the system took to give it.
     pub(crate) taken_ns: u64,
-    _loads: Sender<()>,
+    process: Child,
 }
 
 impl ReadyMemory {
     /// Takes so many bytes. `None` if they are too many of the free ones, and where the system cannot do it.
     pub(crate) fn take(bytes: u64) -> Option<ReadyMemory> {
-        let begun = crate::clock::now();
         let bytes = within(bytes, memory::free())?;
-        drop(Taken::new(bytes)?);
-        let taken_ns = begun.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-        let (sender, loads) = channel::<()>();
-        let hold = move || {
-            if let Err(RecvTimeoutError::Timeout) = loads.recv_timeout(KEPT) {
-                let taken = within(bytes as u64, memory::free()).and_then(Taken::new);
-                let _ = loads.recv();
-                drop(taken);
-            }
-        };
-        // Without the thread the memory is ready for a second.
-        let _ = std::thread::Builder::new().name("ready memory".into()).spawn(hold);
-        Some(ReadyMemory { taken_ns, _loads: sender })
+        #[expect(clippy::disallowed_methods, reason = "this program itself, which measures nothing then")]
+        let mut command = Command::new(std::env::current_exe().ok()?);
+        command.args([COMMAND, &bytes.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut ready = ReadyMemory { taken_ns: 0, process: command.spawn().ok()? };
+        let mut line = String::new();
+        BufReader::new(ready.process.stdout.take()?).read_line(&mut line).ok()?;
+        ready.taken_ns = line.trim().parse().ok()?;
+        Some(ready)
+    }
+
+    /// Frees what is held at once. The process is waited for later.
+    pub(crate) fn free(&mut self) {
+        let _ = self.process.kill();
+    }
+}
+
+impl Drop for ReadyMemory {
+    fn drop(&mut self) {
+        self.free();
+        let _ = self.process.wait();
+    }
+}
+
+/// Takes so many bytes, says how many nanoseconds that took, and keeps them ready until stdin is closed. For the hidden
+/// command.
+pub fn serve(bytes: usize) {
+    let (sender, closed) = channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(sender);
+    });
+    let begun = now();
+    let Some(taken) = Taken::new(bytes) else { return };
+    drop(taken);
+    if writeln!(std::io::stdout(), "{}", begun.elapsed().as_nanos()).is_err() {
+        return;
+    }
+    if let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(KEPT) {
+        let taken = within(bytes as u64, memory::free()).and_then(Taken::new);
+        let _ = closed.recv();
+        drop(taken);
     }
 }
 

@@ -213,6 +213,10 @@ impl Describe for Generate {
         self.context > self.prompted.longest() + lead_in
     }
 
+    fn shortest_pass(&self) -> usize {
+        (0..self.prompted.cases()).map(|case| self.prompted.all_tokens(case)).min().unwrap_or(0)
+    }
+
     fn has_context(&self) -> bool {
         self.context > 0
     }

@@ -228,6 +228,11 @@ pub trait Describe {
         false
     }
 
+    /// Fewest tokens that a request computes before its first mark, of all sequences together; 0 if unknown.
+    fn shortest_pass(&self) -> usize {
+        0
+    }
+
     /// When requests come, if a turn holds many of several callers; the cold start is then the first of them.
     fn load(&self) -> Option<Load> {
         None

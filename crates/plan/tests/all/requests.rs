@@ -330,6 +330,15 @@ fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
     let mut uncached = behind(5);
     uncached.contenders[0].cache.policy = KvCache::Off;
     assert_eq!(lead_in(&uncached), 2, "without a cache no context is computed before");
+    let batch = |batch: usize| {
+        let mut plan = behind(0);
+        if let Work::Generate(work) = &mut plan.work {
+            work.prompted.batch = batch;
+        }
+        plan
+    };
+    assert_eq!([127, 128].map(|rows| lead_in(&batch(rows))), [2, 0], "256 tokens of prompts lead themselves");
+    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..batch(128) }), 2);
 }
 
 #[test]
