@@ -8,7 +8,7 @@
 //! - The reference has a third of the limit; the traces that requests are fed, and the judgement of quality, have what is
 //!   left of the first half.
 //! - Repeats and waiting for a quiet machine together have a tenth, waiting no more than ten seconds of it, after the
-//!   first wait.
+//!   first wait; if the machine was not quiet after that, there are none.
 //! - Loads from a cold page cache of one round have a tenth.
 //! - Another round begins if its starts, its fewest blocks and its end fit by what those of earlier rounds took, and a
 //!   round has fewer blocks if the rest does not fit.
@@ -76,6 +76,11 @@ impl Limit {
         self.whole.is_none() || (!self.repeats.is_zero() && !self.is_over())
     }
 
+    /// Nothing is repeated or waited for within a limit: the machine did not become quiet before.
+    pub(crate) fn does_not_repeat(&mut self) {
+        (self.repeats, self.waiting) = (Duration::ZERO, Duration::ZERO);
+    }
+
     /// Counts the time since then as that of a repeat.
     pub(crate) fn repeated(&mut self, since: Instant) {
         self.repeats = self.repeats.saturating_sub(since.elapsed());
@@ -106,6 +111,9 @@ mod tests {
         assert!(limited.can_repeat() && limited.left() <= Duration::from_secs(75));
         limited.repeated(now() - Duration::from_secs(9));
         assert!(!limited.can_repeat(), "a tenth of 90 s");
+        let mut never_quiet = of(Rounds::Auto { max: 30, budget_s: 60.0 });
+        never_quiet.does_not_repeat();
+        assert!(!never_quiet.can_repeat() && never_quiet.longest_wait().is_zero());
         let mut unlimited = of(Rounds::Fixed(6));
         unlimited.repeated(now() - Duration::from_secs(9));
         assert!(unlimited.can_repeat() && unlimited.until().is_none());

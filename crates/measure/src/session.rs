@@ -116,6 +116,9 @@ impl<'a> Session<'a> {
         self.handshake()?;
         if !self.crew.plan.accept_noise {
             let noise = self.await_quiet(self.limit.left());
+            if !noise.complaints().is_empty() {
+                self.limit.does_not_repeat();
+            }
             self.recorder.record(Fact::Before { noise });
         }
         self.recorder.add_time(Stage::Before, begun);

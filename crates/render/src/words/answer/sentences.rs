@@ -21,7 +21,7 @@ pub(crate) fn sentences(report: &Report) -> Vec<String> {
     let compared: Vec<&Row> = report.rows.iter().filter(|row| row.state.takes_part()).collect();
     let first = brief(report);
     if compared.len() < 2 {
-        return [first].into_iter().chain(left_out(report)).collect();
+        return [first].into_iter().chain(left_out(report).filter(|_| not_run(report).is_none())).collect();
     }
     let second = if has_verdicts(report) { but(report) } else { None };
     [first].into_iter().chain(second).collect()
@@ -34,7 +34,10 @@ pub(crate) fn brief(report: &Report) -> String {
     let standing = Standing::of_report(report, deciding);
     match compared.as_slice() {
         [] if report.rows.is_empty() => "Nothing was measured.".into(),
-        [] => "Nothing can be compared.".into(),
+        [] => match not_run(report) {
+            Some(reason) => format!("Not measurable: {reason}."),
+            None => "Nothing can be compared.".into(),
+        },
         [only] => alone(only, deciding),
         _ => match report.noise() {
             Some(reason) => format!("Not measurable, because the machine was too noisy: {reason}."),
@@ -255,6 +258,15 @@ pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
         [one] => (*one).to_owned(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
+}
+
+/// Why the run ended before any contender's first round, with what disturbed it last.
+fn not_run(report: &Report) -> Option<String> {
+    let all = report.rows.iter().all(|row| row.state == State::NotRun);
+    let reason = report.rows.first().filter(|_| all)?.reasons.first()?;
+    let before = report.machine.before.iter().flat_map(|noise| noise.complaints());
+    let disturbed = before.chain(report.machine.complaints.iter().cloned()).last();
+    Some([Some(reason.to_string()), disturbed].into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 /// Requested contenders that take no part, with the reason in a word.

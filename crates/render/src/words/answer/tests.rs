@@ -320,6 +320,13 @@ fn contenders_without_figures_are_named_where_nothing_is_compared() {
     };
     assert_snapshot!(told(Verdict::Faster, failed(1)), @"candle decodes 54 tokens/s; there is nothing to compare it with. tch failed.");
     assert_snapshot!(told(Verdict::Faster, failed(2)), @"Nothing can be compared. candle and tch failed.");
+    let late = |report: &mut Report| {
+        for row in &mut report.rows {
+            (row.state, row.reasons) = (State::NotRun, vec!["no round fits".to_owned().into()]);
+        }
+        report.machine.complaints = vec!["others used 80 %".into()];
+    };
+    assert_snapshot!(told(Verdict::Faster, late), @"Not measurable: no round fits; others used 80 %.");
 }
 
 #[test]
