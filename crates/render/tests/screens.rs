@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use facts::evidence::{Evidence, Fact};
-use judge::records::collection::{Published, Tier};
 use judge::regression;
 use judge::report::verdicts::Verdict;
 use judge::report::work::generate::Times;
@@ -71,7 +70,7 @@ fn main() {
 
 type Made = fn() -> String;
 
-const PAGES: [(&str, Made); 10] = [
+const PAGES: [(&str, Made); 8] = [
     ("compare", || published(|_| ())),
     ("struck", || published(strike)),
     ("inconclusive", || published(open)),
@@ -80,8 +79,6 @@ const PAGES: [(&str, Made); 10] = [
     ("ab", ab),
     ("crossed", crossed),
     ("history", history),
-    ("list", || site("index.html")),
-    ("pair", || site("/index.html")),
 ];
 
 fn check(
@@ -101,9 +98,7 @@ fn check(
     if width == 1280 && page != "crowd" && found.height > HIGHEST {
         wrong.push(format!("{} pixels high, and {HIGHEST} is the most", found.height));
     }
-    // The site has its pictures as files.
-    let marks = if ["list", "pair"].contains(&page) { 0 } else { 4 };
-    if found.dark != is_dark || found.client_width != width || found.texts < 20 || found.marks < marks {
+    if found.dark != is_dark || found.client_width != width || found.texts < 20 || found.marks < 4 {
         wrong.push(format!("it was not measured as it should be: {found:?}"));
     }
     if page == "compare" && (found.cards > 0) != (width == 375) {
@@ -175,26 +170,6 @@ fn published(change: fn(&mut Report)) -> String {
 
 fn page(files: Result<Vec<(String, Vec<u8>)>, String>) -> String {
     let (_, page) = files.unwrap().into_iter().find(|(name, _)| name.ends_with(".html")).unwrap();
-    String::from_utf8(page).unwrap()
-}
-
-/// The page of the site with this end of its path, of the published run under a retired rule and of one with
-/// a long name.
-fn site(path: &str) -> String {
-    let entry = |name: &str, is_retired: bool| {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
-        let report = std::fs::read_to_string(directory.join("report.json")).expect("a run is published");
-        let mut report = judge::report::read(serde_json::from_str(&report).unwrap()).unwrap();
-        report.model.name += name;
-        let mut judged = report.clone();
-        judged.rows[1].state = State::Struck;
-        let retired = is_retired.then(|| Ok(Box::new(judged)));
-        Published { name: name.into(), report, evidence: Evidence::default(), tier: Tier::Community, retired }
-    };
-    let long = "a-name-as-long-as-one-that-nobody-would-choose-for-anything-at-all";
-    let entries = [entry("a", true), entry(long, false)];
-    let files = render::page::site::files(&entries, None).unwrap();
-    let (_, page) = files.into_iter().find(|(name, _)| name.ends_with(path)).unwrap();
     String::from_utf8(page).unwrap()
 }
 

@@ -6,14 +6,12 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("calibrate", &["engine-mock", "facts", "judge", "plan", "statistics"]),
     ("charts", &[]),
     ("claims", &["facts", "judge", "plan", "statistics", "tooling"]),
-    ("collection", &["bundle", "facts", "untrusted-input", "judge", "measure", "plan"]),
     ("configs", &["bundle", "untrusted-input"]),
     (
         "driver",
         &[
             "bundle",
             "charts",
-            "collection",
             "configs",
             "facts",
             "untrusted-input",

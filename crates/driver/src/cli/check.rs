@@ -13,9 +13,13 @@ const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CheckArgs {
+    /// An archive that `photofinish report DIR --archive` made: its run is judged again from its samples, and its report
+    /// must agree
+    #[arg(value_name = "ARCHIVE", exclusive = true)]
+    pub(crate) archive: Option<PathBuf>,
     /// The baseline: a report.json, a results directory, a history.jsonl (#RUN picks one of its runs), a git commit or
     /// RUN of the history, or latest
-    #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present_any = ["base_workers", "base_version"])]
+    #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present_any = ["archive", "base_workers", "base_version"])]
     pub(crate) baseline: Option<String>,
     /// The run to judge [default: measured now, with the baseline's settings and the flags given here]
     #[arg(long, value_name = "FILE|RUN|latest", conflicts_with_all = ["base_workers", "base_version"])]

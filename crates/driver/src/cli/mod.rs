@@ -3,7 +3,6 @@
 mod bundles;
 mod chat;
 pub(crate) mod check;
-mod collection;
 mod footprint;
 mod help;
 pub(crate) mod history;
@@ -30,7 +29,6 @@ use plan::{StudyKind, StudyRequest};
 pub(crate) use bundles::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
 pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
-pub(crate) use collection::{CollectionArgs, CollectionCommand, SiteArgs};
 pub(crate) use footprint::FootprintArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
@@ -80,16 +78,12 @@ pub(crate) enum Command {
     Parity(ParityArgs),
     /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
     Report(ReportArgs),
-    /// Check the published results of results/collection, or add a run to them
-    Collection(CollectionArgs),
-    /// Make the static site of the published results
-    Site(SiteArgs),
     /// Open the page of the newest run in the browser
     Open(OpenArgs),
     /// Divide a study into jobs for many machines, run them, and merge their results
     #[command(subcommand)]
     Shard(ShardCommand),
-    /// Check whether a run is worse than another run or another build: a gate for CI
+    /// Check whether a run is worse than another run or another build, a gate for CI; or judge an archive again
     Check(Box<CheckArgs>),
     /// Check whether a commit of a framework is slower than another, in a checkout of its repository
     Gate(GateArgs),

@@ -1,10 +1,10 @@
 //! One module for each command, named as it is typed.
 
 mod ab;
+mod archive;
 mod bisect;
 mod bundles;
 mod check;
-mod collection;
 mod compare;
 mod completions;
 mod diff;
@@ -25,7 +25,6 @@ mod report;
 mod run;
 mod shards;
 mod single;
-mod site;
 mod study;
 mod sweep;
 mod work;
@@ -52,8 +51,6 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Footprint(args)) => footprint::footprint(args),
         Some(Command::Parity(args)) => work::parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
-        Some(Command::Collection(args)) => collection::collection(args),
-        Some(Command::Site(args)) => site::site(args),
         Some(Command::Open(args)) => open::open(args),
         Some(Command::Shard(ShardCommand::Plan(args))) => plan::plan(args),
         Some(Command::Shard(ShardCommand::Run(args))) => run::run(args),

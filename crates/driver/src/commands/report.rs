@@ -10,6 +10,7 @@ use measure::results::write_whole;
 use measure::saved::{self, REPORT, SAMPLES};
 use plan::{Failure, Result};
 
+use super::archive;
 use super::outputs::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use crate::cli::{ReportArgs, ReportCommand};
@@ -34,7 +35,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         (None, None) => latest(&args.from.directory()?)?,
     };
     if args.archive {
-        print(&format!("{}\n", collection::pack(&directory)?.display()))?;
+        print(&format!("{}\n", archive::pack(&directory)?.display()))?;
         return Ok(0);
     }
     if let Some(metric) = args.picture {

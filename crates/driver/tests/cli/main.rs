@@ -7,7 +7,6 @@ mod cache;
 mod chat;
 mod check;
 mod claims;
-mod collection;
 mod common;
 mod denoise;
 mod dry_run;

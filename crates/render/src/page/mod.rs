@@ -6,7 +6,6 @@ mod history;
 mod html;
 mod repeat;
 mod run;
-pub mod site;
 mod study;
 mod table;
 #[cfg(test)]

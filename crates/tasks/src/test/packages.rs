@@ -76,7 +76,6 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("judge"),
     plain("claims"),
     plain("measure"),
-    plain("collection"),
     plain("render"),
     plain("reference-gguf"),
     // Its page's worker needs numpy, which the readers' environment has.

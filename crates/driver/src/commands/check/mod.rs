@@ -19,6 +19,7 @@ use plan::{Engines, Failure, Request, Result, RoundsAsked};
 use render::regression;
 use time::OffsetDateTime;
 
+use super::archive;
 use super::measured::{self, Destination, results_dir};
 use crate::cli::check::{CheckArgs, Different, Output};
 use crate::output::{print, screen};
@@ -26,6 +27,9 @@ use again::{again, says_what_to_measure};
 use source::{LATEST, Run, Runs};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
+    if let Some(archive) = &args.archive {
+        return archive::check(archive);
+    }
     let outcome = checked(args);
     if let (Output::Github, Err(failure @ (Failure::Usage(_) | Failure::Failed(_)))) = (args.output, &outcome)
     {

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 /// Replace a path and a name.
 const PATH: &str = "(path)";
-pub(crate) const NAME: &str = "(name)";
+pub(super) const NAME: &str = "(name)";
 
 /// Every value of JSON in the text, one a line or one in all, without paths and names. An incomplete line is
 /// left out: its content is not known.
-pub(crate) fn cleaned(text: &str, names: &[String]) -> String {
+pub(super) fn cleaned(text: &str, names: &[String]) -> String {
     let clean = |text: &str| {
         let value: Value = serde_json::from_str(text).ok()?;
         Some(without(value, names).to_string() + "\n")
@@ -18,7 +18,7 @@ pub(crate) fn cleaned(text: &str, names: &[String]) -> String {
 
 /// The value without paths and names, also in the names of its fields: a contender's label may contain
 /// either.
-pub(crate) fn without(value: Value, names: &[String]) -> Value {
+pub(super) fn without(value: Value, names: &[String]) -> Value {
     match value {
         Value::String(text) => Value::String(without_names(&without_paths(&text), names)),
         Value::Array(values) => values.into_iter().map(|value| without(value, names)).collect(),
@@ -69,9 +69,9 @@ fn without_names(text: &str, names: &[String]) -> String {
 }
 
 /// The fields of a value that still hold a path, the name of a host, or a kernel.
-pub(crate) fn personal(value: &Value) -> Vec<String> {
+pub(super) fn personal(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    crate::fields::each(value, &mut |place, name, value| {
+    super::compared::each(value, &mut |place, name, value| {
         let is_kept = match (name, value) {
             ("host", Value::String(host)) => !host.is_empty() && host != NAME,
             ("kernel", kernel) => !kernel.is_null(),

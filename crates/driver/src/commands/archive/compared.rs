@@ -5,8 +5,6 @@ use judge::report::verdicts::Verdict;
 use serde_json::Value;
 use untrusted::shortened;
 
-use crate::fields::inner;
-
 /// Sentences. Their wording changes from version to version, and pages use today's.
 const SENTENCES: [&str; 12] = [
     "alone",
@@ -33,7 +31,7 @@ const SAME: f64 = 1e-9;
 const QUOTED: usize = 60;
 
 /// The first field of a submitted report that the samples do not give, in a sentence.
-pub(crate) fn first_difference(submitted: &Value, judged: &Report) -> Option<String> {
+pub(super) fn first_difference(submitted: &Value, judged: &Report) -> Option<String> {
     // Serialised to text and back, as the submitted report was: an f32 has fewer digits there.
     let judged = serde_json::to_string(judged).expect("a report has string keys and no failing serialiser");
     let mut judged: Value = serde_json::from_str(&judged).expect("what was just written is JSON");
@@ -105,6 +103,35 @@ fn quoted(value: &Value) -> String {
         Value::Null => "not there".to_owned(),
         value => shortened(&value.to_string(), QUOTED),
     }
+}
+
+/// Calls `visit` with the place, the field's own name and the value of everything below `value`.
+pub(super) fn each(value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
+    below(value, "", "", visit);
+}
+
+fn below(value: &Value, place: &str, name: &str, visit: &mut dyn FnMut(&str, &str, &Value)) {
+    if !place.is_empty() {
+        visit(place, name, value);
+    }
+    match value {
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                below(value, &format!("{place}[{index}]"), "", visit);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                below(value, &inner(place, name), name, visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The path of a field within `place`.
+fn inner(place: &str, name: &str) -> String {
+    if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
 }
 
 #[cfg(test)]
