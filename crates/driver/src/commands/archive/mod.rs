@@ -4,6 +4,8 @@
 
 mod cleaned;
 mod compared;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -297,76 +299,4 @@ fn foreign_weights(report: &Report, evidence: &Evidence) -> Option<String> {
 /// The numbers of a version.
 fn version(text: &str) -> Vec<u64> {
     text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    #[test]
-    fn what_is_packed_can_be_unpacked_and_holds_no_name_or_path() {
-        let directory = tempfile::tempdir().unwrap();
-        let [run, out] = ["run", "out"].map(|name| directory.path().join(name));
-        std::fs::create_dir_all(&run).unwrap();
-        std::fs::create_dir_all(&out).unwrap();
-        let lines = "{\"fact\": \"a\", \"file\": \"/srv/x/y.bin\"}\n{\"fact\": \"b\", \"n\": 1.5}\n{\"cut";
-        std::fs::write(run.join(SAMPLES), lines).unwrap();
-        let environment = "{\n \"host\": \"carols-box\", \"kernel\": \"6.1-carol\", \"cpu\": \"EPYC\"\n}";
-        std::fs::write(run.join("environment.json"), environment).unwrap();
-        std::fs::write(run.join("report.html"), "carol").unwrap();
-        let archive = directory.path().join("run.tar.gz");
-        write(&run, &archive, &["carol".to_owned()]).unwrap();
-        unpack(&archive, &out).unwrap();
-        let read = |name: &str| std::fs::read_to_string(out.join(name));
-        let samples = read(SAMPLES).unwrap();
-        assert_eq!(samples.lines().count(), 2, "{samples}");
-        assert!(
-            samples.contains("(path)") && samples.contains("1.5") && !samples.contains("srv"),
-            "{samples}"
-        );
-        let environment: Value = serde_json::from_str(&read("environment.json").unwrap()).unwrap();
-        assert_eq!(environment, serde_json::json!({"cpu": "EPYC", "host": "(name)", "kernel": null}));
-        assert!(read("report.html").is_err());
-        let sums = read(SUMS).unwrap();
-        assert_eq!(sums.lines().count(), 2, "{sums}");
-        assert!(sums.contains(&bundle::sha256_of(&out.join(SAMPLES)).unwrap()), "{sums}");
-    }
-
-    /// An archive of one member, whose name is not checked while it is written.
-    fn archive_of(directory: &Path, name: &str, kind: tar::EntryType, bytes: &[u8]) -> PathBuf {
-        let path = directory.join("forged.tar.gz");
-        let mut header = tar::Header::new_gnu();
-        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
-        header.set_entry_type(kind);
-        header.set_size(bytes.len() as u64);
-        header.set_cksum();
-        let mut tar = tar::Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::fast()));
-        tar.append(&header, bytes).unwrap();
-        tar.into_inner().unwrap().finish().unwrap();
-        path
-    }
-
-    #[test]
-    fn an_archive_writes_nothing_but_the_files_of_a_run() {
-        let directory = tempfile::tempdir().unwrap();
-        let out = directory.path().join("out");
-        std::fs::create_dir(&out).unwrap();
-        let file = tar::EntryType::Regular;
-        for name in
-            ["run/../../x.json", "/tmp/plan.json", "run/notes.txt", "plan.json", "run/", "other/plan.json"]
-        {
-            let why = unpack(&archive_of(directory.path(), name, file, b"{}"), &out).unwrap_err().to_string();
-            assert!(why.contains(name) && why.contains("no archive of a run has"), "{why}");
-        }
-        let link = archive_of(directory.path(), "run/plan.json", tar::EntryType::Symlink, b"");
-        assert!(unpack(&link, &out).unwrap_err().to_string().contains("run/plan.json"));
-        let large = vec![b' '; 30_000_000];
-        let large = archive_of(directory.path(), "run/samples.jsonl", file, &large);
-        let why = unpack(&large, &out).unwrap_err().to_string();
-        assert!(why.contains("samples.jsonl: it has 30.0 MB, and at most 20 MB"), "{why}");
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing beside it");
-    }
 }

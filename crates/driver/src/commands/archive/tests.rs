@@ -1,0 +1,181 @@
+//! The archive of the published run, and forgeries of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::*;
+
+/// The files of the published run's archive, unpacked.
+struct Forgery(tempfile::TempDir);
+
+impl Forgery {
+    fn new() -> Forgery {
+        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
+        let place = tempfile::tempdir().unwrap();
+        let archive = place.path().join("run.tar.gz");
+        write(&published, &archive, &["carol".to_owned()]).unwrap();
+        let forgery = Forgery(tempfile::tempdir().unwrap());
+        unpack(&archive, forgery.0.path()).unwrap();
+        forgery
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// Changes a file of one value, or every line of the journal, and corrects the hashes, as a careful forger does.
+    fn forge(&self, file: &str, change: impl Fn(&mut Value)) {
+        let text = fs::read_to_string(self.path(file)).unwrap();
+        let lines: Vec<&str> = if file == SAMPLES { text.lines().collect() } else { vec![&text] };
+        let changed = |line: &&str| {
+            let mut value: Value = serde_json::from_str(line).unwrap();
+            change(&mut value);
+            value.to_string() + "\n"
+        };
+        fs::write(self.path(file), lines.iter().map(changed).collect::<String>()).unwrap();
+        let line = |file: &str| format!("{}  {file}\n", bundle::sha256_of(&self.path(file)).unwrap());
+        let others = FILES.iter().map(|(name, _)| *name).filter(|name| *name != SUMS);
+        fs::write(self.path(SUMS), others.map(line).collect::<String>()).unwrap();
+    }
+
+    /// Asserts that one fault is of this file and says all of this.
+    fn refused(&self, file: &str, parts: &[&str]) {
+        let faults = faults(self.0.path());
+        let fits = |fault: &&String| fault.starts_with(file) && parts.iter().all(|part| fault.contains(part));
+        assert!(faults.iter().any(|fault| fits(&fault)), "{file}: {parts:?} is not in {faults:#?}");
+    }
+}
+
+#[test]
+fn an_edited_sample_is_refused_whether_its_hash_was_corrected_or_not() {
+    let forgery = Forgery::new();
+    assert_eq!(faults(forgery.0.path()), [""; 0]);
+    let text = fs::read_to_string(forgery.path(SAMPLES)).unwrap();
+    fs::write(forgery.path(SAMPLES), text + " \n").unwrap();
+    forgery.refused(SAMPLES, &["its sha256 is", "changed after it was packed", "report DIR --archive"]);
+    let forgery = Forgery::new();
+    // Every request of one contender takes half of its time.
+    forgery.forge(SAMPLES, |fact| {
+        if fact["fact"] == "block" {
+            for turn in fact["turns"].as_array_mut().unwrap().iter_mut().filter(|turn| turn[0] == "tch") {
+                for mark in turn[1]["sample"]["marks_ns"].as_array_mut().unwrap() {
+                    *mark = json!(mark.as_u64().unwrap() / 2);
+                }
+            }
+        }
+    });
+    forgery.refused(REPORT, &["rows[", "and the samples give", "--rejudge"]);
+}
+
+#[test]
+fn an_edited_report_is_refused_by_the_field() {
+    let forgery = Forgery::new();
+    forgery.forge(REPORT, |report| report["rows"][0]["metrics"][0]["typical"] = json!(1.25));
+    forgery.refused(REPORT, &["rows[0].metrics[0].typical is 1.25, and the samples give"]);
+    forgery.forge(REPORT, |report| drop(report["comparisons"].as_array_mut().unwrap().pop()));
+    forgery.forge(REPORT, |report| report["rows"][0]["metrics"][0]["typical"] = json!(1.25));
+    forgery.refused(REPORT, &["and the samples give"]);
+}
+
+#[test]
+fn a_foreign_hash_of_the_weights_is_refused() {
+    let foreign = "0123456789abcdef".repeat(4);
+    let forgery = Forgery::new();
+    forgery.forge(SAMPLES, |fact| {
+        if fact["fact"] == "hashed" {
+            fact["sha256"] = json!(foreign);
+        }
+    });
+    forgery.refused(SAMPLES, &[&foreign, "the bundle's manifest does not name"]);
+}
+
+#[test]
+fn paths_and_names_of_people_are_refused_by_the_field_and_not_repeated() {
+    let forgery = Forgery::new();
+    forgery.forge(ENVIRONMENT, |environment| {
+        environment["host"] = json!("carols-box");
+        environment["command"] = json!(["photofinish", "--model", "/srv/carol/m.gguf"]);
+    });
+    forgery.refused(ENVIRONMENT, &["command[2] holds a path", "report DIR --archive"]);
+    forgery.refused(ENVIRONMENT, &["host holds a path, or the name of a host"]);
+    assert!(faults(forgery.0.path()).iter().all(|fault| !fault.contains("carol")));
+}
+
+#[test]
+fn what_is_missing_too_long_or_leads_elsewhere_is_refused() {
+    let forgery = Forgery::new();
+    forgery.forge(PLAN, |plan| plan["suite"] = json!("x".repeat(300_000)));
+    forgery.refused(PLAN, &["suite has 300000 characters, and at most 200000"]);
+    let forgery = Forgery::new();
+    let name = json!("x..");
+    forgery.forge(PLAN, |plan| plan["model"] = name.clone());
+    forgery.forge(REPORT, |report| report["plan"]["model"] = name.clone());
+    forgery.refused(PLAN, &["is named \"x..\", which is a path"]);
+    let forgery = Forgery::new();
+    fs::remove_file(forgery.path(PLAN)).unwrap();
+    forgery.refused(PLAN, &["it is missing"]);
+}
+
+#[test]
+fn what_is_packed_can_be_unpacked_and_holds_no_name_or_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let [run, out] = ["run", "out"].map(|name| directory.path().join(name));
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::create_dir_all(&out).unwrap();
+    let lines = "{\"fact\": \"a\", \"file\": \"/srv/x/y.bin\"}\n{\"fact\": \"b\", \"n\": 1.5}\n{\"cut";
+    std::fs::write(run.join(SAMPLES), lines).unwrap();
+    let environment = "{\n \"host\": \"carols-box\", \"kernel\": \"6.1-carol\", \"cpu\": \"EPYC\"\n}";
+    std::fs::write(run.join("environment.json"), environment).unwrap();
+    std::fs::write(run.join("report.html"), "carol").unwrap();
+    let archive = directory.path().join("run.tar.gz");
+    write(&run, &archive, &["carol".to_owned()]).unwrap();
+    unpack(&archive, &out).unwrap();
+    let read = |name: &str| std::fs::read_to_string(out.join(name));
+    let samples = read(SAMPLES).unwrap();
+    assert_eq!(samples.lines().count(), 2, "{samples}");
+    assert!(samples.contains("(path)") && samples.contains("1.5") && !samples.contains("srv"), "{samples}");
+    let environment: Value = serde_json::from_str(&read("environment.json").unwrap()).unwrap();
+    assert_eq!(environment, serde_json::json!({"cpu": "EPYC", "host": "(name)", "kernel": null}));
+    assert!(read("report.html").is_err());
+    let sums = read(SUMS).unwrap();
+    assert_eq!(sums.lines().count(), 2, "{sums}");
+    assert!(sums.contains(&bundle::sha256_of(&out.join(SAMPLES)).unwrap()), "{sums}");
+}
+
+/// An archive of one member, whose name is not checked while it is written.
+fn archive_of(directory: &Path, name: &str, kind: tar::EntryType, bytes: &[u8]) -> PathBuf {
+    let path = directory.join("forged.tar.gz");
+    let mut header = tar::Header::new_gnu();
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_entry_type(kind);
+    header.set_size(bytes.len() as u64);
+    header.set_cksum();
+    let mut tar = tar::Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::fast()));
+    tar.append(&header, bytes).unwrap();
+    tar.into_inner().unwrap().finish().unwrap();
+    path
+}
+
+#[test]
+fn an_archive_writes_nothing_but_the_files_of_a_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let file = tar::EntryType::Regular;
+    for name in
+        ["run/../../x.json", "/tmp/plan.json", "run/notes.txt", "plan.json", "run/", "other/plan.json"]
+    {
+        let why = unpack(&archive_of(directory.path(), name, file, b"{}"), &out).unwrap_err().to_string();
+        assert!(why.contains(name) && why.contains("no archive of a run has"), "{why}");
+    }
+    let link = archive_of(directory.path(), "run/plan.json", tar::EntryType::Symlink, b"");
+    assert!(unpack(&link, &out).unwrap_err().to_string().contains("run/plan.json"));
+    let large = vec![b' '; 30_000_000];
+    let large = archive_of(directory.path(), "run/samples.jsonl", file, &large);
+    let why = unpack(&large, &out).unwrap_err().to_string();
+    assert!(why.contains("samples.jsonl: it has 30.0 MB, and at most 20 MB"), "{why}");
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing beside it");
+}
