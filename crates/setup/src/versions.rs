@@ -17,7 +17,7 @@ pub use asked::{Build, Version};
 pub use build::{Builder, Built, Framework};
 pub use manifest::packages;
 pub use packages::{install_package, place_of_package};
-pub use repository::{Commit, Repository};
+pub use repository::Repository;
 
 /// Why a program failed, in its own words, without the command line, which says little to people.
 fn cause(error: &anyhow::Error) -> String {

@@ -108,31 +108,3 @@ pub(crate) struct GateArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG OF CHECK")]
     pub(crate) check: Vec<String>,
 }
-
-/// The flags of `photofinish bisect`, as typed.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = BISECT_CODES, mut_arg("frameworks", |flag| flag.alias(None::<&str>)))]
-pub(crate) struct BisectArgs {
-    /// The framework whose repository this is, by its name in configs/engines
-    #[arg(long, value_name = "NAME")]
-    pub(crate) framework: String,
-    /// A commit that is known to be fast: a tag, a branch, a hash; 0.10.2 is also found as v0.10.2
-    #[arg(long, value_name = "REV")]
-    pub(crate) good: String,
-    /// A checkout of the framework's repository whose commit is slow, or such a commit of the checkout here
-    #[arg(long, value_name = "DIR|REV")]
-    pub(crate) bad: String,
-    /// The metric that became worse, by its name in JSON
-    #[arg(long, value_name = "NAME", default_value = "throughput", value_parser = parse_metric)]
-    pub(crate) metric: String,
-    /// Directory of the results
-    #[arg(long, value_name = "DIR")]
-    pub(crate) results_dir: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
-    #[command(flatten, next_help_heading = "What is measured")]
-    pub(crate) request: RequestArgs,
-}
-
-const BISECT_CODES: &str = "Exit code: 0 the commit was found; 1 something failed; 2 bad usage; 3 the good and the bad commit \
-    do not differ, or commits in between could not be distinguished";

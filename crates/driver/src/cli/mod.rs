@@ -28,7 +28,7 @@ use plan::{StudyKind, StudyRequest};
 
 pub(crate) use bundles::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use chat::ChatFlag;
-pub(crate) use check::{BisectArgs, CheckArgs, GateArgs};
+pub(crate) use check::{CheckArgs, GateArgs};
 pub(crate) use footprint::FootprintArgs;
 use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 pub(crate) use history::HistoryArgs;
@@ -87,8 +87,6 @@ pub(crate) enum Command {
     Check(Box<CheckArgs>),
     /// Check whether a commit of a framework is slower than another, in a checkout of its repository
     Gate(GateArgs),
-    /// Find the commit of a framework that made it slower
-    Bisect(Box<BisectArgs>),
     /// Show two runs from anywhere side by side
     Diff(Box<DiffArgs>),
     /// List, filter and export the history of all runs, or show its trends

@@ -2,7 +2,6 @@
 
 mod ab;
 mod archive;
-mod bisect;
 mod bundles;
 mod check;
 mod compare;
@@ -57,7 +56,6 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Shard(ShardCommand::Merge(args))) => merge::merge(args),
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Gate(args)) => gate::gate(args),
-        Some(Command::Bisect(args)) => bisect::bisect(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
         Some(Command::List(args)) => list::list(args),

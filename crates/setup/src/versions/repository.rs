@@ -14,14 +14,6 @@ pub struct Repository {
     root: String,
 }
 
-/// A commit, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commit {
-    /// As few digits as identify it.
-    pub hash: String,
-    pub subject: String,
-}
-
 impl Repository {
     /// # Errors
     /// A directory outside any repository.
@@ -55,25 +47,6 @@ impl Repository {
     /// A commit as the version of a column.
     pub fn version(&self, commit: &str) -> String {
         format!("git:{}#{commit}", self.root)
-    }
-
-    /// The commits after one up to another along first parents, the oldest first. A merge counts as one
-    /// commit.
-    pub fn between(&self, good: &str, bad: &str) -> Result<Vec<String>> {
-        let range = format!("{good}..{bad}");
-        let list = self.git(&["rev-list", "--reverse", "--first-parent", &range])?;
-        Ok(list.lines().map(str::to_owned).collect())
-    }
-
-    /// Whether tracked files differ from the commit that is checked out.
-    pub fn is_modified(&self) -> Result<bool> {
-        Ok(!self.git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty())
-    }
-
-    pub fn told(&self, commit: &str) -> Result<Commit> {
-        let text = self.git(&["show", "--no-patch", "--format=%h%n%s", commit])?;
-        let (hash, subject) = text.trim_end().split_once('\n').unwrap_or((commit, ""));
-        Ok(Commit { hash: hash.to_owned(), subject: subject.to_owned() })
     }
 
     fn git(&self, arguments: &[&str]) -> Result<String> {
