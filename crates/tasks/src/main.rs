@@ -24,6 +24,7 @@ mod references;
 mod rehearsal;
 mod splice;
 mod test;
+mod tidy;
 mod workspace;
 
 use std::ffi::OsString;
@@ -189,7 +190,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Test(args) => test::run(&workspace, &args),
         Task::Fuzz(args) => fuzz::run(&workspace, &args),
         Task::Doctor { args } => program::run(&workspace, "doctor", &args),
-        Task::Tidy => done(test::tidy(&workspace)),
+        Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile { args } => program::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
             splice::run(&workspace, &results, &page, &block, short)

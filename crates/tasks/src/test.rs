@@ -22,7 +22,7 @@ use crate::build::{self, Wanted};
 use crate::cargo::{self, cargo};
 use crate::catalog::Engines;
 use crate::workspace::Workspace;
-use crate::{cuda, readers, references, rehearsal};
+use crate::{cuda, readers, references, rehearsal, tidy};
 
 /// References that install from the registry alone in a minute: crate `worker-check` tests them (`columns`). Those with
 /// PyTorch take five gigabytes, and llama.cpp ten minutes to build: they are tested where they are set up.
@@ -102,13 +102,6 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     findings.told()
 }
 
-/// The rules of the architecture, by the program that knows them.
-pub(crate) fn tidy(workspace: &Workspace) -> Result<()> {
-    cargo::build(workspace, &["tidy"], None, Reporter::new(false))?;
-    let followed = succeeds(command(workspace.binary("tidy")).arg(&workspace.root))?;
-    if followed { Ok(()) } else { Err(anyhow!("the lines above name what breaks a rule, and where")) }
-}
-
 /// Tests of the workers for a GPU on a machine without one: that they are built and linked, that each finds
 /// its libraries except the driver's, and that ONNX Runtime's GPU library does everything that the CPU's
 /// does.
@@ -176,7 +169,7 @@ impl Findings {
 
     fn tidy(&mut self, workspace: &Workspace) -> Result<()> {
         self.timed("tidy", |findings| {
-            findings.step("tidy", tidy(workspace));
+            findings.step("tidy", tidy::run(&workspace.root));
             Ok(())
         })
     }

@@ -56,7 +56,6 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("tooling"),
     plain("bundle"),
     plain("configs"),
-    plain("tidy"),
     plain("setup"),
     plain("engine"),
     plain("untrusted-input"),

@@ -111,7 +111,6 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("setup", &["tooling"]),
     ("statistics", &[]),
     ("tasks", &["configs", "gpu", "nvml-fake", "protocol", "setup", "tooling", "xtask"]),
-    ("tidy", &["tooling"]),
     ("tooling", &["xtask"]),
     ("worker", &["bundle", "engine", "gpu", "protocol"]),
     // It starts workers with `measure`, so that it cannot differ from a run; it judges only their form.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tooling::pages;
 
-use crate::Finding;
-use crate::links::Tree;
+use crate::tidy::Finding;
+use crate::tidy::links::Tree;
 
 const RULE: &str = "paths that are named exist";
 const PAGE_RULE: &str = "pages of docs that a text names exist";

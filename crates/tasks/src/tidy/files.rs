@@ -1,6 +1,6 @@
 //! Rules on the text of the repository's files.
 
-use crate::{Finding, pages};
+use crate::tidy::{Finding, pages};
 
 pub(crate) const NAMED_OF: &str = "a function's name says what it gives";
 pub(crate) const BEGINS_WITH_OF: &str = "a doc comment begins with a noun or a verb";

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Finding;
-use crate::links;
+use crate::tidy::Finding;
+use crate::tidy::links;
 
 const RULE: &str = "the book has every page of docs once";
 const SUMMARY: &str = "docs/SUMMARY.md";

@@ -1,6 +1,6 @@
 //! Pages are in plain English: idioms that read as translated are counted, page by page.
 
-use crate::Finding;
+use crate::tidy::Finding;
 
 const RULE: &str = "a page has at most 3 idioms in 1,000 words";
 const MOST_IN_THOUSAND: usize = 3;
@@ -60,12 +60,12 @@ fn check_but(texts: &[(String, String)], above: &[&str]) -> Vec<Finding> {
             findings.push(finding(name, found, "say it in plain words: subject, verb, object"));
         } else if is_listed && !has_many {
             let found = format!("{name} is listed as above, with {} in {words} words", idioms.len());
-            findings.push(finding(name, found, "take it out of the list in crates/tidy/src/idioms.rs"));
+            findings.push(finding(name, found, "take it out of the list in crates/tasks/src/tidy/idioms.rs"));
         }
     }
     let is_missing = |name: &&&str| !texts.iter().any(|(page, _)| page == **name);
     findings.extend(above.iter().filter(is_missing).map(|name| {
-        let remedy = "take it out of the list in crates/tidy/src/idioms.rs";
+        let remedy = "take it out of the list in crates/tasks/src/tidy/idioms.rs";
         finding(name, format!("{name} is listed and does not exist"), remedy)
     }));
     findings

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tooling::pages;
 
-use crate::Finding;
+use crate::tidy::Finding;
 
 const RULE: &str = "links of pages lead somewhere";
 /// Pages that a program writes, with their own test.

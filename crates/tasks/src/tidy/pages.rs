@@ -1,6 +1,6 @@
 //! Rules on pages of Markdown.
 
-use crate::Finding;
+use crate::tidy::Finding;
 
 pub(crate) const WIDE: &str = "a line of prose has at most 120 columns";
 const WIDEST: usize = 120;

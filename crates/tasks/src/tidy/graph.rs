@@ -1,14 +1,14 @@
 //! Rules on dependencies between crates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use tooling::process::{cargo, output_of};
 
-use crate::Finding;
-use crate::arrows::{ALLOWED, FEATURES, FRAMEWORKS, NATIVE};
+use crate::tidy::Finding;
+use crate::tidy::arrows::{ALLOWED, FEATURES, FRAMEWORKS, NATIVE};
 
 pub(crate) struct Graph {
     members: BTreeMap<String, Member>,
@@ -20,8 +20,6 @@ struct Member {
     /// Every crate in its build, without those for tests.
     tree: BTreeSet<String>,
     is_default: bool,
-    /// Files from which the compiler reads its library, programs and examples.
-    roots: Vec<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -42,13 +40,6 @@ struct Package {
     id: String,
     name: String,
     dependencies: Vec<Dependency>,
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    kind: Vec<String>,
-    src_path: PathBuf,
 }
 
 impl Graph {
@@ -59,13 +50,10 @@ impl Graph {
         let mut members = BTreeMap::new();
         for mut package in metadata.packages {
             package.dependencies.retain(|dependency| dependency.kind.as_deref() != Some("dev"));
-            let compiled = |kind: &String| ["lib", "bin", "example"].contains(&kind.as_str());
-            package.targets.retain(|target| target.kind.iter().any(compiled));
             let member = Member {
                 dependencies: package.dependencies,
                 tree: tree_of(root, &package.name)?,
                 is_default: metadata.workspace_default_members.contains(&package.id),
-                roots: package.targets.into_iter().map(|target| target.src_path).collect(),
             };
             members.insert(package.name, member);
         }
@@ -93,11 +81,6 @@ impl Graph {
         })
     }
 
-    /// Our crates with the files from which the compiler reads each.
-    pub(crate) fn roots(&self) -> impl Iterator<Item = (&str, &[PathBuf])> {
-        self.members.iter().map(|(name, member)| (name.as_str(), member.roots.as_slice()))
-    }
-
     fn allowed_among_ours(&self, name: &str, member: &Member) -> Vec<Finding> {
         const RULE: &str = "dependencies among our crates";
         let Some((_, allowed)) = ALLOWED.iter().find(|(ours, _)| *ours == name) else {
@@ -106,7 +89,7 @@ impl Graph {
                 rule: RULE,
                 place: name.to_owned(),
                 found,
-                remedy: "add it to ALLOWED in crates/tidy/src/arrows.rs",
+                remedy: "add it to ALLOWED in crates/tasks/src/tidy/arrows.rs",
             }];
         };
         let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
@@ -219,7 +202,6 @@ mod tests {
                 dependencies: of_this.clone().map(dependency).collect(),
                 tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
                 is_default: !["engine-hybrid", "engine-tch"].contains(&name),
-                roots: Vec::new(),
             }
         };
         let names =
