@@ -59,7 +59,7 @@ fn spans(name: &str, text: &str) -> Vec<pages::Code> {
 /// Pages of docs that a text names anywhere, messages included, with the numbers of their lines. Tests name pages that
 /// they make up.
 fn lines_with_pages<'a>(name: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let is_of_tests = name.contains("tests") || name.starts_with("crates/tidy/");
+    let is_of_tests = name.contains("tests") || name.starts_with("crates/tasks/src/tidy/");
     let text = if is_of_tests { "" } else { text.split("#[cfg(test)]").next().unwrap_or_default() };
     text.lines().enumerate().flat_map(|(index, line)| {
         let pages = words(line).filter(|word| is_page(word));
