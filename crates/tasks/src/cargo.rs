@@ -34,7 +34,16 @@ pub(crate) fn build(
     unbuilt.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Builds packages in one invocation; those that do not build, each with its error.
+/// References are a workspace of their own.
+pub(crate) fn is_reference(name: &str) -> bool {
+    name.starts_with("reference-")
+}
+
+/// The manifest of the workspace of references.
+pub(crate) const REFERENCES: &str = "references/Cargo.toml";
+
+/// Builds packages in one invocation, and each reference in one of its own, so that none has features that another asks
+/// for; those that do not build, each with its error.
 pub(crate) fn build_what_can_be<'a>(
     workspace: &Workspace,
     names: &[&'a str],
@@ -44,6 +53,12 @@ pub(crate) fn build_what_can_be<'a>(
     let command = |names: &[&str]| {
         let mut build = cargo(workspace);
         build.args(["build", "--release", "--locked", "--keep-going"]);
+        if names.iter().any(|name| is_reference(name)) && workspace.root.join(REFERENCES).is_file() {
+            build.args(["--manifest-path", REFERENCES]);
+            if let Some(target) = workspace.binaries.parent() {
+                build.env("CARGO_TARGET_DIR", target);
+            }
+        }
         build.args(names.iter().flat_map(|name| ["--package", name]));
         build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
         if reporter.is_quiet() {
@@ -51,12 +66,11 @@ pub(crate) fn build_what_can_be<'a>(
         }
         build
     };
+    let (references, ours): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_reference(name));
     // An older commit may not have declared one set of features for all.
-    if !workspace.is_apart() && succeeds_watched(&mut command(names))? {
-        return Ok(Vec::new());
-    }
+    let are_built = !workspace.is_apart() && (ours.is_empty() || succeeds_watched(&mut command(&ours))?);
     let mut unbuilt = Vec::new();
-    for &name in names {
+    for name in ours.into_iter().filter(|_| !are_built).chain(references) {
         if !succeeds_watched(&mut command(&[name]))? {
             unbuilt
                 .push((name, anyhow!("{name} does not build; `photofinish doctor` names what is missing")));

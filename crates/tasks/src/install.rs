@@ -14,6 +14,7 @@ use tooling::process::{command, output_of};
 use tooling::{BadInput, Reporter};
 
 use crate::build::{self, PROGRAMS, Wanted};
+use crate::cargo;
 use crate::catalog::Engines;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
@@ -189,6 +190,11 @@ fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> 
         let package = package.canonicalize()?;
         let below = package.strip_prefix(workspace.root.canonicalize()?)?.to_owned();
         copy_tree(&package, &sources.join(below))?;
+    }
+    if workers.iter().any(|name| cargo::is_reference(name)) {
+        for file in ["references/Cargo.toml", "references/Cargo.lock"] {
+            copy(&workspace.root.join(file), &sources.join(file))?;
+        }
     }
     if workers.is_empty() {
         return Ok(());

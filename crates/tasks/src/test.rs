@@ -274,19 +274,21 @@ impl Findings {
             self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
             return Ok(());
         }
-        let formatted = succeeds(cargo(workspace).args(["fmt", "--all", "--check"]))?;
-        self.step(
-            "formatting",
-            if formatted { Ok(()) } else { Err(anyhow!("`cargo fmt --all` corrects it")) },
-        );
+        for manifest in ["Cargo.toml", cargo::REFERENCES] {
+            let check = ["fmt", "--all", "--manifest-path", manifest];
+            let formatted = succeeds(cargo(workspace).args(check).arg("--check"))?;
+            let corrects = || anyhow!("`cargo {}` corrects it", check.join(" "));
+            self.step(&format!("formatting of {manifest}"), formatted.then_some(()).ok_or_else(corrects));
+        }
         Ok(())
     }
 
     /// Compiles the tests and all programs of these packages in one invocation of cargo.
     fn compile(&mut self, workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Result<()> {
-        let mut compile = cargo_test(workspace, packages, pieces);
-        compile.args(["--no-run", "--timings"]);
-        self.timed("compiling", |_| succeeds_watched(&mut compile).map(drop))?;
+        for mut compile in cargo_tests(workspace, packages, pieces) {
+            compile.args(["--no-run", "--timings"]);
+            self.timed("compiling", |_| succeeds_watched(&mut compile).map(drop))?;
+        }
         if let Some(target) = workspace.binaries.parent() {
             self.times.compiled(target);
         }
@@ -301,9 +303,15 @@ impl Findings {
         pieces: &[Provided],
         which: Which,
     ) -> Result<()> {
+        for test in cargo_tests(workspace, packages, pieces) {
+            self.run_tests(test, which)?;
+        }
+        Ok(())
+    }
+
+    fn run_tests(&mut self, mut test: Command, which: Which) -> Result<()> {
         // One pipe for cargo's lines and those of the tests, so that their order is kept.
         let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-        let mut test = cargo_test(workspace, packages, pieces);
         // Names of programs and of their packages, which the other lines do not give.
         test.args(["--no-fail-fast", "--message-format=json-render-diagnostics"])
             .env("CARGO_TERM_COLOR", "never");
@@ -336,13 +344,28 @@ impl Findings {
     }
 }
 
-fn cargo_test(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Command {
-    let mut test = cargo(workspace);
-    // `--tests`: all but those of the documentation, which has none.
-    test.args(["test", "--release", "--locked", "--tests"])
-        .args(packages.iter().flat_map(|package| ["--package", package.name]))
-        .envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
-    test
+/// The tests of these packages: one command, and one for references, which are a workspace of their own.
+fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Vec<Command> {
+    let mut tests = Vec::new();
+    for are_references in [false, true] {
+        let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
+        let names: Vec<&str> =
+            names.into_iter().filter(|name| cargo::is_reference(name) == are_references).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let mut test = cargo(workspace);
+        // `--tests`: all but those of the documentation, which has none.
+        test.args(["test", "--release", "--locked", "--tests"]);
+        if are_references {
+            test.args(["--manifest-path", cargo::REFERENCES]);
+            test.envs(workspace.binaries.parent().map(|target| ("CARGO_TARGET_DIR", target)));
+        }
+        test.args(names.iter().flat_map(|name| ["--package", name]));
+        test.envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
+        tests.push(test);
+    }
+    tests
 }
 
 #[cfg(test)]

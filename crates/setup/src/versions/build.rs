@@ -177,7 +177,7 @@ impl Builder<'_> {
         }
         let (file, lock, base) =
             (directory.join("Cargo.toml"), directory.join("Cargo.lock"), directory.join("base.lock"));
-        let ours = std::fs::read(self.sources.join("Cargo.lock"))?;
+        let ours = std::fs::read(package.root.join("Cargo.lock"))?;
         let is_same = |file: &Path, content: &[u8]| std::fs::read(file).is_ok_and(|found| found == content);
         if is_same(&file, manifest.as_bytes()) && is_same(&base, &ours) && lock.is_file() {
             return Ok(());

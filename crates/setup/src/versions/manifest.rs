@@ -9,18 +9,19 @@ use toml::{Table, Value};
 /// The origin of a crate instead of the pinned release: `version`, `path`, or `git` and `rev`.
 pub(super) type Origins = BTreeMap<String, Table>;
 
+/// Below the repository: a workspace of its own.
+const REFERENCES: &str = "references";
+
 /// The directories below `root` of these packages and of all their dependencies.
 pub fn packages(root: &Path, names: &[String]) -> Result<BTreeSet<PathBuf>> {
     let open = names.iter().map(|name| Ok(Package::find(root, name)?.directory));
     let mut open = open.collect::<Result<Vec<PathBuf>>>()?;
     let mut found = BTreeSet::new();
-    let workspace = read(&root.join("Cargo.toml"))?;
     while let Some(directory) = open.pop() {
         if !found.insert(directory.clone()) {
             continue;
         }
-        let manifest = read(&directory.join("Cargo.toml"))?;
-        let package = Package { directory, manifest, workspace: workspace.clone(), root: root.to_owned() };
+        let package = Package::read(root, directory)?;
         for kind in ["dependencies", "build-dependencies"] {
             for (name, value) in &package.own(kind).unwrap_or_default() {
                 let (_, dependency) = package.dependency(name, value, &Origins::new())?;
@@ -37,23 +38,31 @@ pub(super) struct Package {
     manifest: Table,
     workspace: Table,
     /// Directory of the workspace.
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 impl Package {
     /// The package of this name in the workspace at `root`.
     pub(super) fn find(root: &Path, name: &str) -> Result<Package> {
-        let workspace = read(&root.join("Cargo.toml"))?;
-        for kind in ["crates", "references"] {
+        for kind in ["crates", REFERENCES] {
             let entries = std::fs::read_dir(root.join(kind)).into_iter().flatten().flatten();
             for directory in entries.map(|entry| entry.path()) {
                 let Ok(manifest) = read(&directory.join("Cargo.toml")) else { continue };
                 if name_of(&manifest) == Some(name) {
-                    return Ok(Package { directory, manifest, workspace, root: root.to_owned() });
+                    return Package::read(root, directory);
                 }
             }
         }
         Err(anyhow!("there is no package {name} in {}", root.display()))
+    }
+
+    /// The package in this directory. References are a workspace of their own.
+    fn read(root: &Path, directory: PathBuf) -> Result<Package> {
+        let of_references = root.join(REFERENCES);
+        let is_reference = directory.starts_with(&of_references) && of_references.join("Cargo.toml").is_file();
+        let root = if is_reference { of_references } else { root.to_owned() };
+        let manifest = read(&directory.join("Cargo.toml"))?;
+        Ok(Package { directory, manifest, workspace: read(&root.join("Cargo.toml"))?, root })
     }
 
     /// The manifest that builds the package with these origins. Other crates of the framework keep their

@@ -76,7 +76,6 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("claims"),
     plain("measure"),
     plain("render"),
-    plain("reference-gguf"),
     // Its page's worker needs numpy, which the readers' environment has.
     usual("worker-check", COMPARING),
     usual("driver", COMPARING),
@@ -93,6 +92,7 @@ pub(super) const PACKAGES: &[Package] = &[
     reference("reference-burn"),
     reference("reference-candle-transformers"),
     reference("reference-fastembed"),
+    reference("reference-gguf"),
     reference("reference-rten"),
     reference("reference-tract"),
 ];

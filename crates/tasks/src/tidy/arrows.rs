@@ -87,13 +87,6 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("prepare", &["bundle", "untrusted-input", "onnx"]),
     ("profile", &["facts", "measure", "plan", "protocol", "tooling", "untrusted-input"]),
     ("protocol", &["untrusted-input"]),
-    ("reference-burn", &["bundle", "engine", "worker"]),
-    ("reference-candle-transformers", &["bundle", "engine", "reference-gguf", "worker"]),
-    // It has the same library loaded as `engine-ort`, so that only its use differs.
-    ("reference-fastembed", &["bundle", "engine", "engine-ort", "onnx", "worker"]),
-    ("reference-gguf", &["bundle"]),
-    ("reference-rten", &["bundle", "engine", "onnx", "worker"]),
-    ("reference-tract", &["bundle", "engine", "onnx", "worker"]),
     (
         "render",
         &[
@@ -121,11 +114,11 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates of ours without code: they only name features, and any crate may depend on them.
 pub(crate) const FEATURES: [&str; 2] = ["features", "features-large"];
 
-/// Crates of the frameworks, and our crates that may depend on each, also indirectly.
+/// Crates of the frameworks, and our crates of this workspace that may depend on each, also indirectly.
 /// `prepare` reads GGUF with candle-core.
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
-    ("burn-backend", &["reference-burn"]),
-    ("burn-flex", &["reference-burn"]),
+    ("burn-backend", &[]),
+    ("burn-flex", &[]),
     (
         "candle-core",
         &[
@@ -134,18 +127,17 @@ pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
             "engine-hybrid",
             "fuzz",
             "prepare",
-            "reference-candle-transformers",
         ],
     ),
-    ("candle-nn", &["engine-candle", "engine-hybrid", "reference-candle-transformers"]),
-    ("candle-transformers", &["reference-candle-transformers"]),
-    ("fastembed", &["reference-fastembed"]),
+    ("candle-nn", &["engine-candle", "engine-hybrid"]),
+    ("candle-transformers", &[]),
+    ("fastembed", &[]),
     ("tch", &["engine-hybrid", "engine-tch"]),
     ("torch-sys", &["engine-hybrid", "engine-tch"]),
-    ("ort", &["engine-hybrid", "engine-ort", "reference-fastembed"]),
-    ("ort-sys", &["engine-hybrid", "engine-ort", "reference-fastembed"]),
-    ("rten", &["reference-rten"]),
-    ("tract-onnx", &["reference-tract"]),
+    ("ort", &["engine-hybrid", "engine-ort"]),
+    ("ort-sys", &["engine-hybrid", "engine-ort"]),
+    ("rten", &[]),
+    ("tract-onnx", &[]),
 ];
 
 /// Crates that link a native library when they are built.
