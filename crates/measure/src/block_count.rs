@@ -84,8 +84,8 @@ impl Session<'_> {
         let (evidence, plan) = (&self.recorder.evidence, self.crew.plan);
         let seconds =
             |stages: &[Stage]| stages.iter().filter_map(|stage| self.recorder.time.get(stage)).sum::<f64>();
-        let turns = evidence.runs.iter().flat_map(Run::standing_turns).count();
-        let rounds = (evidence.rounds * plan.groups.len().max(1)) as f64;
+        let turns = evidence.runs.iter().chain(&evidence.repeated).flat_map(Run::standing_turns).count();
+        let rounds = ((evidence.rounds + self.aside) * plan.groups.len().max(1)) as f64;
         let blocks = turns as f64 / plan.contenders.len().max(1) as f64;
         (rounds > 0.0 && blocks > 0.0).then(|| Costs {
             process_s: seconds(&[Stage::Starts, Stage::Probes, Stage::Finishing]) / rounds,

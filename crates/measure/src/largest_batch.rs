@@ -232,7 +232,7 @@ fn peak(crew: &Crew<'_>, index: usize, contender: &Contender) -> std::result::Re
         Warmup { min_iterations: 1, max_iterations: 1, max_ns: 0, settled_within: 1.0, from_cold: false };
     let work = crew.plan.work.asked(contender.cache.policy, &crew.plan.work.stand_ins());
     let task = Task::Measure(Measure { work, warmup, lead_in: 0, load: None });
-    let mut live = crew.workers[index].start(&crew.job(contender, task));
+    let mut live = crew.workers[index].start(&crew.job(contender, task), None);
     if live.warm_up(1) && live.request(0, None).is_some() {
         live.ask_to_finish(protocol::Finish::default());
     } else {

@@ -14,6 +14,9 @@ use crate::limit::BEFORE_ROUNDS;
 use crate::round_spec::{Interrupted, Round, RoundWork};
 use crate::session::Session;
 
+/// Most rounds that are measured again because the machine was too noisy.
+const MOST_ASIDE: usize = 6;
+
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
     pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
@@ -22,6 +25,7 @@ impl Session<'_> {
         let mut cases = BalancedOrder::new(self.crew.plan.work.cases(), self.crew.plan.seed.rotate_left(48));
         let (mut longest, mut shortest) = (Duration::ZERO, Duration::MAX);
         let first = now();
+        let mut again = None;
         loop {
             let number = self.recorder.evidence.rounds;
             if number == self.crew.plan.rounds.max() {
@@ -34,7 +38,11 @@ impl Session<'_> {
                 return self.out_of_time(number);
             }
             let begun = now();
-            let order = orders.next().expect("orders have no end");
+            // A round that is measured again keeps its orders, so that all of them stay balanced.
+            let (order, cases_order) = again.take().unwrap_or_else(|| {
+                let next = (orders.next(), cases.next());
+                (next.0.expect("orders have no end"), next.1.expect("orders have no end"))
+            });
             let blocks =
                 self.recorder.evidence.iterations(self.crew.plan, number) * self.crew.plan.work.cases();
             let round = Round { number, blocks, first: 0 };
@@ -46,16 +54,26 @@ impl Session<'_> {
                 of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
                 is_fed: self.crew.plan.work.is_forced(),
                 parity: all.parity,
-                cases: &cases.next().expect("orders have no end"),
+                cases: &cases_order,
                 begun: all.begun,
             };
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return if interrupt::requested() { End::Interrupted } else { self.out_of_time(number) };
             }
-            self.recorder.record(Fact::RoundDone);
             if let Some(reason) = self.too_noisy.take() {
-                return End::Noisy { reason };
+                if self.aside == MOST_ASIDE.min(self.crew.plan.rounds.max() / 2)
+                    || !self.has_time_for_a_round()
+                {
+                    self.recorder.record(Fact::RoundDone);
+                    return End::Noisy { reason };
+                }
+                self.aside += 1;
+                self.crew.progress.say(&format!("{reason}; round {} is measured again", number + 1));
+                self.recorder.record(Fact::PutAside { round: number, framework: None });
+                again = Some((order, cases_order));
+                continue;
             }
+            self.recorder.record(Fact::RoundDone);
             (longest, shortest) = (longest.max(begun.elapsed()), shortest.min(begun.elapsed()));
             let judging = now();
             self.choose_again(all.begun);

@@ -17,7 +17,7 @@ use statistics::BalancedOrder;
 use crate::clock::now;
 use crate::crew::Crew;
 use crate::limit::Limit;
-use crate::machine::Guard;
+use crate::machine::{Guard, ReadyMemory};
 use crate::places::Places;
 use crate::prober::Prober;
 use crate::process::identity;
@@ -40,14 +40,18 @@ pub struct Session<'a> {
     pub(crate) slice_orders: BalancedOrder,
     /// Number of times in a row that processes of a contender were started again for more huge pages in vain.
     pub(crate) page_repeats: BTreeMap<usize, usize>,
+    /// Memory for the next process of each contender.
+    pub(crate) held: BTreeMap<usize, ReadyMemory>,
     /// Files that a worker has hashed, with the contender's label.
     pub(crate) hashed: BTreeSet<(String, FileIdentity)>,
     /// Whether turns of this round were too short to be watched.
     pub(crate) unwatched: bool,
     /// Whether something in this round stayed disturbed, although it was repeated.
     pub(crate) stays_disturbed: bool,
-    /// Why the machine is too noisy, if it is.
+    /// Why the machine was too noisy in this round, if it was.
     pub(crate) too_noisy: Option<String>,
+    /// Number of rounds that were put aside for that.
+    pub(crate) aside: usize,
     /// The time limit; none before a comparison begins.
     pub(crate) limit: Limit,
     /// The time of the longest part of a run with logits so far: about that of another.
@@ -77,10 +81,12 @@ impl<'a> Session<'a> {
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
             slice_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(16)),
             page_repeats: BTreeMap::new(),
+            held: BTreeMap::new(),
             hashed: BTreeSet::new(),
             unwatched: false,
             stays_disturbed: false,
             too_noisy: None,
+            aside: 0,
             limit: Limit::default(),
             logits_take: Duration::ZERO,
         };

@@ -11,6 +11,7 @@ use protocol::{Event, FileIdentity, Finish};
 
 use crate::clock::now;
 use crate::logits;
+use crate::machine::ReadyMemory;
 use crate::member::Member;
 use crate::round_spec::{Round, RoundWork};
 use crate::session::Session;
@@ -119,6 +120,7 @@ impl Session<'_> {
         let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
         let outcome = live.end();
         self.guard.remove(pid);
+        self.hold_memory(index);
         let mut ended = Ended {
             events: outcome.events.get(said..).unwrap_or_default().to_vec(),
             failure: RunFailure::from_ending(outcome.ending),
@@ -169,6 +171,15 @@ impl Session<'_> {
         }
         // One failed process excludes the row: figures of only the successful processes would be biased.
         self.recorder.record(Fact::Absent { framework, failure });
+    }
+
+    /// Takes the memory that a process has just freed, for the contender's next one.
+    fn hold_memory(&mut self, index: usize) {
+        if self.crew.plan.schedule.has_turns() && !self.is_over() {
+            let of_round = self.crew.workers.iter().map(|worker| worker.ready_bytes).sum();
+            let held = ReadyMemory::hold(self.crew.workers[index].ready_bytes, of_round);
+            self.held.extend(held.map(|held| (index, held)));
+        }
     }
 
     /// Ends the processes that failed in their turns.

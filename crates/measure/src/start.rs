@@ -37,7 +37,8 @@ impl Session<'_> {
             let place = Place { round: round.number, attempt, position };
             let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
             let (watch, begun) = (self.guard.watch(), now());
-            let mut live = self.crew.workers[index].start(&job);
+            let held = self.held.remove(&index);
+            let mut live = self.crew.workers[index].start(&job, held);
             self.guard.add(live.pid());
             let is_warm = live.warm_up(self.crew.plan.warmup.max_iterations);
             let noise = watch.end(&self.guard);

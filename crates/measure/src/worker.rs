@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use facts::run::Outcome;
-use protocol::{Hello, Job, Turn};
+use protocol::{Hello, Job, Task, Turn};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tooling::Scratch;
@@ -109,18 +109,20 @@ impl Worker {
 
     /// Runs a job without turns to its end.
     pub fn run(&self, job: &Job) -> Outcome {
-        let mut live = self.start(job);
+        let mut live = self.start(job, None);
         live.finish();
         live.end()
     }
 
-    /// Starts a job.
-    pub(crate) fn start(&self, job: &Job) -> Live {
+    /// Starts a job. `held`: memory for its load, if some is held already.
+    pub(crate) fn start(&self, job: &Job, held: Option<ReadyMemory>) -> Live {
         // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
         let gpus = Watched::new(&job.settings.device);
         // The available memory is read before some of it is taken.
         let confinement = Confinement::new(&job.settings.device, self.memory_share);
-        let memory = ReadyMemory::take(self.ready_bytes);
+        let loads = !matches!(job.task, Task::Probe(_));
+        let mut memory = held.or_else(|| loads.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
+        memory.iter_mut().for_each(ReadyMemory::release);
         Live::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
     }
 

@@ -2,14 +2,13 @@
 //!
 //! A virtual machine gives freed memory back to its host (free page reporting, Virtual I/O Device 1.2, 5.5.6.7). Taking it
 //! again waits for the host: on one such machine 0.6 GB took 0.06 s within a second of being freed, and 0.9 to 1.5 s
-//! later. A load into such memory measures the host. So just before a process is started, another takes as much memory in
-//! huge pages and frees it again: what the first takes then comes from there. Pages of files do not do: with 0.6 GB of them
-//! written and freed before each start, most loads waited for 1 to 2.5 s.
+//! later. A load into such memory measures the host. So before a process is started, another takes as much memory in huge
+//! pages, and holds it until the first begins to load. Between rounds, what a process freed is taken at once, before the
+//! host has it. Pages of files do not do: with 0.6 GB of them written and freed before each start, most loads waited for 1
+//! to 2.5 s.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
 
 use super::memory;
 use crate::clock::now;
@@ -19,11 +18,10 @@ pub const COMMAND: &str = "memory-process";
 /// Largest share of the free memory to take. The rest is for the process that starts meanwhile, and keeps the
 /// kernel from dropping pages of files, the weights among them.
 const MOST: f64 = 0.5;
-/// Freed memory is taken again after this time, and held, for a process that has not begun to load. On one machine it was
-/// still ready after 1 s, and no longer after 1.5 s.
-const KEPT: Duration = Duration::from_millis(700);
+/// One part of so many is for what comes before the load: a framework's library needs memory, too.
+const STARTUP: usize = 5;
 
-/// Memory that stays ready until this is dropped.
+/// Memory that is held, or ready, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReadyMemory {
     /// Nanoseconds that the system took to give it.
@@ -32,6 +30,13 @@ pub(crate) struct ReadyMemory {
 }
 
 impl ReadyMemory {
+    /// Takes so many bytes. `None` if those of all processes of a round are too many of the free ones, and where the system
+    /// cannot do it.
+    pub(crate) fn hold(bytes: u64, of_round: u64) -> Option<ReadyMemory> {
+        within(of_round, memory::free())?;
+        ReadyMemory::take(bytes)
+    }
+
     /// Takes so many bytes. `None` if they are too many of the free ones, and where the system cannot do it.
     pub(crate) fn take(bytes: u64) -> Option<ReadyMemory> {
         let bytes = within(bytes, memory::free())?;
@@ -46,7 +51,13 @@ impl ReadyMemory {
         Some(ready)
     }
 
-    /// Frees what is held at once. The process is waited for later.
+    /// Frees what a process needs that is started now. What it loads into stays held: free memory may go back to the host at
+    /// any moment.
+    pub(crate) fn release(&mut self) {
+        let _ = self.process.stdin.as_mut().map(|stdin| stdin.write_all(b"\n"));
+    }
+
+    /// Frees what the load takes. The process is waited for later.
     pub(crate) fn free(&mut self) {
         let _ = self.process.kill();
     }
@@ -59,25 +70,22 @@ impl Drop for ReadyMemory {
     }
 }
 
-/// Takes so many bytes, says how many nanoseconds that took, and keeps them ready until stdin is closed. For the hidden
-/// command.
+/// Takes so many bytes, says how many nanoseconds that took, frees those for the start when a line comes, and holds the
+/// others until stdin is closed or it is killed. For the hidden command.
 pub fn serve(bytes: usize) {
-    let (sender, closed) = channel::<()>();
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        drop(sender);
-    });
     let begun = now();
-    let Some(taken) = Taken::new(bytes) else { return };
-    drop(taken);
+    let (Some(startup), Some(load)) = (Taken::new(bytes / STARTUP), Taken::new(bytes - bytes / STARTUP))
+    else {
+        return;
+    };
     if writeln!(std::io::stdout(), "{}", begun.elapsed().as_nanos()).is_err() {
         return;
     }
-    if let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(KEPT) {
-        let taken = within(bytes as u64, memory::free()).and_then(Taken::new);
-        let _ = closed.recv();
-        drop(taken);
-    }
+    let mut lines = std::io::stdin().lines();
+    let _ = lines.next();
+    drop(startup);
+    let _ = lines.next();
+    drop(load);
 }
 
 /// The bytes to take, if that may be done with so many free ones.
