@@ -34,8 +34,9 @@ pub struct JudgedFigure<'a> {
 
 /// Judges a claim by the runs below `root`.
 pub fn judge<'a>(root: &Path, claim: &'a Claim) -> Result<Judged<'a>> {
+    let unpacked = kept::unpack(&root.join(kept::archive(claim)))?;
     let runs: Result<Vec<_>> =
-        claim.runs.iter().map(|run| Ok((run, kept::read(root, claim, run)?))).collect();
+        claim.runs.iter().map(|run| Ok((run, kept::read(unpacked.path(), run)?))).collect();
     Ok(of_runs(claim, runs?))
 }
 
@@ -165,7 +166,7 @@ mod tests {
             refused: refused.map(str::to_owned),
             left_out: Vec::new(),
         };
-        Kept { record, report: None, environment: None, has_page: false }
+        Kept { record, report: None, environment: None }
     }
 
     fn verdict(kept: Option<Kept>) -> Verdict {

@@ -1,13 +1,17 @@
-//! The stored results of a run: `results/published/claims/NN/RUN/`, small, and without the paths of the
-//! machine.
+//! The stored results of a claim's runs: `results/published/claims/NN.tar.gz` with a directory for each run, small, and
+//! without the paths of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use facts::Environment;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use judge::study::StudyReport;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use crate::claim::{Claim, Run, first_revision};
 use crate::verdict::Due;
@@ -20,9 +24,8 @@ const MOST: u64 = 300_000;
 const RECORD: &str = "run.json";
 const REPORT: &str = "report.json";
 const ENVIRONMENT: &str = "environment.json";
-/// Files of a study that are always stored, and the one that is stored if there is room.
+/// Files of a study that are always stored. `photofinish report` makes its page again.
 const ALWAYS: [&str; 2] = [REPORT, "report.md"];
-const PAGE: &str = "report.html";
 /// Files of each cell: with these two, `photofinish report` makes every output of it again.
 const EVIDENCE: [&str; 2] = ["plan.json", "samples.jsonl"];
 
@@ -48,8 +51,6 @@ pub struct Kept {
     pub record: RunRecord,
     pub report: Option<StudyReport>,
     pub environment: Option<Environment>,
-    /// Whether there is a page next to the report.
-    pub has_page: bool,
 }
 
 impl Kept {
@@ -89,14 +90,50 @@ impl Kept {
     }
 }
 
-/// Its directory, from the root of the checkout.
-pub fn directory(claim: &Claim, run: &Run) -> PathBuf {
-    Path::new(RESULTS).join(claim.directory()).join(&run.name)
+/// The archive of a claim's runs, from the root of the checkout.
+pub fn archive(claim: &Claim) -> PathBuf {
+    Path::new(RESULTS).join(format!("{}.tar.gz", claim.directory()))
 }
 
-/// Reads a run back. `None` if it was never run; the error names the file that is wrong.
-pub fn read(root: &Path, claim: &Claim, run: &Run) -> Result<Option<Kept>> {
-    let directory = root.join(directory(claim, run));
+/// The runs of an archive, each in a directory of its name; none if there is no archive.
+pub fn unpack(archive: &Path) -> Result<TempDir> {
+    let place = tempfile::tempdir()?;
+    if archive.is_file() {
+        let file = fs::File::open(archive).with_context(|| archive.display().to_string())?;
+        let unpacked = tar::Archive::new(GzDecoder::new(file)).unpack(place.path());
+        unpacked.with_context(|| archive.display().to_string())?;
+    }
+    Ok(place)
+}
+
+/// Packs the runs in `place`. Equal files give equal archives.
+pub fn pack(place: &Path, archive: &Path) -> Result<()> {
+    let mut open = vec![place.to_owned()];
+    let mut files = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() { open.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let cannot = || format!("cannot write {}", archive.display());
+    let file = fs::File::create(archive).with_context(cannot)?;
+    let mut tar = tar::Builder::new(GzEncoder::new(file, Compression::best()));
+    for path in files {
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, path.strip_prefix(place)?, bytes.as_slice()).with_context(cannot)?;
+    }
+    tar.into_inner().and_then(GzEncoder::finish).with_context(cannot)?;
+    Ok(())
+}
+
+/// Reads a run of an unpacked archive. `None` if it was never run; the error names the file that is wrong.
+pub fn read(unpacked: &Path, run: &Run) -> Result<Option<Kept>> {
+    let directory = unpacked.join(&run.name);
     let Some(record) = json(&directory.join(RECORD))? else { return Ok(None) };
     let record =
         serde_json::from_value(record).with_context(|| directory.join(RECORD).display().to_string())?;
@@ -108,7 +145,7 @@ pub fn read(root: &Path, claim: &Claim, run: &Run) -> Result<Option<Kept>> {
         None => None,
     };
     let environment = json(&directory.join(ENVIRONMENT))?.map(serde_json::from_value).transpose()?;
-    Ok(Some(Kept { record, report, environment, has_page: directory.join(PAGE).is_file() }))
+    Ok(Some(Kept { record, report, environment }))
 }
 
 fn json(file: &Path) -> Result<Option<serde_json::Value>> {
@@ -141,9 +178,6 @@ pub fn keep(
         if let Some(first) = cells.first() {
             room.take(&first.join(ENVIRONMENT), ENVIRONMENT)?;
         }
-        if !room.take_if_it_fits(&[(study.join(PAGE), PAGE.to_owned())])? {
-            record.left_out.push(format!("the page ({})", kilobytes(&[study.join(PAGE)])));
-        }
         let named = |(index, cell): (usize, &PathBuf)| {
             EVIDENCE.map(|name| (cell.join(name), format!("{}/{name}", cell_name(index))))
         };
@@ -153,40 +187,8 @@ pub fn keep(
             record.left_out.push(format!("the samples ({})", kilobytes(&files)));
         }
     }
-    unlink_what_is_not_kept(&kept.join(PAGE))?;
     let text = serde_json::to_string_pretty(&record)? + "\n";
     room.write(RECORD, &plain(&text, &paths))
-}
-
-/// Removes links to files that are not stored from a page, if there is one.
-fn unlink_what_is_not_kept(page: &Path) -> Result<()> {
-    let directory = page.parent().unwrap_or(Path::new(""));
-    let Ok(text) = fs::read_to_string(page) else { return Ok(()) };
-    let unlinked = unlinked(&text, |file| directory.join(file).is_file());
-    fs::write(page, unlinked).with_context(|| format!("cannot write {}", page.display()))
-}
-
-/// A page without the relative links that lead nowhere: their words stay, but not as further items of a list of files.
-fn unlinked(page: &str, is_kept: impl Fn(&str) -> bool) -> String {
-    const LINK: &str = "<a href=\"";
-    let mut pieces = page.split(LINK);
-    let mut text = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let link =
-            piece.split_once("\">").and_then(|(target, rest)| Some((target, rest.split_once("</a>")?)));
-        let is_elsewhere = |target: &str| target.starts_with('#') || target.contains(':');
-        match link {
-            Some((target, (words, after))) if !is_elsewhere(target) && !is_kept(target) => {
-                match text.strip_suffix(", ").map(str::len) {
-                    Some(length) => text.truncate(length),
-                    None => text += words,
-                }
-                text += after;
-            }
-            _ => text.extend([LINK, piece]),
-        }
-    }
-    text
 }
 
 fn cell_name(index: usize) -> String {
@@ -286,7 +288,7 @@ mod tests {
         let paths = [("/some".to_owned(), "A".to_owned()), ("/some/where".to_owned(), "B".to_owned())];
         keep(Some(study.path()), &kept, record(), &paths).unwrap();
         assert_eq!(fs::read_to_string(kept.join("report.md")).unwrap(), "below B/x");
-        assert!(kept.join("cell-1/samples.jsonl").is_file() && kept.join("report.html").is_file());
+        assert!(kept.join("cell-1/samples.jsonl").is_file() && !kept.join("report.html").is_file());
         let read: RunRecord = serde_json::from_str(&fs::read_to_string(kept.join(RECORD)).unwrap()).unwrap();
         assert_eq!(read, record());
     }
@@ -307,7 +309,7 @@ mod tests {
     fn of_checkout(git_modified: Option<bool>) -> Kept {
         let git_commit = Some("0123456789abcdef".to_owned());
         let environment = Some(Environment { git_commit, git_modified, ..Environment::default() });
-        Kept { record: record(), report: None, environment, has_page: false }
+        Kept { record: record(), report: None, environment }
     }
 
     #[test]
@@ -323,18 +325,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_page_links_to_what_is_kept() {
-        let (study, kept) = (study(400_000), tempfile::tempdir().unwrap());
-        let link = |target: &str, words: &str| format!("<a href=\"{target}\">{words}</a>");
-        let files =
-            [("report.json", "report.json"), ("report.csv", "report.csv"), ("report.md", "report.md")];
-        let files = files.map(|(target, words)| link(target, words));
-        let cell = link(&study.path().join("2026-cell").join("report.html").display().to_string(), "a cell");
-        let page = format!("<p>{}</p><li>1: {cell}</li>{}", files.join(", "), link("#top", "up"));
-        fs::write(study.path().join(PAGE), page).unwrap();
-        keep(Some(study.path()), kept.path(), record(), &[]).unwrap();
-        let expected = format!("<p>{}, {}</p><li>1: a cell</li>{}", files[0], files[2], link("#top", "up"));
-        assert_eq!(fs::read_to_string(kept.path().join(PAGE)).unwrap(), expected);
+    fn what_is_packed_is_unpacked_and_equal_files_give_equal_archives() {
+        let place = tempfile::tempdir().unwrap();
+        let archives = ["a.tar.gz", "b.tar.gz"].map(|name| place.path().join(name));
+        keep(Some(study(10).path()), &place.path().join("runs/both"), record(), &[]).unwrap();
+        archives.iter().for_each(|archive| pack(&place.path().join("runs"), archive).unwrap());
+        assert_eq!(fs::read(&archives[0]).unwrap(), fs::read(&archives[1]).unwrap());
+        let unpacked = unpack(&archives[0]).unwrap();
+        assert!(unpacked.path().join("both/cell-1/samples.jsonl").is_file());
+        assert!(unpack(&place.path().join("none")).unwrap().path().read_dir().unwrap().next().is_none());
     }
 
     #[test]

@@ -189,9 +189,9 @@ fn commands(judged: &Judged<'_>) -> String {
 /// The outcome of a run, its commit, and links to the stored results.
 fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
     let Some(kept) = kept else { return format!("- {}: not run yet", run.name) };
-    let Kept { record, report, has_page, .. } = kept;
+    let Kept { record, report, .. } = kept;
     let RunRecord { seconds, refused, left_out, .. } = record;
-    let directory = kept::directory(judged.claim, run).display().to_string();
+    let archive = kept::archive(judged.claim).display().to_string();
     let took =
         if *seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} minutes", seconds / 60.0) };
     let took = format!("it took {took}");
@@ -199,7 +199,6 @@ fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
     {
         return format!("- {}: {took} and gave no report: {}", run.name, sentence(reason));
     }
-    let page = if *has_page { format!(", [page]({UP}{directory}/report.html)") } else { String::new() };
     let rounds = report.as_ref().map_or(String::new(), rounds);
     let left_out = match left_out.as_slice() {
         [] => String::new(),
@@ -213,7 +212,7 @@ fn told(judged: &Judged<'_>, run: &Run, kept: Option<&Kept>) -> String {
     };
     let checkout = checkout(run, kept);
     format!(
-        "- {}: [report]({UP}{directory}/report.md){page}; {checkout}; {took}{rounds}{left_out}{by_then}",
+        "- {}: [report and samples]({UP}{archive}); {checkout}; {took}{rounds}{left_out}{by_then}",
         run.name
     )
 }

@@ -23,7 +23,8 @@ pub struct Runner {
 
 /// A run that has ended, and where to store it.
 struct Finished {
-    kept: PathBuf,
+    archive: PathBuf,
+    name: String,
     /// The directory of its results.
     study: Option<PathBuf>,
     record: RunRecord,
@@ -39,8 +40,10 @@ impl Runner {
         self.warn_of_changes();
         let mut finished = Vec::new();
         let ran = self.run_all(claims, &mut finished);
-        for Finished { kept, study, record, paths } in finished {
-            kept::keep(study.as_deref(), &kept, record, &paths)?;
+        for Finished { archive, name, study, record, paths } in finished {
+            let runs = kept::unpack(&archive)?;
+            kept::keep(study.as_deref(), &runs.path().join(name), record, &paths)?;
+            kept::pack(runs.path(), &archive)?;
         }
         ran
     }
@@ -101,8 +104,8 @@ impl Runner {
         }
         let Run { command, revision, .. } = run.clone();
         let record = RunRecord { command, revision, exit_code, seconds, refused, left_out: Vec::new() };
-        let kept = self.root.join(kept::directory(claim, run));
-        Ok(Some(Finished { kept, study, record, paths: self.paths(&place) }))
+        let (archive, name) = (self.root.join(kept::archive(claim)), run.name.clone());
+        Ok(Some(Finished { archive, name, study, record, paths: self.paths(&place) }))
     }
 
     /// Paths of this machine, and their replacements in the stored files.

@@ -44,11 +44,11 @@ fn every_result_is_that_of_a_run() {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     };
     let claims = all();
-    for number in names(&results) {
-        let claim = claims.iter().find(|claim| claim.directory() == number);
-        let claim = claim.unwrap_or_else(|| panic!("{number} is no claim"));
-        for run in names(&results.join(&number)) {
-            assert!(claim.run(&run).is_some(), "claim {number} has no run {run}");
+    for archive in names(&results) {
+        let claim = claims.iter().find(|claim| kept::archive(claim).ends_with(&archive));
+        let claim = claim.unwrap_or_else(|| panic!("{archive} is of no claim"));
+        for run in names(kept::unpack(&results.join(&archive)).unwrap().path()) {
+            assert!(claim.run(&run).is_some(), "{archive} has a run {run} of no claim");
         }
     }
 }
@@ -58,19 +58,7 @@ fn what_is_kept_can_be_read_and_is_small() {
     const MOST: u64 = 400_000;
     for claim in &all() {
         judged::judge(&root(), claim).unwrap();
-        for run in &claim.runs {
-            let size = size(&root().join(kept::directory(claim, run)));
-            assert!(size <= MOST, "claim {}, {}: {size} bytes", claim.number, run.name);
-        }
+        let size = std::fs::metadata(root().join(kept::archive(claim))).map_or(0, |found| found.len());
+        assert!(size <= MOST, "claim {}: {size} bytes", claim.number);
     }
-}
-
-fn size(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.file_type().unwrap().is_dir() {
-            true => size(&entry.path()),
-            false => entry.metadata().unwrap().len(),
-        })
-        .sum()
 }
