@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod output;
+mod perf;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

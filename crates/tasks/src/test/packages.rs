@@ -62,7 +62,6 @@ pub(super) const PACKAGES: &[Package] = &[
     plain("gpu"),
     plain("nvml-fake"),
     plain("protocol"),
-    plain("profile"),
     plain("history"),
     plain("charts"),
     plain("statistics"),

@@ -19,7 +19,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "judge",
             "measure",
             "plan",
-            "profile",
+            "tooling",
             "protocol",
             "render",
             "setup",
@@ -85,7 +85,6 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ("onnx", &["bundle"]),
     ("plan", &["bundle", "configs", "untrusted-input", "protocol", "statistics"]),
     ("prepare", &["bundle", "untrusted-input", "onnx"]),
-    ("profile", &["facts", "measure", "plan", "protocol", "tooling", "untrusted-input"]),
     ("protocol", &["untrusted-input"]),
     (
         "render",

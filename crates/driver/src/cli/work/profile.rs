@@ -11,7 +11,7 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
     #[command(flatten)]
-    pub(crate) work: profile::WorkArgs,
+    pub(crate) work: crate::perf::WorkArgs,
     /// Directory to write profile.md to [default: results/profile-NAME-PRECISION-PHASE]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use measure::results::write_whole;
 use plan::{Failure, Result};
-use profile::Subject;
 
 use crate::cli::work::profile::ProfileArgs;
+use crate::perf::{self, Subject};
 use crate::commands::single::{Single, asked, of_texts};
 use crate::output::print;
 
@@ -18,8 +18,8 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
     if request.device != "cpu" {
         return Err(Failure::usage("a profile is of the time on a CPU: leave out --device"));
     }
-    profile::require_perf()?;
-    let rules = profile::rules(&places.directory_of(profile::RULES).join(profile::RULES), &engine.framework)?;
+    perf::require_perf()?;
+    let rules = perf::rules(&places.directory_of(perf::RULES).join(perf::RULES), &engine.framework)?;
     let (prompt, new_tokens) = args.work.lengths();
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
@@ -43,7 +43,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
         job: &single.job(false, args.work.task(config.vocab_size)),
         requests: args.work.phase.requests(),
     };
-    let table = profile::profile(&subject, &rules)?;
+    let table = perf::profile(&subject, &rules)?;
     let page = untrusted::lines(&format!("```\n{}\n```\n\n{table}", command(args, request.model(), &single)))
         .into_owned();
     write_whole(&directory, FILE, page.as_bytes()).map_err(|error| cannot(&directory, &error))?;

@@ -14,14 +14,14 @@ use measure::clock::now;
 use measure::process::{Process, Said};
 use measure::worker::Worker;
 use measure::worker_errors::{describe, last_line};
-use parts::{Part, Sample};
 use plan::{Failure, Result};
 use protocol::{Event, Finish, Job, Turn};
 use serde::Serialize;
 use tooling::process::{command, output_of};
 
-pub use parts::{RULES, Rule, rules};
-pub use work::{Phase, WorkArgs};
+use parts::{Part, Sample};
+pub(crate) use parts::{RULES, Rule, rules};
+pub(crate) use work::WorkArgs;
 
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
@@ -30,18 +30,18 @@ const SYMBOLS: usize = 3;
 const LEAST: f64 = 0.5;
 
 /// The profiled worker and its job.
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     /// Its name in messages.
-    pub label: &'a str,
-    pub worker: &'a Worker,
+    pub(crate) label: &'a str,
+    pub(crate) worker: &'a Worker,
     /// A job of [`WorkArgs::task`].
-    pub job: &'a Job,
+    pub(crate) job: &'a Job,
     /// Number of recorded requests.
-    pub requests: usize,
+    pub(crate) requests: usize,
 }
 
 /// Fails unless perf is installed; the error says how to install it.
-pub fn require_perf() -> Result<()> {
+pub(crate) fn require_perf() -> Result<()> {
     if !cfg!(target_os = "linux") {
         return Err(Failure::usage(
             "a profile needs perf, which only Linux has; `photofinish trace` works here",
@@ -56,7 +56,7 @@ pub fn require_perf() -> Result<()> {
 }
 
 /// Profiles the worker: a table of parts with their shares.
-pub fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
+pub(crate) fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
     let scratch = Scratch::new().map_err(|error| failed(&error))?;
     record(subject, scratch.path())?;
     Ok(table(&parts::parts(rules, report(&scratch.path().join("data"))?)))

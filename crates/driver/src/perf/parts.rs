@@ -7,11 +7,11 @@ use plan::{Failure, Result};
 use serde::Deserialize;
 
 /// Name of the rules' file.
-pub const RULES: &str = "profile.toml";
+pub(crate) const RULES: &str = "profile.toml";
 
 /// Which symbols belong to which part.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Rule {
+pub(crate) struct Rule {
     part: String,
     #[serde(default)]
     object: String,
@@ -27,7 +27,7 @@ impl Rule {
 }
 
 /// The rules for one framework, in the order in which they are tried.
-pub fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
+pub(crate) fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
     let cannot = |why: String| Failure::usage(format!("cannot read {}: {why}", file.display()));
     let text = untrusted::file::read_text(file, untrusted::file::CONFIG)
         .map_err(|error| cannot(error.to_string()))?;

@@ -4,16 +4,16 @@ use clap::ValueEnum;
 use protocol::{Case, Decode, GenerateWork, KvCache, Measure, Task, Warmup, Work};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Phase {
+pub(crate) enum Phase {
     Decode,
     Prefill,
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct WorkArgs {
+pub(crate) struct WorkArgs {
     /// Part of a request that most of the work is in
     #[arg(long, value_enum, default_value = "decode")]
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Tokens of the prompt [default: 16 for decode, 512 for prefill]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     prompt_tokens: Option<u32>,
@@ -23,7 +23,7 @@ pub struct WorkArgs {
 }
 
 impl Phase {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Phase::Decode => "decode",
             Phase::Prefill => "prefill",
@@ -31,7 +31,7 @@ impl Phase {
     }
 
     /// Recorded requests.
-    pub fn requests(self) -> usize {
+    pub(crate) fn requests(self) -> usize {
         match self {
             Phase::Decode => 3,
             Phase::Prefill => 8,
@@ -41,7 +41,7 @@ impl Phase {
 
 impl WorkArgs {
     /// Numbers of prompt tokens and of new tokens.
-    pub fn lengths(&self) -> (usize, usize) {
+    pub(crate) fn lengths(&self) -> (usize, usize) {
         let (prompt, new) = match self.phase {
             Phase::Decode => (16, 128),
             Phase::Prefill => (512, 1),
@@ -50,7 +50,7 @@ impl WorkArgs {
     }
 
     /// A measuring job that is mostly one phase. The choice of tokens does not affect the work.
-    pub fn task(&self, vocab_size: usize) -> Task {
+    pub(crate) fn task(&self, vocab_size: usize) -> Task {
         let (prompt, new_tokens) = self.lengths();
         let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
         let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
