@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 const PAGE: &str = "docs/reference/files.md";
 /// The file that they read.
 const HISTORY: &str = "docs/examples/history.jsonl";
-const KUBERNETES: &str = "examples/shards/kubernetes.yaml";
+const KUBERNETES: &str = "examples/parts/kubernetes.yaml";
 /// Around them on the page.
 const MARKERS: [&str; 2] = ["<!-- readers: begin -->", "<!-- readers: end -->"];
 

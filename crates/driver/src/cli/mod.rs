@@ -13,7 +13,6 @@ mod request;
 mod screen;
 mod serving;
 mod setup;
-mod shards;
 pub(crate) mod spelling;
 mod sweep;
 mod values;
@@ -37,7 +36,6 @@ pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 pub(crate) use request::RequestArgs;
 pub(crate) use screen::ScreenArgs;
 pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
-pub(crate) use shards::{MergeArgs, PlanArgs, RunArgs, ShardCommand};
 use sweep::SweepArg;
 use values::parse_switch;
 use work::Job;
@@ -80,9 +78,6 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Open the page of the newest run in the browser
     Open(OpenArgs),
-    /// Divide a study into jobs for many machines, run them, and merge their results
-    #[command(subcommand)]
-    Shard(ShardCommand),
     /// Check whether a run is worse than another run or another build, a gate for CI; or judge an archive again
     Check(Box<CheckArgs>),
     /// Check whether a commit of a framework is slower than another, in a checkout of its repository
@@ -258,6 +253,9 @@ pub(crate) struct SweepArgs {
     /// Continue an interrupted sweep: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
+    /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
+    #[arg(long, value_name = "I/N", value_parser = parse_part)]
+    pub(crate) cells: Option<Part>,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
 }
@@ -276,8 +274,20 @@ pub(crate) struct AbArgs {
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
+    /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
+    #[arg(long, value_name = "I/N", value_parser = parse_part)]
+    pub(crate) cells: Option<Part>,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
+}
+
+/// A part of a study's cells: which, from 1, and of how many.
+pub(crate) type Part = (usize, usize);
+
+fn parse_part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+    let part = numbers.filter(|(part, of)| (1..=*of).contains(part));
+    part.ok_or_else(|| "a part is I/N, such as 1/4: the first of four".to_owned())
 }
 
 impl SweepArgs {

@@ -36,9 +36,13 @@ pub(crate) struct DiffArgs {
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ReportCommand>,
-    /// A results directory [default: the newest one]
+    /// A results directory [default: the newest one]; several are parts of one study (`sweep --cells 1/4`), and make one
+    /// table
     #[arg(value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
+    pub(crate) directories: Vec<PathBuf>,
+    /// Of several parts: also write the outputs of the whole study there
+    #[arg(short, long = "output", value_name = "OUT", requires = "directories")]
+    pub(crate) out: Option<PathBuf>,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,

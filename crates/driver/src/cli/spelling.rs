@@ -9,11 +9,8 @@ use clap::{CommandFactory, Parser};
 use super::Cli;
 
 /// Commands. What follows them stays.
-const COMMANDS: [(&str, &[&str]); 10] = [
+const COMMANDS: [(&str, &[&str]); 7] = [
     ("bundles", &["cache"]),
-    ("plan", &["shard", "plan"]),
-    ("run", &["shard", "run"]),
-    ("merge", &["shard", "merge"]),
     ("models", &["list", "models"]),
     ("frameworks", &["list", "frameworks"]),
     ("engines", &["list", "frameworks"]),
@@ -34,7 +31,6 @@ const FLAGS: [(&str, &str); 11] = [
     ("--reference", "--parity-reference"),
     ("--runs", "--rounds"),
     ("--seq", "--prompt-tokens"),
-    // Of `shard plan` it is the number of jobs: see `is_of_jobs`.
     ("--shards", "--tensor-parallel"),
 ];
 
@@ -103,9 +99,6 @@ pub(super) fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
     // Behind any other flag it may be the flag's value.
     let is_before = |word: &String| BEFORE_COMMANDS.contains(&word.as_str());
     let at = own.iter().skip(1).position(|word| !is_before(word)).map(|at| at + 1);
-    let command = at.map(|at| own[at].as_str());
-    let is_of_jobs = command == Some("plan")
-        || (command == Some("shard") && at.and_then(|at| own.get(at + 1)).is_some_and(|word| word == "plan"));
     for (place, word) in own.iter().enumerate() {
         if Some(place) == at
             && let Some((earlier, present)) = COMMANDS.iter().find(|(earlier, _)| earlier == word)
@@ -121,19 +114,12 @@ pub(super) fn present(words: Vec<String>) -> (Vec<String>, Vec<String>) {
         }
         let (name, value) =
             word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-        match FLAGS.iter().find(|(earlier, _)| *earlier == name && !(is_of_jobs && name == "--shards")) {
+        match FLAGS.iter().find(|(earlier, _)| *earlier == name) {
             Some((earlier, present)) => {
                 hint(earlier, &[present]);
                 spelt.push(value.map_or((*present).to_owned(), |value| format!("{present}={value}")));
             }
             None => spelt.push(word.clone()),
-        }
-    }
-    // Earlier, --yes was necessary to remove anything; now the command removes without it.
-    if command == Some("bundles") && spelt.iter().any(|word| word == "prune") {
-        match spelt.iter().position(|word| word == "--yes") {
-            Some(yes) => drop(spelt.remove(yes)),
-            None => spelt.push("--dry-run".to_owned()),
         }
     }
     spelt.extend(others.iter().cloned());
@@ -162,27 +148,10 @@ mod tests {
             ("p --fair-comparison --quick", "p --quick", 1),
             ("p -v models", "p -v list models", 1),
             ("p compare --prompt bundles", "p compare --prompt bundles", 0),
-            ("p --prompt plan", "p --prompt plan", 0),
         ];
         for (earlier, present, hints) in cases {
             assert_eq!(spelt(earlier), (present.to_owned(), hints), "{earlier}");
         }
-    }
-
-    #[test]
-    fn jobs_and_devices_are_told_apart() {
-        assert_eq!(
-            spelt("p plan --shards 2 -- ab jit --shards 2").0,
-            "p shard plan --shards 2 -- ab jit --shards 2"
-        );
-        assert_eq!(spelt("p shard plan --shards 2"), ("p shard plan --shards 2".to_owned(), 0));
-        assert_eq!(spelt("p ab jit --shards 2").0, "p ab jit --tensor-parallel 2");
-    }
-
-    #[test]
-    fn what_removed_nothing_removes_nothing_now() {
-        assert_eq!(spelt("p bundles prune --unused-for 3").0, "p cache prune --unused-for 3 --dry-run");
-        assert_eq!(spelt("p bundles prune --yes").0, "p cache prune");
     }
 
     #[test]

@@ -54,9 +54,7 @@ fn objection(named: &Named) -> Option<String> {
     let is_fine = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         // Prose names a command or a flag, and not all that it takes.
-        ErrorKind::MissingRequiredArgument => {
-            !named.is_whole || words.get(1).is_some_and(|word| word == "shard")
-        }
+        ErrorKind::MissingRequiredArgument => !named.is_whole,
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => !named.is_whole,
         ErrorKind::InvalidValue => !named.is_whole && words.last().is_some_and(|word| word.starts_with("--")),
         _ => false,
@@ -88,7 +86,7 @@ fn only_prose_may_leave_out_what_a_command_needs() {
         pages::commands(text, &["photofinish"]).iter().map(|named| objection(named).is_some()).collect()
     };
     assert_eq!(
-        objections("`photofinish check`, `photofinish shard run --shard I`, `photofinish compare --help`"),
+        objections("`photofinish check`, `photofinish sweep --cells I/N`, `photofinish compare --help`"),
         [false; 3]
     );
     let objected = objections("`photofinish generate --temperature`, `photofinish sweep size --models a,b`");

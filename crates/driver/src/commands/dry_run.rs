@@ -11,8 +11,8 @@ use plan::sweep::SweepKind;
 use plan::{Contender, Failure, Request, Result, Settings, StudyKind, StudyPlan, StudyRequest};
 
 use super::work::{self, Described, parity};
-use super::{compare, plan as planning, run, single};
-use crate::cli::{Cli, Command, CompareArgs, Format, ShardCommand};
+use super::{compare, single};
+use crate::cli::{Cli, Command, CompareArgs, Format};
 use crate::output::print;
 use planned::{Comparison, Planned, Resolved};
 
@@ -25,15 +25,6 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
         Some(Command::Parity(args)) => {
             let (request, places) = (parity::request(args)?, args.here.places.find()?);
             (comparisons("parity", &request, std::slice::from_ref(&request), &places)?, args.format)
-        }
-        Some(Command::Shard(ShardCommand::Run(args))) => {
-            let places = args.places.find()?;
-            let part = run::part(args, &places)?;
-            (cells(&part.plan.asked, &part.cells, &places)?, args.format)
-        }
-        Some(Command::Shard(ShardCommand::Plan(args))) => {
-            let plan = planning::made(args)?;
-            return said(&format!("{}, which is not written\n", planning::described(&plan, args)));
         }
         Some(Command::Job(job)) => match work::described(job)? {
             Some(described) => one(described)?,

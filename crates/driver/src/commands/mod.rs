@@ -14,24 +14,20 @@ mod gate;
 mod history;
 mod list;
 mod measured;
-mod merge;
 mod open;
 mod outputs;
-mod plan;
 mod prepare;
 mod reference;
 mod report;
-mod run;
-mod shards;
 mod single;
 mod study;
 mod sweep;
 mod work;
 mod worker_check;
 
-use ::plan::Result;
+use plan::Result;
 
-use crate::cli::{CacheCommand, Cli, Command, ShardCommand};
+use crate::cli::{CacheCommand, Cli, Command};
 use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
@@ -51,9 +47,6 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Parity(args)) => work::parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Open(args)) => open::open(args),
-        Some(Command::Shard(ShardCommand::Plan(args))) => plan::plan(args),
-        Some(Command::Shard(ShardCommand::Run(args))) => run::run(args),
-        Some(Command::Shard(ShardCommand::Merge(args))) => merge::merge(args),
         Some(Command::Check(args)) => check::check(args),
         Some(Command::Gate(args)) => gate::gate(args),
         Some(Command::Diff(args)) => diff::diff(args),

@@ -34,8 +34,8 @@ Some commands add to this:
 
 | command | code | when |
 |---|---|---|
-| `compare --quantize`, `sweep`, `ab`, `shard run`, `shard merge` | the largest | of all comparisons and cells |
-| `shard merge` | at least 1 | cells are missing |
+| `compare --quantize`, `sweep`, `ab`, `report DIR DIR` | the largest | of all comparisons and cells |
+| `report DIR DIR` | at least 1 | cells are missing |
 | `parity` | 1 | a framework diverges or failed, or nothing could be compared |
 | `check`, `gate` | 1 | a framework failed, computed something other than the reference, or broke a fairness rule |
 | | 2 | also: the two runs must not be compared |

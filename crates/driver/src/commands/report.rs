@@ -13,13 +13,16 @@ use plan::{Failure, Result};
 use super::archive;
 use super::outputs::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
-use crate::cli::{ReportArgs, ReportCommand};
+use crate::cli::{Format, ReportArgs, ReportCommand};
 use crate::output::print;
 
 const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
-    let directory = match (&args.command, &args.directory) {
+    if args.directories.len() > 1 {
+        return parts(&args.directories, args.out.as_deref());
+    }
+    let directory = match (&args.command, args.directories.first()) {
         (Some(ReportCommand::Collection { directories, out }), _) => {
             let files = render::page::collection(&measure::collection::read(directories)?);
             std::fs::create_dir_all(out)
@@ -45,6 +48,22 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         return rejudge(&directory, args.in_place);
     }
     written(&directory, outputs(&directory)?)
+}
+
+/// One table of several parts of a study. Cells that are missing are counted, and the exit code is 1 then.
+fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
+    let report = study::together(directories)?;
+    print(&study::rendered(&report, Format::Table))?;
+    if let Some(out) = out {
+        std::fs::create_dir_all(out)
+            .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
+        written(out, study_outputs(&report, out))?;
+    }
+    let (found, all) = (report.cells.len(), report.planned.len());
+    if found < all {
+        untrusted::say!("warning: {found} of {all} cells are there");
+    }
+    Ok(report.exit_code().max(u8::from(found < all)))
 }
 
 fn written(directory: &Path, outputs: Outputs) -> Result<u8> {

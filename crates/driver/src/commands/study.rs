@@ -1,4 +1,4 @@
-//! A comparison for each cell, saved as soon as it is done: the part that `sweep`, `ab`, `run` and suites share.
+//! A comparison for each cell, saved as soon as it is done: what `sweep`, `ab` and suites share.
 
 mod store;
 
@@ -13,12 +13,11 @@ use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
 
 use super::history::{export_runs, prepare_export};
 use super::measured::{self, Destination, results_dir};
-use super::shards::Shard;
-use crate::cli::{CompareArgs, Format, Places};
+use crate::cli::{CompareArgs, Format, Part, Places};
 use crate::output::{print, screen};
 
 use store::{Asked, Store};
-pub(crate) use store::{CELLS, Computer, Part, read_part, unfinished};
+pub(crate) use store::{CELLS, together, unfinished};
 
 /// The settings of a study apart from its request.
 pub(crate) struct Options {
@@ -31,8 +30,8 @@ pub(crate) struct Options {
     pub(crate) places: Places,
     /// Directory of an export.
     pub(crate) export: Option<PathBuf>,
-    /// The part of the plan to run.
-    pub(crate) shard: Option<Shard>,
+    /// The part of the cells to measure; all, unless one is given.
+    pub(crate) part: Option<Part>,
 }
 
 impl Options {
@@ -45,7 +44,7 @@ impl Options {
             quiet: args.here.quiet,
             places: args.here.places.clone(),
             export: args.export.clone(),
-            shard: None,
+            part: None,
         }
     }
 }
@@ -63,19 +62,11 @@ struct Outcome {
 pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
     interrupt::listen()?;
     let places = options.places.find()?;
-    let plan = asked.plan(&places)?;
-    run_cells(asked, plan.clone(), plan.settings(), options, &places)
-}
-
-/// Runs the cells of `plan`; `whole` has the places of all cells of their study.
-pub(crate) fn run_cells(
-    asked: &StudyRequest,
-    plan: StudyPlan,
-    whole: Vec<Settings>,
-    options: &Options,
-    places: &measure::Places,
-) -> Result<u8> {
-    let asked_now = Asked::new(asked, &plan, options.shard.clone(), places);
+    let mut plan = asked.plan(&places)?;
+    let whole = plan.settings();
+    take(&mut plan, options.part)?;
+    let places = &places;
+    let asked_now = Asked::new(asked, &plan, &whole, places);
     let parent = results_dir(options.results_dir.as_ref(), places);
     prepare_export(options.export.as_deref())?;
     let (mut store, done) = Store::open(asked_now, &parent, options.resume.as_deref())?;
@@ -107,6 +98,28 @@ pub(crate) fn run_cells(
         (None, Some(reason)) => Err(Failure::failed(reason)),
         (None, None) => Ok(report.exit_code()),
     }
+}
+
+/// Leaves one part of the cells in the plan. They are dealt back and forth: neighbours cost about the same, and no part
+/// gets all the larger values of the last axis.
+fn take(plan: &mut StudyPlan, part: Option<Part>) -> Result<()> {
+    let Some((part, of)) = part else { return Ok(()) };
+    let count = plan.cells.len();
+    if of > count {
+        return Err(Failure::usage(format!(
+            "--cells {part}/{of}: `{}` has {count} cells, and a cell cannot be divided",
+            plan.name
+        )));
+    }
+    let mut index = 0..;
+    plan.cells.retain(|_| index.next().is_some_and(|index| dealt(index, of) == part - 1));
+    Ok(())
+}
+
+/// The part that a cell belongs to, from 0.
+fn dealt(cell: usize, parts: usize) -> usize {
+    let (row, place) = (cell / parts, cell % parts);
+    if row % 2 == 0 { place } else { parts - 1 - place }
 }
 
 fn measure_cells(
@@ -194,5 +207,15 @@ pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
         Format::Json => render::study::json(report) + "\n",
         Format::Markdown => render::study::markdown(report),
         Format::Csv => render::study::csv(report),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_dealt_back_and_forth() {
+        assert_eq!((0..7).map(|cell| dealt(cell, 3)).collect::<Vec<_>>(), [0, 1, 2, 2, 1, 0, 0]);
     }
 }

@@ -7,5 +7,6 @@ use crate::cli::SweepArgs;
 
 pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
     compare::no_text(&args.compare)?;
-    study::run(&args.study(), &study::Options::new(&args.compare, args.resume.clone()))
+    let options = study::Options::new(&args.compare, args.resume.clone());
+    study::run(&args.study(), &study::Options { part: args.cells, ..options })
 }

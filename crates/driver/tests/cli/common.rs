@@ -210,8 +210,7 @@ pub(crate) fn photofinish(line: &str) -> Command {
 }
 
 fn command_of(line: &str) -> &str {
-    let mut words = line.split_whitespace().filter(|word| *word != "shard");
-    words.next().filter(|first| !first.starts_with('-')).unwrap_or("compare")
+    line.split_whitespace().next().filter(|first| !first.starts_with('-')).unwrap_or("compare")
 }
 
 pub(crate) fn read(path: &Path) -> Value {

@@ -76,7 +76,6 @@ fn a_mistake_is_one_sentence() {
         ("sweep forward --frameworks quick --parity-reference absent --dry-run", &["--parity-reference"]),
         ("ab jit --frameworks quick --dry-run", &["neither a JIT"]),
         ("generate --framework none --tokens 1 --dry-run", &["none"]),
-        ("shard run --plan absent.json --dry-run", &["absent.json"]),
         ("cache prune --unused-for x --dry-run", &["invalid value"]),
     ]);
 }
@@ -84,11 +83,6 @@ fn a_mistake_is_one_sentence() {
 #[test]
 fn what_measures_nothing_does_nothing() {
     let installation = installation();
-    let out = installation.path("plan.json");
-    installation
-        .run(&format!("shard plan --shards 1 --output {} --dry-run -- sweep memory", out.display()))
-        .exits(0);
-    assert!(!out.exists());
     let cached = installation.path("cache/photofinish/bundles/x");
     std::fs::create_dir_all(&cached).unwrap();
     installation.run("cache prune --unused-for 0 --dry-run").exits(0);

@@ -94,7 +94,6 @@ fn pipes_devices_and_directories_are_no_files() {
     let no_file = &["not a regular file"][..];
     for path in [pipe.as_str(), "/dev/zero", "/tmp"] {
         installation.refuses(&[
-            (&format!("shard run --plan {path}"), no_file),
             (&format!("--frameworks one --prompt-file {path}"), no_file),
         ]);
     }

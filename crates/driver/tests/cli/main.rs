@@ -26,6 +26,7 @@ mod mistakes;
 mod optimised;
 mod page;
 mod parity;
+mod parts;
 mod pipeline;
 #[cfg(target_os = "linux")]
 mod profile;
@@ -37,7 +38,6 @@ mod schema;
 mod serving;
 #[cfg(target_os = "linux")]
 mod set_up;
-mod shards;
 mod studies;
 mod synthetic;
 mod trace;

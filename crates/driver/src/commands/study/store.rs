@@ -15,7 +15,6 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::commands::outputs::study_outputs;
-use crate::commands::shards::Shard;
 
 pub(crate) const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";
@@ -41,9 +40,8 @@ pub(super) struct Asked {
     /// Where the workers are: cells of two builds are not one study.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workers: Option<PathBuf>,
-    /// The part of a plan that this study is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    shard: Option<Shard>,
+    /// The settings of all cells of the study, of which these are a part.
+    whole: Vec<Settings>,
 }
 
 /// A machine, described for reports that show several side by side.
@@ -58,7 +56,7 @@ impl Asked {
     pub(super) fn new(
         asked: &StudyRequest,
         plan: &StudyPlan,
-        shard: Option<Shard>,
+        whole: &[Settings],
         places: &Places,
     ) -> Asked {
         Asked {
@@ -70,7 +68,7 @@ impl Asked {
             started: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
             machine: computer(places),
             workers: Some(places.workers.clone()),
-            shard,
+            whole: whole.to_vec(),
         }
     }
 
@@ -82,8 +80,6 @@ impl Asked {
             "it was begun on another machine".to_owned()
         } else if earlier.workers.is_some() && earlier.workers != self.workers {
             "it was begun with other workers".to_owned()
-        } else if earlier.shard != self.shard {
-            "it is another shard, or of another plan".to_owned()
         } else if earlier.planned != self.planned {
             "it has other cells".to_owned()
         } else if !self.asked.measures_the_same(&earlier.asked) {
@@ -179,28 +175,41 @@ fn read_cells(directory: &Path) -> Result<Vec<Cell>> {
     cells(directory, text.lines())
 }
 
-/// The content of a shard's directory.
-pub(crate) struct Part {
-    pub(crate) machine: Computer,
-    pub(crate) shard: Shard,
-    pub(crate) started: String,
-    pub(crate) cells: Vec<Cell>,
-}
-
-/// Reads a directory that `photofinish shard run` made.
-pub(crate) fn read_part(directory: &Path) -> Result<Part> {
-    let asked = read_asked(directory, "is not of a shard")?;
-    let shard = asked.shard.ok_or_else(|| {
-        let path = directory.join(ASKED);
-        Failure::usage(format!(
-            "{} is not of a shard: it is a study of its own; give directories of `photofinish shard run`",
-            path.display()
-        ))
-    })?;
-    shard.check().map_err(|reason| {
-        Failure::usage(format!("{} cannot be used: {reason}", directory.join(ASKED).display()))
-    })?;
-    Ok(Part { machine: asked.machine, shard, started: asked.started, cells: read_cells(directory)? })
+/// The report of several parts of a study, which one machine measured.
+pub(crate) fn together(directories: &[PathBuf]) -> Result<StudyReport> {
+    let mut parts = Vec::new();
+    for directory in directories {
+        parts.push((directory, read_asked(directory, "is not of a study")?, read_cells(directory)?));
+    }
+    let (first, asked, _) = &parts[0];
+    let mut cells = Vec::new();
+    for (directory, other, _) in &parts {
+        let is_same = other.whole == asked.whole && other.asked.measures_the_same(&asked.asked);
+        let why = match () {
+            () if !is_same => "is of another study",
+            () if other.machine != asked.machine => "was measured on another machine",
+            () => continue,
+        };
+        let (first, directory) = (first.display(), directory.display());
+        return Err(Failure::usage(format!("{directory} {why} than {first}: report them separately")));
+    }
+    for settings in &asked.whole {
+        let mut found = Vec::new();
+        for (directory, _, own) in &parts {
+            found.extend(own.iter().filter(|cell| cell.settings == *settings).map(|cell| (directory, cell)));
+        }
+        if let [(a, _), (b, _), ..] = found.as_slice() {
+            let (a, b) = (a.display(), b.display());
+            return Err(Failure::usage(format!("{a} and {b} measured the same cell: give one of them")));
+        }
+        cells.extend(found.first().map(|(_, cell)| (*cell).clone()));
+    }
+    let plan = StudyPlan { name: asked.study.clone(), view: asked.view.clone(), cells: Vec::new() };
+    let started = parts.iter().map(|(_, asked, _)| asked.started.clone()).min().unwrap_or_default();
+    let places = (started, "in the directories of the parts".to_owned());
+    let mut report = super::study_report(&plan, cells, &asked.asked.request.study, false, places);
+    report.planned.clone_from(&asked.whole);
+    Ok(judge::study::report::new(report))
 }
 
 /// The report so far of a study that was killed; `None` if the directory does not hold a study.

@@ -1,0 +1,72 @@
+//! A study in parts, and their measurements together.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::common::{Installation, array, lines, read};
+
+const SWEEP: &str = "sweep generate --frameworks quick,slow --prompt-tokens 4,6 --new-tokens 4,8 --accept-noise \
+                     --quiet --rounds";
+
+fn installation() -> Installation {
+    Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
+}
+
+/// Runs a part of the sweep, or all of it; returns its directory.
+fn run(installation: &Installation, part: &str, place: &str) -> String {
+    let parent = installation.path(place);
+    installation.run(&format!("{SWEEP} 6 {part} --results-dir {}", parent.display())).exits(0);
+    let mut entries = std::fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().path());
+    entries.find(|path| path.is_dir()).unwrap().display().to_string()
+}
+
+/// Cells without the figures that a scripted clock does not script.
+fn scripted(merged: &Value) -> Value {
+    let of_row = |row: &Value| {
+        let of_clock = ["latency", "throughput", "first_token", "prefill_throughput", "total"];
+        let metrics = of_clock.map(|name| row["metrics"][name].clone());
+        json!([row["framework"], row["parity"], metrics, row["tokens"]])
+    };
+    let of_cell = |cell: &Value| {
+        let rows: Vec<Value> = array(&cell["rows"]).iter().map(of_row).collect();
+        let mut verdicts = array(&cell["verdicts"]).to_vec();
+        verdicts.retain(|verdict| ["latency", "throughput"].contains(&verdict["metric"].as_str().unwrap()));
+        json!([cell["settings"], rows, verdicts, cell["rounds"]])
+    };
+    array(&merged["cells"]).iter().map(of_cell).collect()
+}
+
+#[test]
+fn parts_together_are_what_one_run_gives_and_what_cannot_be_put_together_is_told() {
+    let installation = installation();
+    let whole = read(&PathBuf::from(run(&installation, "", "whole")).join("report.json"));
+    let [first, second] =
+        ["1", "2"].map(|part| run(&installation, &format!("--cells {part}/2"), &format!("part-{part}")));
+    let out = installation.path("out");
+    let table = installation.run(&format!("report {second} {first} --output {}", out.display())).exits(0);
+    assert!(table.stdout.contains("4 cells, 6 rounds each"), "{}", table.stdout);
+    let together = read(&out.join("report.json"));
+    assert_eq!(scripted(&together), scripted(&whole));
+    let verdicts = array(&together["cells"][0]["verdicts"]);
+    assert!(verdicts.iter().any(|verdict| verdict["verdict"] == "faster"), "{verdicts:?}");
+
+    let third = run(&installation, "--cells 3/4", "part-3");
+    let missing = installation.run(&format!("report {first} {third}")).exits(1);
+    assert!(missing.stderr.contains("of 4 cells are there"), "{}", missing.stderr);
+    let cells = PathBuf::from(&first).join("cells.jsonl");
+    let mut cell = lines(&std::fs::read_to_string(&cells).unwrap()).remove(0);
+    cell["rows"][0]["metrics"]["latency"]["median"] = json!(1e308);
+    installation.refuses(&[(&format!("report {second} {second}"), &["measured the same cell"])]);
+    std::fs::write(&cells, format!("{cell}\n")).unwrap();
+    let model = installation.path("model");
+    let nine = format!("{SWEEP} 6 --cells 1/9");
+    installation.refuses(&[
+        (&format!("report {first} {second}"), &["cells.jsonl, line 1: latency of", "1e308 ms"]),
+        (&format!("report {first} {}", model.display()), &["is not of a study"]),
+        (&nine, &["--cells 1/9", "4 cells"]),
+    ]);
+    for wrong in ["0/4", "5/4", "1", "x/y"] {
+        installation.run(&format!("{SWEEP} 6 --cells {wrong}")).refused(&["a part is I/N"]);
+    }
+}
