@@ -58,6 +58,14 @@ fn what_is_kept_can_be_read_and_is_small() {
     const MOST: u64 = 400_000;
     for claim in &all() {
         judged::judge(&root(), claim).unwrap();
+        let unpacked = kept::unpack(&root().join(kept::archive(claim))).unwrap();
+        for run in &claim.runs {
+            let kept = kept::read(unpacked.path(), run).unwrap();
+            if let Some(report) = kept.and_then(|kept| kept.report) {
+                let written = serde_json::to_value(&report).unwrap();
+                assert_eq!(judge::study::read(written), Ok(report), "claim {}, {}", claim.number, run.name);
+            }
+        }
         let size = std::fs::metadata(root().join(kept::archive(claim))).map_or(0, |found| found.len());
         assert!(size <= MOST, "claim {}: {size} bytes", claim.number);
     }

@@ -40,7 +40,7 @@ pub(crate) struct ReportArgs {
     /// table
     #[arg(value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
-    /// Of several parts: also write the outputs of the whole study there
+    /// Also write the outputs of the whole study there, if several parts are given
     #[arg(short, long = "output", value_name = "OUT", requires = "directories")]
     pub(crate) out: Option<PathBuf>,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged

@@ -93,9 +93,7 @@ fn pipes_devices_and_directories_are_no_files() {
     assert!(Command::new("mkfifo").arg(at("run/samples.jsonl")).status().unwrap().success());
     let no_file = &["not a regular file"][..];
     for path in [pipe.as_str(), "/dev/zero", "/tmp"] {
-        installation.refuses(&[
-            (&format!("--frameworks one --prompt-file {path}"), no_file),
-        ]);
+        installation.refuses(&[(&format!("--frameworks one --prompt-file {path}"), no_file)]);
     }
     installation.run(&format!("report {}", at("run"))).refused(&[]);
     std::fs::create_dir_all(installation.path("results")).unwrap();

@@ -59,7 +59,8 @@ impl Package {
     /// The package in this directory. References are a workspace of their own.
     fn read(root: &Path, directory: PathBuf) -> Result<Package> {
         let of_references = root.join(REFERENCES);
-        let is_reference = directory.starts_with(&of_references) && of_references.join("Cargo.toml").is_file();
+        let is_reference =
+            directory.starts_with(&of_references) && of_references.join("Cargo.toml").is_file();
         let root = if is_reference { of_references } else { root.to_owned() };
         let manifest = read(&directory.join("Cargo.toml"))?;
         Ok(Package { directory, manifest, workspace: read(&root.join("Cargo.toml"))?, root })

@@ -118,16 +118,7 @@ pub(crate) const FEATURES: [&str; 2] = ["features", "features-large"];
 pub(crate) const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("burn-backend", &[]),
     ("burn-flex", &[]),
-    (
-        "candle-core",
-        &[
-            "conformance",
-            "engine-candle",
-            "engine-hybrid",
-            "fuzz",
-            "prepare",
-        ],
-    ),
+    ("candle-core", &["conformance", "engine-candle", "engine-hybrid", "fuzz", "prepare"]),
     ("candle-nn", &["engine-candle", "engine-hybrid"]),
     ("candle-transformers", &[]),
     ("fastembed", &[]),

@@ -53,12 +53,7 @@ pub(crate) struct Computer {
 }
 
 impl Asked {
-    pub(super) fn new(
-        asked: &StudyRequest,
-        plan: &StudyPlan,
-        whole: &[Settings],
-        places: &Places,
-    ) -> Asked {
+    pub(super) fn new(asked: &StudyRequest, plan: &StudyPlan, whole: &[Settings], places: &Places) -> Asked {
         Asked {
             schema: SCHEMA,
             study: plan.name.clone(),

@@ -6,9 +6,9 @@ use measure::results::write_whole;
 use plan::{Failure, Result};
 
 use crate::cli::work::profile::ProfileArgs;
-use crate::perf::{self, Subject};
 use crate::commands::single::{Single, asked, of_texts};
 use crate::output::print;
+use crate::perf::{self, Subject};
 
 const FILE: &str = "profile.md";
 
