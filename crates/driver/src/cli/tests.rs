@@ -86,7 +86,7 @@ fn only_prose_may_leave_out_what_a_command_needs() {
         pages::commands(text, &["photofinish"]).iter().map(|named| objection(named).is_some()).collect()
     };
     assert_eq!(
-        objections("`photofinish check`, `photofinish sweep --cells I/N`, `photofinish compare --help`"),
+        objections("`photofinish check`, `photofinish sweep size --cells 1/4`, `photofinish compare --help`"),
         [false; 3]
     );
     let objected = objections("`photofinish generate --temperature`, `photofinish sweep size --models a,b`");

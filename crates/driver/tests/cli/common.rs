@@ -10,8 +10,8 @@ use tempfile::TempDir;
 const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
 /// Commands that judge an earlier measurement: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
-/// A plan names its model, a merge needs no installation, and the cache is of all models.
-const OF_NO_MODEL: [&str; 3] = ["run", "merge", "cache"];
+/// The cache is of all models.
+const OF_NO_MODEL: &str = "cache";
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
@@ -123,12 +123,10 @@ impl Installation {
         if MEASURING.contains(&name) || judges {
             command.arg("--results-dir").arg(self.path("results"));
         }
-        if !line.contains("--model ") && !judges && !OF_NO_MODEL.contains(&name) {
+        if !line.contains("--model ") && !judges && name != OF_NO_MODEL {
             command.arg("--model").arg(self.path("model"));
         }
-        if name != "merge" {
-            command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(workers);
-        }
+        command.arg("--configs").arg(self.path("configs")).arg("--workers").arg(workers);
         command.env("XDG_CACHE_HOME", self.path("cache")).env("PHOTOFINISH_PROVISIONED", "1");
         command
     }

@@ -119,6 +119,6 @@ fn every_link_of_a_page_leads_to_a_file() {
 #[test]
 fn every_link_of_a_published_page_leads_to_a_file() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
-    assert!(pages(&published).len() > 1);
+    assert!(!pages(&published).is_empty());
     assert_eq!(dead(&published), [""; 0]);
 }

@@ -4,21 +4,25 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, lines, read};
+use crate::common::{Installation, Ran, array, lines, photofinish, read};
 
-const SWEEP: &str = "sweep generate --frameworks quick,slow --prompt-tokens 4,6 --new-tokens 4,8 --accept-noise \
-                     --quiet --rounds";
+const SWEEP: &str = "sweep generate --frameworks quick,slow --prompt-tokens 4,6 --new-tokens 4,8 --seed 5 \
+                     --rounds";
 
 fn installation() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
 }
 
-/// Runs a part of the sweep, or all of it; returns its directory.
+/// Runs a part of the sweep, or all of it; returns its directory, which is moved to `place`.
 fn run(installation: &Installation, part: &str, place: &str) -> String {
-    let parent = installation.path(place);
-    installation.run(&format!("{SWEEP} 6 {part} --results-dir {}", parent.display())).exits(0);
-    let mut entries = std::fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().path());
-    entries.find(|path| path.is_dir()).unwrap().display().to_string()
+    installation.run(&format!("{SWEEP} 6 {part}")).exits(0);
+    let to = installation.path(place);
+    std::fs::rename(installation.results(), &to).unwrap();
+    to.display().to_string()
+}
+
+fn report(directories: &str) -> Ran {
+    Ran::output_of(&mut photofinish(&format!("report {directories}")))
 }
 
 /// Cells without the figures that a scripted clock does not script.
@@ -44,7 +48,7 @@ fn parts_together_are_what_one_run_gives_and_what_cannot_be_put_together_is_told
     let [first, second] =
         ["1", "2"].map(|part| run(&installation, &format!("--cells {part}/2"), &format!("part-{part}")));
     let out = installation.path("out");
-    let table = installation.run(&format!("report {second} {first} --output {}", out.display())).exits(0);
+    let table = report(&format!("{second} {first} --output {}", out.display())).exits(0);
     assert!(table.stdout.contains("4 cells, 6 rounds each"), "{}", table.stdout);
     let together = read(&out.join("report.json"));
     assert_eq!(scripted(&together), scripted(&whole));
@@ -52,20 +56,17 @@ fn parts_together_are_what_one_run_gives_and_what_cannot_be_put_together_is_told
     assert!(verdicts.iter().any(|verdict| verdict["verdict"] == "faster"), "{verdicts:?}");
 
     let third = run(&installation, "--cells 3/4", "part-3");
-    let missing = installation.run(&format!("report {first} {third}")).exits(1);
+    let missing = report(&format!("{first} {third}")).exits(1);
     assert!(missing.stderr.contains("of 4 cells are there"), "{}", missing.stderr);
     let cells = PathBuf::from(&first).join("cells.jsonl");
     let mut cell = lines(&std::fs::read_to_string(&cells).unwrap()).remove(0);
     cell["rows"][0]["metrics"]["latency"]["median"] = json!(1e308);
-    installation.refuses(&[(&format!("report {second} {second}"), &["measured the same cell"])]);
+    report(&format!("{second} {second}")).refused(&["measured the same cell"]);
     std::fs::write(&cells, format!("{cell}\n")).unwrap();
     let model = installation.path("model");
-    let nine = format!("{SWEEP} 6 --cells 1/9");
-    installation.refuses(&[
-        (&format!("report {first} {second}"), &["cells.jsonl, line 1: latency of", "1e308 ms"]),
-        (&format!("report {first} {}", model.display()), &["is not of a study"]),
-        (&nine, &["--cells 1/9", "4 cells"]),
-    ]);
+    report(&format!("{first} {second}")).refused(&["cells.jsonl, line 1: latency of", "1e308 ms"]);
+    report(&format!("{second} {}", model.display())).refused(&["is not of a study"]);
+    installation.run(&format!("{SWEEP} 6 --cells 1/9")).refused(&["--cells 1/9", "4 cells"]);
     for wrong in ["0/4", "5/4", "1", "x/y"] {
         installation.run(&format!("{SWEEP} 6 --cells {wrong}")).refused(&["a part is I/N"]);
     }
