@@ -59,8 +59,9 @@ impl Package {
     /// The package in this directory. References are a workspace of their own.
     fn read(root: &Path, directory: PathBuf) -> Result<Package> {
         let of_references = root.join(REFERENCES);
-        let is_reference =
-            directory.starts_with(&of_references) && of_references.join("Cargo.toml").is_file();
+        // A reference names crates of the other workspace by `../crates`.
+        let real = [&directory, &of_references].map(|path| path.canonicalize().unwrap_or(path.clone()));
+        let is_reference = real[0].starts_with(&real[1]) && of_references.join("Cargo.toml").is_file();
         let root = if is_reference { of_references } else { root.to_owned() };
         let manifest = read(&directory.join("Cargo.toml"))?;
         Ok(Package { directory, manifest, workspace: read(&root.join("Cargo.toml"))?, root })
@@ -260,6 +261,26 @@ mod tests {
         let found = packages(root.path(), &["engine-fast".to_owned()]).unwrap();
         let names = ["crates/engine", "crates/engine-fast", "crates/engine-fast/../beside"];
         assert_eq!(found.into_iter().collect::<Vec<_>>(), names.map(|name| root.path().join(name)));
+    }
+
+    #[test]
+    fn a_reference_is_of_its_own_workspace_and_what_it_depends_on_is_not() {
+        let (root, _) = package();
+        let write = |file: &str, text: &str| {
+            let file = root.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let engine = "engine = { path = \"../crates/engine\" }\n";
+        write("references/Cargo.toml", &format!("[workspace]\n[workspace.dependencies]\n{engine}"));
+        let own = "[package]\nname = \"reference-fast\"\n[dependencies]\nengine.workspace = true\n";
+        write("references/fast/Cargo.toml", own);
+        let engine = "[package]\nname = \"engine\"\n[dependencies]\nfast-nn.workspace = true\n";
+        write("crates/engine/Cargo.toml", engine);
+        let found = packages(root.path(), &["reference-fast".to_owned()]).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        let package = Package::find(root.path(), "reference-fast").unwrap();
+        assert_eq!(package.root, root.path().join("references"));
     }
 
     #[test]
