@@ -39,13 +39,21 @@ pub(crate) struct Limit {
     /// For repeats, and for the waits that belong to them.
     repeats: Duration,
     waiting: Duration,
+    /// Whether the machine did not become quiet before the first process.
+    is_never_quiet: bool,
 }
 
 impl Limit {
     /// The limit of a comparison that begins now.
     pub(crate) fn new(plan: &Plan) -> Limit {
         let whole = plan.limit_s().map(Duration::from_secs_f64);
-        Limit { whole, begun: Some(now()), repeats: whole.unwrap_or_default() / 10, waiting: WAITING }
+        Limit {
+            whole,
+            begun: Some(now()),
+            repeats: whole.unwrap_or_default() / 10,
+            waiting: WAITING,
+            is_never_quiet: false,
+        }
     }
 
     /// When processes are ended; `None` without a limit.
@@ -78,7 +86,13 @@ impl Limit {
 
     /// Nothing is repeated or waited for within a limit: the machine did not become quiet before.
     pub(crate) fn does_not_repeat(&mut self) {
-        (self.repeats, self.waiting) = (Duration::ZERO, Duration::ZERO);
+        (self.repeats, self.waiting, self.is_never_quiet) = (Duration::ZERO, Duration::ZERO, true);
+    }
+
+    /// Whether a noisy round that took so long is measured again: another must fit with room to spare, or nothing would be
+    /// left to show.
+    pub(crate) fn can_repeat_round(&self, took: Duration) -> bool {
+        !self.is_never_quiet && self.left() > 2 * took
     }
 
     /// Counts the time since then as that of a repeat.
@@ -114,6 +128,8 @@ mod tests {
         let mut never_quiet = of(Rounds::Auto { max: 30, budget_s: 60.0 });
         never_quiet.does_not_repeat();
         assert!(!never_quiet.can_repeat() && never_quiet.longest_wait().is_zero());
+        assert!(!never_quiet.can_repeat_round(Duration::ZERO));
+        assert_eq!([30, 40].map(|s| limited.can_repeat_round(Duration::from_secs(s))), [true, false]);
         let mut unlimited = of(Rounds::Fixed(6));
         unlimited.repeated(now() - Duration::from_secs(9));
         assert!(unlimited.can_repeat() && unlimited.until().is_none());

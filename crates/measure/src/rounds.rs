@@ -61,9 +61,8 @@ impl Session<'_> {
                 return if interrupt::requested() { End::Interrupted } else { self.out_of_time(number) };
             }
             if let Some(reason) = self.too_noisy.take() {
-                if self.aside == MOST_ASIDE.min(self.crew.plan.rounds.max() / 2)
-                    || !self.has_time_for_a_round()
-                {
+                let most = MOST_ASIDE.min(self.crew.plan.rounds.max() / 2);
+                if self.aside == most || !self.limit.can_repeat_round(begun.elapsed()) {
                     self.recorder.record(Fact::RoundDone);
                     return End::Noisy { reason };
                 }
