@@ -20,6 +20,11 @@ const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.directories.len() > 1 {
+        if args.rejudge || args.archive || args.picture.is_some() {
+            let what =
+                "--rejudge, --archive and --picture are for one results directory, and several are given";
+            return Err(Failure::usage(what));
+        }
         return parts(&args.directories, args.out.as_deref());
     }
     let directory = match (&args.command, args.directories.first()) {

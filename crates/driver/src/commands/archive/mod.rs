@@ -233,7 +233,7 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
     [broken, long, named].into_iter().flat_map(|kind| kind.into_iter().take(LISTED)).collect()
 }
 
-/// What today's rules say of the samples, held against the report; and the reasons not to publish the run at all.
+/// Where the report differs from what today's rules say of the samples, and the reasons not to publish the run at all.
 fn judged_again(directory: &Path) -> std::result::Result<Vec<String>, String> {
     let submitted = saved::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
     let submitted = submitted.unwrap_or_default();
