@@ -52,7 +52,11 @@ impl Session<'_> {
                 Ok(_) if keeps && Some(member.process.framework.as_str()) == self.crew.plan.anchor() => {
                     anchor = Some(member);
                 }
-                Ok(round) if !self.is_over() => self.finish_member(member, round, work),
+                Ok(round) if !self.is_over() => {
+                    let index = member.index;
+                    self.finish_member(member, round, work);
+                    self.hold_memory(index);
+                }
                 _ => self.end_member(member),
             }
         }

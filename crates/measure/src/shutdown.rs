@@ -120,7 +120,6 @@ impl Session<'_> {
         let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
         let outcome = live.end();
         self.guard.remove(pid);
-        self.hold_memory(index);
         let mut ended = Ended {
             events: outcome.events.get(said..).unwrap_or_default().to_vec(),
             failure: RunFailure::from_ending(outcome.ending),
@@ -174,8 +173,9 @@ impl Session<'_> {
     }
 
     /// Takes the memory that a process has just freed, for the contender's next one.
-    fn hold_memory(&mut self, index: usize) {
-        if self.crew.plan.schedule.has_turns() && !self.is_over() {
+    pub(crate) fn hold_memory(&mut self, index: usize) {
+        let has_next = !self.recorder.is_absent(&self.crew.plan.contenders[index]);
+        if self.crew.plan.schedule.has_turns() && has_next && !self.is_over() {
             let of_round = self.crew.workers.iter().map(|worker| worker.ready_bytes).sum();
             let held = ReadyMemory::hold(self.crew.workers[index].ready_bytes, of_round);
             self.held.extend(held.map(|held| (index, held)));
