@@ -123,8 +123,8 @@ const WARM_UP: f64 = 0.25;
 /// `docs/reference/measures.md`.
 const LEAD_IN: usize = 2;
 
-/// Fewest tokens of a prompt, of all its sequences together, that need no lead-in.
-const LONG_PROMPT: usize = 256;
+/// Fewest tokens of a prompt, of all its sequences together, that need no lead-in: `docs/evidence/notes.md`.
+const LONG_PROMPT: usize = 512;
 
 /// A comparison, ready to be measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -337,8 +337,8 @@ fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
         }
         plan
     };
-    assert_eq!([127, 128].map(|rows| lead_in(&batch(rows))), [2, 0], "256 tokens of prompts lead themselves");
-    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..batch(128) }), 2);
+    assert_eq!([255, 256].map(|rows| lead_in(&batch(rows))), [2, 0], "512 tokens of prompts lead themselves");
+    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..batch(256) }), 2);
 }
 
 #[test]
