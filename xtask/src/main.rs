@@ -26,7 +26,7 @@ fn run() -> Result<ExitCode, String> {
         let task = args.first().map(|task| task.to_string_lossy().into_owned());
         eprintln!("{}", announcement(task.as_deref().unwrap_or_default(), cores()));
     }
-    build(&args)?;
+    build()?;
     replace_this_process(xtask::command(&tasks).args(args))
 }
 
@@ -46,17 +46,11 @@ fn announcement(task: &str, cores: f64) -> String {
     }
 }
 
-/// Builds `tasks`. Its crates wait for each other; what every task that builds will need fills the other cores.
-fn build(args: &[OsString]) -> Result<(), String> {
+/// Builds `tasks`.
+fn build() -> Result<(), String> {
     let cannot = |error| format!("cannot run cargo: {error}");
     let mut cargo = xtask::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "--release", "--locked", "--package", "tasks"]);
-    if args
-        .first()
-        .is_some_and(|task| ["build", "compare", "gate", "install", "test"].iter().any(|name| task == name))
-    {
-        cargo.args(["--package", "features-large"]);
-    }
     cargo.envs(xtask::colours()).stderr(Stdio::piped());
     let mut child = cargo.spawn().map_err(cannot)?;
     xtask::watch(&mut child).map_err(cannot)?;

@@ -17,19 +17,19 @@
 //! This crate reads bundles. `prepare` writes them.
 
 mod config;
-mod described;
-mod error;
-mod hashed;
-mod manifest;
-mod pooling;
 mod precision;
-pub mod quantised;
-pub mod rotary;
-pub mod sibling_paths;
-mod tensor;
-mod weights;
+pub mod weights;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use protocol::untrusted;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 pub use config::{
     Activation, Architecture, Dense, Dtype, Encoder, Feature, Form, GRAPH_FILE, Graph, GraphInput,
@@ -37,14 +37,8 @@ pub use config::{
     LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
     StoredTensor, TensorSpec,
 };
-pub use error::BundleError;
-pub use hashed::{FileIdentity, hexadecimal, sha256_of};
-pub use manifest::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Source};
-pub use pooling::{POOLING, Pooled, Pooling};
 pub use precision::{Element, Precision};
-pub use quantised::{Quantised, scale_name};
-pub use tensor::TensorView;
-pub use weights::Weights;
+pub use weights::{Quantised, Weights, scale_name};
 
 /// An opened bundle: its configuration and its manifest. No weights are read until asked for.
 #[derive(Debug, Clone)]
@@ -170,5 +164,341 @@ impl Bundle {
             return Err(BundleError::HashMismatch { path, found, expected: expected.clone() });
         }
         Ok(found)
+    }
+}
+
+// Errors of bundles.
+
+/// An error of a bundle, or of a `config.json` to be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("cannot read {path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not a prepared model: {reason}")]
+    NotABundle { path: PathBuf, reason: String },
+    #[error("architecture {name:?} is not supported; supported are {known}{nearest}")]
+    UnsupportedArchitecture { name: String, known: String, nearest: String },
+    #[error("config.json: {0}")]
+    Config(String),
+    #[error("{path} is not a valid safetensors file: {reason}")]
+    Malformed { path: PathBuf, reason: String },
+    #[error("{path} has no tensor {name:?}, which config.json calls for")]
+    MissingTensor { path: PathBuf, name: String },
+    #[error("tensor {name:?} in {path} has shape {found:?}, but config.json calls for {expected:?}")]
+    Shape { path: PathBuf, name: String, found: Vec<usize>, expected: Vec<usize> },
+    #[error("tensor {name:?} in {path} is stored as {found}, not as {expected}")]
+    ElementType { path: PathBuf, name: String, found: String, expected: Element },
+    #[error("{precision} needs rows of a multiple of {multiple}, but tensor {name:?} has rows of {columns}")]
+    Quantisation { precision: Precision, name: String, columns: usize, multiple: usize },
+    #[error("{path} holds no {wanted} weights; it holds {held}")]
+    PrecisionNotHeld { path: PathBuf, wanted: Precision, held: String },
+    #[error("{path} has sha256 {found}, but the bundle's manifest says {expected}: delete {} and prepare the model again", path.parent().unwrap_or(path).display())]
+    HashMismatch { path: PathBuf, found: String, expected: String },
+}
+
+/// Least similarity (Jaro and Winkler's, 1 for equal names) at which another name is suggested.
+const LIKE: f64 = 0.7;
+
+impl BundleError {
+    /// An architecture that is none of `known`, with the most similar one of them.
+    pub fn unknown_architecture(name: &str, known: &[&str]) -> BundleError {
+        let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+        let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let nearest = nearest.filter(|known| likeness(known) >= LIKE);
+        BundleError::UnsupportedArchitecture {
+            name: name.to_owned(),
+            known: known.join(", "),
+            nearest: nearest.map_or(String::new(), |known| format!("; the nearest is {known}")),
+        }
+    }
+
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BundleError {
+        let path = path.into();
+        move |source| BundleError::Io { path, source }
+    }
+}
+
+// A file that was hashed: its sha256 and its identity.
+
+/// Distinguishes a file from every other, and from itself after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+    pub bytes: u64,
+    /// Last change of its contents, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl FileIdentity {
+    /// `None` where the system has no such numbers.
+    #[cfg(unix)]
+    pub fn new(found: &Metadata) -> Option<FileIdentity> {
+        use std::os::unix::fs::MetadataExt;
+        let modified_ns = found.mtime() * 1_000_000_000 + found.mtime_nsec();
+        Some(FileIdentity { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
+    }
+
+    #[cfg(not(unix))]
+    pub fn new(_: &Metadata) -> Option<FileIdentity> {
+        None
+    }
+}
+
+/// The sha256 of a file, in lower-case hexadecimal.
+pub fn sha256_of(path: &Path) -> std::io::Result<String> {
+    let mut file = untrusted::file::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            break;
+        }
+        hasher.update(&buffer[..n]);
+    }
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+/// Bytes in lower-case hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+// How the vector of a text is computed from those of its tokens.
+
+/// The file of a bundle that says how to pool, if the encoder's source does.
+pub const POOLING: &str = "pooling.json";
+
+/// The processing of the vectors of a text's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooled {
+    pub pooling: Pooling,
+    /// Whether each vector is divided by its length, the root of the sum of squares.
+    pub normalise: bool,
+    /// The longest text in tokens that the model was made for, according to its source.
+    #[serde(default)]
+    pub max_tokens: Option<usize>,
+}
+
+/// How the vector of a text is computed from those of its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The first token's.
+    Cls,
+    Mean,
+    /// The largest of each component.
+    Max,
+    /// The last token's.
+    Last,
+}
+
+// `manifest.json`: the origin of a bundle and the description of its files.
+
+pub const MANIFEST: &str = "manifest.json";
+
+/// Version of the layout of a bundle. A bundle of another version is prepared again.
+pub const MANIFEST_FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    /// The model's usual name, for example `SmolLM2-135M-Instruct.Q4_1`.
+    pub name: String,
+    pub source: Source,
+    /// By file name within the bundle.
+    pub files: BTreeMap<String, FileRecord>,
+}
+
+/// The origin of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// `gguf`, `huggingface` or `synthetic`.
+    pub kind: String,
+    /// The seed of random weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// The type that the source stores most of its weights in, such as `Q4_1` or `bf16`. `None` for random
+    /// weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
+    /// sha256 by name of every source file that was read.
+    pub sha256: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    pub sha256: String,
+    pub bytes: u64,
+    /// One sentence for people: how this file was derived from the source.
+    pub derived: String,
+}
+
+impl Manifest {
+    pub fn read(directory: &Path) -> Result<Manifest, BundleError> {
+        let path = directory.join(MANIFEST);
+        let text =
+            untrusted::file::read_text(&path, untrusted::file::CONFIG).map_err(BundleError::io(&path))?;
+        Manifest::parse(directory, &text)
+    }
+
+    /// The manifest of the bundle in `directory`, from its text.
+    pub fn parse(directory: &Path, text: &str) -> Result<Manifest, BundleError> {
+        let not_a_bundle = |reason: String| BundleError::NotABundle { path: directory.to_path_buf(), reason };
+        let manifest: Manifest = serde_json::from_str(text)
+            .map_err(|e| not_a_bundle(format!("its {MANIFEST} does not parse: {e}")))?;
+        if manifest.format != MANIFEST_FORMAT {
+            return Err(not_a_bundle(format!(
+                "its {MANIFEST} has format {}, this build reads format {MANIFEST_FORMAT}",
+                manifest.format
+            )));
+        }
+        Ok(manifest)
+    }
+}
+
+// A model's description as plain data, for workers that cannot call this crate.
+
+/// The values of [`ModelConfig`] and its methods, resolved: readers need no knowledge of architectures.
+#[derive(Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    config: &'a ModelConfig,
+    /// `[head_dim / 2]`, or `null` if positions are learned.
+    inverse_frequencies: Option<Vec<f32>>,
+    /// The same for sliding layers, if they have a rotation of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sliding_inverse_frequencies: Option<Vec<f32>>,
+    /// Features beyond a plain layer, by name, in words: a reader must know or reject each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    features: BTreeMap<&'static str, &'static str>,
+    tensors: Tensors,
+}
+
+/// Names of tensors by their role.
+#[derive(Serialize)]
+struct Tensors {
+    embedding: String,
+    position_embedding: Option<String>,
+    layers: Vec<LayerNames>,
+    final_norm: NormNames,
+    lm_head: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoder: Option<EncoderTensors>,
+}
+
+/// Names of tensors that an encoder has and a decoder does not; null if this one has none.
+#[derive(Serialize)]
+struct EncoderTensors {
+    token_type_embedding: Option<String>,
+    embedding_norm: Option<NormNames>,
+    relative_bias: Option<String>,
+    head: Option<HeadNames>,
+}
+
+impl ModelConfig {
+    /// The properties, the names of the tensors and the frequencies of the rotation, in the form of
+    /// `docs/reference/protocol.md`.
+    pub fn described(&self) -> Value {
+        let rotations = self.rotations().into_iter();
+        let mut frequencies = rotations.map(|rotary| weights::inverse_frequencies(rotary, self.rotary_dim()));
+        let (inverse_frequencies, sliding_inverse_frequencies) = (frequencies.next(), frequencies.next());
+        let features = self.features().into_iter().map(|feature| (feature.name(), feature.words())).collect();
+        let tensors = Tensors {
+            embedding: self.embedding(),
+            position_embedding: self.position_embedding(),
+            layers: (0..self.layers).map(|index| self.layer(index)).collect(),
+            final_norm: self.final_norm(),
+            lm_head: self.lm_head(),
+            encoder: self.encoder.as_ref().map(|_| EncoderTensors {
+                token_type_embedding: self.token_type_embedding(),
+                embedding_norm: self.embedding_norm(),
+                relative_bias: self.relative_bias(),
+                head: self.head(),
+            }),
+        };
+        let described =
+            Described { config: self, inverse_frequencies, sliding_inverse_frequencies, features, tensors };
+        // Only strings and numbers: JSON can hold all of it.
+        serde_json::to_value(described).unwrap_or_default()
+    }
+}
+
+// A tensor in a mapped file.
+
+/// One tensor, row-major, little-endian.
+#[derive(Debug, Clone)]
+pub struct TensorView<'a> {
+    pub shape: Vec<usize>,
+    pub element: Element,
+    pub bytes: &'a [u8],
+    /// Offset of `bytes` in the file: ONNX Runtime's offset of an external initialiser.
+    pub file_offset: u64,
+}
+
+impl TensorView<'_> {
+    /// As [`Weights::touch`](Weights::touch), for this tensor alone.
+    pub fn touch(&self) -> u64 {
+        touch(self.bytes)
+    }
+}
+
+/// Reads a byte of every page, so that all of them are resident. Returning the sum keeps the reads.
+fn touch(bytes: &[u8]) -> u64 {
+    bytes.iter().step_by(4096).map(|&byte| u64::from(byte)).sum()
+}
+
+// Files next to a bundle, in the directory of all bundles. Each such name begins with a dot; no bundle's
+// does.
+
+const LOCK: &str = ".lock";
+
+const STAGING: &str = ".partial";
+
+const USE: &str = ".used";
+
+/// Locked by the one process that may write the bundle, or remove it.
+pub fn lock(bundle: &Path) -> PathBuf {
+    beside(bundle, LOCK)
+}
+
+/// Directory for new files until they are complete. If no process holds the lock, it is left over from a
+/// crash.
+pub fn staging(bundle: &Path) -> PathBuf {
+    beside(bundle, STAGING)
+}
+
+/// Locked, shared, by every process that uses the bundle; its time of change is the bundle's last use.
+pub fn used(bundle: &Path) -> PathBuf {
+    beside(bundle, USE)
+}
+
+/// The bundle that `path` is the staging directory of, if it is one.
+pub fn staged(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_prefix('.')?.strip_suffix(STAGING)?;
+    Some(path.with_file_name(name))
+}
+
+fn beside(bundle: &Path, end: &str) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(bundle.file_name().unwrap_or_default());
+    name.push(end);
+    bundle.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_staging_directory_is_known_by_its_name_alone() {
+        let bundle = Path::new("bundles/llama-1b.v2-0123");
+        assert_eq!(staging(bundle), Path::new("bundles/.llama-1b.v2-0123.partial"));
+        assert_eq!(staged(&staging(bundle)).as_deref(), Some(bundle));
+        for other in [bundle.to_path_buf(), lock(bundle), used(bundle)] {
+            assert_eq!(staged(&other), None);
+        }
     }
 }

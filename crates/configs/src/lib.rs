@@ -6,6 +6,7 @@ mod layers;
 mod published;
 pub mod selection;
 
+use protocol::untrusted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -7,14 +7,20 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::{Bundle, Device, Precision, Settings};
+use bundle::Pooling;
 use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
+use worker::engine::{
+    Bundle, Decode, Device, EncodeTask, HiddenStates, InferenceEngine, KvCachePolicy, Precision, Settings,
+    Texts, Want,
+};
+
+use crate::{senseless, unsupported};
 
 /// Where the tiny reference models are in a checkout: Hugging Face directories with a
 /// `reference.safetensors` each.
 pub fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/fixtures/tiny")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tiny")
 }
 
 /// Directories of all the tiny models that go token by token.
@@ -169,5 +175,164 @@ impl Reference {
     /// The tokens of each sequence.
     pub fn rows(&self) -> Vec<&[u32]> {
         self.tokens.chunks_exact(self.positions).collect()
+    }
+}
+
+// Comparisons of an engine's logits with others.
+
+/// Largest absolute difference of two computations of the same f32 logits. The order of summation differs
+/// between frameworks; 2e-4 is some hundred times the effect seen on the tiny models, and far below the
+/// effect of any wrong operation.
+pub const TOLERANCE: f32 = 2e-4;
+
+/// Largest absolute difference; infinite where the lengths differ or a number is not finite.
+pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() || a.iter().chain(b).any(|x| !x.is_finite()) {
+        return f32::INFINITY;
+    }
+    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
+}
+
+/// Index of the largest logit, the first of equals.
+pub fn argmax(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = index;
+        }
+    }
+    best as u32
+}
+
+/// Logits of all positions of `rows`, which are of one length, appended `piece` positions at a time.
+pub fn logits_in_pieces<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    rows: &[&[u32]],
+    piece: usize,
+) -> Vec<f32> {
+    let positions = rows[0].len();
+    engine.begin(rows.len(), positions).expect("begins");
+    let mut logits = vec![Vec::new(); rows.len()];
+    for start in (0..positions).step_by(piece) {
+        let end = positions.min(start + piece);
+        let tokens: Vec<u32> = rows.iter().flat_map(|row| &row[start..end]).copied().collect();
+        let appended = engine.append(&tokens, Want::All).expect("appends");
+        for (logits, appended) in logits.iter_mut().zip(appended.chunks_exact(appended.len() / rows.len())) {
+            logits.extend_from_slice(appended);
+        }
+    }
+    logits.concat()
+}
+
+/// Holds an engine that rounds to `reference`, one position at a time, five, and all at once: logits are that near, and
+/// so is the chosen token's to the largest.
+pub fn check_follows<E: InferenceEngine + Decode>(
+    engine: &mut E,
+    reference: &Reference,
+    tolerance: f32,
+    case: &str,
+) {
+    let vocabulary = reference.logits.len() / reference.tokens.len();
+    for piece in [1, 5, reference.positions] {
+        let logits = logits_in_pieces(engine, &reference.rows(), piece);
+        let difference = max_abs_difference(&logits, &reference.logits);
+        assert!(difference <= tolerance, "{case}, pieces of {piece}: {difference}");
+        for (ours, theirs) in logits.chunks(vocabulary).zip(reference.logits.chunks(vocabulary)) {
+            let margin = theirs[argmax(theirs) as usize] - theirs[argmax(ours) as usize];
+            assert!(
+                margin <= tolerance,
+                "{case}, pieces of {piece}: the chosen token's logit is {margin} lower"
+            );
+        }
+    }
+}
+
+/// Holds hidden states to those of a reference.
+pub fn check_hidden_states(ours: &HiddenStates, theirs: &[Vec<f32>], tolerance: f32) {
+    assert_eq!(ours.layers.len(), theirs.len(), "embeddings and one state a layer");
+    for (layer, (ours, theirs)) in ours.layers.iter().zip(theirs).enumerate() {
+        let difference = max_abs_difference(ours, theirs);
+        assert!(difference <= tolerance, "hidden state {layer} differs by {difference}");
+    }
+}
+
+// Variants of engines that make a common mistake: they compute the same as others, and report the mistake.
+
+/// A KV cache that grows holds keys and values of exactly the positions that were appended.
+pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
+    let model = Model::tiny("llama-gqa-tied");
+    let Model { bundle, reference, .. } = &model;
+    let mut engine = E::load(bundle, settings).expect("loads");
+    assert_eq!(engine.in_effect().kv_cache_policy, KvCachePolicy::Growing);
+    let config = bundle.config();
+    let element = engine.in_effect().kv_cache.element().bytes();
+    let least = (2 * config.layers * config.kv_heads * config.head_dim * element) as u64;
+    for batch in [1, 2, 2] {
+        engine.begin(batch, reference.positions).expect("begins");
+        assert_eq!(engine.kv_cache_bytes(), Some(0), "nothing is preallocated");
+        let mut each = Vec::new();
+        for (appended, positions) in [(3, 3), (1, 4), (2, 6)] {
+            engine.append(&reference.tokens[..batch * appended], Want::Last).expect("appends");
+            let bytes = engine.kv_cache_bytes().expect("tells its size");
+            assert_eq!(bytes % (batch * positions) as u64, 0, "room of no position");
+            each.push(bytes / (batch * positions) as u64);
+        }
+        assert!(each.iter().all(|&bytes| bytes == each[0] && bytes >= least), "{each:?} bytes a position");
+    }
+}
+
+/// Weights of 16 bits that are converted for every product give f32's results, and are reported as converted;
+/// with other weights there is nothing to convert. Keys and values are in f32, as in all engines then.
+pub fn check_converted<E: InferenceEngine + Decode>(tolerances: &[(Precision, f32)]) {
+    let converted =
+        |precision| with(Settings { cache: Precision::F32, ..at(precision) }, &[("weights", "converted")]);
+    for model in tiny() {
+        for &(precision, tolerance) in tolerances {
+            let mut engine = E::load(&model.bundle, &converted(precision)).expect("loads");
+            let in_effect = engine.in_effect();
+            assert_eq!(in_effect.weights, precision);
+            let storage = in_effect.weight_storage;
+            assert!(storage.contains("converted to f32 for every product"), "{storage}");
+            check_follows(&mut engine, &model.reference, tolerance, &format!("{precision}, converted"));
+        }
+    }
+    let model = Model::tiny("gpt2");
+    for precision in [Precision::F32, Precision::Int8, Precision::Int4, Precision::Nf4] {
+        let reason = unsupported::<E>(&model.bundle, &converted(precision));
+        assert!(reason.contains(&format!("nothing to convert at {precision}")), "{reason}");
+    }
+}
+
+/// The effect of each value of the option `padded` on three texts of 1, 3 and 1 tokens, of a model with 130
+/// positions: the reported kernels, and the computed positions. Vectors are the same without padding. A
+/// decoder has no texts to pad, and an encoder no cache to grow.
+pub fn check_padding<E: InferenceEngine + Decode>(padded: &[(&str, &str, usize)]) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let source = fixtures().with_file_name("encoders").join("bert");
+    let bundle = bundle_at(&source, directory.path(), &[Precision::F32]);
+    let task = EncodeTask::Embed { pooling: Pooling::Max, normalise: false };
+    let found = |option: &str| {
+        let mut engine = E::load(&bundle, &with_options(&[("padded", option)])).expect("loads");
+        let kernels = engine.in_effect().kernels.join(", ");
+        let encoder = engine.encode().expect("encodes");
+        let texts = Texts { tokens: &[5, 6, 7, 8, 9], types: &[], lengths: &[1, 3, 1] };
+        let vectors = encoder.encode(texts, task).expect("encodes").to_vec();
+        (kernels, encoder.positions(), vectors)
+    };
+    let (_, _, unpadded) = found("false");
+    for &(option, said, computed) in padded {
+        let (kernels, positions, vectors) = found(option);
+        assert!(kernels.contains(said), "{option}: {kernels}");
+        assert_eq!(positions, computed, "{option}");
+        assert!(max_abs_difference(&vectors, &unpadded) <= TOLERANCE, "{option}");
+    }
+    let decoder = Model::tiny("gpt2");
+    for (option, bundle, reason) in [
+        (("padded", "512"), &decoder.bundle, "option padded is for encoders"),
+        (("padded", "0"), &bundle, "true, false or a number of tokens"),
+        (("cache", "growing"), &bundle, "option cache is for models that continue texts"),
+    ] {
+        let found = senseless::<E>(bundle, &with_options(&[option]));
+        assert!(found.contains(reason), "{found}");
     }
 }

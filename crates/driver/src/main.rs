@@ -1,34 +1,3 @@
-//! `photofinish`: the commands that people type. The crates `plan`, `measure`, `judge` and `render` do the work. The
-//! program links no framework and loads no weights, so a broken engine can break neither its build nor its run.
-
-mod cli;
-mod commands;
-mod output;
-mod perf;
-
-use std::ffi::OsString;
-use std::process::ExitCode;
-
-use plan::Failure;
-
-use crate::cli::spelling;
-
-fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    let (cli, hints) = spelling::read_start(words.clone());
-    let cli = cli.unwrap_or_else(|error| spelling::with_tip(error, &words).exit());
-    for hint in hints {
-        untrusted::say!("{}", untrusted::line(&hint));
-    }
-    output::set_screen(&cli.screen, cli.output().is_some());
-    let outcome = output::into_file(cli.output(), || commands::run(&cli));
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            if !matches!(failure, Failure::Spoken(_)) {
-                untrusted::say!("error: {}", untrusted::line(&failure.to_string()));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
+fn main() -> std::process::ExitCode {
+    driver::main()
 }

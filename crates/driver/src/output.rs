@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crate::measure::results::write_whole;
 use clap::ColorChoice;
-use measure::results::write_whole;
-use plan::{Failure, Result};
-use render::screen::Screen;
+use comparison::plan::{Failure, Result};
+use render::table::Screen;
 
 use crate::cli::ScreenArgs;
 
@@ -67,7 +67,7 @@ pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) 
         print(&text)?;
         return Err(cannot(&error));
     }
-    untrusted::say!("written to {}", file.display());
+    protocol::say!("written to {}", file.display());
     done
 }
 

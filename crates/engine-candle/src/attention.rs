@@ -6,31 +6,34 @@
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
 mod grouped;
-pub(crate) mod relative;
-mod shares;
 pub(crate) mod texts;
 
 use std::ops::Range;
 
 use bundle::{LayerAttention, ModelConfig};
-use candle_core::{D, DType, Device, Result, Tensor};
-use engine::EngineError;
+use candle_core::{D, DType, Device, Result, Tensor, WithDType, bail};
+use grouped::Kept;
+use half::{bf16, f16};
+use worker::engine::EngineError;
 
-use crate::head_norms::HeadNorms;
-use crate::math::{cap, softmax};
-use crate::parallel::{for_each_chunk, threads, try_for_each};
-use crate::reader::Reader;
+use crate::layer::HeadNorms;
+use crate::linear::{change_f32, with_elements, with_f32};
+use crate::math::{add_times, cap, exp, exponentials, softmax};
+use crate::model::Reader;
+use crate::parallel::{for_each, for_each_chunk, threads, try_for_each};
 use crate::sequences::{Cache, RotaryTable, Sequences};
-use crate::share::Share;
-use crate::weight::{change_f32, with_f32};
+use crate::share::{KEY_BLOCK, Share};
 
 /// From this many new positions per sequence, matrix products are faster than shares.
 const BLOCK_POSITIONS: usize = 24;
+
 /// Queries per product: few enough that the scores stay in cache and that the causal mask discards few of
 /// them.
 const QUERY_BLOCK: usize = 128;
+
 /// Fewer queries are not worth a product.
 const LEAST_QUERIES: usize = 32;
+
 /// Blocks of queries for each thread.
 const BLOCKS: usize = 4;
 
@@ -289,4 +292,190 @@ fn softmax_of_seen(
             behind.fill(0.0);
         });
     })
+}
+
+// Relative position biases: numbers added to the scores, by the distance of two tokens.
+
+/// One table for all layers and text lengths. A bias depends only on the distance, so the biases of a query's
+/// keys are one contiguous piece of a row.
+#[derive(Debug)]
+pub(crate) struct Relative {
+    /// `[heads, 2 · positions − 1]`, for keys from `positions − 1` before their query to as many after it.
+    biases: Vec<f32>,
+    positions: usize,
+}
+
+impl Relative {
+    /// `None` if the model has no biases.
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+    ) -> std::result::Result<Option<Relative>, EngineError> {
+        let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
+        let (Some(relative), Some(name)) = (relative, config.relative_bias()) else { return Ok(None) };
+        let table = reader.vector(&name)?;
+        let (heads, positions) = (config.heads, config.max_positions);
+        let rows = (1..positions).rev().map(|before| relative.bucket(before, 0));
+        let rows: Vec<usize> = rows.chain((0..positions).map(|behind| relative.bucket(0, behind))).collect();
+        let biases = (0..heads).flat_map(|head| rows.iter().map(move |row| (row, head)));
+        let biases = biases.map(|(row, head)| table[row * heads + head]).collect();
+        Ok(Some(Relative { biases, positions }))
+    }
+
+    /// The biases of one head, for the query at this position and `keys` keys from `first` on.
+    pub(crate) fn scores(&self, head: usize, query: usize, first: usize, keys: usize) -> &[f32] {
+        let row = head * (2 * self.positions - 1);
+        &self.biases[row + self.positions - 1 + first - query..][..keys]
+    }
+}
+
+// Attention of few queries: each thread takes an equal share of the keys that a query sees, for all query
+// heads that read them, and the partial results are combined. The threads are equally busy for any number of
+// heads, and each key and value is read once.
+//
+// Combining softmax from parts is Milakov and Gimelshein's online softmax (2018). Flash-Decoding (Dao and
+// others 2023) uses it in this way.
+
+/// The part of `seen` for share `index` of `count`. The parts differ by at most one key.
+fn part(seen: &Range<usize>, index: usize, count: usize) -> Range<usize> {
+    let at = |index: usize| seen.start + seen.len() * index / count;
+    at(index)..at(index + 1)
+}
+
+/// The inputs that all threads read.
+struct Read<'a, T> {
+    attention: &'a Attention,
+    step: &'a Step<'a>,
+    /// `[rows, heads, head_dim]`
+    queries: &'a [f32],
+    /// `[batch · kv_heads, capacity, head_dim]`
+    keys: &'a [T],
+    values: &'a [T],
+    capacity: usize,
+}
+
+impl Attention {
+    /// `attended`: `[rows, heads · head_dim]`.
+    fn attend_in_shares(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        shares: &mut [Share],
+        attended: &mut [f32],
+    ) -> Result<()> {
+        match cache.keys.dtype() {
+            DType::F32 => self.find_in_shares::<f32>(cache, step, shares)?,
+            DType::BF16 => self.find_in_shares::<bf16>(cache, step, shares)?,
+            DType::F16 => self.find_in_shares::<f16>(cache, step, shares)?,
+            other => bail!("no attention over keys of type {other:?}"),
+        }
+        put_together(shares, self.head_dim, attended);
+        Ok(())
+    }
+
+    fn find_in_shares<T: Kept + WithDType>(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        shares: &mut [Share],
+    ) -> Result<()> {
+        let mut queries = vec![0.0; step.batch * step.positions * self.heads * self.head_dim];
+        for (index, query) in queries.chunks_exact_mut(self.head_dim).enumerate() {
+            self.write_query(step, index / self.heads, index % self.heads, query);
+        }
+        let capacity = cache.keys.dim(1)?;
+        with_elements::<T, _>(&cache.keys, |keys| {
+            with_elements::<T, _>(&cache.values, |values| {
+                let read = Read { attention: self, step, queries: &queries, keys, values, capacity };
+                let count = shares.len();
+                for_each(shares.iter_mut().enumerate().collect(), |(index, share)| {
+                    read.find(share, index, count);
+                });
+            })
+        })?
+    }
+}
+
+impl<T: Kept + Sync> Read<'_, T> {
+    /// Computes share `index` of `count`, for all rows and heads.
+    fn find(&self, share: &mut Share, index: usize, count: usize) {
+        let Attention { heads, kv_heads, head_dim, .. } = *self.attention;
+        let rows = self.step.batch * self.step.positions;
+        share.clear(rows * heads, head_dim);
+        for row in 0..rows {
+            let seen = part(&self.attention.seen(self.step, row), index, count);
+            for kv_head in (0..kv_heads).filter(|_| !seen.is_empty()) {
+                let lane = row / self.step.positions * kv_heads + kv_head;
+                let first = lane * self.capacity + seen.start;
+                let group = heads / kv_heads;
+                self.attend(share, row * heads + kv_head * group, first..first + seen.len());
+            }
+        }
+    }
+
+    /// Computes a group of heads that share keys, starting at `head` (counted over all rows), over the rows
+    /// `cached` of keys and values.
+    fn attend(&self, share: &mut Share, head: usize, cached: Range<usize>) {
+        let Attention { heads, kv_heads, head_dim: d, cap: bound, .. } = *self.attention;
+        let (group, keys) = (heads / kv_heads, cached.len());
+        let queries = &self.queries[head * d..][..group * d];
+        let Share { scores, weighted, sums } = share;
+        let scores = &mut scores[..group * keys];
+        let blocks = || (0..keys).step_by(KEY_BLOCK).map(|start| (start, KEY_BLOCK.min(keys - start)));
+        for (start, count) in blocks() {
+            let rows = &self.keys[(cached.start + start) * d..][..count * d];
+            grouped::scores(queries, rows, d, &mut scores[start..], keys);
+        }
+        for (scores, sums) in scores.chunks_exact_mut(keys).zip(&mut sums[head..]) {
+            if let Some(bound) = bound {
+                cap(scores, bound);
+            }
+            *sums = exponentials(scores);
+        }
+        let weighted = &mut weighted[head * d..][..group * d];
+        for (start, count) in blocks() {
+            let rows = &self.values[(cached.start + start) * d..][..count * d];
+            grouped::add_weighted(&scores[start..], keys, rows, d, weighted);
+        }
+    }
+}
+
+/// Combines the shares of all threads into one softmax over all keys.
+fn put_together(shares: &[Share], head_dim: usize, attended: &mut [f32]) {
+    for (head, out) in attended.chunks_exact_mut(head_dim).enumerate() {
+        let highest = shares.iter().map(|share| share.sums[head].0).fold(f32::NEG_INFINITY, f32::max);
+        let total: f32 =
+            shares.iter().map(|share| share.sums[head].1 * exp(share.sums[head].0 - highest)).sum();
+        for share in shares {
+            let weight = exp(share.sums[head].0 - highest) / total;
+            add_times(out, &share.weighted[head * head_dim..][..head_dim], weight);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole_without_gaps() {
+        for (seen, count) in [(0..7, 2), (3..4, 4), (5..5, 3), (0..2048, 3)] {
+            let parts: Vec<_> = (0..count).map(|index| part(&seen, index, count)).collect();
+            assert_eq!(parts.iter().flat_map(Clone::clone).collect::<Vec<_>>(), seen.collect::<Vec<_>>());
+            let lengths = || parts.iter().map(Range::len);
+            assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn shares_give_one_softmax_and_those_without_keys_nothing() {
+        let share =
+            |weighted: f32, sums| Share { scores: Vec::new(), weighted: vec![weighted], sums: vec![sums] };
+        // Scores 0 and ln 3 with the values 10 and 20: weights 1/4 and 3/4.
+        let shares =
+            [share(10.0, (0.0, 1.0)), share(20.0, (3f32.ln(), 1.0)), share(0.0, (f32::NEG_INFINITY, 0.0))];
+        let mut attended = [0.0];
+        put_together(&shares, 1, &mut attended);
+        assert!((attended[0] - 17.5).abs() < 1e-5, "{attended:?}");
+    }
 }

@@ -1,9 +1,9 @@
 //! Copies and matrix products by candle, for the probe of a GPU.
 
 use candle_core::{DType, Device as CandleDevice, DeviceLocation, Result, Tensor};
-use engine::{Bench, Device, EngineError, Precision};
+use worker::engine::{Bench, Device, EngineError, Precision};
 
-use crate::error::framework;
+use crate::model::framework;
 
 /// Rows and columns of the matrices: large enough for a GPU's products to be bound by arithmetic.
 const SIDE: usize = 4096;

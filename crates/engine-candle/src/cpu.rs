@@ -2,13 +2,13 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
-use engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
+use worker::engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
 
-use crate::decoder::{self, Decoder};
-use crate::hand_over;
+use crate::blocks::{self, Decoder};
+use crate::model::Form;
 use crate::model::{Held, Model};
 use crate::parallel;
-use crate::reader::Form;
+use crate::sequences;
 use crate::sequences::{Cache, Sequences, padding};
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) fn in_effect(
         weights: if emulated { precision } else { held.precision },
         activations: activations.into(),
         kv_cache,
-        kv_cache_policy: decoder::policy(config),
+        kv_cache_policy: blocks::policy(config),
         device: Device::Cpu,
         threads: parallel::threads(),
         jit: "none (candle has no JIT)".into(),
@@ -115,7 +115,7 @@ impl Decoder for Cpu {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        decoder::cache_bytes(self.model.config(), &self.sequences.as_ref()?.caches)
+        blocks::cache_bytes(self.model.config(), &self.sequences.as_ref()?.caches)
     }
 
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
@@ -124,7 +124,7 @@ impl Decoder for Cpu {
         };
         let config = self.model.config();
         let shape = [sequences.batch, config.kv_heads, sequences.capacity, config.head_dim];
-        hand_over::memory(&sequences.caches, shape).map(Some)
+        sequences::memory(&sequences.caches, shape).map(Some)
     }
 
     fn append(

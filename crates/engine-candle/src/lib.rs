@@ -2,44 +2,42 @@
 
 mod attention;
 mod bench;
-mod block;
+
 mod blocks;
 mod cpu;
-mod decoder;
-mod embedding;
+
 mod encoder;
-mod error;
-mod hand_over;
-mod head_norms;
+
 mod layer;
 mod linear;
 mod math;
-mod mlp;
+
 mod model;
-mod norm;
+
 mod parallel;
-mod pieces;
+
 #[cfg(feature = "cuda")]
 mod pool;
-mod reader;
+
 mod sequences;
 mod share;
+
 mod tensors;
-mod weight;
 
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
-use engine::{
+use worker::engine;
+use worker::engine::{
     BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
     InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 use bench::CandleBench;
+use blocks::Decoder;
 use cpu::Cpu;
-use decoder::Decoder;
 use encoder::Encoder;
-use error::framework;
-use reader::Form;
+use model::Form;
+use model::framework;
 use tensors::Tensors;
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -47,7 +45,7 @@ const ON_A_CPU_ALONE: &str =
     "the options cache and weights are for candle's decoder of a CPU, not for its decoder on tensors";
 
 /// The version that the workspace pins; candle does not report its own.
-const VERSION: &str = engine::framework_version!("candle-core 0.11.1");
+const VERSION: &str = worker::framework_version!("candle-core 0.11.1");
 
 #[derive(Debug)]
 pub struct Candle {

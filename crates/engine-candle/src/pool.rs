@@ -1,7 +1,7 @@
 //! GPU memory allocated from CUDA's memory pool, which candle uses through `cuMemAllocAsync`.
 
 use candle_core::cuda_backend::cudarc::driver::{result, sys};
-use engine::Allocated;
+use worker::engine::Allocated;
 
 /// Reads the default pool of GPU `index`; `None` if the GPU has no pools, where candle allocates without one.
 pub(crate) fn allocated(index: usize) -> Option<Allocated> {

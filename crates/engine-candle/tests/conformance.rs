@@ -5,8 +5,8 @@ use conformance::{
     check_tiny_models, each, logits_in_pieces, max_abs_difference, refuses_graphs, refuses_lengths,
     senseless, tiny, unsupported, with, with_options,
 };
-use engine::{Device, InEffect, InferenceEngine, Precision, Settings};
 use engine_candle::Candle;
+use worker::engine::{Device, InEffect, InferenceEngine, Precision, Settings};
 
 /// The decoder for GPUs, on the CPU.
 fn tensors(precision: Precision) -> Settings {

@@ -2,8 +2,8 @@
 //! the engine's other decoder sets to 1: as a worker has one of them, so has a process of tests.
 
 use conformance::{check_architectures, check_diffusion, check_tiny_models, with};
-use engine::{Precision, Settings};
 use engine_candle::Candle;
+use worker::engine::{Precision, Settings};
 
 fn settings() -> Settings {
     with(conformance::at(Precision::F32), &[("decoder", "tensors")])

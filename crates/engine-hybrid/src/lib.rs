@@ -1,23 +1,25 @@
 //! [`InferenceEngine`] on two frameworks in one process: one reads prompts, the other computes steps of one
 //! token from the KV cache that the first has filled. The README has the decisions and their reasons.
 
-mod pair;
-mod part;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bundle::ModelConfig;
-use engine::{
-    Bundle, Decode, Device, EngineError, HandedOver, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal,
-};
 use engine_candle::Candle;
 use engine_ort::Ort;
 use engine_tch::Tch;
-
-use pair::{DECODE, PREFILL, Pair};
-use part::{Name, Part};
+use worker::engine::{
+    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandedOver, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want, check_append, check_begin,
+    check_causal,
+};
 
 /// The options of a variant.
 const OPTIONS: [&str; 2] = ["prefill", "decode"];
+
 /// Names ONNX Runtime's library. A hybrid without ONNX Runtime does not get the variable.
 const ORT_LIBRARY: &str = "ORT_DYLIB_PATH";
 
@@ -220,5 +222,283 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
     }
 }
 
-#[cfg(test)]
-mod tests;
+// Two engines with the same sequences: which of them computes an append, and how the other gets the
+// positions.
+
+/// Places of the two in a [`Pair`].
+const PREFILL: usize = 0;
+
+const DECODE: usize = 1;
+
+struct Pair {
+    /// The one that reads prompts, and the one that computes steps of one token.
+    parts: [Box<dyn Part>; 2],
+    present: Option<Present>,
+    /// The one that computed last.
+    latest: usize,
+}
+
+/// The sequences that there are.
+struct Present {
+    batch: usize,
+    capacity: usize,
+    /// Positions of every sequence, computed by either engine.
+    filled: usize,
+    /// How many of them each engine has.
+    has: [usize; 2],
+    /// The address of each engine's keys and values.
+    memories: [CacheMemory; 2],
+    /// Whether that is one and the same place.
+    is_shared: bool,
+    /// Why it is not.
+    obstacle: Option<String>,
+}
+
+impl Pair {
+    pub(crate) fn new(prefill: Box<dyn Part>, decode: Box<dyn Part>) -> Pair {
+        Pair { parts: [prefill, decode], present: None, latest: PREFILL }
+    }
+
+    pub(crate) fn parts(&self) -> &[Box<dyn Part>; 2] {
+        &self.parts
+    }
+
+    /// As [`engine::Decode::begin`].
+    pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        if let Some(present) = &mut self.present
+            && (present.batch, present.capacity) == (batch, capacity)
+        {
+            (present.filled, present.has) = (0, [0; 2]);
+            return self.parts.iter_mut().try_for_each(|part| part.begin(batch, capacity));
+        }
+        // Should it fail, there are no sequences.
+        self.present = None;
+        let obstacle = self.share(batch, capacity)?;
+        let [prefill, decode] = &mut self.parts;
+        let memories = [prefill.export()?, decode.export()?];
+        let is_shared = memories[PREFILL].is(&memories[DECODE]);
+        if is_shared != obstacle.is_none() {
+            let names = self.parts.each_ref().map(|part| part.name()).join(" and ");
+            return Err(EngineError::Framework(format!(
+                "{names} do not keep keys and values where they said"
+            )));
+        }
+        self.present =
+            Some(Present { batch, capacity, filled: 0, has: [0; 2], memories, is_shared, obstacle });
+        Ok(())
+    }
+
+    /// Begins in both, in one memory if either can use the other's. Returns why they do not share it.
+    fn share(&mut self, batch: usize, capacity: usize) -> Result<Option<String>, EngineError> {
+        let mut obstacles = Vec::new();
+        for (owner, other) in [(DECODE, PREFILL), (PREFILL, DECODE)] {
+            self.parts[owner].begin(batch, capacity)?;
+            let memory = self.parts[owner].export()?;
+            // SAFETY: the owner keeps it until it begins sequences of another size, which happens in `begin`
+            // alone, where this engine begins again as well before it computes; and the two compute one after
+            // the other.
+            #[allow(unsafe_code)]
+            let begun = unsafe { self.parts[other].begin_in(batch, capacity, &memory) };
+            match begun {
+                Ok(()) => return Ok(None),
+                Err(EngineError::Unsupported(reason)) => {
+                    obstacles.push(format!("{} {reason}", self.parts[other].name()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // PREFILL has begun in the last iteration; DECODE has not since its `begin_in` failed.
+        self.parts[DECODE].begin(batch, capacity)?;
+        Ok(Some(obstacles.join("; ")))
+    }
+
+    /// As [`engine::Decode::append`], of `count` positions that have been checked.
+    pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32], EngineError> {
+        let is_step = count == 1 && self.sizes().2 > 0;
+        let by = if is_step { DECODE } else { PREFILL };
+        self.bring(by)?;
+        self.latest = by;
+        let logits = self.parts[by].append(tokens, want)?;
+        if let Some(present) = &mut self.present {
+            present.filled += count;
+            present.has[by] = present.filled;
+        }
+        Ok(logits)
+    }
+
+    /// Batch, capacity and positions filled; zeros where there are no sequences.
+    pub(crate) fn sizes(&self) -> (usize, usize, usize) {
+        self.present.as_ref().map_or((0, 0, 0), |present| (present.batch, present.capacity, present.filled))
+    }
+
+    /// Gives all positions to the engine that decodes.
+    pub(crate) fn hand_over(&mut self) -> Result<HandedOver, EngineError> {
+        let bytes = self.bring(DECODE)?;
+        let address = |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address());
+        Ok(HandedOver { bytes, addresses: [address(PREFILL), address(DECODE)] })
+    }
+
+    /// Why keys and values of the present sequences are copied, if they are.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        self.present.as_ref()?.obstacle.clone()
+    }
+
+    /// Gives the engine `to` the positions that it lacks. Returns the bytes copied.
+    fn bring(&mut self, to: usize) -> Result<u64, EngineError> {
+        let Some(present) = &mut self.present else { return Ok(0) };
+        let (has, filled) = (present.has[to], present.filled);
+        if has == filled {
+            return Ok(0);
+        }
+        let bytes = if present.is_shared {
+            self.parts[to].set_filled(filled)?;
+            0
+        } else {
+            let from = &present.memories[1 - to];
+            // SAFETY: its owner has not begun again since `export` gave the address, and does not compute
+            // now.
+            #[allow(unsafe_code)]
+            let imported = unsafe { self.parts[to].import(from, has..filled) };
+            imported?
+        };
+        present.has[to] = filled;
+        Ok(bytes)
+    }
+
+    /// Keys and values as they are allocated: once where both use the same.
+    pub(crate) fn kv_cache_bytes(&self) -> Option<u64> {
+        let present = self.present.as_ref()?;
+        let decode = self.parts[DECODE].kv_cache_bytes()?;
+        Some(if present.is_shared { decode } else { decode + self.parts[PREFILL].kv_cache_bytes()? })
+    }
+
+    pub(crate) fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        self.parts[self.latest].hidden_states()
+    }
+}
+
+// One of the two engines of a hybrid.
+
+/// The engines there are, in the order in which they are loaded: candle sets variables of the environment, which must
+/// happen before other libraries have threads that may read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Candle,
+    Tch,
+    Ort,
+}
+
+impl Name {
+    const EACH: [Name; 3] = [Name::Candle, Name::Tch, Name::Ort];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Name::Candle => Candle::FRAMEWORK,
+            Name::Tch => Tch::FRAMEWORK,
+            Name::Ort => Ort::FRAMEWORK,
+        }
+    }
+
+    /// The engine that this option names.
+    pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name, EngineError> {
+        let names = Name::EACH.map(Name::as_str).join(", ");
+        let Some(asked) = settings.options.get(option) else {
+            return Err(EngineError::Input(format!("option {option} is missing: it names one of {names}")));
+        };
+        let found = Name::EACH.into_iter().find(|name| name.as_str() == asked);
+        found.ok_or_else(|| EngineError::Input(format!("option {option} is {asked:?}, not one of {names}")))
+    }
+
+    /// Loads it as it is when it is alone, but for idle threads.
+    pub(crate) fn load(self, bundle: &Bundle, settings: &Settings) -> Result<Box<dyn Part>, EngineError> {
+        let options = match self {
+            // Its threads would otherwise go on spinning while the other engine computes.
+            Name::Ort => BTreeMap::from([("spinning".to_owned(), "within-runs".to_owned())]),
+            Name::Candle | Name::Tch => BTreeMap::new(),
+        };
+        let settings = Settings { options, ..settings.clone() };
+        Ok(match self {
+            Name::Candle => Box::new(Candle::load(bundle, &settings)?),
+            Name::Tch => Box::new(Tch::load(bundle, &settings)?),
+            Name::Ort => Box::new(Ort::load(bundle, &settings)?),
+        })
+    }
+}
+
+/// [`HandOver`] for an engine that is chosen at run time.
+trait Part {
+    fn name(&self) -> &'static str;
+    fn in_effect(&self) -> InEffect;
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+    fn kv_cache_bytes(&self) -> Option<u64>;
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError>;
+    fn export(&mut self) -> Result<CacheMemory, EngineError>;
+    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
+
+    /// # Safety
+    /// As [`HandOver::begin_in`].
+    #[allow(unsafe_code)]
+    unsafe fn begin_in(
+        &mut self,
+        batch: usize,
+        capacity: usize,
+        memory: &CacheMemory,
+    ) -> Result<(), EngineError>;
+
+    /// # Safety
+    /// As [`HandOver::import`].
+    #[allow(unsafe_code)]
+    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError>;
+}
+
+impl<E: HandOver> Part for E {
+    fn name(&self) -> &'static str {
+        E::FRAMEWORK
+    }
+
+    fn in_effect(&self) -> InEffect {
+        InferenceEngine::in_effect(self)
+    }
+
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+        Decode::begin(self, batch, capacity)
+    }
+
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+        Decode::append(self, tokens, want)
+    }
+
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        Decode::kv_cache_bytes(self)
+    }
+
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Decode::hidden_states(self)
+    }
+
+    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+        HandOver::export(self)
+    }
+
+    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+        HandOver::set_filled(self, positions)
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn begin_in(
+        &mut self,
+        batch: usize,
+        capacity: usize,
+        memory: &CacheMemory,
+    ) -> Result<(), EngineError> {
+        // SAFETY: the caller's.
+        unsafe { HandOver::begin_in(self, batch, capacity, memory) }
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
+        // SAFETY: the caller's.
+        unsafe { HandOver::import(self, from, positions) }
+    }
+}

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use engine::{CacheMemory, Plane};
+use worker::engine::{CacheMemory, Plane};
 
 use super::*;
 

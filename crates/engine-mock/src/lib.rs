@@ -38,31 +38,25 @@
 //! | `synchronises` | `false`: `append` returns before that GPU has done its work, with the results so far |
 //! | `fault`, `fault_at` | a fault ([`Fault`]), and the call of `append` at which it happens (0: at load) |
 
-mod busy;
-mod gpu;
-mod graph;
-mod hostile;
-mod noise;
 mod output;
-mod profile;
 mod script;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::{
+use worker::engine::{
     Allocated, BatchPadding, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates,
     InEffect, InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want,
     check_append, check_append_each, check_begin,
 };
 
-use crate::busy::BusyThreads;
-use crate::gpu::{PlayedBench, PlayedGpu};
-use crate::profile::Profiler;
+use crate::output::{PlayedBench, PlayedGpu, Profiler};
 
-pub use noise::{Noise, ProcessNoise};
 pub use output::through;
-pub use script::{Fault, Script};
+pub use script::{Fault, Noise, ProcessNoise, Script};
 
 pub struct Mock {
     config: bundle::ModelConfig,
@@ -184,7 +178,7 @@ impl InferenceEngine for Mock {
         };
         mock.misbehave()?;
         if mock.fault_is_due(Fault::CutOff) {
-            hostile::read_what_is_cut_off(bundle, settings.precision)?;
+            output::read_what_is_cut_off(bundle, settings.precision)?;
         }
         Ok(mock)
     }
@@ -413,4 +407,57 @@ fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+// Threads that burn a core while the mock computes: an engine that uses more than its budget.
+
+#[derive(Default)]
+struct BusyThreads {
+    flags: Arc<Flags>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Flags {
+    busy: AtomicBool,
+    done: AtomicBool,
+}
+
+impl BusyThreads {
+    pub(crate) fn start(count: usize) -> std::io::Result<Self> {
+        let mut busy = Self::default();
+        for _ in 0..count {
+            let flags = Arc::clone(&busy.flags);
+            let work = move || {
+                while !flags.done.load(Ordering::Relaxed) {
+                    if flags.busy.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    } else {
+                        std::thread::park();
+                    }
+                }
+            };
+            busy.threads.push(std::thread::Builder::new().name("busy".into()).spawn(work)?);
+        }
+        Ok(busy)
+    }
+
+    /// Whether they are to burn.
+    pub(crate) fn set(&self, busy: bool) {
+        self.flags.busy.store(busy, Ordering::Relaxed);
+        if busy {
+            self.threads.iter().for_each(|thread| thread.thread().unpark());
+        }
+    }
+}
+
+impl Drop for BusyThreads {
+    fn drop(&mut self) {
+        self.flags.done.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // It does nothing that could panic.
+            let _ = thread.join();
+        }
+    }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
-use engine::{Device, EngineError, InEffect, KvCachePolicy, Run, Settings, Tensor};
 use ort::memory::Allocator;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
+use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Run, Settings, Tensor};
 
 use crate::model::{CountedThreads, end_profile};
-use crate::options::{Optimization, Options};
 use crate::runtime::{Library, framework, session_builder};
+use crate::runtime::{Optimization, Options};
 
 pub(crate) struct GraphSession {
     graph: Graph,

@@ -2,34 +2,32 @@
 
 mod encoder;
 mod graph;
-mod hand_over;
-mod memory;
+
 mod model;
-mod options;
-mod probe;
-mod profile;
+
 mod runtime;
 mod sequences;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
+use worker::engine;
 
 use bundle::ModelConfig;
-use engine::{
-    BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,
-};
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
 use ort::session::Session;
+use worker::engine::{
+    BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,
+};
 
 use crate::encoder::Encoder;
 use crate::graph::GraphSession;
 use crate::model::Model;
 pub use crate::model::location;
-use crate::options::{Optimization, Options};
 use crate::runtime::framework;
+use crate::runtime::{Optimization, Options};
 use crate::sequences::Sequences;
 
 /// The environment of the library that this engine loads; a process has only one. For other programs that use
@@ -129,11 +127,11 @@ impl InferenceEngine for Ort {
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        memory::allocated(self.body.session_ref(), self.in_effect.device)
+        runtime::allocated(self.body.session_ref(), self.in_effect.device)
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {
-        options::with_profile(settings, directory)
+        runtime::with_profile(settings, directory)
     }
 
     /// The profile has been running since the load.
@@ -150,7 +148,7 @@ impl InferenceEngine for Ort {
         let file = model::end_profile(session, options).ok_or_else(|| {
             EngineError::Input("end_profile without begin_profile, or for the second time".into())
         })?;
-        profile::read(&file.map_err(EngineError::Framework)?, start_ns)
+        model::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {

@@ -1,20 +1,21 @@
 //! A batch of sequences: their KV cache, and the tensors bound to the graph, for each shape of append.
 
-use bundle::rotary;
-use engine::{Device, EngineError, Want};
-use onnx::names::{
+use bundle::weights;
+use onnx::graph::{
     LAST_POSITIONS, LOGITS, POSITIONS, ROWS, TOKENS, TOTAL, cache_names, hidden_output, rotary_names,
 };
-use ort::memory::Allocator;
+use ort::memory::{Allocator, MemoryInfo};
 use ort::session::IoBinding;
-use ort::value::{DynTensor, Tensor};
+use ort::value::{DynTensor, Tensor, TensorElementType};
+use worker::engine::{CacheMemory, Device, EngineError, HandOver, Plane, Want, check_begin};
 
-use crate::memory;
 use crate::model::{CACHE_IS_COPIED, Model};
-use crate::runtime::framework;
+use crate::runtime::{self, framework, tensor_over};
+use crate::{Decoder, Ort};
 
 /// Shapes of append that stay bound: those of the context, the prompt and the decode step.
 const PASSES: usize = 3;
+
 /// A number that no key or value is likely to have.
 const MARK: f32 = -12_345.0;
 
@@ -69,12 +70,12 @@ pub(crate) struct Pass {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
-        let allocator = memory::allocator(&model.session, model.device)?;
+        let allocator = runtime::allocator(&model.session, model.device)?;
         let shape = cache_shape(model, batch, if model.options.grows { 0 } else { capacity });
         let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
-            cache.push(DynTensor::new(&allocator, memory::element(model.products.float()), shape)?);
+            cache.push(DynTensor::new(&allocator, runtime::element(model.products.float()), shape)?);
         }
         Sequences::over(model, (batch, capacity), cache)
     }
@@ -87,9 +88,9 @@ impl Sequences {
     ) -> ort::Result<Sequences> {
         let (config, float) = (&model.config, model.products.float());
         let shape = [capacity, config.rotary_dim() / 2];
-        let tables = rotary::tables(config, capacity).into_iter();
+        let tables = weights::tables(config, capacity).into_iter();
         let rotary = tables
-            .map(|(cos, sin)| Ok([memory::table(shape, cos, float)?, memory::table(shape, sin, float)?]));
+            .map(|(cos, sin)| Ok([runtime::table(shape, cos, float)?, runtime::table(shape, sin, float)?]));
         let rotary = rotary.collect::<ort::Result<_>>()?;
         Ok(Sequences {
             batch,
@@ -359,7 +360,7 @@ impl Sequences {
 fn rows_of(cache: &mut [DynTensor], index: usize) -> ort::Result<Vec<DynTensor>> {
     // SAFETY: the cache stays in place until the rows are dropped or no longer used, as described above.
     #[allow(unsafe_code)]
-    let rows = cache.iter_mut().map(|tensor| unsafe { memory::row(tensor, index) });
+    let rows = cache.iter_mut().map(|tensor| unsafe { runtime::row(tensor, index) });
     rows.collect()
 }
 
@@ -455,4 +456,83 @@ impl Pass {
             }
         }
     }
+}
+
+// Sharing keys and values with another engine of the process ([`engine::HandOver`]): the tensors bound as
+// past and present are over memory of ONNX Runtime's or of the other engine's.
+
+impl HandOver for Ort {
+    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        check_f32(model)?;
+        let Some(sequences) = sequences.as_mut() else {
+            return Err(EngineError::Input("keys and values of ort are asked for before begin".into()));
+        };
+        let shape = cache_shape(model, sequences.batch, sequences.capacity);
+        let planes = sequences.cache_mut().iter_mut().map(|tensor| {
+            let (_, numbers) = tensor.try_extract_tensor_mut::<f32>().map_err(framework)?;
+            Ok(Plane::contiguous(numbers.as_mut_ptr() as usize, shape))
+        });
+        let planes = planes.collect::<Result<Vec<Plane>, EngineError>>()?;
+        Ok(CacheMemory { layers: planes.chunks_exact(2).map(|layer| [layer[0], layer[1]]).collect() })
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn begin_in(
+        &mut self,
+        batch: usize,
+        capacity: usize,
+        memory: &CacheMemory,
+    ) -> Result<(), EngineError> {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        check_begin(&model.config, batch, capacity)?;
+        check_f32(model)?;
+        let shape = cache_shape(model, batch, capacity);
+        let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
+        if memory.layers.len() != model.config.layers {
+            return unsupported("has another number of layers".into());
+        }
+        for plane in memory.layers.iter().flatten() {
+            if plane.shape != shape {
+                let theirs = plane.shape;
+                return unsupported(format!("wants keys and values of shape {shape:?}, not {theirs:?}"));
+            }
+            if !plane.is_contiguous() {
+                return unsupported("binds tensors without gaps alone".into());
+            }
+        }
+        // Free the old tensors before new ones are made.
+        *sequences = None;
+        // SAFETY: the shape was checked, and the caller promises that the memory stays valid.
+        let over = |plane: &Plane| unsafe {
+            tensor_over(plane.address, plane.shape, (&MemoryInfo::default(), TensorElementType::Float32))
+        };
+        let tensors = memory.layers.iter().flatten().map(over).collect::<ort::Result<Vec<DynTensor>>>();
+        let new = tensors.and_then(|cache| Sequences::over(model, (batch, capacity), cache));
+        *sequences = Some(new.map_err(framework)?);
+        Ok(())
+    }
+
+    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+        match &mut self.body.decoder()?.sequences {
+            Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
+            Some(sequences) => {
+                let capacity = sequences.capacity;
+                let text = format!("{positions} positions do not fit the capacity of {capacity}");
+                return Err(EngineError::Input(text));
+            }
+            None => return Err(EngineError::Input("positions are filled before begin".into())),
+        }
+        Ok(())
+    }
+}
+
+fn check_f32(model: &Model) -> Result<(), EngineError> {
+    let is_f32 = model.device == Device::Cpu && model.products.float() == onnx::DataType::Float;
+    if is_f32 && !model.options.grows {
+        return Ok(());
+    }
+    Err(EngineError::Unsupported(
+        "keeps its keys and values otherwise than in f32 in main memory, in one place".into(),
+    ))
 }

@@ -7,13 +7,13 @@ use conformance::{
     Model, TOLERANCE, at, bundle, check_hidden_states, check_model, fixtures, logits_in_pieces,
     max_abs_difference, tiny,
 };
-use engine::{
+use onnx::{Attention, Rotation};
+use worker::engine::{
     Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
 };
-use onnx::{Attention, Rotation};
 
 use crate::Ort;
-use crate::probe::keeps_free_rows;
+use crate::runtime::keeps_free_rows;
 use crate::runtime::{find, library};
 
 mod encoders;

@@ -6,8 +6,8 @@ use conformance::{
     check_padding, check_profile, check_tiny_models, graphs, refuses_lengths, senseless, tiny, unsupported,
     with, with_options,
 };
-use engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 use engine_ort::Ort;
+use worker::engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
 
 fn settings() -> Settings {
     at(Precision::F32)

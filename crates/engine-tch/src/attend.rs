@@ -1,8 +1,14 @@
 //! Attention of queries over the cache, by libtorch's kernel.
 
-use tch::{Kind, TchError, Tensor};
+use bundle::{ModelConfig, weights};
+use tch::{Device, Kind, TchError, Tensor};
+use worker::engine::{self, EngineError};
 
-use crate::layer::{Heads, Manner};
+use crate::framework;
+use crate::layer::{Heads, Manner, rms_weight, unit_rms};
+use crate::layout::Layout;
+use crate::linear::Linear;
+use crate::model::Reader;
 use crate::sequences::{Kinds, Parts, Step};
 
 /// A layer's attention, between its projections.
@@ -119,15 +125,178 @@ impl Attend {
     }
 }
 
+// Masks of attention.
+
+/// A mask to add to scores, `[queries, keys]`. It hides keys from diagonal `ahead` on and up to diagonal
+/// `behind`. Diagonal 0 begins at the first query and the first key.
+pub(crate) fn hidden(
+    shape: [i64; 2],
+    ahead: i64,
+    behind: Option<i64>,
+    options: (Kind, Device),
+) -> Result<Tensor, TchError> {
+    let all = Tensor::f_full(shape, f64::NEG_INFINITY, options)?;
+    let hidden = all.f_triu(ahead)?;
+    match behind {
+        Some(behind) => hidden.f_add(&all.f_tril(behind)?),
+        None => Ok(hidden),
+    }
+}
+
+// Rotary position embedding.
+
+/// Rotates halves of a head: `x · cos + swapped(x) · sin`, where `swapped` exchanges the halves and the
+/// first half of `sin` is negative.
+pub(crate) struct Rotation {
+    pub(crate) cos: Tensor,
+    pub(crate) sin: Tensor,
+    /// Number of rotated dimensions, the first ones of a head.
+    pub(crate) width: i64,
+}
+
+impl Rotation {
+    /// One for each of the model's rotations, each `[positions, width]`.
+    pub(crate) fn tables(
+        config: &ModelConfig,
+        positions: usize,
+        options: (Kind, Device),
+    ) -> Result<Vec<Rotation>, TchError> {
+        let width = config.rotary_dim() as i64;
+        let tables = weights::tables(config, positions).into_iter();
+        tables.map(|tables| Rotation::new(&tables, width, options)).collect()
+    }
+
+    /// From tables `[positions, width / 2]`.
+    fn new(
+        (cos, sin): &(Vec<f32>, Vec<f32>),
+        width: i64,
+        (kind, device): (Kind, Device),
+    ) -> Result<Rotation, TchError> {
+        let half = |table: &[f32]| Tensor::f_from_slice(table)?.f_view([-1, width / 2]);
+        let (cos, sin) = (half(cos)?, half(sin)?);
+        let place = |table: Tensor| table.f_to_device_(device, kind, false, false);
+        Ok(Rotation {
+            cos: place(Tensor::f_cat(&[&cos, &cos], 1)?)?,
+            sin: place(Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?)?,
+            width,
+        })
+    }
+
+    /// The rows of successive positions, to be broadcast over `[batch, position, head, dimension]`.
+    pub(crate) fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
+        self.part(|table| table.f_narrow(0, start, positions))
+    }
+
+    /// The rows of these positions, in the same shape.
+    pub(crate) fn at_each(&self, positions: &Tensor) -> Result<Rotation, TchError> {
+        self.part(|table| table.f_index_select(0, positions))
+    }
+
+    /// `batch · positions` rows, in the shape to be broadcast over `[batch, position, head, dimension]`.
+    pub(crate) fn by_sequence(&self, batch: i64, positions: i64) -> Result<Rotation, TchError> {
+        let shape = [batch, positions, 1, self.width];
+        let (cos, sin) = (self.cos.f_view(shape)?, self.sin.f_view(shape)?);
+        Ok(Rotation { cos, sin, width: self.width })
+    }
+
+    fn part(&self, of: impl Fn(&Tensor) -> Result<Tensor, TchError>) -> Result<Rotation, TchError> {
+        let part = |table| of(table)?.f_unsqueeze(1);
+        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)?, width: self.width })
+    }
+
+    /// Rotates `x`, `[batch, position, head, dimension]`, in place.
+    pub(crate) fn turn(&self, x: &mut Tensor, dim: i64) -> Result<(), TchError> {
+        if self.width < dim {
+            return self.turn(&mut x.f_narrow(-1, 0, self.width)?, self.width);
+        }
+        let swapped = x.f_roll(dim / 2, -1)?;
+        x.f_multiply_(&self.cos)?.f_addcmul_(&swapped, &self.sin).map(drop)
+    }
+}
+
+// Queries, keys and values from one product; queries and keys are then normed and rotated.
+
+pub(crate) struct Qkv {
+    pub(crate) linear: Linear,
+    /// `[query heads + key heads, dimension]`: the weights of the norms over each head, if any.
+    pub(crate) norm: Option<Tensor>,
+    /// The weights of the norms over all heads of queries and over all heads of keys.
+    whole_norms: Option<[Tensor; 2]>,
+    pub(crate) heads: Heads,
+    pub(crate) epsilon: f64,
+}
+
+impl Qkv {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        index: usize,
+        layout: Layout,
+    ) -> Result<Qkv, EngineError> {
+        let (names, heads) = (config.layer(index), Heads::from_config(config));
+        let mut whole_norms = None;
+        let norm = match (&names.q_norm, &names.k_norm) {
+            (Some(q), Some(k)) if config.form.whole_qk_norm => {
+                whole_norms = Some([rms_weight(reader, config, q)?, rms_weight(reader, config, k)?]);
+                None
+            }
+            (Some(q), Some(k)) => {
+                let (q, k) = (rms_weight(reader, config, q)?, rms_weight(reader, config, k)?);
+                let repeated = |weight: Tensor, heads| weight.f_expand([heads, -1], false);
+                let both =
+                    repeated(q, heads.query).and_then(|q| Tensor::f_cat(&[q, repeated(k, heads.kv)?], 0));
+                Some(both.map_err(framework)?)
+            }
+            _ => None,
+        };
+        let linear = Linear::fused(reader, &names.qkv, layout)?;
+        Ok(Qkv { linear, norm, whole_norms, heads, epsilon: config.norm_epsilon })
+    }
+
+    /// `[batch · positions, hidden]` → `[batch, positions, heads of queries, of keys and of values, dimension]`.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        (batch, positions): (i64, i64),
+        rotation: Option<&Rotation>,
+    ) -> Result<Tensor, TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let qkv = self.linear.forward(x)?.f_view([batch, positions, query + 2 * kv, dim])?;
+        // Queries and keys are adjacent, so they are normed and rotated together, in place.
+        let mut qk = qkv.f_narrow(2, 0, query + kv)?;
+        if let Some(weights) = &self.norm {
+            let _ = unit_rms(&qk, self.epsilon)?.f_multiply_out(&qk, weights)?;
+        }
+        if let Some(weights) = &self.whole_norms {
+            self.norm_whole(&qkv, weights)?;
+        }
+        if let Some(rotation) = rotation {
+            rotation.turn(&mut qk, dim)?;
+        }
+        Ok(qkv)
+    }
+
+    /// Norms queries and keys over all of their heads, in place.
+    fn norm_whole(&self, qkv: &Tensor, weights: &[Tensor; 2]) -> Result<(), TchError> {
+        let Heads { query, kv, dim } = self.heads;
+        let rows = qkv.f_view([-1, (query + 2 * kv) * dim])?;
+        for (weight, (start, heads)) in weights.iter().zip([(0, query), (query, kv)]) {
+            let part = rows.f_narrow(1, start * dim, heads * dim)?;
+            let _ = unit_rms(&part, self.epsilon)?.f_multiply_out(&part, weight)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bundle::{LayerAttention, ModelConfig};
-    use engine::{Precision, Settings};
-    use tch::Device;
-
-    use super::*;
     use crate::layout::Layout;
     use crate::sequences::{Causal, Sequences};
+    use bundle::{LayerAttention, ModelConfig};
+    use tch::Device;
+    use worker::engine::{Precision, Settings};
+
+    use super::*;
 
     const CAPACITY: usize = 1200;
 

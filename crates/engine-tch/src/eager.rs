@@ -1,16 +1,16 @@
 //! A layer in elementary operations, without fusion: the baseline for the fused layer.
 
 use bundle::{Activation, ModelConfig};
-use engine::EngineError;
 use tch::{TchError, Tensor};
+use worker::engine::EngineError;
 
+use crate::attend::Rotation;
+use crate::layer::SublayerNorms;
 use crate::layer::{self, Heads, Manner};
+use crate::layer::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
-use crate::reader::Reader;
-use crate::rotation::Rotation;
+use crate::model::Reader;
 use crate::sequences::Step;
-use crate::sublayer_norms::SublayerNorms;
 
 pub(crate) struct Layer {
     attention_norms: SublayerNorms,

@@ -1,18 +1,18 @@
 //! A layer in as few operations as libtorch's kernels allow.
 
 use bundle::{Activation, ModelConfig};
-use engine::EngineError;
 use tch::{TchError, Tensor};
+use worker::engine::EngineError;
 
 use crate::attend::Attend;
+use crate::attend::Qkv;
+use crate::layer::SublayerNorms;
 use crate::layer::{self, Heads, Manner};
+use crate::layer::{Residual, RmsNorm};
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm};
-use crate::qkv::Qkv;
-use crate::reader::Reader;
+use crate::model::Reader;
 use crate::sequences::{Kinds, Step};
-use crate::sublayer_norms::SublayerNorms;
 
 pub(crate) struct Layer {
     pub(crate) attention_norms: SublayerNorms,

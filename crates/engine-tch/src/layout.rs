@@ -1,11 +1,11 @@
 //! The layout of the weights of linear layers: the fastest for this machine and precision, unless the
 //! settings name one. The README has the measurements.
 
-use engine::{EngineError, Precision, Settings};
 use tch::{Device, Kind, Tensor};
+use worker::engine::{EngineError, Precision, Settings};
 
-use crate::error::framework;
-use crate::reader::kind;
+use crate::framework;
+use crate::model::kind;
 use crate::shim;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

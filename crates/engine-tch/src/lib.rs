@@ -2,46 +2,34 @@
 //! why.
 
 mod attend;
-mod bench;
 mod eager;
-mod embedding;
 mod encoder;
-mod error;
 mod fused;
-mod hand_over;
 mod layer;
 mod layout;
 mod linear;
-mod mask;
 mod model;
-mod norm;
 mod profile;
-mod qkv;
-mod quantised;
-mod reader;
-mod rotation;
-mod runtime;
-mod script;
 mod scripted;
 mod sequences;
 mod shim;
-mod sublayer_norms;
+
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use bundle::ModelConfig;
-use engine::{
-    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
+use encoder::Encoder;
+use layout::Layout;
+use model::{Model, Output};
+use profile::TchBench;
+use sequences::Sequences;
+use shim::InferenceMode;
+use tch::{Kind, TchError, Tensor};
+use worker::engine::{
+    self, BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
     InferenceEngine, KvCachePolicy, Precision, Profile, Runtime, Settings, Side, Want, check_append,
     check_append_each, check_begin,
 };
-use tch::{Kind, Tensor};
-
-use bench::TchBench;
-use encoder::Encoder;
-use error::framework;
-use layout::Layout;
-use model::{Model, Output};
-use sequences::Sequences;
-use shim::InferenceMode;
 
 pub struct Tch {
     body: Body,
@@ -80,7 +68,7 @@ impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
 
     fn runtime() -> Result<Runtime, EngineError> {
-        runtime::observe()
+        observe()
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
@@ -95,8 +83,8 @@ impl InferenceEngine for Tch {
         ])?;
         settings.padding(bundle.config())?;
         settings.grows_cache(bundle.config())?;
-        let device = runtime::device(settings)?;
-        runtime::set_threads(settings.threads);
+        let device = self::device(settings)?;
+        set_threads(settings.threads);
         let _mode = InferenceMode::enter();
         let body = match bundle.config().encoder {
             Some(_) if settings.options.contains_key("attention") => {
@@ -142,8 +130,8 @@ impl InferenceEngine for Tch {
     }
 
     fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
-        runtime::set_threads(settings.threads);
-        let device = runtime::device(settings)?;
+        set_threads(settings.threads);
+        let device = self::device(settings)?;
         let bench = TchBench::new(device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
@@ -285,7 +273,7 @@ fn jit(model: &Model) -> String {
         Some(false) => "eager: JIT is off".into(),
         Some(true) => {
             let fusion =
-                if script::fuses_on_cpu() { "kernels fused" } else { "no kernels fused: without LLVM" };
+                if scripted::fuses_on_cpu() { "kernels fused" } else { "no kernels fused: without LLVM" };
             format!("TorchScript, each layer compiled and frozen ({fusion})")
         }
     }
@@ -346,5 +334,118 @@ fn numbers(tensor: &Tensor) -> &[f32] {
     #[allow(unsafe_code)]
     unsafe {
         std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel())
+    }
+}
+
+// The loaded libtorch, and its settings for the whole process.
+
+/// The version that the workspace pins; tch does not report its own.
+const BINDING: &str = "tch 0.24.0";
+
+fn observe() -> Result<Runtime, EngineError> {
+    let loaded = shim::loaded();
+    let library_path = library_path();
+    check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
+    Ok(Runtime {
+        binding: BINDING.into(),
+        library: format!("libtorch {loaded}"),
+        library_path,
+        cpu_capability: Some(shim::cpu_capability()),
+    })
+}
+
+/// Another version may load, if it happens to have all symbols, and still have a different layout of objects.
+fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {
+    if loaded == built_for {
+        return Ok(());
+    }
+    let place = path.map_or("the libtorch that was loaded".into(), |path| path.display().to_string());
+    Err(EngineError::Framework(format!(
+        "{place} is version {loaded}, but this worker was built for {built_for}: set LIBTORCH to a libtorch \
+         {built_for}, or unset it, and build the worker again"
+    )))
+}
+
+/// The file that is actually mapped. Only Linux shows it.
+fn library_path() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        line.find('/').map(|at| &line[at..]).filter(|path| path.ends_with("/libtorch_cpu.so"))
+    })?;
+    Some(path.into())
+}
+
+/// Sets the number of threads; 0 leaves it to libtorch.
+fn set_threads(threads: usize) {
+    // libtorch accepts this number once, and panics the second time. Nothing here runs operations
+    // concurrently, so the pool needs only one thread.
+    static INTEROP: Once = Once::new();
+    INTEROP.call_once(|| tch::set_num_interop_threads(1));
+    if threads > 0 {
+        tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    }
+}
+
+fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
+    let Device::Cuda(index) = settings.device else { return Ok(tch::Device::Cpu) };
+    if !tch::Cuda::is_available() {
+        return Err(EngineError::Unsupported(
+            "this libtorch sees no CUDA device: it was built for the CPU alone, or no driver is loaded"
+                .into(),
+        ));
+    }
+    let count = tch::Cuda::device_count();
+    if index as i64 >= count {
+        return Err(EngineError::Unsupported(format!(
+            "there is no device cuda:{index}; libtorch sees {count}, counted from 0"
+        )));
+    }
+    // cuDNN's attention makes a new plan for every length: 0.3 s per new token on an H200.
+    shim::attend_without_cudnn();
+    Ok(tch::Device::Cuda(index))
+}
+
+// libtorch's errors.
+
+/// Drops the C++ stack trace that follows libtorch's message.
+fn framework(error: TchError) -> EngineError {
+    let text = match error {
+        TchError::Torch(text) => text,
+        other => other.to_string(),
+    };
+    EngineError::Framework(text.lines().next().unwrap_or("libtorch gave no reason").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_reported_is_the_one_that_is_pinned() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let version = BINDING.strip_prefix("tch ").unwrap();
+        assert!(manifest.contains(&format!("tch = {{ version = \"={version}\"")));
+    }
+
+    #[test]
+    fn a_library_of_another_version_is_refused_by_name() {
+        let path = Path::new("/somewhere/libtorch_cpu.so");
+        let error = check_version("2.9.1", "2.11.0", Some(path)).expect_err("is refused").to_string();
+        for part in ["/somewhere/libtorch_cpu.so", "2.9.1", "2.11.0"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(check_version("2.11.0", "2.11.0", None).is_ok());
+    }
+
+    #[test]
+    fn the_loaded_library_tells_its_version() {
+        assert_eq!(shim::loaded(), shim::built_for());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_path_is_that_of_the_mapped_file() {
+        let path = library_path().expect("libtorch is loaded");
+        assert!(path.is_file(), "{}", path.display());
     }
 }

@@ -5,8 +5,8 @@ use conformance::{
     check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, refuses_lengths,
     senseless, tiny, unsupported, with, with_options,
 };
-use engine::{Device, InferenceEngine, Precision, Settings};
 use engine_tch::Tch;
+use worker::engine::{Device, InferenceEngine, Precision, Settings};
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
 const UNFUSED: (&str, &str) = ("fused", "false");

@@ -5,6 +5,3 @@
 //! they are compiled twice, and a feature of one framework changes the worker of another. With it, alone and
 //! together are the same, and a test of `tasks` compares them (docs/explanation/architecture.md, invariant
 //! 10).
-//!
-//! This crate has the features for every program, and is small, because `cargo xtask` waits for it;
-//! `features-large` adds those for only the driver, `prepare` and the workers.

@@ -2,20 +2,14 @@
 //! and the processes on them. Each reading is a plain value, or [`Unavailable`] with the reason as a
 //! sentence.
 
-mod device;
-mod index;
-mod throttling;
-mod unavailable;
-
 use std::ffi::OsString;
 use std::path::Path;
 
-use nvml_wrapper::Nvml;
-
-pub use device::{Clocks, Gpu, Memory, Process};
-pub use index::{ORDER, VISIBLE, index};
-pub use throttling::HeldBack;
-pub use unavailable::{Reason, Unavailable};
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
 /// A reading, or why there is none.
 pub type Reading<T> = Result<T, Unavailable>;
@@ -99,5 +93,345 @@ pub fn objection(numbers: &[usize]) -> Option<String> {
         // Some systems have a driver and no NVML; there the frameworks report the error.
         Reason::NoDriver if Path::new("/proc/driver/nvidia/version").exists() => None,
         why => Some(why.to_string()),
+    }
+}
+
+// One GPU's readings.
+
+/// One GPU.
+pub struct Gpu<'a>(Device<'a>);
+
+/// Memory of a GPU, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    pub total: u64,
+    /// By whomever.
+    pub used: u64,
+}
+
+/// A process that computes on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    /// Its memory there; `None` if the driver does not report it.
+    pub bytes: Option<u64>,
+}
+
+/// Speed of a GPU's multiprocessors, in megahertz.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clocks {
+    pub now: u32,
+    /// The most that it can do.
+    pub most: u32,
+}
+
+fn read<T>(what: &str, reading: Result<T, NvmlError>) -> Reading<T> {
+    reading.map_err(|error| Unavailable::new(what, error))
+}
+
+impl<'a> Gpu<'a> {
+    pub(crate) fn new(device: Device<'a>) -> Gpu<'a> {
+        Gpu(device)
+    }
+
+    pub fn name(&self) -> Reading<String> {
+        read("the GPU's name", self.0.name())
+    }
+
+    pub fn uuid(&self) -> Reading<String> {
+        read("the GPU's identity", self.0.uuid())
+    }
+
+    pub fn memory(&self) -> Reading<Memory> {
+        let info = read("the GPU's memory", self.0.memory_info())?;
+        Ok(Memory { total: info.total, used: info.used })
+    }
+
+    /// The processes that compute on it.
+    pub fn processes(&self) -> Reading<Vec<Process>> {
+        let processes = read("the list of the GPU's processes", self.0.running_compute_processes())?;
+        let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| {
+            let bytes = match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            };
+            Process { pid: process.pid, bytes }
+        };
+        Ok(processes.into_iter().map(process).collect())
+    }
+
+    /// Memory that this process holds, in bytes.
+    pub fn memory_of(&self, pid: u32) -> Reading<u64> {
+        const WHAT: &str = "the GPU's memory by process";
+        let process = self.processes()?.into_iter().find(|process| process.pid == pid);
+        let process = process.ok_or_else(|| Unavailable::because(WHAT, Reason::NotListed))?;
+        process.bytes.ok_or_else(|| Unavailable::because(WHAT, Reason::WithoutSize))
+    }
+
+    /// Share of the last moments in which it computed, in percent.
+    pub fn utilisation(&self) -> Reading<u32> {
+        Ok(read("the GPU's utilisation", self.0.utilization_rates())?.gpu)
+    }
+
+    pub fn clocks(&self) -> Reading<Clocks> {
+        const WHAT: &str = "the GPU's clock";
+        let now = read(WHAT, self.0.clock_info(Clock::SM))?;
+        Ok(Clocks { now, most: read(WHAT, self.0.max_clock_info(Clock::SM))? })
+    }
+
+    /// In degrees Celsius.
+    pub fn temperature(&self) -> Reading<u32> {
+        read("the GPU's temperature", self.0.temperature(TemperatureSensor::Gpu))
+    }
+
+    /// The present causes of a slow-down.
+    pub fn held_back(&self) -> Reading<Vec<HeldBack>> {
+        let reasons = read("the reason for the GPU's clock", self.0.current_throttle_reasons())?;
+        Ok(HeldBack::all(reasons))
+    }
+
+    /// Energy that it has used since its driver was loaded, in millijoules.
+    pub fn energy_mj(&self) -> Reading<u64> {
+        read("the GPU's energy", self.0.total_energy_consumption())
+    }
+
+    /// Whether it is divided into several (MIG). A GPU that cannot be is not.
+    pub fn is_divided(&self) -> Reading<bool> {
+        match self.0.mig_mode() {
+            Err(NvmlError::NotSupported) => Ok(false),
+            mode => Ok(read("whether the GPU is divided (MIG)", mode)?.current != 0),
+        }
+    }
+
+    /// Errors of its memory since the driver was loaded that could not be corrected.
+    pub fn memory_errors(&self) -> Reading<u64> {
+        let errors = self.0.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+        read("the number of the GPU's memory errors", errors)
+    }
+}
+
+// NVML's GPU for a program's `cuda:N`.
+
+/// The variable that hides GPUs from CUDA and orders the others.
+pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The variable, with its value, by which CUDA counts GPUs as NVML does: along the bus. Its own order begins with the
+/// fastest.
+pub const ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+
+/// NVML's number of `cuda:N`. `visible` is the value of [`VISIBLE`], if it is set: numbers or the beginnings of names
+/// such as `GPU-1a2b`, up to the first that no GPU has. The error is the reason why there is none.
+pub fn index(number: usize, visible: Option<&str>, uuids: &[String]) -> Result<u32, String> {
+    let found = match visible {
+        None => (0..uuids.len()).nth(number),
+        Some(list) => {
+            let mut seen = list.split(',').map_while(|entry| position(entry.trim(), uuids));
+            seen.nth(number)
+        }
+    };
+    found.and_then(|index| u32::try_from(index).ok()).ok_or_else(|| match visible {
+        Some(list) => format!("{VISIBLE}={list} leaves no GPU with the number {number}"),
+        None => match uuids.len() {
+            0 => "NVIDIA's driver sees no GPU".to_owned(),
+            1 => format!("NVIDIA's driver sees 1 GPU, cuda:0, and no cuda:{number}"),
+            count => format!("NVIDIA's driver sees {count} GPUs, counted from 0, and no cuda:{number}"),
+        },
+    })
+}
+
+fn position(entry: &str, uuids: &[String]) -> Option<usize> {
+    match entry.parse::<usize>() {
+        Ok(index) => (index < uuids.len()).then_some(index),
+        Err(_) if entry.is_empty() => None,
+        Err(_) => uuids.iter().position(|uuid| uuid.starts_with(entry)),
+    }
+}
+
+// Why a GPU's clocks are lower than they could be.
+
+/// A cause of lower clocks while a GPU computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBack {
+    /// It draws as much power as it may.
+    Power,
+    Heat,
+    /// The power supply demands less power.
+    PowerBrake,
+    /// Its own protection, for a reason that it does not report.
+    Hardware,
+    /// Clocks set by a user.
+    Settings,
+    /// Another GPU of its group.
+    Group,
+}
+
+impl HeldBack {
+    /// A sentence's end: "the GPU was slowed down by ...".
+    pub fn words(self) -> &'static str {
+        match self {
+            HeldBack::Power => "its power limit",
+            HeldBack::Heat => "heat",
+            HeldBack::PowerBrake => "the power supply",
+            HeldBack::Hardware => "its own protection",
+            HeldBack::Settings => "clocks that were set by hand",
+            HeldBack::Group => "another GPU of its group",
+        }
+    }
+
+    /// An idle GPU is slow too, and nothing holds it back.
+    pub(crate) fn all(reasons: ThrottleReasons) -> Vec<HeldBack> {
+        let table = [
+            (ThrottleReasons::SW_POWER_CAP, HeldBack::Power),
+            (ThrottleReasons::SW_THERMAL_SLOWDOWN, HeldBack::Heat),
+            (ThrottleReasons::HW_THERMAL_SLOWDOWN, HeldBack::Heat),
+            (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, HeldBack::PowerBrake),
+            (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, HeldBack::Settings),
+            (ThrottleReasons::SYNC_BOOST, HeldBack::Group),
+        ];
+        let mut found: Vec<HeldBack> =
+            table.into_iter().filter(|(bit, _)| reasons.contains(*bit)).map(|(_, cause)| cause).collect();
+        // The hardware's own bit is set together with that of its cause, if the cause is known.
+        let has_cause = found.iter().any(|cause| matches!(cause, HeldBack::Heat | HeldBack::PowerBrake));
+        if reasons.contains(ThrottleReasons::HW_SLOWDOWN) && !has_cause {
+            found.push(HeldBack::Hardware);
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+// Why a reading is not available, as a sentence.
+
+/// A reading that there is not. Its text says which, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    what: String,
+    reason: Reason,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// There is no library.
+    NoDriver,
+    /// A library was found which is not NVML, or too old a one for this call.
+    WrongLibrary(String),
+    NotLoaded,
+    Mismatch,
+    NoPermission,
+    NotSupported,
+    Lost,
+    NeedsReset,
+    NoSuchDevice(String),
+    /// NVML lists the process without its memory.
+    WithoutSize,
+    /// NVML does not list the process.
+    NotListed,
+    Other(String),
+}
+
+impl Unavailable {
+    pub(crate) fn new(what: impl Into<String>, error: NvmlError) -> Unavailable {
+        Unavailable { what: what.into(), reason: Reason::from(error) }
+    }
+
+    pub(crate) fn because(what: &str, reason: Reason) -> Unavailable {
+        Unavailable { what: what.to_owned(), reason }
+    }
+
+    pub(crate) fn no_such_device(why: String) -> Unavailable {
+        Unavailable::because("the GPU", Reason::NoSuchDevice(why))
+    }
+
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+}
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is not available: {}", self.what, self.reason)
+    }
+}
+
+impl From<NvmlError> for Reason {
+    fn from(error: NvmlError) -> Reason {
+        match error {
+            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Reason::NoDriver,
+            NvmlError::FailedToLoadSymbol(symbol) => Reason::WrongLibrary(named(&symbol)),
+            NvmlError::FunctionNotFound => Reason::WrongLibrary("a function".to_owned()),
+            NvmlError::DriverNotLoaded => Reason::NotLoaded,
+            NvmlError::LibRmVersionMismatch => Reason::Mismatch,
+            NvmlError::NoPermission | NvmlError::OperatingSystem => Reason::NoPermission,
+            NvmlError::NotSupported => Reason::NotSupported,
+            NvmlError::GpuLost => Reason::Lost,
+            NvmlError::ResetRequired => Reason::NeedsReset,
+            other => Reason::Other(other.to_string()),
+        }
+    }
+}
+
+/// The function that a linker's error names.
+fn named(error: &str) -> String {
+    let words = error.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.into_iter().find(|word| word.starts_with("nvml")).unwrap_or("a function").to_owned()
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::NoDriver => write!(f, "this machine has no NVIDIA driver, or hides it from this program"),
+            Reason::WrongLibrary(function) => {
+                write!(f, "the library has no {function}: it is too old, or another library than NVML")
+            }
+            Reason::NotLoaded => {
+                write!(f, "NVIDIA's driver is installed and not loaded (`nvidia-smi` says more)")
+            }
+            Reason::Mismatch => write!(
+                f,
+                "NVIDIA's library and the loaded driver are of different versions: restart the machine, or \
+                 install them together"
+            ),
+            Reason::NoPermission => write!(f, "this user may not ask NVIDIA's driver"),
+            Reason::NotSupported => write!(f, "this GPU does not report it"),
+            Reason::Lost => write!(f, "the GPU has fallen off the bus: restart the machine"),
+            Reason::NeedsReset => write!(f, "the GPU must be reset before it works again"),
+            Reason::NoSuchDevice(why) => f.write_str(why),
+            Reason::WithoutSize => write!(
+                f,
+                "NVIDIA's driver lists the process without its memory, as it does on Windows and on a GPU \
+                 that is divided (MIG)"
+            ),
+            Reason::NotListed => write!(
+                f,
+                "NVIDIA's driver does not list this process: it has not used the GPU yet, or a container \
+                 hides its number (`--pid=host` shows it)"
+            ),
+            Reason::Other(text) => write!(f, "NVIDIA's driver says: {text}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuda_s_numbers_are_those_of_the_gpus_that_it_sees() {
+        let uuids = ["GPU-aa", "GPU-bb", "GPU-cc"].map(str::to_owned);
+        assert_eq!(index(2, None, &uuids), Ok(2));
+        assert_eq!(index(0, Some("2,0"), &uuids), Ok(2));
+        assert_eq!(index(1, Some("GPU-c, GPU-aa"), &uuids), Ok(0));
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_seen_has_a_reason() {
+        let uuids = ["GPU-aa", "GPU-bb"].map(str::to_owned);
+        let refused = |number, visible, uuids: &[String]| index(number, visible, uuids).unwrap_err();
+        assert_eq!(refused(0, Some(""), &uuids), "CUDA_VISIBLE_DEVICES= leaves no GPU with the number 0");
+        // GPUs after a name that no GPU has are not seen either.
+        assert!(refused(0, Some("7,0"), &uuids).contains("leaves no GPU"));
+        assert_eq!(refused(2, None, &uuids), "NVIDIA's driver sees 2 GPUs, counted from 0, and no cuda:2");
+        assert_eq!(refused(0, None, &[]), "NVIDIA's driver sees no GPU");
     }
 }

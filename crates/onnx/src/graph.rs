@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use bundle::{Element, TensorView};
+use bundle::weights::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
+use bundle::{Element, ModelConfig, Position, Precision, Quantised, TensorView};
 use prost::Message;
 
 use crate::proto::{
@@ -13,6 +14,7 @@ use crate::proto::{
 
 /// The standard operators.
 pub const ONNX: &str = "";
+
 /// ONNX Runtime's own operators
 /// (<https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>).
 pub const MICROSOFT: &str = "com.microsoft";
@@ -58,8 +60,10 @@ pub struct Written {
 
 /// The graph's producer name.
 const PRODUCER: &str = "photofinish";
+
 /// Name of the file in memory.
 pub const IN_MEMORY: &str = "weights";
+
 /// Tensors in memory begin at multiples of this.
 const ALIGNMENT: usize = 64;
 
@@ -271,4 +275,372 @@ fn value_info(name: &str, data_type: DataType, dims: &[Dim]) -> ValueInfoProto {
     let shape = TensorShapeProto { dim: dims.iter().map(dimension).collect() };
     let tensor_type = TensorTypeProto { elem_type: data_type.into(), shape: Some(shape) };
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
+}
+
+// Structure of a model's attention.
+//
+// GroupQueryAttention rotates whole heads of a size that is a multiple of 16 and attends over heads of a
+// size that is a multiple of 8. For other sizes the rotation is a separate operator, and heads are padded
+// with zeros, which add nothing to a score and leave the output's first numbers unchanged.
+//
+// It is causal. A model that attends both ways uses MultiHeadAttention, with the rotation as a separate
+// operator. Such a model has no cache; nor has an encoder.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotation {
+    /// Positions are not rotary.
+    None,
+    /// Within GroupQueryAttention.
+    Fused,
+    /// A RotaryEmbedding node each for queries and keys.
+    Separate,
+}
+
+/// Structure of a model's attention.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention {
+    pub rotation: Rotation,
+    /// Size of a head in the cache.
+    pub cached_head_dim: usize,
+    /// Whether positions attend only to earlier ones.
+    pub causal: bool,
+    /// Whether keys and values are kept from one run to the next.
+    pub cached: bool,
+}
+
+impl Attention {
+    /// The plan for a model's heads and positions.
+    pub fn plan(config: &ModelConfig) -> Attention {
+        let fused = config.head_dim.is_multiple_of(16) && config.rotary_dim() == config.head_dim;
+        let rotation = match config.position {
+            Position::Learned => Rotation::None,
+            Position::Rotary(_) if config.causal && fused => Rotation::Fused,
+            Position::Rotary(_) => Rotation::Separate,
+        };
+        let multiple = if config.causal { 8 } else { 1 };
+        Attention {
+            rotation,
+            cached_head_dim: config.head_dim.next_multiple_of(multiple),
+            causal: config.causal,
+            cached: config.causal && config.encoder.is_none(),
+        }
+    }
+
+    /// Whether the graph has the input [`POSITIONS`](POSITIONS). The fused rotation counts
+    /// positions itself.
+    pub fn takes_positions(self) -> bool {
+        self.rotation != Rotation::Fused
+    }
+
+    /// The operators that compute it, for people.
+    pub fn operators(self) -> &'static str {
+        match self.rotation {
+            Rotation::None if !self.causal => "MultiHeadAttention",
+            _ if !self.causal => "RotaryEmbedding, MultiHeadAttention (both ways)",
+            Rotation::None => "GroupQueryAttention",
+            Rotation::Fused => "GroupQueryAttention with rotation",
+            Rotation::Separate => "RotaryEmbedding, GroupQueryAttention",
+        }
+    }
+}
+
+// Names of the graph's inputs and outputs.
+
+/// Token ids `[batch, positions]`.
+pub const TOKENS: &str = "tokens";
+
+/// Position of each token `[batch, positions]`, if the graph has this input: see
+/// `Attention::takes_positions`.
+pub const POSITIONS: &str = "positions";
+
+/// Which of the appended positions get logits, `[rows]`, counted through all sequences.
+pub const ROWS: &str = "rows";
+
+pub const LOGITS: &str = "logits";
+
+/// Output of an encoder's head, `[texts, labels]` or `[tokens, labels]`.
+pub const SCORES: &str = "scores";
+
+/// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,
+/// after the final norm for the last.
+pub fn hidden_state(layer: usize) -> String {
+    format!("hidden.{layer}")
+}
+
+/// Name of the graph's output that holds [`hidden_state`] in f32.
+pub fn hidden_output(layer: usize, float: DataType) -> String {
+    match float {
+        DataType::Float => hidden_state(layer),
+        _ => format!("{}.f32", hidden_state(layer)),
+    }
+}
+
+/// For each sequence, tokens in the cache after this append, less one: `[batch]`, int32.
+pub const LAST_POSITIONS: &str = "seqlens_k";
+
+/// Tokens in the cache after this append: a scalar, int32.
+pub const TOTAL: &str = "total_sequence_length";
+
+/// Rotary tables `[capacity, rotated dimensions / 2]`, if positions are rotary: those of the first rotation.
+pub const COS: &str = "cos";
+
+pub const SIN: &str = "sin";
+
+/// The tables of each of `bundle::ModelConfig::rotations`.
+pub fn rotary_names(rotation: usize) -> [String; 2] {
+    [COS, SIN].map(|table| if rotation == 0 { table.to_owned() } else { format!("{table}.{rotation}") })
+}
+
+/// One layer's cache: names of the graph's inputs and outputs, `[batch, kv_heads, capacity,
+/// cached_head_dim]` each. The same memory is bound to the past and the present of one cache.
+pub struct CacheNames {
+    pub past: String,
+    pub present: String,
+}
+
+/// Keys and values of `layer`.
+pub fn cache_names(layer: usize) -> [CacheNames; 2] {
+    ["key", "value"].map(|part| CacheNames {
+        past: format!("past.{layer}.{part}"),
+        present: format!("present.{layer}.{part}"),
+    })
+}
+
+/// The part of the model that a node computes, by its name, in the words of `engine::ProfileEvent`; `None`
+/// for a node that a runtime has named itself. A norm is fused with the addition before it.
+pub fn part(node: &str) -> Option<String> {
+    let mut words = node.split('.');
+    let (first, second) = (words.next()?, words.next());
+    match (first, second) {
+        ("embed", _) | ("hidden", Some("0")) => Some("embedding".into()),
+        ("hidden", Some(_)) => Some("final norm".into()),
+        ("head", _) | (LOGITS | SCORES, None) => Some("head".into()),
+        ("layer", Some(layer)) => {
+            let part = match words.next()? {
+                "attention_norm" => "attention norm",
+                "qkv" | "attended" | "output" => "attention",
+                "mlp_norm" => "mlp norm",
+                "mlp" | "down" => "mlp",
+                _ => return None,
+            };
+            Some(format!("layer {layer} {part}"))
+        }
+        _ => None,
+    }
+}
+
+// Products with a weight at each precision, and rows of a table: the operators and their bytes.
+//
+// f32 uses a FusedMatMul with `transB`: the kernel packs its weight from the bundle's `[out, in]` rows
+// directly; a plain MatMul would first need a transposed copy. int8 and int4 use MatMulNBits, nf4 uses
+// MatMulBnb4; see
+// <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>.
+
+/// MatMulNBits' `accuracy_level` for activations rounded to int8 block by block: its fast kernels.
+pub const WITH_INT8: i64 = 4;
+
+/// MatMulBnb4's `quant_type` for nf4.
+const NF4_TYPE: i64 = 1;
+
+/// Offset of int8 codes in MatMulNBits: it expects unsigned ones and subtracts 128.
+const SIGN_BIT: u8 = 0x80;
+
+/// Blocks of int8 are as long as the rows allow, up to this. Longer ones are faster: fewer scales to read and
+/// to apply.
+const LONGEST_INT8_BLOCK: usize = 64;
+
+/// How weights are multiplied.
+#[derive(Debug, Clone, Copy)]
+pub struct Products {
+    pub precision: Precision,
+    /// In f32 by the dequantised weights, if the precision is a quantised one.
+    pub dequantised: bool,
+    /// In f32 by weights that are stored in 16 bits and cast in every run. Constant folding would cast them
+    /// once.
+    pub converted: bool,
+    /// Whether nodes over constants are computed while loading.
+    pub folds_constants: bool,
+}
+
+impl Products {
+    /// Whether the operator's inputs are codes and scales.
+    pub fn by_codes(self) -> bool {
+        self.precision.is_quantised() && !self.dequantised
+    }
+
+    /// The element type of activations and cache.
+    pub fn float(self) -> DataType {
+        match self.precision {
+            Precision::F16 if !self.converted => DataType::Float16,
+            _ => DataType::Float,
+        }
+    }
+
+    /// The operator, for people.
+    pub fn operator(self) -> &'static str {
+        match self.precision {
+            _ if self.dequantised => "FusedMatMul (MLAS f32, prepacked) on dequantised weights",
+            _ if self.converted => "FusedMatMul (MLAS f32) on weights from a Cast in every run",
+            Precision::Int8 => "MatMulNBits (8 bits)",
+            Precision::Int4 => "MatMulNBits (4 bits)",
+            Precision::Nf4 => "MatMulBnb4 (nf4)",
+            Precision::F16 => "FusedMatMul (cuBLAS f16)",
+            _ => "FusedMatMul (MLAS f32, prepacked)",
+        }
+    }
+
+    pub fn weight_storage(self) -> &'static str {
+        match self.precision {
+            _ if self.dequantised => "dequantised, and a prepacked copy",
+            _ if self.converted => "mapped; converted to f32 for every product",
+            // Its kernel dequantises the mapped codes again in every step.
+            Precision::Nf4 => "mapped",
+            Precision::F16 => "one copy on the device",
+            _ => "prepacked copy; embedding mapped",
+        }
+    }
+}
+
+/// `out` = `input` · Wᵀ, with W of int8, int4 or nf4 under its name.
+pub fn quantised_product(
+    graph: &mut GraphBuilder,
+    products: Products,
+    accuracy_level: i64,
+    (input, (name, weight), out): (&str, (&str, &Quantised<'_>), &str),
+) {
+    let (rows, columns) = (weight.rows, weight.columns);
+    let scales = format!("{name}.scale");
+    let sizes = [Attribute::Int("K", columns as i64), Attribute::Int("N", rows as i64)];
+    if weight.precision == Precision::Nf4 {
+        graph.weight(name, DataType::Uint8, &[weight.codes.bytes.len()], &weight.codes);
+        graph.weight(&scales, DataType::Float, &weight.scales.shape, &weight.scales);
+        let [k, n] = sizes;
+        let block = Attribute::Int("block_size", NF4_BLOCK as i64);
+        let attributes = [k, n, block, Attribute::Int("quant_type", NF4_TYPE)];
+        graph.node((MICROSOFT, "MatMulBnb4"), &[input, name, &scales], &[out], &attributes);
+        return;
+    }
+    let (bits, block, codes) = if weight.precision == Precision::Int4 {
+        let blob = INT4_GROUP / 2;
+        graph.weight(name, DataType::Uint8, &[rows, columns / INT4_GROUP, blob], &weight.codes);
+        graph.weight(&scales, DataType::Float, &weight.scales.shape, &weight.scales);
+        (4, INT4_GROUP, name.to_owned())
+    } else {
+        let block = int8_block(columns);
+        let dims = [rows, columns / block, block];
+        let repeated =
+            weight.scale_values().into_iter().flat_map(|s| std::iter::repeat_n(s, columns / block));
+        graph.floats(&scales, &dims[..2], repeated);
+        (8, block, unsigned_codes(graph, products, (name, &weight.codes), &dims))
+    };
+    let [k, n] = sizes;
+    let attributes = [
+        k,
+        n,
+        Attribute::Int("bits", bits),
+        Attribute::Int("block_size", block as i64),
+        Attribute::Int("accuracy_level", accuracy_level),
+    ];
+    graph.node((MICROSOFT, "MatMulNBits"), &[input, &codes, &scales], &[out], &attributes);
+}
+
+/// The longest power of two that divides a row; one scale holds for the whole of it.
+fn int8_block(columns: usize) -> usize {
+    (1 << columns.trailing_zeros()).min(LONGEST_INT8_BLOCK)
+}
+
+/// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy
+/// of all codes passes through the graph's own bytes; if the graph is to run as written, they are written
+/// flipped.
+fn unsigned_codes(
+    graph: &mut GraphBuilder,
+    products: Products,
+    (name, codes): (&str, &TensorView<'_>),
+    dims: &[usize],
+) -> String {
+    let out = format!("{name}.unsigned");
+    if products.folds_constants {
+        graph.weight(name, DataType::Uint8, dims, codes);
+        graph.bytes("sign.bit", DataType::Uint8, &[1], vec![SIGN_BIT]);
+        graph.node((ONNX, "BitwiseXor"), &[name, "sign.bit"], &[&out], &[]);
+    } else {
+        let flipped = || codes.bytes.iter().map(|code| code ^ SIGN_BIT).collect();
+        graph.computed(&out, DataType::Uint8, dims, flipped);
+    }
+    out
+}
+
+/// Rows of a quantised table, dequantised: the values of each byte are looked up in a table of 256, and
+/// multiplied by their scale. That is exact, and costs a few microseconds.
+pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
+    let block = match table.precision {
+        Precision::Int8 => table.columns,
+        Precision::Int4 => INT4_GROUP,
+        _ => NF4_BLOCK,
+    };
+    if !table.columns.is_multiple_of(block) {
+        // Blocks of nf4 would span two rows: the table is written dequantised.
+        let values = table.dequantised();
+        graph.floats("embed.table", &[table.rows, table.columns], values);
+        graph.node((ONNX, "Gather"), &["embed.table", TOKENS], &[out], &[]);
+        return;
+    }
+    let blocks = table.columns / block;
+    let width = table.codes.bytes.len() / table.rows;
+    let (codes, scales) = (format!("{name}.rows"), format!("{name}.rows.scale"));
+    graph.weight(&codes, DataType::Uint8, &[table.rows, width], &table.codes);
+    graph.weight(&scales, DataType::Float, &[table.rows, blocks, 1], &table.scales);
+    let meanings: Vec<f32> = (0..=u8::MAX).flat_map(|byte| meaning(table.precision, byte)).collect();
+    graph.floats("embed.meanings", &[256, meanings.len() / 256], meanings);
+    graph.integers("embed.blocks", &[0, 0, blocks as i64, block as i64]);
+    graph.integers("embed.joined", &[0, 0, table.columns as i64]);
+    graph.node((ONNX, "Gather"), &[&codes, TOKENS], &["embed.codes"], &[]);
+    graph.cast("embed.codes", DataType::Int32, "embed.indices");
+    graph.node((ONNX, "Gather"), &["embed.meanings", "embed.indices"], &["embed.values"], &[]);
+    graph.node((ONNX, "Reshape"), &["embed.values", "embed.blocks"], &["embed.unscaled"], &[]);
+    graph.node((ONNX, "Gather"), &[&scales, TOKENS], &["embed.scales"], &[]);
+    graph.node((ONNX, "Mul"), &["embed.unscaled", "embed.scales"], &["embed.scaled"], &[]);
+    graph.node((ONNX, "Reshape"), &["embed.scaled", "embed.joined"], &[out], &[]);
+}
+
+/// The values of a byte of codes, before scaling.
+fn meaning(precision: Precision, byte: u8) -> Vec<f32> {
+    let integer = |nibble: u8| f32::from(nibble as i8 - INT4_OFFSET);
+    match precision {
+        Precision::Int8 => vec![f32::from(byte as i8)],
+        Precision::Int4 => vec![integer(byte & 15), integer(byte >> 4)],
+        _ => [byte >> 4, byte & 15].map(|nibble| NF4[usize::from(nibble)]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_of_the_part_that_its_name_says() {
+        let parts = [
+            ("hidden.0", "embedding"),
+            ("embed.token", "embedding"),
+            ("layer.0.attention_norm", "layer 0 attention norm"),
+            ("layer.12.qkv.query.rotated", "layer 12 attention"),
+            ("layer.3.attended", "layer 3 attention"),
+            ("layer.3.output", "layer 3 attention"),
+            ("layer.3.mlp_norm", "layer 3 mlp norm"),
+            ("layer.3.mlp.gate_up.biased", "layer 3 mlp"),
+            ("layer.3.down", "layer 3 mlp"),
+            ("layer.3.output.normed", "layer 3 attention"),
+            ("layer.3.down.sum", "layer 3 mlp"),
+            ("hidden.30", "final norm"),
+            ("head.rows", "head"),
+            (LOGITS, "head"),
+            (SCORES, "head"),
+        ];
+        for (node, expected) in parts {
+            assert_eq!(part(node).as_deref(), Some(expected), "{node}");
+        }
+        for node in ["MatMul_token_3", "", "layer", "layer.3.unheard_of"] {
+            assert_eq!(part(node), None, "{node}");
+        }
+    }
 }

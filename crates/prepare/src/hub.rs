@@ -1,16 +1,17 @@
 //! A repository on the Hugging Face hub, in the cache that all of Hugging Face's tools share. The program
 //! `hub` fetches missing files.
 
-mod program;
-
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::chat::{TEMPLATE, TOKENIZER_CONFIG};
-use crate::error::PrepareError;
+use protocol::untrusted;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
 use crate::huggingface::{INDEX, WEIGHTS, indexed_files};
-use crate::model::{CONFIG, SourceFile, TOKENIZER};
-use crate::progress::Progress;
-use program::Program;
+use crate::model::{CONFIG, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
+use crate::{PrepareError, Progress};
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;
 /// otherwise the newest one is fetched, unless `HF_HUB_OFFLINE` forbids it.
@@ -200,4 +201,84 @@ fn offline() -> bool {
 
 fn error(repository: &str, reason: String) -> PrepareError {
     PrepareError::Hub { repository: repository.to_owned(), reason }
+}
+
+// The program `hub`, which fetches files. It is in the directory of this program, if it was built or
+// installed.
+
+struct Program {
+    path: PathBuf,
+    progress: Progress,
+}
+
+/// The hub's description of a repository.
+#[derive(Deserialize)]
+struct Listing {
+    commit: String,
+    files: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+impl Program {
+    /// The error says how to get the program.
+    fn find(progress: Progress) -> Result<Program, String> {
+        let own = std::env::current_exe()
+            .map_err(|e| format!("the directory of `hub`, which downloads models, cannot be told: {e}"))?;
+        let path = own.with_file_name(format!("hub{}", std::env::consts::EXE_SUFFIX));
+        if path.is_file() { Ok(Program { path, progress }) } else { Err(absence(&own)) }
+    }
+
+    fn list(&self, repository: &str, cache: &Path) -> Result<Listing, String> {
+        let output = self.run(cache, &["--", repository])?;
+        parse(output.lines().next().unwrap_or_default())
+    }
+
+    /// Puts these files of one commit into the cache.
+    fn fetch(&self, repository: &str, cache: &Path, commit: &str, files: &[String]) -> Result<(), String> {
+        let mut arguments = vec!["--revision", commit, "--", repository];
+        arguments.extend(files.iter().map(String::as_str));
+        self.run(cache, &arguments).map(drop)
+    }
+
+    /// Returns its stdout. Its progress is shown.
+    fn run(&self, cache: &Path, arguments: &[&str]) -> Result<String, String> {
+        #[expect(clippy::disallowed_methods, reason = "what fetches is a program of its own")]
+        let mut command = Command::new(&self.path);
+        command.arg("--cache").arg(cache);
+        if self.progress == Progress::Silent {
+            command.arg("--quiet");
+        }
+        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().map_err(|e| format!("cannot start {}: {e}", self.path.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(text);
+        }
+        let last = text.lines().next_back().unwrap_or_default();
+        Err(match parse::<Refusal>(last) {
+            Ok(refusal) => refusal.error,
+            Err(_) => format!("the program `hub` gave no reason why it ended with {}", output.status),
+        })
+    }
+}
+
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+    serde_json::from_str(line).map_err(|e| format!("the program `hub` printed something unexpected: {e}"))
+}
+
+/// The message for a missing `hub` next to `own`. An installation has its workers next to its configurations.
+fn absence(own: &Path) -> String {
+    let directory = own.parent().unwrap_or(own);
+    let is_installed =
+        directory.ends_with("workers") && directory.with_file_name("configs").join("engines").is_dir();
+    let remedy = if is_installed {
+        "installed: install it with `cargo xtask install --hub`"
+    } else {
+        "built: run `cargo xtask build --hub`"
+    };
+    format!("the program `hub`, which downloads models, is not {remedy}")
 }

@@ -1,26 +1,18 @@
 //! A Hugging Face directory: config.json, safetensors in one file or several, tokenizer.json.
 
-mod files;
-mod nomic_bert;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use bundle::{Architecture, ModelConfig, TensorSpec};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::chat::{self, TEMPLATE, TOKENIZER_CONFIG};
-use crate::encode::{decode, transpose};
-use crate::error::PrepareError;
+use crate::PrepareError;
 use crate::model::{
-    CONFIG, Document, Model, SourceFile, TOKENIZER, Tensors, check_layers, matrix, most_common,
+    self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, check_layers,
+    decode, matrix, most_common, transpose,
 };
-use crate::pooling;
 use crate::safetensors::{Entry, Header};
-
-pub(crate) use files::{INDEX, WEIGHTS, indexed_files};
-use files::{files_with, shards};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let not_a_model =
@@ -39,7 +31,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         }));
     }
     let config_file = SourceFile::within(directory, CONFIG)?;
-    let pools = directory.join(pooling::POOLING).is_file();
+    let pools = directory.join(model::POOLING).is_file();
     let config = read_config(&config_file, pools)?;
     let (shards, index) = shards(directory)?;
     let shards: Vec<_> =
@@ -60,10 +52,10 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let [tokenizer_config, template] =
         [TOKENIZER_CONFIG, TEMPLATE].map(|name| SourceFile::optional(directory, name));
     let (tokenizer_config, template) = (tokenizer_config?, template?);
-    let chat = chat::of_files(tokenizer_config.as_ref(), template.as_ref())?;
+    let chat = model::of_files(tokenizer_config.as_ref(), template.as_ref())?;
     files.extend(tokenizer_config.into_iter().chain(template));
     let pooling = match &config.encoder {
-        Some(_) => pooling::of_directory(directory, &mut files)?,
+        Some(_) => model::of_directory(directory, &mut files)?,
         None => None,
     };
     files.extend(shards);
@@ -122,7 +114,7 @@ fn renamed(config: &Value, pools: bool) -> Option<(Value, &'static str)> {
         "the source's config.json without its head over the vocabulary, for which it says how to pool";
     const NAMES: &str = "the source's config.json, with the names of fields that transformers 5 reads";
     let body = pooled_body(config).filter(|_| pools).map(|body| (body, BODY));
-    body.or_else(|| nomic_bert::described(config).map(|described| (described, NAMES)))
+    body.or_else(|| self::described(config).map(|described| (described, NAMES)))
 }
 
 /// The description of a decoder that encodes: one with a head over its vocabulary becomes its body.
@@ -199,7 +191,7 @@ impl Weights {
         check_layers(config, directory, held.len())?;
         let mut places = BTreeMap::new();
         if config.architecture == Architecture::NomicBert {
-            held = nomic_bert::tensors(held);
+            held = tensors(held);
         }
         for spec in config.tensors() {
             let name = source_name(&spec.name, &held).ok_or_else(|| {
@@ -358,4 +350,162 @@ fn has_text_part(config: &ModelConfig) -> bool {
 fn sees(name: &str) -> bool {
     let name = name.strip_prefix("model.").unwrap_or(name);
     ["vision_tower.", "multi_modal_projector."].iter().any(|part| name.starts_with(part))
+}
+
+// The files of a Hugging Face directory that hold weights.
+
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// Names of the weights' files, and the index that lists them if there is one. As in transformers:
+/// `model.safetensors` alone, else the files of the index, else every safetensors file.
+fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), PrepareError> {
+    if directory.join(WEIGHTS).is_file() {
+        return Ok((vec![WEIGHTS.to_owned()], None));
+    }
+    if directory.join(INDEX).is_file() {
+        let index = SourceFile::within(directory, INDEX)?;
+        let names = indexed_files(&index)?;
+        for name in &names {
+            if !directory.join(name).is_file() {
+                let reason = format!("{INDEX} lists {name}, which is not there");
+                return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+            }
+        }
+        return Ok((names.into_iter().collect(), Some(index)));
+    }
+    let shards = files_with(directory, &["safetensors"])?;
+    if shards.is_empty() {
+        let mut reason = "it has no safetensors weights".to_owned();
+        if let Some(other) = files_with(directory, &["bin", "pt", "pth", "h5", "msgpack"])?.first() {
+            let other = other.file_name().unwrap_or_default().to_string_lossy();
+            reason = format!("{reason}, only {other}; convert it with transformers' save_pretrained");
+        }
+        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+    }
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((shards.iter().map(name).collect(), None))
+}
+
+/// The files of a directory with one of `extensions`, sorted.
+fn files_with(directory: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, PrepareError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(PrepareError::reading(directory))? {
+        let path = entry.map_err(PrepareError::reading(directory))?.path();
+        if path.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Names of the files that an index maps tensors to. Only plain names: an index must not lead out
+/// of its directory.
+pub(crate) fn indexed_files(index: &SourceFile) -> Result<BTreeSet<String>, PrepareError> {
+    let damaged = |reason: String| PrepareError::damaged(index.path(), reason);
+    let value: Value =
+        serde_json::from_slice(index.bytes()).map_err(|e| damaged(format!("it does not parse: {e}")))?;
+    let map = value.get("weight_map").and_then(Value::as_object);
+    let map = map.ok_or_else(|| damaged("it has no \"weight_map\"".into()))?;
+    let mut names = BTreeSet::new();
+    for (tensor, file) in map {
+        let name = file.as_str().unwrap_or_default();
+        let components: Vec<_> = Path::new(name).components().collect();
+        if !matches!(components[..], [Component::Normal(_)]) {
+            return Err(damaged(format!("it maps tensor {tensor:?} to {file}, which is not a file name")));
+        }
+        names.insert(name.to_owned());
+    }
+    if names.is_empty() {
+        return Err(damaged("its \"weight_map\" is empty".into()));
+    }
+    Ok(names)
+}
+
+// A nomic_bert of the code that was published with the model, under the names of transformers 5.
+
+/// The description with the names of transformers 5; `None` of one that has them already, and of other models.
+fn described(config: &Value) -> Option<Value> {
+    const NAMES: [(&str, &str); 5] = [
+        ("n_embd", "hidden_size"),
+        ("n_inner", "intermediate_size"),
+        ("n_layer", "num_hidden_layers"),
+        ("n_head", "num_attention_heads"),
+        ("layer_norm_epsilon", "layer_norm_eps"),
+    ];
+    let mut fields = config.as_object().filter(|fields| fields.contains_key("n_embd"))?.clone();
+    if fields.get("model_type")? != "nomic_bert" {
+        return None;
+    }
+    for (published, name) in NAMES {
+        if let Some(value) = fields.remove(published) {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+    // Beyond those that it was trained on, frequencies change with the length of the text.
+    let positions =
+        ["n_positions", "max_trained_positions"].map(|name| fields.get(name).and_then(Value::as_u64));
+    if let Some(positions) = positions.into_iter().flatten().min() {
+        fields.insert("max_position_embeddings".to_owned(), positions.into());
+    }
+    // Another activation stays, and is refused by its name.
+    let gated = match fields.get("activation_function").and_then(Value::as_str) {
+        None | Some("swiglu") => Some("silu"),
+        Some("geglu") => Some("gelu"),
+        Some(_) => None,
+    };
+    if let Some(activation) = gated {
+        fields.remove("activation_function");
+        fields.insert("hidden_act".to_owned(), activation.into());
+    }
+    let theta = fields.remove("rotary_emb_base").unwrap_or(json!(1000.0));
+    fields.insert("rope_parameters".to_owned(), json!({ "rope_theta": theta, "rope_type": "default" }));
+    fields.remove("auto_map");
+    Some(Value::Object(fields))
+}
+
+/// The tensors of a nomic_bert under the names of transformers 5, where they have those of the code that was published with
+/// the model: there, queries, keys and values are one tensor.
+fn tensors(held: BTreeMap<String, (usize, Entry)>) -> BTreeMap<String, (usize, Entry)> {
+    const PARTS: [(&str, &str); 7] = [
+        ("attn.out_proj.", "self_attn.o_proj."),
+        ("mlp.fc11.", "mlp.up_proj."),
+        ("mlp.fc12.", "mlp.gate_proj."),
+        ("mlp.fc2.", "mlp.down_proj."),
+        ("norm1.", "post_attention_layernorm."),
+        ("norm2.", "post_mlp_layernorm."),
+        ("emb_ln.", "embeddings.LayerNorm."),
+    ];
+    let mut renamed = BTreeMap::new();
+    for (name, (shard, entry)) in held {
+        let mut new = name.replace("encoder.layers.", "layers.");
+        let Some((layer, kind)) = new.split_once("attn.Wqkv.").filter(|(layer, _)| layer.ends_with('.'))
+        else {
+            for (published, part) in PARTS {
+                // `.` before a part, or the beginning: `norm1` is no end of another word.
+                let found = new.find(published);
+                if let Some(at) = found.filter(|&at| at == 0 || new.as_bytes()[at - 1] == b'.') {
+                    new.replace_range(at..at + published.len(), part);
+                }
+            }
+            renamed.insert(new, (shard, entry));
+            continue;
+        };
+        let rows = entry.shape.first().copied().unwrap_or(0);
+        let bytes = entry.range.len();
+        if !rows.is_multiple_of(3) || !bytes.is_multiple_of(3) {
+            renamed.insert(name, (shard, entry));
+            continue;
+        }
+        for (place, part) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
+            let start = entry.range.start + place * (bytes / 3);
+            let mut shape = entry.shape.clone();
+            shape[0] = rows / 3;
+            let part_of = Entry { dtype: entry.dtype.clone(), shape, range: start..start + bytes / 3 };
+            renamed.insert(format!("{layer}self_attn.{part}.{kind}"), (shard, part_of));
+        }
+    }
+    renamed
 }

@@ -5,37 +5,25 @@
 //! It appears whole or not at all, and making it a second time only checks the source; only a changed source
 //! is hashed again.
 
-mod chat;
-mod digests;
-mod encode;
-mod error;
 mod gguf;
 mod hub;
 mod huggingface;
 mod model;
-mod onnx_file;
-mod pooling;
-mod progress;
 mod quantise;
-mod request;
-mod room;
 mod safetensors;
 mod store;
 mod synthetic;
 #[doc(hidden)]
 pub mod testing;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, MANIFEST, Precision};
+use bundle::{Bundle, BundleError, MANIFEST, ModelConfig, Precision};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-pub use error::PrepareError;
-pub use progress::Progress;
-pub use request::{Request, Source};
 pub use synthetic::names as synthetic_names;
-
-use progress::Reporter;
 
 /// Makes the bundle for `request`, or its missing parts, and returns its directory.
 pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
@@ -51,7 +39,7 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
         }
         Source::Directory(directory) => huggingface::open(directory)?,
         Source::Gguf(path) => gguf::open(path)?,
-        Source::Onnx(path) => onnx_file::open(path)?,
+        Source::Onnx(path) => model::open(path)?,
         Source::Synthetic(name) => synthetic::open(name)?,
         Source::Hub(repository) => {
             let mut model = huggingface::open(&hub::fetch(repository, request.progress)?)?;
@@ -82,7 +70,7 @@ pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError
         }
         Source::Directory(directory) => huggingface::open(directory)?,
         Source::Gguf(path) => gguf::open(path)?,
-        Source::Onnx(path) => onnx_file::open(path)?,
+        Source::Onnx(path) => model::open(path)?,
         Source::Synthetic(name) => synthetic::open(name)?,
     };
     Ok(serde_json::from_slice(&model.config_json.bytes).expect("it was parsed when the model was opened"))
@@ -95,4 +83,252 @@ fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf
         bundle.check_weights(precision)?;
     }
     Ok(directory.to_path_buf())
+}
+
+/// Why a bundle could not be made. Each message is one sentence for users: the fault, its place, and the
+/// remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The request itself makes no sense: a model name that cannot name a directory, no precisions.
+    #[error("{0}")]
+    Request(String),
+    /// The source is not there, or is not a model.
+    #[error("{path} is not a model: {reason}")]
+    NotAModel { path: PathBuf, reason: String },
+    /// The file contradicts its format or itself.
+    #[error("{path} is damaged: {reason}")]
+    Damaged { path: PathBuf, reason: String },
+    #[error("{path}: {reason}")]
+    Unsupported { path: PathBuf, reason: String },
+    /// A tensor is missing, or differs from config.json.
+    #[error("{path}: tensor {name:?} {reason}")]
+    Tensor { path: PathBuf, name: String, reason: String },
+    #[error("{path}: {source}")]
+    Model { path: PathBuf, source: BundleError },
+    /// A Hugging Face repository could not be fetched, or is not in the local cache.
+    #[error("hf:{repository}: {reason}")]
+    Hub { repository: String, reason: String },
+    /// More than the disk has room for.
+    #[error("{path}: {reason}")]
+    NoRoom { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}: {source}{}", remedy(source))]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// What to do about a disk that filled up while a bundle was written. Nothing of the bundle is left by then.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; nothing was kept of it: make room, for instance by `photofinish cache prune`, and try again"
+        }
+        _ => "",
+    }
+}
+
+impl PrepareError {
+    /// Whether the source or the request is at fault, rather than the machine (a full disk, a
+    /// permission).
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            PrepareError::Read { .. } | PrepareError::Write { .. } => false,
+            PrepareError::Model { source, .. } | PrepareError::Bundle(source) => {
+                !matches!(source, BundleError::Io { .. })
+            }
+            _ => true,
+        }
+    }
+
+    /// For `map_err` on reading `path`. A path that does not exist is the caller's mistake.
+    pub(crate) fn reading(path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
+        let path = path.to_path_buf();
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound => {
+                PrepareError::NotAModel { path, reason: "there is no such file".into() }
+            }
+            _ => PrepareError::Read { path, source },
+        }
+    }
+
+    /// For `map_err` on writing `path`.
+    pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
+        let path = path.to_path_buf();
+        move |source| PrepareError::Write { path, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> PrepareError {
+        PrepareError::Damaged { path: path.to_path_buf(), reason: reason.into() }
+    }
+
+    pub(crate) fn tensor(path: &Path, name: &str, reason: impl Into<String>) -> PrepareError {
+        PrepareError::Tensor { path: path.to_path_buf(), name: name.to_owned(), reason: reason.into() }
+    }
+}
+
+// The display while a bundle is made.
+
+/// Whether to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing but errors, and those are returned.
+    Silent,
+    /// Bars and warnings on stderr. Bars are drawn only where stderr is a terminal.
+    Bar,
+}
+
+struct Reporter {
+    progress: Progress,
+    bar: ProgressBar,
+}
+
+impl Reporter {
+    pub(crate) fn new(progress: Progress) -> Reporter {
+        Reporter { progress, bar: ProgressBar::hidden() }
+    }
+
+    /// Begins a stretch of work over `bytes` bytes.
+    pub(crate) fn start(&mut self, what: String, bytes: u64) {
+        if self.progress == Progress::Silent {
+            return;
+        }
+        let style = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
+        let style = ProgressStyle::with_template(style).expect("a constant template");
+        self.bar = ProgressBar::new(bytes).with_style(style).with_message(what);
+    }
+
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// One line on stderr.
+    pub(crate) fn note(&self, text: &str) {
+        if self.progress == Progress::Bar {
+            self.bar.suspend(|| protocol::say!("{text}"));
+        }
+    }
+}
+
+// Whether the disk has room for the files to write.
+
+/// Refuses weights for which the disk of `directory` has no room, before hours of writing.
+fn check(config: &ModelConfig, precisions: &[Precision], directory: &Path) -> Result<(), PrepareError> {
+    let Some(free) = free(directory) else { return Ok(()) };
+    let mut parts = Vec::new();
+    for &precision in precisions {
+        let bytes = config.stored(precision)?.iter().map(|tensor| tensor.bytes()).sum::<u64>();
+        parts.push((precision, bytes));
+    }
+    match objection(&parts, free) {
+        None => Ok(()),
+        Some(reason) => Err(PrepareError::NoRoom { path: directory.to_path_buf(), reason }),
+    }
+}
+
+fn objection(parts: &[(Precision, u64)], free: u64) -> Option<String> {
+    let needed = parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    if needed <= free {
+        return None;
+    }
+    let terms: Vec<_> = parts.iter().map(|(p, bytes)| format!("{} at {p}", gigabytes(*bytes))).collect();
+    let sum = if parts.len() > 1 { format!(" = {}", gigabytes(needed)) } else { String::new() };
+    Some(format!(
+        "the weights take {}{sum}, but its disk has {} free; make room, or ask for another precision or a smaller model",
+        terms.join(" + "),
+        gigabytes(free)
+    ))
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}
+
+/// Bytes that this user may still write; `None` where the system does not report.
+fn free(directory: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    return rustix::fs::statvfs(directory).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    #[cfg(not(unix))]
+    None
+}
+
+// The request to prepare a model.
+
+/// The model to prepare, and the place of the bundle.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub source: Source,
+    /// The name of the model; by default it is named after the source.
+    pub name: Option<String>,
+    /// The precisions that the bundle must hold in the end.
+    pub precisions: Vec<Precision>,
+    /// The directory in which all bundles are; made if it is not there.
+    pub bundles: PathBuf,
+    pub progress: Progress,
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
+    Directory(PathBuf),
+    /// A `.gguf` file.
+    Gguf(PathBuf),
+    /// An `.onnx` file.
+    Onnx(PathBuf),
+    /// `owner/name` on the Hugging Face hub.
+    Hub(String),
+    /// A model of a published shape with random weights; one of [`synthetic_names`](synthetic_names).
+    Synthetic(String),
+}
+
+impl Source {
+    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf` or `.onnx`, or a directory.
+    pub fn parse(text: &str) -> Source {
+        if let Some(name) = text.strip_prefix(synthetic::PREFIX) {
+            return Source::Synthetic(name.to_owned());
+        }
+        let path = PathBuf::from(text);
+        match text.strip_prefix("hf:") {
+            Some(repository) => Source::Hub(repository.to_owned()),
+            None => match path.extension().map(|extension| extension.to_ascii_lowercase()) {
+                Some(extension) if extension == "gguf" => Source::Gguf(path),
+                Some(extension) if extension == "onnx" && !path.is_dir() => Source::Onnx(path),
+                _ => Source::Directory(path),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_what_to_do() {
+        let told =
+            |kind| PrepareError::writing(Path::new("b/f32.safetensors"))(io::Error::from(kind)).to_string();
+        let full = told(io::ErrorKind::StorageFull);
+        assert!(
+            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("cache prune"),
+            "{full}"
+        );
+        assert!(!told(io::ErrorKind::PermissionDenied).contains("prune"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_arithmetic() {
+        let parts = [(Precision::F32, 4_400_000_000), (Precision::Int8, 1_100_000_000)];
+        assert_eq!(objection(&parts, 5_500_000_000), None);
+        let reason = objection(&parts, 5_499_999_999).unwrap();
+        assert!(reason.contains("4.40 GB at f32 + 1.10 GB at int8 = 5.50 GB"), "{reason}");
+        assert!(
+            objection(&parts[1..], 7).unwrap().contains("take 1.10 GB at int8, but its disk has 0.00 GB")
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! Prepares a model from the command line.
 
+use protocol::untrusted;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
         },
         Err(e) => {
             // The error may quote a model's files.
-            untrusted::say!("error: {}", untrusted::line(&e.to_string()));
+            protocol::say!("error: {}", untrusted::line(&e.to_string()));
             ExitCode::from(if e.is_bad_input() { 2 } else { 1 })
         }
     }

@@ -3,17 +3,24 @@
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use bundle::{ModelConfig, TensorSpec};
+use bundle::{Element, GRAPH_FILE, ModelConfig, Pooled, Pooling, Precision, TensorSpec};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use memmap2::Mmap;
+use onnx::read::{Described, Unreadable, described};
+use protocol::untrusted;
+use serde_json::{Map, Value};
+
+use crate::PrepareError;
+
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
 
-use crate::error::PrepareError;
-
 /// The text files of a bundle, called as Hugging Face calls them.
 pub(crate) const CONFIG: &str = "config.json";
+
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
 /// A model; every tensor is known to exist in the shape that the configuration requires.
@@ -185,4 +192,333 @@ pub(crate) fn most_common(tensors: impl Iterator<Item = (String, usize)>) -> Opt
         *elements.entry(stored).or_insert(0) += count;
     }
     elements.into_iter().max_by_key(|(_, count)| *count).map(|(stored, _)| stored)
+}
+
+// The chat template of a source as the bundle keeps it: `tokenizer_config.json` with the template, the special tokens
+// that it may name, and nothing else.
+
+pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
+/// Where newer models have their template; it overrides the one in `tokenizer_config.json`.
+pub(crate) const TEMPLATE: &str = "chat_template.jinja";
+
+const FIELD: &str = "chat_template";
+
+/// The document of a Hugging Face directory's files, if one of them has a template.
+pub(crate) fn of_files(
+    config: Option<&SourceFile>,
+    template: Option<&SourceFile>,
+) -> Result<Option<Document>, PrepareError> {
+    let damaged = |file: &SourceFile, reason: String| PrepareError::damaged(file.path(), reason);
+    let config_json = match config {
+        None => Value::Null,
+        Some(file) => serde_json::from_slice(file.bytes())
+            .map_err(|e| damaged(file, format!("it does not parse: {e}")))?,
+    };
+    let (text, name) = match (template, default_template(&config_json)) {
+        (Some(file), _) => {
+            let text = std::str::from_utf8(file.bytes());
+            let text = text.map_err(|_| damaged(file, "it is not UTF-8".into()))?;
+            (text, TEMPLATE)
+        }
+        (None, Some(text)) => (text, TOKENIZER_CONFIG),
+        (None, None) => return Ok(None),
+    };
+    let tokens = config_json.as_object().into_iter().flatten();
+    let tokens = tokens.filter_map(|(name, value)| Some((name.as_str(), content(value)?)));
+    Ok(Some(document(text, tokens, format!("the template of the source's {name}, with its special tokens"))))
+}
+
+/// `tokens` are names and texts; only those called `…_token` are kept.
+pub(crate) fn document<'a>(
+    template: &str,
+    tokens: impl Iterator<Item = (&'a str, &'a str)>,
+    derived: String,
+) -> Document {
+    let tokens = tokens.filter(|(name, _)| name.ends_with("_token"));
+    let mut fields: Map<_, _> = tokens.map(|(name, text)| (name.to_owned(), Value::from(text))).collect();
+    fields.insert(FIELD.to_owned(), template.into());
+    let mut bytes = serde_json::to_vec_pretty(&fields).expect("a value is valid JSON");
+    bytes.push(b'\n');
+    Document { bytes, derived }
+}
+
+/// The template, or of several the one for chats without tools.
+fn default_template(config: &Value) -> Option<&str> {
+    match &config[FIELD] {
+        Value::String(text) => Some(text),
+        Value::Array(named) => named.iter().find(|one| one["name"] == "default")?["template"].as_str(),
+        _ => None,
+    }
+}
+
+/// A special token is a text, or an object with a text.
+fn content(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token["content"].as_str())
+}
+
+// How a sentence encoder pools its tokens' vectors, from sentence-transformers' files in the model's
+// directory.
+
+pub(crate) const POOLING: &str = "1_Pooling/config.json";
+
+const MODULES: &str = "modules.json";
+
+const LENGTHS: &str = "sentence_bert_config.json";
+
+/// Each way's field in the pooling file, and its word in that of newer versions.
+const WAYS: [(&str, &str, Pooling); 4] = [
+    ("pooling_mode_cls_token", "cls", Pooling::Cls),
+    ("pooling_mode_mean_tokens", "mean", Pooling::Mean),
+    ("pooling_mode_max_tokens", "max", Pooling::Max),
+    ("pooling_mode_lasttoken", "lasttoken", Pooling::Last),
+];
+
+/// The bundle's document; `None` if the source does not say. Files that were read are added to `files`.
+pub(crate) fn of_directory(
+    directory: &Path,
+    files: &mut Vec<SourceFile>,
+) -> Result<Option<Document>, PrepareError> {
+    let Some(file) = SourceFile::optional(directory, POOLING)? else { return Ok(None) };
+    let modules = SourceFile::optional(directory, MODULES)?;
+    let lengths = SourceFile::optional(directory, LENGTHS)?;
+    let (of_pooling, of_modules) = (parse(&file)?, modules.as_ref().map(parse).transpose()?);
+    let of_lengths = lengths.as_ref().map(parse).transpose()?;
+    let has = |module: &Value, end: &str| {
+        module.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end))
+    };
+    let listed = of_modules.as_ref().and_then(Value::as_array);
+    let mut modules_listed = listed.into_iter().flatten();
+    let known = ["Transformer", "Pooling", "Normalize"];
+    if let Some(module) = modules_listed.find(|module| !known.iter().any(|end| has(module, end))) {
+        let kind = module.get("type").and_then(Value::as_str).unwrap_or("without a type");
+        let reason = format!(
+            "its vectors go through a module {kind:?}; supported are Transformer, Pooling and Normalize"
+        );
+        return Err(PrepareError::Unsupported { path: directory.join(MODULES), reason });
+    }
+    let named = of_pooling.get("pooling_mode").and_then(Value::as_str);
+    let is_on = |name: &str| of_pooling.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let is_way = |name: &str, word: &str| named.map_or_else(|| is_on(name), |named| named == word);
+    let on: Vec<Pooling> =
+        WAYS.iter().filter(|(name, word, _)| is_way(name, word)).map(|(_, _, way)| *way).collect();
+    let others = of_pooling.as_object().into_iter().flatten().filter(|(name, value)| {
+        let is_known = WAYS.iter().any(|(known, _, _)| known == name);
+        name.starts_with("pooling_mode_") && !is_known && value.as_bool() == Some(true)
+    });
+    let (&[pooling], 0) = (&on[..], others.count()) else {
+        let reason = "only one of cls, mean, max and last token is supported".to_owned();
+        return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
+    };
+    let normalise = listed.into_iter().flatten().any(|module| has(module, "Normalize"));
+    let max_tokens = of_lengths.as_ref().and_then(|value| value.get("max_seq_length")?.as_u64());
+    let pooled = Pooled { pooling, normalise, max_tokens: max_tokens.map(|tokens| tokens as usize) };
+    files.extend([Some(file), modules, lengths].into_iter().flatten());
+    Ok(Some(pooling_document(&pooled, format!("from the source's {POOLING} and what is beside it"))))
+}
+
+/// The most common pooling, for an encoder that is only a shape.
+pub(crate) fn usual() -> Document {
+    pooling_document(
+        &Pooled { pooling: Pooling::Mean, normalise: true, max_tokens: None },
+        "as most sentence encoders do".into(),
+    )
+}
+
+fn pooling_document(pooled: &Pooled, derived: String) -> Document {
+    let mut bytes = serde_json::to_vec_pretty(pooled).expect("it is plain data");
+    bytes.push(b'\n');
+    Document { bytes, derived }
+}
+
+fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
+    serde_json::from_slice(file.bytes())
+        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
+}
+
+// Numbers to and from the little-endian bytes of a file.
+
+/// Appends `values` to `out`, rounded to nearest even where `element`, a type of floats, is
+/// narrower than f32. On failure returns the index of the first finite value that `element` cannot hold.
+pub(crate) fn encode(values: &[f32], element: Element, out: &mut Vec<u8>) -> Result<(), usize> {
+    match element {
+        Element::F32 => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        Element::Bf16 => {
+            let mut rounded = vec![bf16::ZERO; values.len()];
+            rounded.convert_from_f32_slice(values);
+            check(&rounded, |value| value.is_finite())?;
+            out.extend(rounded.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        Element::F16 => {
+            let mut rounded = vec![f16::ZERO; values.len()];
+            rounded.convert_from_f32_slice(values);
+            check(&rounded, |value| value.is_finite())?;
+            out.extend(rounded.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        Element::I8 | Element::U8 => unreachable!("codes are made by `quantise`"),
+    }
+    Ok(())
+}
+
+fn check<T>(values: &[T], finite: impl Fn(&T) -> bool) -> Result<(), usize> {
+    match values.iter().position(|value| !finite(value)) {
+        Some(index) => Err(index),
+        None => Ok(()),
+    }
+}
+
+/// The inverse of [`encode`]; every value of these types is exact in f32.
+pub(crate) fn decode(bytes: &[u8], stored: Element) -> Vec<f32> {
+    match stored {
+        Element::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        Element::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        Element::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        Element::I8 | Element::U8 => unreachable!("a source's weights are floats"),
+    }
+}
+
+/// `[rows, columns]` to `[columns, rows]`, in square blocks so that both sides stay in cache.
+pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    const BLOCK: usize = 32;
+    let mut out = vec![0.0; values.len()];
+    for row_block in (0..rows).step_by(BLOCK) {
+        for column_block in (0..columns).step_by(BLOCK) {
+            for row in row_block..rows.min(row_block + BLOCK) {
+                for column in column_block..columns.min(column_block + BLOCK) {
+                    out[column * rows + row] = values[row * columns + column];
+                }
+            }
+        }
+    }
+    out
+}
+
+// An ONNX file, which is its own description: the bundle has unchanged copies of it and of the files with
+// its weights.
+
+pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
+    let file = SourceFile::open(path)?;
+    let Described { mut graph, external } = described(file.bytes()).map_err(|why| match why {
+        Unreadable::NotOnnx(reason) => PrepareError::NotAModel { path: path.to_path_buf(), reason },
+        Unreadable::Unsupported(reason) => PrepareError::Unsupported { path: path.to_path_buf(), reason },
+    })?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut verbatim = vec![(GRAPH_FILE.to_owned(), file.share())];
+    let mut files = vec![file];
+    for name in external {
+        check_location(path, &name)?;
+        let beside = SourceFile::within(directory, &name)?;
+        graph.bytes += beside.bytes().len() as u64;
+        verbatim.push((name, beside.share()));
+        files.push(beside);
+    }
+    let stored = graph.stored.clone();
+    let config = graph.config_json();
+    let derived =
+        format!("from the description in {}", path.file_name().unwrap_or_default().to_string_lossy());
+    let parsed = ModelConfig::from_json(&config);
+    Ok(Model {
+        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        kind: "onnx",
+        files,
+        seed: None,
+        config: parsed.map_err(|source| PrepareError::Model { path: path.to_path_buf(), source })?,
+        config_json: Document { bytes: config.to_string().into_bytes(), derived },
+        tokenizer: Err("an ONNX file has none".into()),
+        chat: None,
+        pooling: None,
+        tensors: Box::new(InFile { path: path.to_path_buf(), stored }),
+        verbatim,
+        derived: "as they are".into(),
+    })
+}
+
+/// Names of files that bundles have for other things.
+const OURS: [&str; 6] = [GRAPH_FILE, bundle::MANIFEST, bundle::POOLING, CONFIG, TOKENIZER, TOKENIZER_CONFIG];
+
+/// Weights must be in a file of this directory that is none of the bundle's own.
+fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {
+    let parts: Vec<Component<'_>> = Path::new(name).components().collect();
+    let is_plain = matches!(parts.as_slice(), [Component::Normal(_)]);
+    // No system permits longer names, or names with a zero.
+    let is_name = name.len() <= 255 && !name.contains('\0');
+    let is_ours =
+        OURS.contains(&name) || Precision::ALL.iter().any(|precision| precision.file_name() == name);
+    if is_plain && is_name && !is_ours {
+        return Ok(());
+    }
+    let what = if is_ours { "is not a bundle's own" } else { "says no directory" };
+    let reason = format!(
+        "it names {name:?} for its weights: put them into a file beside it whose name {what}, such as model.data"
+    );
+    Err(PrepareError::Unsupported { path: path.to_path_buf(), reason })
+}
+
+/// No tensor is read one by one.
+struct InFile {
+    path: std::path::PathBuf,
+    stored: Option<String>,
+}
+
+impl Tensors for InFile {
+    fn read(&self, spec: &TensorSpec, _: std::ops::Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        Err(PrepareError::tensor(&self.path, &spec.name, "is read by frameworks alone"))
+    }
+
+    fn stored(&self) -> Option<String> {
+        self.stored.clone()
+    }
+
+    fn path_of(&self, _: &str) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(values: &[f32], element: Element) -> Result<Vec<u8>, usize> {
+        let mut out = Vec::new();
+        encode(values, element, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn rounding_is_to_nearest_even() {
+        // Halfway between two neighbours of bf16 (8 bits of significand) and of f16 (11 bits): the even one.
+        let halves = [1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -1.0 - 1.0 / 256.0];
+        let bytes = encoded(&halves, Element::Bf16).unwrap();
+        assert_eq!(decode(&bytes, Element::Bf16), [1.0, 1.0 + 4.0 / 256.0, -1.0]);
+        let halves = [1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0, 1.0 + 1.1 / 2048.0];
+        let bytes = encoded(&halves, Element::F16).unwrap();
+        assert_eq!(decode(&bytes, Element::F16), [1.0, 1.0 + 4.0 / 2048.0, 1.0 + 2.0 / 2048.0]);
+    }
+
+    #[test]
+    fn what_is_already_narrow_comes_back_bit_for_bit() {
+        for bits in (0..=u16::MAX).filter(|&bits| bf16::from_bits(bits).is_finite()) {
+            let bytes = encoded(&decode(&bits.to_le_bytes(), Element::Bf16), Element::Bf16);
+            assert_eq!(bytes.unwrap(), bits.to_le_bytes());
+        }
+        for bits in (0..=u16::MAX).filter(|&bits| f16::from_bits(bits).is_finite()) {
+            let bytes = encoded(&decode(&bits.to_le_bytes(), Element::F16), Element::F16);
+            assert_eq!(bytes.unwrap(), bits.to_le_bytes());
+        }
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_pointed_out() {
+        assert_eq!(encoded(&[1.0, 65504.0, 65520.0], Element::F16), Err(2));
+        assert_eq!(encoded(&[1.0, f32::MAX], Element::Bf16), Err(1));
+        assert!(encoded(&[65519.0], Element::F16).is_ok(), "rounds down to the largest f16");
+    }
+
+    #[test]
+    fn transposing_swaps_rows_and_columns() {
+        let (rows, columns) = (37, 65);
+        let values: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+        let turned = transpose(&values, rows, columns);
+        assert_eq!(turned[3 * rows + 36], values[36 * columns + 3]);
+        assert_eq!(transpose(&turned, columns, rows), values);
+    }
 }

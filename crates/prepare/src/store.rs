@@ -6,21 +6,20 @@
 //! lock is taken is left over from a crash, and is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use bundle::{FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, sibling_paths};
+use bundle::{self, FileIdentity, FileRecord, MANIFEST, MANIFEST_FORMAT, Manifest, Precision, hexadecimal};
+use protocol::untrusted;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
 
-use crate::chat::TOKENIZER_CONFIG;
-use crate::digests;
-use crate::error::PrepareError;
-use crate::model::{CONFIG, Document, Model, TOKENIZER, matrix};
-use crate::progress::Reporter;
-use crate::request::Request;
-use crate::room;
+use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, TOKENIZER_CONFIG, matrix};
 use crate::safetensors::{Piece, Writer};
+use crate::{PrepareError, Reporter, Request};
 
 /// Part of every bundle's address. Must be raised if the same source starts to give other bytes.
 const RECIPE: u32 = 1;
@@ -32,7 +31,7 @@ pub(crate) fn store(
     reporter: &mut Reporter,
 ) -> Result<PathBuf, PrepareError> {
     let name = model_name(request.name.as_deref(), &model.name)?;
-    let sha256 = digests::compute(model, &request.bundles, reporter);
+    let sha256 = compute(model, &request.bundles, reporter);
     let directory = request.bundles.join(format!("{name}-{}", address(model, &sha256)));
     // Without the lock, so that bundles can also be used where nothing can be written.
     if State::read(&directory, model, &request.precisions).missing.is_empty() {
@@ -40,14 +39,14 @@ pub(crate) fn store(
     }
 
     fs::create_dir_all(&request.bundles).map_err(PrepareError::writing(&request.bundles))?;
-    let _lock = lock(&sibling_paths::lock(&directory), reporter)?;
+    let _lock = lock(&bundle::lock(&directory), reporter)?;
     // The holder of the lock until now may have done the work.
     let State { is_bundle, intact, missing } = State::read(&directory, model, &request.precisions);
     if missing.is_empty() {
         return Ok(directory);
     }
-    let staging = Staging::create(sibling_paths::staging(&directory))?;
-    room::check(&model.config, &weights_in(&missing), &request.bundles)?;
+    let staging = Staging::create(bundle::staging(&directory))?;
+    crate::check(&model.config, &weights_in(&missing), &request.bundles)?;
     let mut files = write_files(model, &missing, &staging.0, reporter)?;
     files.extend(intact);
     let source =
@@ -308,4 +307,119 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
         hasher.update(format!("{hash}\n"));
     }
     bundle::hexadecimal(&hasher.finalize())[..16].to_owned()
+}
+
+// sha256 of a source's files. A file that was hashed before and has not changed since is not read again.
+//
+// `.sources.json`, next to the bundles, has for each file its device, inode, size and time of change, and
+// its digest. A file that is changed without a change of any of the four goes unnoticed, as with `make`.
+
+const REMEMBERED: &str = ".sources.json";
+
+/// The coarsest step of a file system's times: a file that changed this recently may change again at the same time.
+const STEP: Duration = Duration::from_secs(2);
+
+/// Bytes that are hashed at a time.
+const CHUNK: usize = 1 << 22;
+
+/// sha256 by name of every file of the source; without files, of the configuration, which then is the source.
+pub(crate) fn compute(model: &Model, bundles: &Path, reporter: &mut Reporter) -> BTreeMap<String, String> {
+    if model.files.is_empty() {
+        let digest = hexadecimal(&Sha256::digest(&model.config_json.bytes));
+        return BTreeMap::from([(CONFIG.to_owned(), digest)]);
+    }
+    let mut remembered = Remembered::read(bundles);
+    let known: Vec<_> = model.files.iter().map(|file| (file, remembered.digest(file))).collect();
+    let unknown = known.iter().filter(|(_, digest)| digest.is_none());
+    let bytes = unknown.map(|(file, _)| file.bytes().len() as u64).sum();
+    if bytes > 0 {
+        reporter.start("hashing the source".into(), bytes);
+    }
+    let mut digests = BTreeMap::new();
+    for (file, digest) in known {
+        let digest = digest.unwrap_or_else(|| {
+            let started = SystemTime::now();
+            let digest = hash(file, reporter);
+            remembered.note(file, &digest, started);
+            digest
+        });
+        digests.insert(file.name(), digest);
+    }
+    reporter.finish();
+    remembered.write();
+    digests
+}
+
+fn hash(file: &SourceFile, reporter: &Reporter) -> String {
+    let mut hasher = Sha256::new();
+    for (index, chunk) in file.bytes().chunks(CHUNK).enumerate() {
+        hasher.update(chunk);
+        file.release(index * CHUNK..index * CHUNK + chunk.len());
+        reporter.advance(chunk.len() as u64);
+    }
+    hexadecimal(&hasher.finalize())
+}
+
+/// Digests of earlier runs. Without them only time is lost, so that errors in reading or writing them are
+/// ignored.
+struct Remembered {
+    path: PathBuf,
+    /// By absolute path of the file.
+    digests: BTreeMap<PathBuf, Entry>,
+    has_changed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    identity: FileIdentity,
+    sha256: String,
+}
+
+impl Remembered {
+    fn read(bundles: &Path) -> Remembered {
+        let path = bundles.join(REMEMBERED);
+        let digests = untrusted::file::read(&path, untrusted::file::CONFIG)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Remembered { path, digests: digests.unwrap_or_default(), has_changed: false }
+    }
+
+    fn digest(&self, file: &SourceFile) -> Option<String> {
+        let entry = self.digests.get(&std::path::absolute(file.path()).ok()?)?;
+        (FileIdentity::new(file.metadata())? == entry.identity).then(|| entry.sha256.clone())
+    }
+
+    /// Notes the digest of a file that was hashed from `started` on, unless it may have changed meanwhile.
+    fn note(&mut self, file: &SourceFile, digest: &str, started: SystemTime) {
+        let settled = |metadata: &Metadata| {
+            let age = started.duration_since(metadata.modified().ok()?).ok()?;
+            (age > STEP).then_some(())
+        };
+        let identity = FileIdentity::new(file.metadata());
+        let now = std::fs::metadata(file.path()).ok().as_ref().and_then(FileIdentity::new);
+        let (Some(()), Some(identity)) = (settled(file.metadata()), identity) else { return };
+        let Ok(path) = std::path::absolute(file.path()) else { return };
+        if now.as_ref() == Some(&identity) {
+            self.digests.insert(path, Entry { identity, sha256: digest.to_owned() });
+            self.has_changed = true;
+        }
+    }
+
+    /// Replaces the file as a whole. Of two processes that write at once one's digests are lost, and found again.
+    fn write(mut self) {
+        if !self.has_changed {
+            return;
+        }
+        self.digests.retain(|path, _| path.exists());
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let written = || {
+            std::fs::create_dir_all(directory)?;
+            let mut file = NamedTempFile::new_in(directory)?;
+            file.write_all(&serde_json::to_vec_pretty(&self.digests)?)?;
+            file.persist(&self.path)?;
+            Ok::<_, std::io::Error>(())
+        };
+        let _ = written();
+    }
 }

@@ -1,8 +1,8 @@
 //! The worker's answers.
 
 use serde::{Deserialize, Serialize};
-use untrusted::{Foreign, ForeignPath, Foreigns};
 
+use crate::untrusted::{Foreign, ForeignPath, Foreigns};
 use crate::{CacheInEffect, CacheUsage, Hybrid, Iteration, Marks, Memory, Output, Sample, Traced};
 
 /// The one line that `worker --hello` prints: it shows that the framework can run here.
@@ -257,4 +257,74 @@ pub enum FailureKind {
     Input,
     /// The framework, or the worker, failed.
     Failed,
+}
+
+// Speed of the machine, and activity of its GPU.
+
+/// The machine's present speed: see [`Probe`](crate::Probe). Times are of all threads together, from the
+/// start of the first one to the end of the last one. `bytes / sweeps_ns[i]` is a bandwidth in GB/s,
+/// `operations / multiply_adds_ns[i]` a speed in GFLOP/s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Best time of fixed arithmetic.
+    pub compute_ns: u64,
+    /// Bytes read by one sweep: of the buffer, or of a small one several times. On a GPU, bytes read and
+    /// written by one row of copies.
+    pub bytes: u64,
+    /// Time of each sweep, in order.
+    pub sweeps_ns: Vec<u64>,
+    /// Floating-point operations of one burst of multiply-adds, two for each; on a GPU, of one row of matrix products.
+    pub operations: u64,
+    /// Time of each burst.
+    pub multiply_adds_ns: Vec<u64>,
+    pub threads: usize,
+    /// The probed GPU, by the engine's name for it; `null` for the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Foreign>,
+    /// The element type of the multiply-adds; `null` for f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Foreign>,
+}
+
+/// Readings of a GPU right after measured requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuWork {
+    /// Slowest and fastest clock of its multiprocessors, in megahertz, and the most that they can do.
+    pub slowest_mhz: Option<u64>,
+    pub fastest_mhz: Option<u64>,
+    pub most_mhz: Option<u64>,
+    /// Highest temperature, in degrees Celsius.
+    pub celsius: Option<u64>,
+    /// Bytes that the process held on GPUs, over the readings: their mean, and the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_mean_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_most_bytes: Option<u64>,
+    /// Causes that slowed it down, each once: `heat`, `its power limit`.
+    pub held_back: Foreigns,
+    /// Why a reading is not available, and other remarks on the GPU, one sentence each.
+    pub remarks: Foreigns,
+}
+
+// Names of devices: `cpu`, `cuda:0`, or several GPUs that share the work, `cuda:0,cuda:1`.
+
+/// The numbers of the GPUs that a device names, as CUDA counts them; none for `cpu` and for an invalid name.
+/// `cuda` is the first.
+pub fn gpus(device: &str) -> Vec<usize> {
+    let number = |name: &str| match name.strip_prefix("cuda")? {
+        "" => Some(0),
+        rest => rest.strip_prefix(':')?.parse().ok(),
+    };
+    device.split(',').map(number).collect::<Option<Vec<usize>>>().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_the_cpu_or_gpus_by_number() {
+        let found = ["cpu", "cuda", "cuda:3", "cuda:1,cuda:0", "cuda:0,cpu", "cuda:x"].map(gpus);
+        assert_eq!(found, [vec![], vec![0], vec![3], vec![1, 0], vec![], vec![]]);
+    }
 }

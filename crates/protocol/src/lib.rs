@@ -1,26 +1,19 @@
-//! The messages between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
-//! [`Event`]s out, as JSON, a line each.
-//!
-//! `docs/reference/protocol.md` describes it for people; these are its types. Field names are the wire
-//! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0. The worker
-//! reports facts and the driver judges, so nothing here is a verdict.
-
-mod device;
 mod event;
 pub mod finite;
 mod job;
-mod machine;
+
 mod memory;
-mod serving;
+
 mod trace;
+pub mod untrusted;
 mod work;
 
-pub use device::gpus;
+pub use event::gpus;
 pub use event::*;
 pub use job::*;
-pub use machine::*;
+
+pub use job::{Arrivals, Call, Load, Search, Serve};
 pub use memory::*;
-pub use serving::{Arrivals, Call, Load, Search, Serve};
 pub use trace::*;
 pub use work::*;
 

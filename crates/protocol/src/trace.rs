@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::untrusted::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
-use untrusted::{Foreign, ForeignPath, Foreigns};
 
 use crate::Work;
 

@@ -1,8 +1,8 @@
 //! Whatever a worker writes into any field, it is bounded and harmless once it is read.
 
+use protocol::untrusted::PATH;
 use protocol::*;
 use serde_json::Value;
-use untrusted::PATH;
 
 /// One of each event with text, with every text present: the compiler asks for every field.
 fn events() -> Vec<Event> {

@@ -3,13 +3,14 @@
 //! Every function turns a value of `judge` or `history` into text, or into names and bytes of files. Nothing here opens
 //! a file, reads a clock or judges; the caller writes the result.
 
-pub mod comparison;
+pub mod charts;
 pub mod history;
 pub mod layer_parity;
 pub mod page;
 mod pictures;
 pub mod regression;
-pub mod screen;
+pub mod result;
+
 pub mod study;
 pub mod table;
 #[cfg(test)]

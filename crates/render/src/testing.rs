@@ -1,18 +1,19 @@
 //! Reports made up for tests.
 
+use comparison::judge;
 use std::collections::BTreeMap;
 
 use bundle::Precision;
-use facts::{End, Environment, testing};
-use judge::Metric;
-use judge::report::crossed::{Contribution, Crossed, Effect};
-use judge::report::verdicts::{Comparison, Verdict};
-use judge::report::work::generate::steady::Steadiness;
-use judge::report::{
+use comparison::facts::{End, Environment, testing};
+use comparison::judge::Metric;
+use comparison::judge::report::crossed::{Contribution, Crossed, Effect};
+use comparison::judge::report::variation::Steadiness;
+use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::{
     Figure, Kind, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
 };
-use judge::study::{Cell, StudyReport, ab, scaling};
-use plan::{Axis, Plan, Setting, Settings, StudyView};
+use comparison::judge::study::{self, Cell, StudyReport, columns};
+use comparison::plan::{Axis, Plan, Setting, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())
@@ -162,10 +163,10 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         published: None,
         planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
         scaling: match view {
-            StudyView::Sweep(kind) => scaling::along(kind, &cells),
+            StudyView::Sweep(kind) => columns::along(kind, &cells),
             StudyView::Ab(_) | StudyView::Crossed => Vec::new(),
         },
-        outcomes: if matches!(view, StudyView::Ab(_)) { ab::outcomes(&cells) } else { Vec::new() },
+        outcomes: if matches!(view, StudyView::Ab(_)) { study::outcomes(&cells) } else { Vec::new() },
         cells,
         interrupted: false,
         results: "results/study".into(),

@@ -1,8 +1,8 @@
 //! A figure over the runs of one framework, in one case, on one machine. Text, pages and pictures show the same.
 
-use history::{Figure, Record};
-use judge::regression::{pairing, since};
-use judge::{Metric, records};
+use comparison::history::{Figure, Record};
+use comparison::judge::regression::{self, pairing};
+use comparison::judge::{Metric, records};
 
 /// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
@@ -48,7 +48,7 @@ impl<'a> Trend<'a> {
     /// zero.
     pub(crate) fn whole(&self) -> Option<Change<'a>> {
         let (last, earlier) = self.points.split_last()?;
-        let first = earlier.iter().find(|point| since::is_comparable(point.record, last.record))?;
+        let first = earlier.iter().find(|point| regression::is_comparable(point.record, last.record))?;
         Change::between(first, last.figure)
     }
 }
@@ -84,9 +84,9 @@ fn add<'a>(trends: &mut Vec<Trend<'a>>, metric: Metric, record: &'a Record) {
     match trends.iter_mut().find(|trend| trend.metric == metric && is_same(trend.last(), record)) {
         Some(trend) => {
             let comparable =
-                trend.points.iter().rev().find(|earlier| since::is_comparable(earlier.record, record));
+                trend.points.iter().rev().find(|earlier| regression::is_comparable(earlier.record, record));
             point.change = comparable.and_then(|earlier| Change::between(earlier, figure));
-            point.changed = since::changed(trend.last(), record);
+            point.changed = regression::changed(trend.last(), record);
             trend.points.push(point);
         }
         None => trends.push(Trend { metric, points: vec![point] }),
@@ -101,7 +101,7 @@ fn is_same(a: &Record, b: &Record) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use judge::regression::testing::record;
+    use comparison::judge::regression::testing::record;
 
     use super::*;
 

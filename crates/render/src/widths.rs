@@ -1,13 +1,13 @@
 //! Nothing is wider than the terminal: every table and every sentence, at several widths.
 
-use judge::regression::testing::record;
-use judge::study::Cell;
-use plan::sweep::SweepKind;
-use plan::{Axis, Setting, Settings, StudyView};
+use comparison::judge::regression::testing::record;
+use comparison::judge::study::Cell;
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Setting, Settings, StudyView};
 
-use crate::screen::{Screen, width};
+use crate::table::{Screen, width};
 use crate::testing::{cell, report, study};
-use crate::{Format, comparison, history, regression, testing};
+use crate::{Format, history, regression, result, testing};
 
 const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 
@@ -28,8 +28,8 @@ fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
     let records = vec![record("candle", 100.0), record("candle-transformers-q4_1", 108.0)];
     let reports = [report(), report()];
     vec![
-        ("compare", comparison::table(&reports[0], screen)),
-        ("quantize", comparison::precisions::table(&reports, screen)),
+        ("compare", result::table(&reports[0], screen)),
+        ("quantize", result::precisions::table(&reports, screen)),
         ("sweep", crate::study::table(&sweep, screen)),
         ("sweep memory", crate::study::table(&memory, screen)),
         ("ab", crate::study::table(&ab, screen)),

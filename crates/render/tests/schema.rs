@@ -1,9 +1,10 @@
 //! The schema of reports agrees with the written reports.
 
+use comparison::judge;
 use std::path::Path;
 
-use judge::report::SCHEMA;
-use render::comparison::json;
+use comparison::judge::report::SCHEMA;
+use render::result::json;
 use serde_json::Value;
 
 /// Adds the fields of `value` that `schema` does not name, and the fields it requires that `value` lacks.

@@ -4,19 +4,20 @@
 //! `SCREENS=DIR cargo test -p render --test screens` also saves a screenshot of each.
 #![expect(clippy::disallowed_methods, reason = "the browser is a process of its own")]
 
+use comparison::judge;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use facts::evidence::{Evidence, Fact};
-use judge::regression;
-use judge::report::verdicts::Verdict;
-use judge::report::work::generate::Times;
-use judge::report::{Report, State};
-use judge::study::Cell;
+use comparison::facts::evidence::{Evidence, Fact};
+use comparison::judge::regression;
+use comparison::judge::report::generate::Times;
+use comparison::judge::report::verdicts::Verdict;
+use comparison::judge::report::{Report, State};
+use comparison::judge::study::Cell;
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Setting, Settings, StudyView};
 use libtest_mimic::{Arguments, Failed, Trial};
-use plan::sweep::SweepKind;
-use plan::{Axis, Setting, Settings, StudyView};
 use serde::Deserialize;
 
 #[path = "../src/testing.rs"]

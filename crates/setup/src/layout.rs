@@ -12,10 +12,21 @@
 //!
 //! No file refers to another by an absolute path, so a root can be moved as a whole.
 
+#[cfg(test)]
+mod install_tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::Piece;
+use crate::pins::{Pin, Wheel};
+use crate::receipt::{self, Look, Receipt, State};
+use crate::tooling::Reporter;
 
 /// The program that people run.
 pub const PROGRAM: &str = "photofinish";
@@ -93,6 +104,139 @@ pub struct BuildRecord {
     pub libtorch: Option<PathBuf>,
 }
 
+// The directories of a user, by the XDG Base Directory Specification.
+
+/// The user's directories according to the environment. None of them need exist.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Home {
+    home: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    data: Option<PathBuf>,
+    config: Option<PathBuf>,
+}
+
+impl Home {
+    pub fn from_environment() -> Self {
+        let mut found = Self::from_variables(|name| std::env::var_os(name));
+        // Without HOME, the system's user database still has it.
+        found.home = found.home.or_else(|| std::env::home_dir().filter(|home| home.is_absolute()));
+        found
+    }
+
+    /// A relative path counts as not set, as the specification requires.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        Self {
+            home: path("HOME"),
+            cache: path("XDG_CACHE_HOME"),
+            data: path("XDG_DATA_HOME"),
+            config: path("XDG_CONFIG_HOME"),
+        }
+    }
+
+    /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`: libraries, models, references.
+    pub fn cache(&self) -> Option<PathBuf> {
+        self.ours(&self.cache, ".cache")
+    }
+
+    /// `${XDG_DATA_HOME:-~/.local/share}/photofinish`: files of `cargo xtask install`.
+    pub fn data(&self) -> Option<PathBuf> {
+        self.ours(&self.data, ".local/share")
+    }
+
+    /// `${XDG_CONFIG_HOME:-~/.config}/photofinish`: the user's own engines, models and suites.
+    pub fn config(&self) -> Option<PathBuf> {
+        self.ours(&self.config, ".config")
+    }
+
+    /// `~/.local/bin`, the user's programs. The specification has no variable for it.
+    pub fn programs(&self) -> Option<PathBuf> {
+        Some(self.home.as_ref()?.join(".local/bin"))
+    }
+
+    fn ours(&self, named: &Option<PathBuf>, usual: &str) -> Option<PathBuf> {
+        let base = named.clone().or_else(|| Some(self.home.as_ref()?.join(usual)))?;
+        Some(base.join(PROGRAM))
+    }
+}
+
+// Installing one piece: fetch, verify, unpack next to its place, move in.
+
+/// The source of wheels: pip, or a test.
+pub(crate) trait Fetch {
+    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
+    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
+}
+
+/// If the piece is there, does nothing, and needs neither network nor write access.
+pub(crate) fn install(
+    cache: &Path,
+    piece: Piece,
+    pin: &Pin,
+    source: &dyn Fetch,
+    reporter: Reporter,
+) -> Result<()> {
+    match receipt::state(cache, piece, pin, Look::Usual) {
+        State::Whole => return Ok(()),
+        State::Missing => {}
+        State::Damaged(what) => reporter.warn(&format!("{what}; {piece} is installed again")),
+    }
+    let lock = receipt::lock(cache, reporter)?;
+    // Another set-up may have installed it while this one waited.
+    if receipt::is_whole(cache, piece, pin) {
+        return Ok(());
+    }
+    let staging = receipt::directory(cache, &lock)?;
+    let staged = staging.path().join("piece");
+    fs::create_dir(&staged)?;
+    let mut files = BTreeSet::new();
+    let mut pin = pin.clone();
+    for wheel in &mut pin.wheels {
+        let download = staging.path().join("download");
+        fs::create_dir(&download)?;
+        let file = source.fetch(wheel, &download, reporter)?;
+        reporter.note(&format!("unpacking {}", wheel.requirement));
+        wheel.sha256 = receipt::verify(&file, wheel)?;
+        receipt::extract(&file, wheel, &staged, &mut files)
+            .with_context(|| format!("wheel of {}", wheel.requirement))?;
+        fs::remove_dir_all(&download)?;
+    }
+    for (name, text) in &pin.write {
+        let file = staged.join(name);
+        fs::create_dir_all(file.parent().unwrap_or(&staged))?;
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        files.insert(name.clone());
+    }
+    let files: Vec<String> = files.into_iter().collect();
+    Receipt::of_files(&pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
+    publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
+        .with_context(|| format!("cannot move {piece} into {}", cache.display()))
+}
+
+/// Moves a staged piece to its place. The old receipt is removed first and the new one comes last: at no
+/// moment is there a receipt next to files other than those that it lists. Other files in the directory are
+/// left alone.
+fn publish(staging: &Path, staged: &Path, place: &Path, receipt: &str) -> std::io::Result<()> {
+    fs::create_dir_all(place)?;
+    remove(&place.join(receipt))?;
+    for entry in fs::read_dir(staged)? {
+        let entry = entry?;
+        let target = place.join(entry.file_name());
+        remove(&target)?;
+        fs::rename(entry.path(), target)?;
+    }
+    fs::rename(staging.join(receipt), place.join(receipt))
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +260,35 @@ mod tests {
             BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() };
         layout.write_build(&record).unwrap();
         assert_eq!(layout.build(), Some(record));
+    }
+
+    fn home(variables: &[(&str, &str)]) -> Home {
+        Home::from_variables(|asked| {
+            variables.iter().find(|(name, _)| *name == asked).map(|(_, value)| value.into())
+        })
+    }
+
+    fn path(text: &str) -> Option<PathBuf> {
+        Some(PathBuf::from(text))
+    }
+
+    #[test]
+    fn directories_lie_below_home_unless_xdg_names_others() {
+        let plain = home(&[("HOME", "/h")]);
+        assert_eq!(plain.cache(), path("/h/.cache/photofinish"));
+        assert_eq!(plain.data(), path("/h/.local/share/photofinish"));
+        assert_eq!(plain.config(), path("/h/.config/photofinish"));
+        assert_eq!(plain.programs(), path("/h/.local/bin"));
+        let named = home(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("XDG_DATA_HOME", "/d")]);
+        assert_eq!((named.cache(), named.data()), (path("/x/photofinish"), path("/d/photofinish")));
+        assert_eq!(named.config(), path("/h/.config/photofinish"));
+    }
+
+    #[test]
+    fn a_relative_path_counts_as_not_set() {
+        let relative = home(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "mine"), ("XDG_CACHE_HOME", "")]);
+        assert_eq!(relative.config(), path("/h/.config/photofinish"));
+        assert_eq!(relative.cache(), path("/h/.cache/photofinish"));
+        assert_eq!(home(&[]).cache(), None);
     }
 }

@@ -1,37 +1,28 @@
-//! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache
-//! directory. Also the paths of an installed program and its parts.
-//!
-//! An installed piece is recognised by its receipt and used without any network. A missing one is staged next
-//! to its place on the same file system, verified, and moved in; its receipt comes last, so that an
-//! interrupted set-up is repeated and never leaves a half-installed piece in use.
-
-mod extract;
-mod home;
-mod install;
 mod layout;
 mod pins;
 mod pip;
 mod receipt;
 mod references;
-mod staging;
-mod user_libraries;
+
+pub mod tooling;
+
 pub mod versions;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::tooling::{BadInput, Reporter};
 use anyhow::Result;
 use clap::ValueEnum;
-use tooling::{BadInput, Reporter};
 
 use pins::Pins;
-use user_libraries::Given;
+use pip::Given;
 use versions::Version;
 
-pub use extract::sha256;
-pub use home::Home;
+pub use layout::Home;
 pub use layout::{BuildRecord, Layout, PROGRAM};
 pub use pins::this_platform;
+pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
 
 /// What set-up is asked for, as typed.
@@ -210,7 +201,7 @@ impl Provision {
 
     /// Provides these pieces, all of them if none is named, and removes leftovers of interrupted set-ups.
     pub fn provide_all(&self, only: &[Piece]) -> Result<()> {
-        staging::sweep(&self.cache)?;
+        receipt::sweep(&self.cache)?;
         for &piece in if only.is_empty() { &Piece::ALL } else { only } {
             let provided = self.provide(piece)?;
             self.reporter.note(&provided.to_string());
@@ -240,7 +231,7 @@ impl Provision {
             .into());
         };
         let pip = pip::Pip { options: &self.pins.pip, tags, instead: piece.instead(&pinned.version) };
-        install::install(&self.cache, piece, &pin, &pip, self.reporter)?;
+        layout::install(&self.cache, piece, &pin, &pip, self.reporter)?;
         Ok(self.installed(piece))
     }
 
@@ -253,8 +244,8 @@ impl Provision {
             Version::Release(release) => release,
             Version::Place(place) => {
                 let checked = match piece {
-                    Piece::Libtorch => user_libraries::libtorch(place, &self.pins.piece(piece).version),
-                    _ => user_libraries::onnxruntime(place),
+                    Piece::Libtorch => pip::libtorch(place, &self.pins.piece(piece).version),
+                    _ => pip::onnxruntime(place),
                 };
                 let (path, version) =
                     checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;
@@ -282,7 +273,7 @@ impl Provision {
         };
         let instead = "name the path of a library".to_owned();
         let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        install::install(&self.cache, piece, &pin.of_release(release), &pip, self.reporter)?;
+        layout::install(&self.cache, piece, &pin.of_release(release), &pip, self.reporter)?;
         let path = self.place_of_version(piece, version);
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }

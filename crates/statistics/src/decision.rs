@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{DEFAULT_MARGIN, MIN_ROUNDS, SIGNIFICANCE};
-use crate::multiplicity::holm;
-use crate::paired::LogRatios;
+use crate::paired::{LogRatios, mann_whitney, welch};
 use crate::sequential::{Boundaries, Looks};
 use crate::split::{self, Split};
-use crate::unpaired::{mann_whitney, welch};
 
 /// How often the interval of one ratio alone may miss the truth: at the last look, and, taken alone, at an earlier one.
 ///
@@ -21,7 +18,7 @@ const ALONE: (f64, f64) = (0.05, 0.03);
 pub struct Series<'a> {
     pub a: &'a [Option<f64>],
     pub b: &'a [Option<f64>],
-    /// The state of each round, as other contenders show it ([`state`](crate::state)); empty without any.
+    /// The state of each round, as other contenders show it ([`state`](crate::descriptive::state)); empty without any.
     pub state: Vec<Option<f64>>,
     /// ln(a/b) of each prompt by round, `[prompt][round]`; empty with a single prompt.
     pub prompts: Vec<Vec<Option<f64>>>,
@@ -276,4 +273,175 @@ pub fn settled(decisions: &[Option<Decision>], margin: f64) -> bool {
         let narrow = decision.rounds >= MIN_ROUNDS && high.ln() - low.ln() < margin.ln_1p();
         decision.outcome != Outcome::Inconclusive || narrow
     })
+}
+
+// Whether a change is a regression.
+
+/// The class of a change, given as "how many times worse": above 1 is worse.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Certainly worse, and by more than the threshold.
+    Regression,
+    /// Certainly worse, by no more than the threshold.
+    Worse,
+    /// Certainly better.
+    Better,
+    /// Certainly within the threshold in either direction; not shown to have changed at all.
+    Equivalent,
+    /// None of these was shown.
+    Inconclusive,
+}
+
+/// Classifies a change by its estimate, its 95 % interval, and whether it was shown to differ from 1.
+///
+/// A regression needs both conditions. *Significant* alone would fail a change of half a percent that twelve
+/// steady rounds make certain; *beyond the threshold* alone would fail every noisy run. The estimate is
+/// compared with the threshold, not the end of the interval nearer to 1: a change exactly as large as the
+/// threshold is then found in half of the runs, and one of 8 % at a threshold of 5 % nearly always.
+/// `Equivalent` means that the interval is within the margin (Schuirmann 1987; Westlake 1972), with the
+/// threshold as the margin: a failing change has been ruled out.
+pub fn classify(worse: f64, interval: (f64, f64), significant: bool, threshold: f64) -> Change {
+    let most = 1.0 + threshold;
+    if significant {
+        return match worse {
+            worse if worse > most => Change::Regression,
+            worse if worse > 1.0 => Change::Worse,
+            _ => Change::Better,
+        };
+    }
+    if interval.0 >= most.recip() && interval.1 <= most { Change::Equivalent } else { Change::Inconclusive }
+}
+
+// Defaults of a comparison.
+
+/// Fewest rounds that can support a verdict: five pairs cannot go below p = 2/2⁵ = 0.0625 in a sign-flip
+/// test, six can (2/2⁶ = 0.03125).
+pub const MIN_ROUNDS: usize = 6;
+
+/// Most rounds of an automatic comparison, unless asked otherwise: enough to distinguish a contender that is
+/// 3 % slower from two others at 2 % noise between processes (`docs/evidence/calibration.md`). 24 do so in 93 % of
+/// comparisons, 18 in 78 %.
+pub const DEFAULT_MAX_ROUNDS: usize = 30;
+
+/// Error rate of the whole table, and of each statement of equivalence.
+pub const SIGNIFICANCE: f64 = 0.05;
+
+/// The same where processes of a round follow one another instead of taking turns. Its rounds are not
+/// independent: a state of the machine that lasts longer than a process slows one process of a round and
+/// often one of the next. At 5 %, up to 6 % of simulated tables were wrong (`docs/evidence/calibration.md`
+/// has the rate at this level).
+pub const SEQUENTIAL_SIGNIFICANCE: f64 = 0.04;
+
+/// Equivalence margin on the ratio: within 1/(1 + m) … 1 + m.
+pub const DEFAULT_MARGIN: f64 = 0.02;
+
+// Many hypotheses in one table.
+
+/// Holm's step-down adjustment of a family of p values, in its weighted form (Holm 1979): the chance of any false
+/// rejection stays below the significance level, however the hypotheses depend on each other.
+///
+/// Each hypothesis has a weight above 0. Only ratios of weights count. Hypotheses are ordered by p/w, and the
+/// adjusted value is the largest so far of p·(sum of the weights not yet rejected)/w. Equal weights give
+/// Holm's unweighted procedure.
+pub fn holm(p: &[f64], weights: &[f64]) -> Vec<f64> {
+    assert_eq!(p.len(), weights.len(), "a hypothesis has one p value and one weight");
+    assert!(weights.iter().all(|weight| *weight > 0.0 && weight.is_finite()), "a weight is above 0");
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&i, &j| (p[i] / weights[i]).total_cmp(&(p[j] / weights[j])));
+    // Summed from the end, so that the last hypothesis has exactly its own weight left.
+    let mut left = vec![0.0; p.len()];
+    let mut sum = 0.0;
+    for &index in order.iter().rev() {
+        sum += weights[index];
+        left[index] = sum;
+    }
+    let mut adjusted = vec![0.0; p.len()];
+    let mut largest: f64 = 0.0;
+    for index in order {
+        largest = largest.max(p[index] * (left[index] / weights[index])).min(1.0);
+        adjusted[index] = largest;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_regression_is_certain_and_beyond_the_threshold() {
+        let classify = |worse, interval, significant| classify(worse, interval, significant, 0.05);
+        assert_eq!(classify(1.08, (1.06, 1.10), true), Change::Regression);
+        assert_eq!(classify(1.03, (1.02, 1.04), true), Change::Worse);
+        assert_eq!(classify(1.08, (0.95, 1.20), false), Change::Inconclusive);
+        assert_eq!(classify(0.90, (0.89, 0.91), true), Change::Better);
+        assert_eq!(classify(1.01, (0.98, 1.04), false), Change::Equivalent);
+        assert_eq!(classify(1.01, (0.94, 1.04), false), Change::Inconclusive, "1/1.05 is 0.952");
+    }
+
+    #[test]
+    fn a_threshold_of_nothing_stops_whatever_is_certain() {
+        assert_eq!(classify(1.001, (1.0005, 1.002), true, 0.0), Change::Regression);
+    }
+
+    fn close(found: &[f64], expected: &[f64]) {
+        let alike = found.iter().zip(expected).all(|(a, e)| (a - e).abs() < 1e-12);
+        assert!(alike && found.len() == expected.len(), "{found:?} is not {expected:?}");
+    }
+
+    #[test]
+    fn holm_agrees_with_a_worked_example() {
+        close(&holm(&[0.01, 0.04, 0.03, 0.005], &[1.0; 4]), &[0.03, 0.06, 0.06, 0.02]);
+    }
+
+    #[test]
+    fn weighted_holm_agrees_with_a_worked_example() {
+        // p/w is 0.025, 0.1, 0.3 and 0.04. By it, 0.02·1/0.8; then 0.002·0.2/0.05, 0.01·0.15/0.1, 0.015·0.05/0.05.
+        let adjusted = holm(&[0.02, 0.01, 0.015, 0.002], &[0.8, 0.1, 0.05, 0.05]);
+        close(&adjusted, &[0.025, 0.025, 0.025, 0.025]);
+        // In the same order, 0.02/0.8; 0.01·0.2/0.05; 0.03·0.15/0.1; 0.2·0.05/0.05.
+        let adjusted = holm(&[0.02, 0.03, 0.2, 0.01], &[0.8, 0.1, 0.05, 0.05]);
+        close(&adjusted, &[0.025, 0.045, 0.2, 0.04]);
+    }
+
+    /// Holm's procedure in its textbook form, without weights.
+    fn unweighted(p: &[f64]) -> Vec<f64> {
+        let mut order: Vec<usize> = (0..p.len()).collect();
+        order.sort_by(|&i, &j| p[i].total_cmp(&p[j]));
+        let mut adjusted = vec![0.0; p.len()];
+        let mut largest: f64 = 0.0;
+        for (rank, index) in order.into_iter().enumerate() {
+            largest = largest.max(p[index] * (p.len() - rank) as f64).min(1.0);
+            adjusted[index] = largest;
+        }
+        adjusted
+    }
+
+    fn family() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
+        proptest::collection::vec((0.0..1.0f64, 0.01..10.0f64), 1..20)
+            .prop_map(|family| family.into_iter().unzip())
+    }
+
+    proptest! {
+        #[test]
+        fn equal_weights_are_no_weights((p, _) in family(), weight in 0.01..10.0f64) {
+            close(&holm(&p, &vec![weight; p.len()]), &unweighted(&p));
+        }
+
+        #[test]
+        fn holm_never_lowers_a_p_value((p, weights) in family()) {
+            for (adjusted, raw) in holm(&p, &weights).iter().zip(&p) {
+                prop_assert!(adjusted >= raw && *adjusted <= 1.0);
+            }
+        }
+
+        #[test]
+        fn only_ratios_of_weights_count((p, weights) in family(), by in 0.001..1000.0f64) {
+            let scaled: Vec<f64> = weights.iter().map(|weight| weight * by).collect();
+            close(&holm(&p, &scaled), &holm(&p, &weights));
+        }
+    }
 }

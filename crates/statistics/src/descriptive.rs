@@ -1,8 +1,13 @@
 //! Order statistics and means of samples.
 
-use crate::limits::MIN_ROUNDS;
-use crate::mean::{mean, variance};
-use crate::normal::student_critical;
+use std::cmp::Ordering;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::function::beta::beta_reg;
+use statrs::function::erf::erfc;
+
+use crate::decision::MIN_ROUNDS;
 
 /// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` without
 /// values.
@@ -83,6 +88,143 @@ impl Moments {
     }
 }
 
+// Mean and variance.
+
+pub(crate) fn mean(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / x.len() as f64
+}
+
+/// Unbiased. 0 for fewer than two.
+pub(crate) fn variance(x: &[f64], mean: f64) -> f64 {
+    x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len().saturating_sub(1).max(1) as f64
+}
+
+// The standard normal and Student's t distribution, accurate far out in the tails.
+
+/// φ(z).
+pub(crate) fn density(z: f64) -> f64 {
+    (-0.5 * z * z).exp() / (2.0 * PI).sqrt()
+}
+
+/// P(Z > z).
+pub(crate) fn upper_tail(z: f64) -> f64 {
+    0.5 * erfc(z * FRAC_1_SQRT_2)
+}
+
+/// The z that P(Z ≤ z) = p.
+pub(crate) fn normal_quantile(p: f64) -> f64 {
+    Normal::standard().inverse_cdf(p)
+}
+
+/// P(T > t) with `freedom` degrees of freedom, by the incomplete beta function: `1 - cdf` would lose small
+/// tails.
+pub(crate) fn student_upper_tail(t: f64, freedom: f64) -> f64 {
+    if t.is_infinite() {
+        return if t > 0.0 { 0.0 } else { 1.0 };
+    }
+    let tail = 0.5 * beta_reg(0.5 * freedom, 0.5, freedom / (freedom + t * t));
+    if t > 0.0 { tail } else { 1.0 - tail }
+}
+
+/// The t that P(T > t) = `tail`.
+pub(crate) fn student_critical(tail: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| -t.inverse_cdf(tail))
+}
+
+// The similarity of two orders.
+
+/// Kendall's τ-b (Kendall 1945, *The treatment of ties in ranking problems*) between the orders of two lists of numbers:
+/// 1 for the same order, −1 for the opposite one. `None` if the lists have different lengths, a list does not order
+/// anything, or a number is NaN.
+pub fn kendall_tau(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.len() != b.len() {
+        return None;
+    }
+    // Pairs that both order alike, less those that they order differently; pairs that each list orders at
+    // all.
+    let (mut alike, mut ordered) = (0_i64, [0_i64; 2]);
+    for (second, (x, y)) in a.iter().zip(b).enumerate() {
+        for (other_x, other_y) in a.iter().zip(b).take(second) {
+            let signs = [sign(x.partial_cmp(other_x)?), sign(y.partial_cmp(other_y)?)];
+            alike += signs[0] * signs[1];
+            ordered.iter_mut().zip(signs).for_each(|(sum, sign)| *sum += sign.abs());
+        }
+    }
+    let scale = (ordered[0] as f64 * ordered[1] as f64).sqrt();
+    (scale > 0.0).then(|| alike as f64 / scale)
+}
+
+fn sign(order: Ordering) -> i64 {
+    match order {
+        Ordering::Less => -1,
+        Ordering::Equal => 0,
+        Ordering::Greater => 1,
+    }
+}
+
+// How one figure depends on another.
+
+/// A straight line through points by least squares, with the interval of its slope.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slope {
+    pub slope: f64,
+    pub interval: (f64, f64),
+    /// That the slope is 0, two-sided.
+    pub p: f64,
+    /// The means of x and y, which the line goes through.
+    pub centre: (f64, f64),
+}
+
+impl Slope {
+    /// y on the line.
+    pub fn at(&self, x: f64) -> f64 {
+        self.centre.1 + self.slope * (x - self.centre.0)
+    }
+}
+
+/// The slope of y over x: β = Sxy/Sxx with the standard error s/√Sxx, s² being the sum of squared residuals
+/// over n − 2, and Student's t with n − 2 degrees of freedom (Montgomery, Peck & Vining 2012, *Introduction
+/// to Linear Regression Analysis*, section 2.3). `level`: error rate of the interval.
+///
+/// `None` for fewer than four points, for x that are all alike, and for values that are not finite.
+pub fn slope(x: &[f64], y: &[f64], level: f64) -> Option<Slope> {
+    let is_finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
+    if x.len() < 4 || x.len() != y.len() || !is_finite(x) || !is_finite(y) {
+        return None;
+    }
+    let centre = (mean(x), mean(y));
+    let squares: f64 = x.iter().map(|x| (x - centre.0).powi(2)).sum();
+    let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+    // A spread from rounding of the mean alone is none.
+    if squares.sqrt() <= 1e-13 * largest * (x.len() as f64).sqrt() {
+        return None;
+    }
+    let products: f64 = x.iter().zip(y).map(|(x, y)| (x - centre.0) * (y - centre.1)).sum();
+    let slope = products / squares;
+    let residuals: f64 = x.iter().zip(y).map(|(x, y)| (y - centre.1 - slope * (x - centre.0)).powi(2)).sum();
+    let freedom = x.len() as f64 - 2.0;
+    let error = (residuals / freedom / squares).sqrt();
+    let reach = student_critical(level / 2.0, freedom) * error;
+    let p = if error > 0.0 { 2.0 * student_upper_tail((slope / error).abs(), freedom) } else { 0.0 };
+    Some(Slope { slope, interval: (slope - reach, slope + reach), p, centre })
+}
+
+// The state of the machine in a round, from the contenders outside of a pair.
+
+/// The mean logarithm of the figures of all contenders but `a` and `b`, by round: the machine affects them
+/// and the pair alike, and their own noise is independent of the pair's. `figures`: `[contender][round]`.
+/// `None` where one of them has no positive figure; empty if there are no others.
+pub fn state(figures: &[Vec<Option<f64>>], a: usize, b: usize) -> Vec<Option<f64>> {
+    let others: Vec<&Vec<Option<f64>>> =
+        (0..figures.len()).filter(|&place| place != a && place != b).map(|place| &figures[place]).collect();
+    let rounds = others.iter().map(|figures| figures.len()).min().unwrap_or(0);
+    let of_round = |round: usize| {
+        let logs = others.iter().map(|figures| figures[round].map(f64::ln).filter(|log| log.is_finite()));
+        Some(mean(&logs.collect::<Option<Vec<f64>>>()?))
+    };
+    (0..rounds).map(of_round).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +247,7 @@ mod tests {
         assert_eq!(median_interval(&first(9)), Some((2.0, 8.0)));
         assert_eq!(median_interval(&first(20)), Some((6.0, 15.0)));
     }
+
     #[test]
     fn a_geometric_mean_treats_twice_and_half_alike() {
         assert_eq!(geometric_mean(&[1.0, 4.0]), Some(2.0));
@@ -129,5 +272,83 @@ mod tests {
         assert!((moments.standard_deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
         assert_eq!(Moments::new(&[3.0]).unwrap().coefficient_of_variation(), Some(0.0));
         assert_eq!(Moments::new(&[]), None);
+    }
+
+    fn close(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} is not {expected}");
+    }
+
+    /// Expected values: scipy.stats 1.17 (norm.sf, t.sf, t.isf, norm.ppf).
+    #[test]
+    fn tails_agree_with_tables() {
+        close(upper_tail(1.959_963_985), 0.025);
+        close(upper_tail(7.0), 1.279_812_543_9e-12);
+        close(student_upper_tail(4.582_575_695, 5.0), 0.002_966_772_259);
+        close(student_upper_tail(-1.0, 3.0), 0.804_498_890_522);
+        close(student_critical(0.025, 5.0), 2.570_581_835_6);
+        close(student_critical(0.025, 23.0), 2.068_657_610_4);
+        close(normal_quantile(0.8), 0.841_621_233_573);
+    }
+
+    #[test]
+    fn infinite_statistics_have_certain_tails() {
+        assert_eq!(student_upper_tail(f64::INFINITY, 5.0), 0.0);
+        assert_eq!(student_upper_tail(f64::NEG_INFINITY, 5.0), 1.0);
+    }
+
+    #[test]
+    fn orders_are_alike_opposite_or_between() {
+        assert_eq!(kendall_tau(&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]), Some(1.0));
+        assert_eq!(kendall_tau(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), Some(-1.0));
+        // Five of six pairs alike, one not.
+        let found = kendall_tau(&[1.0, 2.0, 3.0, 4.0], &[1.0, 2.0, 4.0, 3.0]).unwrap();
+        assert!((found - 4.0 / 6.0).abs() < 1e-12, "{found}");
+    }
+
+    #[test]
+    fn a_tie_orders_nothing() {
+        // Of six pairs the second list orders five, all as the first does: 5 / √(6 · 5).
+        let found = kendall_tau(&[1.0, 2.0, 3.0, 4.0], &[1.0, 2.0, 2.0, 3.0]).unwrap();
+        assert!((found - 5.0 / 30f64.sqrt()).abs() < 1e-12, "{found}");
+        assert_eq!(kendall_tau(&[1.0, 1.0], &[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn what_has_no_order_has_no_likeness() {
+        assert_eq!(kendall_tau(&[1.0, 2.0], &[1.0]), None);
+        assert_eq!(kendall_tau(&[1.0, f64::NAN], &[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn a_line_agrees_with_a_worked_example() {
+        // Sxx = 10, Sxy = 6, β = 0.6; residuals −0.8, 0.6, 1, −0.6, −0.2: 2.4/3 = 0.8; √(0.8/10) = 0.2828; t₀.₀₂₅,₃ = 3.182.
+        let found = slope(&[1.0, 2.0, 3.0, 4.0, 5.0], &[2.0, 4.0, 5.0, 4.0, 5.0], 0.05).unwrap();
+        let close = |found: f64, asked: f64| assert!((found - asked).abs() < 1e-3, "{found} is not {asked}");
+        close(found.slope, 0.6);
+        close(found.interval.0, -0.3001);
+        close(found.interval.1, 1.5001);
+        close(found.p, 0.1240);
+        close(found.at(5.0), 5.2);
+    }
+
+    #[test]
+    fn what_has_no_slope_says_so() {
+        assert_eq!(slope(&[1.0; 5], &[1.0, 2.0, 3.0, 4.0, 5.0], 0.05), None);
+        // The mean of ten times 0.1 is not exactly 0.1.
+        let ramp: Vec<f64> = (0..10).map(f64::from).collect();
+        assert_eq!(slope(&[0.1; 10], &ramp, 0.05), None);
+        assert_eq!(slope(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0], 0.05), None);
+        assert_eq!(slope(&[1.0, 2.0, 3.0, f64::NAN], &[1.0; 4], 0.05), None);
+        assert_eq!(slope(&[1.0, 2.0, 3.0, 4.0], &[2.0; 4], 0.05).map(|found| found.slope), Some(0.0));
+    }
+
+    #[test]
+    fn the_others_show_the_state() {
+        let figures =
+            [vec![Some(9.0); 3], vec![Some(1.0), Some(4.0), None], vec![Some(7.0); 3], vec![Some(4.0); 3]];
+        let found = state(&figures, 0, 2);
+        assert!(found[0].is_some_and(|x| (x - 2_f64.ln()).abs() < 1e-12), "{found:?}");
+        assert!(found[1].is_some_and(|x| (x - 4_f64.ln()).abs() < 1e-12) && found[2].is_none(), "{found:?}");
+        assert_eq!(state(&figures[..2], 0, 1), []);
     }
 }

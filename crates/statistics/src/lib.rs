@@ -1,56 +1,31 @@
-//! Verdicts that say when the data do not support one. Pure functions of numbers: no I/O, no clock; a random
-//! choice is a function of a seed.
-//!
-//! The unit of evidence is a process. A round runs every contender once, so figures are paired by round,
-//! which removes the effects common to a round (temperature, neighbours). All computation is on the log
-//! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure: rounds are
-//! the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones 2013).
-//!
-//! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
-//! [`classify`] says whether a change is a regression. [`crossed`] gives the effect of each of several
-//! switches.
-//!
-//! [`decide`] is a whole comparison: a table of paired series in, verdicts out. A series has its weight in
-//! the error rate; [`Looks`] says how often the evidence was looked at, [`settled`] whether to stop looking,
-//! [`BalancedOrder`] gives the order of the contenders, [`blocks()`] how many requests each process of a
-//! round answers, and [`steady::classify`] whether one process has reached a steady state.
+pub mod contrast;
 
-pub mod blocks;
-mod contrast;
-pub mod crossed;
 mod decision;
 mod descriptive;
-mod gate;
-mod kendall;
-mod limits;
-mod mean;
-mod multiplicity;
-mod normal;
-mod order;
-mod paired;
-mod power;
-mod sequential;
-mod slope;
-mod split;
-mod state;
-pub mod steady;
-mod turns;
-mod unpaired;
 
-pub use blocks::{Components, Costs, Prior, blocks, components, pooled};
+pub mod order;
+mod paired;
+
+mod sequential;
+
+mod split;
+
+pub mod steady;
+
+pub use contrast::detectable_shift;
 pub use contrast::{Contrast, Samples, contrast};
+pub use decision::holm;
+pub use decision::{Change, classify};
+pub use decision::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
 pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
+pub use descriptive::kendall_tau;
+pub use descriptive::state;
 pub use descriptive::{Moments, geometric_interval, geometric_mean, median, median_interval, quantile};
-pub use gate::{Change, classify};
-pub use kendall::kendall_tau;
-pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
-pub use multiplicity::holm;
+pub use descriptive::{Slope, slope};
 pub use order::BalancedOrder;
+pub use order::{Components, Costs, Prior, blocks, components, pooled};
+pub use order::{TRIMMED_REQUESTS, TRIMMED_SLICES, of_turns, trimmed_mean};
 pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
-pub use power::detectable_shift;
+pub use paired::{mann_whitney, welch};
 pub use sequential::{Boundaries, Looks};
-pub use slope::{Slope, slope};
 pub use split::{Cause, Split};
-pub use state::state;
-pub use turns::{TRIMMED_REQUESTS, TRIMMED_SLICES, of_turns, trimmed_mean};
-pub use unpaired::{mann_whitney, welch};

@@ -2,13 +2,11 @@
 //! "Virtual Machine Warmup Blows Hot and Cold"): outliers are removed, change points are found in mean and
 //! variance, and the segments in between are compared with the end of the series.
 
-mod outliers;
-mod pelt;
-
 use serde::{Deserialize, Serialize};
 
 /// Shortest series that is judged.
 pub const SHORTEST: usize = 12;
+
 /// Segments are alike if their means differ by less than this share. The paper uses the variance or 1 ms,
 /// whichever is more; iterations here differ by orders of magnitude, so this tolerance is relative.
 pub const TOLERANCE: f64 = 0.02;
@@ -50,9 +48,9 @@ pub fn classify(series: &[f64]) -> Option<Classification> {
     if series.len() < SHORTEST || !series.iter().all(|x| x.is_finite() && *x > 0.0) {
         return None;
     }
-    let kept = outliers::without(series);
+    let kept = without(series);
     let values: Vec<f64> = kept.iter().map(|&index| series[index]).collect();
-    let starts = pelt::segment_starts(&values);
+    let starts = segment_starts(&values);
     let ends = starts[1..].iter().copied().chain([values.len()]);
     let segments: Vec<Segment> = starts
         .iter()
@@ -77,6 +75,168 @@ pub fn classify(series: &[f64]) -> Option<Classification> {
         (SteadyState::Slowdown, Some(from))
     };
     Some(Classification { state, segments, steady_from })
+}
+
+// Outliers of a series, found by a moving window.
+
+/// The window of the paper, in points, and the narrowest.
+const WIDEST: usize = 200;
+
+const NARROWEST: usize = 12;
+
+/// Least half-width of the band, relative to the median: equal readings of a clock do not make the next one
+/// an outlier.
+const LEAST_BAND: f64 = 0.01;
+
+/// Indices of the points that are no outliers. An outlier is outside median ± 3·(P₉₀ − P₁₀) of the window
+/// around it (Barrett et al. 2017, after Tukey 1977). The paper's window is 200 points wide; shorter series
+/// get a quarter of their length.
+///
+/// The paper keeps every point of the first half window, where warming up looks like an outlier. Here a point
+/// is kept there if all points before it are outliers too: that is warming up; an isolated one is not.
+fn without(series: &[f64]) -> Vec<usize> {
+    let half = (series.len() / 4).clamp(NARROWEST, WIDEST) / 2;
+    let mut kept = Vec::with_capacity(series.len());
+    let mut window = Window::new(&series[..2 * half]);
+    let mut warming_up = true;
+    for (index, &value) in series.iter().enumerate() {
+        if index > half && index + half <= series.len() {
+            window.replace(series[index - half - 1], series[index + half - 1]);
+        }
+        let absurd = window.finds_absurd(value);
+        warming_up &= absurd && index < half;
+        if !absurd || warming_up || index == 0 {
+            kept.push(index);
+        }
+    }
+    kept
+}
+
+/// Points in ascending order.
+struct Window(Vec<f64>);
+
+impl Window {
+    fn new(points: &[f64]) -> Self {
+        let mut points = points.to_vec();
+        points.sort_by(f64::total_cmp);
+        Self(points)
+    }
+
+    fn replace(&mut self, old: f64, new: f64) {
+        self.0.remove(self.0.partition_point(|&x| x < old));
+        self.0.insert(self.0.partition_point(|&x| x < new), new);
+    }
+
+    fn finds_absurd(&self, value: f64) -> bool {
+        let quantile = |share: f64| self.0[(share * (self.0.len() - 1) as f64).round() as usize];
+        let (low, median, high) = (quantile(0.1), quantile(0.5), quantile(0.9));
+        (value - median).abs() > (3.0 * (high - low)).max(LEAST_BAND * median)
+    }
+}
+
+// Change points in mean and variance: PELT (Killick, Fearnhead & Eckley 2012).
+
+/// Fewest points between change points: a variance needs two.
+const SHORTEST_SEGMENT: usize = 2;
+
+/// Penalty of a change point, in units of ln n (Barrett et al. 2017).
+const PENALTY: f64 = 15.0;
+
+/// Standard deviations below this share of the mean count as this: readings of a clock come in steps, and
+/// equal ones must not look like infinite evidence.
+const LEAST_DEVIATION: f64 = 1e-3;
+
+/// Longer series are first segmented on a grid of so many places, then each change point is moved to where
+/// it fits best. A series without a change prunes nothing, and would take quadratic time.
+const PLACES: usize = 512;
+
+/// First indices of the segments; the first is 0.
+fn segment_starts(values: &[f64]) -> Vec<usize> {
+    let costs = Costs::new(values);
+    let mut starts = costs.optimal();
+    costs.refine(&mut starts);
+    starts
+}
+
+struct Costs {
+    /// Sums of the first i values, and of their squares; centred on the mean, for precision.
+    sums: Vec<(f64, f64)>,
+    least_variance: f64,
+    /// Distance of the places on the grid.
+    step: usize,
+}
+
+impl Costs {
+    fn new(values: &[f64]) -> Self {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let mut sums = vec![(0.0, 0.0)];
+        let mut total = (0.0, 0.0);
+        for value in values {
+            let x = value - mean;
+            total = (total.0 + x, total.1 + x * x);
+            sums.push(total);
+        }
+        let step = values.len().div_ceil(PLACES).max(1);
+        Self { sums, least_variance: (LEAST_DEVIATION * mean).powi(2), step }
+    }
+
+    fn len(&self) -> usize {
+        self.sums.len() - 1
+    }
+
+    /// Twice the negative log-likelihood of a normal segment, but for a constant, at its best mean and its
+    /// best permitted variance.
+    fn segment(&self, start: usize, end: usize) -> f64 {
+        let count = (end - start) as f64;
+        let sum = self.sums[end].0 - self.sums[start].0;
+        let squares = self.sums[end].1 - self.sums[start].1;
+        let variance = (squares / count - (sum / count).powi(2)).max(0.0);
+        let permitted = variance.max(self.least_variance);
+        count * (permitted.ln() + variance / permitted)
+    }
+
+    /// Optimal segmentation on the grid.
+    fn optimal(&self) -> Vec<usize> {
+        let penalty = PENALTY * (self.len() as f64).ln();
+        let places: Vec<usize> = (0..self.len()).step_by(self.step).chain([self.len()]).collect();
+        // Of the series up to each place: least cost, and the start of its last segment.
+        let mut best = vec![(f64::INFINITY, 0); places.len()];
+        best[0] = (-penalty, 0);
+        let mut candidates = vec![0];
+        for end in 1..places.len() {
+            let total = |start: usize| best[start].0 + self.segment(places[start], places[end]) + penalty;
+            let allowed = candidates.iter().filter(|&&s| places[end] - places[s] >= SHORTEST_SEGMENT);
+            let least = allowed.map(|&start| (total(start), start)).min_by(|x, y| x.0.total_cmp(&y.0));
+            let Some(least) = least else { continue };
+            // A start that is worse by the whole penalty now will never be better (their theorem 3.1).
+            let (now, bound) = (places[end], least.0 + penalty);
+            candidates.retain(|&s| now - places[s] < SHORTEST_SEGMENT || total(s) <= bound);
+            best[end] = least;
+            candidates.push(end);
+        }
+        let mut starts = Vec::new();
+        let mut end = places.len() - 1;
+        while end > 0 {
+            end = best[end].1;
+            starts.push(places[end]);
+        }
+        starts.reverse();
+        starts
+    }
+
+    /// Moves each change point, by less than a step of the grid, to where it fits best.
+    fn refine(&self, starts: &mut [usize]) {
+        for index in 1..starts.len() {
+            let (from, at) = (starts[index - 1], starts[index]);
+            let to = starts.get(index + 1).copied().unwrap_or(self.len());
+            let near = (at + 1).saturating_sub(self.step).max(from + SHORTEST_SEGMENT)
+                ..(at + self.step).min((to + 1).saturating_sub(SHORTEST_SEGMENT));
+            let cost = |at: &usize| self.segment(from, *at) + self.segment(*at, to);
+            if let Some(better) = near.min_by(|x, y| cost(x).total_cmp(&cost(y))) {
+                starts[index] = better;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,24 +5,25 @@
 //! which `features.rs` tests).
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Error, Result, anyhow};
-use configs::Engine;
+use anyhow::{Context, Error, Result, anyhow};
+use configs::{ConfigError, Engine};
+use setup::tooling::process::{self, succeeds_watched};
+use setup::tooling::{self, BadInput, Reporter};
 use setup::{DERIVE, Piece, Provision, Reference, Target};
-use tooling::{Reporter, interrupt, process};
 
-use crate::cargo;
-use crate::catalog::Engines;
-use crate::references;
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 
 /// The programs of every comparison besides workers.
 pub(crate) const PROGRAMS: [&str; 2] = ["driver", "prepare"];
+
 /// Only models of `hf:` need it.
 pub(crate) const HUB: &str = "hub";
-/// Needs no native library, and many crates depend on it: built while libtorch downloads.
-const WITHOUT_LIBRARIES: &str = "features-large";
+
+/// Needs no native library, and most crates depend on it: built while libtorch downloads.
+const WITHOUT_LIBRARIES: &str = "protocol";
 
 /// The programs and libraries of one build.
 #[derive(Default)]
@@ -72,13 +73,13 @@ pub(crate) fn together(workspace: &Workspace, wanted: &Wanted, reporter: Reporte
         if pieces.contains(&Piece::Libtorch) {
             // An older commit has no such package.
             if !workspace.is_apart() && !matches!(provision.find(Piece::Libtorch), Ok(Some(_))) {
-                cargo::build(workspace, &[WITHOUT_LIBRARIES], None, reporter)?;
+                build(workspace, &[WITHOUT_LIBRARIES], None, reporter)?;
             }
             no_libtorch = provided.recv().ok().and_then(|(_, result)| result.err());
         }
         let outcome = workers(workspace, wanted, &provision, no_libtorch, reporter);
         let results: Vec<_> = provided.iter().collect();
-        interrupt::check()?;
+        tooling::check()?;
         let mut failures = outcome?;
         for (piece, result) in results {
             let Err(error) = result else { continue };
@@ -128,7 +129,7 @@ fn workers(
         wanted.engines.iter().any(|engine| engine.native.contains(&Piece::Libtorch.to_string()));
     let libtorch = needs_libtorch.then(|| provision.place(Piece::Libtorch)).transpose()?;
     let all: Vec<&str> = wanted.programs.iter().chain(&packages).copied().collect();
-    let unbuilt = cargo::build_what_can_be(workspace, &all, libtorch.as_deref(), reporter)?;
+    let unbuilt = build_what_can_be(workspace, &all, libtorch.as_deref(), reporter)?;
     for (name, error) in unbuilt {
         if wanted.programs.contains(&name) {
             return Err(error);
@@ -148,8 +149,8 @@ fn workers(
 
 /// Whether cargo builds this engine's worker; an error if something is missing that it needs.
 fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: bool) -> Result<bool> {
-    if let Some(reference) = references::behind(engine) {
-        references::all(workspace, target).check(reference)?;
+    if let Some(reference) = workspace::behind(engine) {
+        workspace::all(workspace, target).check(reference)?;
         return Ok(false);
     }
     if engine.worker.contains('/') {
@@ -174,4 +175,208 @@ fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: b
 pub(crate) fn tools(engines: &[&Engine], hub: bool) -> Vec<&'static str> {
     let has_llamacpp = engines.iter().any(|engine| engine.framework == Reference::Llamacpp.to_string());
     has_llamacpp.then_some(DERIVE).into_iter().chain(hub.then_some(HUB)).collect()
+}
+
+// Packages of the workspace, built by the cargo that runs this program.
+
+pub(crate) fn cargo(workspace: &Workspace) -> Command {
+    let mut command = process::cargo(&workspace.root);
+    if let Some(target) = &workspace.target {
+        command.env("CARGO_TARGET_DIR", target);
+    }
+    if !workspace.variables.is_empty() {
+        // It would win over RUSTFLAGS.
+        command.env_remove("CARGO_ENCODED_RUSTFLAGS");
+        command.envs(workspace.variables.iter().map(|(name, value)| (name, value)));
+    }
+    command
+}
+
+/// Builds packages in one invocation.
+pub(crate) fn build(
+    workspace: &Workspace,
+    names: &[&str],
+    libtorch: Option<&Path>,
+    reporter: Reporter,
+) -> Result<()> {
+    let unbuilt = build_what_can_be(workspace, names, libtorch, reporter)?;
+    unbuilt.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// The manifest of the workspace of references.
+pub(crate) const REFERENCES: &str = "references/Cargo.toml";
+
+/// That of the fuzz targets.
+const FUZZ: &str = "fuzz/Cargo.toml";
+
+/// The workspaces that there are.
+pub(crate) const MANIFESTS: [&str; 3] = ["Cargo.toml", REFERENCES, FUZZ];
+
+/// The manifest of a package's workspace: references and fuzz targets have one of their own.
+pub(crate) fn manifest_of(package: &str) -> &'static str {
+    match package {
+        "fuzz" => FUZZ,
+        name if is_reference(name) => REFERENCES,
+        _ => "Cargo.toml",
+    }
+}
+
+pub(crate) fn is_reference(name: &str) -> bool {
+    name.starts_with("reference-")
+}
+
+/// Builds packages in one invocation, and each reference in one of its own, so that none has features that another asks
+/// for; those that do not build, each with its error.
+pub(crate) fn build_what_can_be<'a>(
+    workspace: &Workspace,
+    names: &[&'a str],
+    libtorch: Option<&Path>,
+    reporter: Reporter,
+) -> Result<Vec<(&'a str, Error)>> {
+    let command = |names: &[&str]| {
+        let mut build = cargo(workspace);
+        build.args(["build", "--release", "--locked", "--keep-going"]);
+        if names.iter().any(|name| is_reference(name)) && workspace.root.join(REFERENCES).is_file() {
+            build.args(["--manifest-path", REFERENCES]);
+            if let Some(target) = workspace.binaries.parent() {
+                build.env("CARGO_TARGET_DIR", target);
+            }
+        }
+        build.args(names.iter().flat_map(|name| ["--package", name]));
+        build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
+        if reporter.is_quiet() {
+            build.arg("--quiet");
+        }
+        build
+    };
+    let (references, ours): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_reference(name));
+    // An older commit may not have declared one set of features for all.
+    let are_built = !workspace.is_apart() && (ours.is_empty() || succeeds_watched(&mut command(&ours))?);
+    let mut unbuilt = Vec::new();
+    for name in ours.into_iter().filter(|_| !are_built).chain(references) {
+        if !succeeds_watched(&mut command(&[name]))? {
+            unbuilt
+                .push((name, anyhow!("{name} does not build; `photofinish doctor` names what is missing")));
+        }
+    }
+    Ok(unbuilt)
+}
+
+// The files that define engines and models: configs/engines/*.toml and configs/models/*.toml.
+
+pub(crate) struct Engines(Vec<Engine>);
+
+impl Engines {
+    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
+        let read = if workspace.is_apart() { configs::engines_of_another_version } else { configs::engines };
+        let engines = read(&workspace.layers()).map_err(bad_input)?;
+        for engine in &engines {
+            Piece::named(&engine.native).with_context(|| format!("configs/engines/{}.toml", engine.name))?;
+        }
+        Ok(Self(engines))
+    }
+
+    /// Packages of all workers that are built from this repository, references among them.
+    pub(crate) fn packages(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/')).collect()
+    }
+
+    /// In the order of the names; the three frameworks that this project tunes where there are none.
+    pub(crate) fn select(&self, names: &[String]) -> Result<Vec<&Engine>> {
+        let selected = configs::selection::selected(&self.0, names).map_err(bad_input)?;
+        let find = |name: &str| self.0.iter().find(|engine| engine.name == name);
+        Ok(selected.iter().filter_map(|engine| find(engine.base())).collect())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> &[Engine] {
+        &self.0
+    }
+}
+
+/// Pieces that `--model` needs. A path or a source with a scheme (`hf:owner/name`) needs none, and the driver
+/// checks whether it exists.
+pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<Piece>> {
+    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
+    if models.iter().any(|known| known == name) {
+        return Piece::named(&configs::model(&workspace.layers(), name).map_err(bad_input)?.native);
+    }
+    let is_bare_word = !name.contains(['/', '\\', ':', '.']);
+    if is_bare_word && !Path::new(name).exists() {
+        // Said here rather than after minutes of building.
+        return Err(BadInput(format!(
+            "unknown model {name:?}; configs/models has: {}; a directory, a .gguf file or hf:owner/name also \
+             names one",
+            models.join(", ")
+        ))
+        .into());
+    }
+    Ok(Vec::new())
+}
+
+/// Whether `--model` names a model that is downloaded from Hugging Face's hub.
+pub(crate) fn is_of_hub(workspace: &Workspace, name: &str) -> Result<bool> {
+    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
+    if !models.iter().any(|known| known == name) {
+        return Ok(name.starts_with("hf:"));
+    }
+    let model = configs::model(&workspace.layers(), name).map_err(bad_input)?;
+    Ok(model.source.starts_with("hf:"))
+}
+
+fn bad_input(error: ConfigError) -> BadInput {
+    BadInput(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use setup::tooling::is_bad_input;
+
+    use super::*;
+
+    fn workspace() -> Workspace {
+        Workspace::locate().unwrap().shipped()
+    }
+
+    fn names(engines: Vec<&Engine>) -> Vec<&str> {
+        engines.into_iter().map(|engine| engine.name.as_str()).collect()
+    }
+
+    #[test]
+    fn engines_are_selected_by_file_name() {
+        let engines = Engines::read(&workspace()).unwrap();
+        let asked = ["tch-base".to_owned(), "candle".to_owned()];
+        let selected = engines.select(&asked).unwrap();
+        assert_eq!(selected[0].framework, "tch");
+        assert_eq!(Piece::named(&selected[0].native).unwrap(), [Piece::Libtorch]);
+        assert_eq!(names(selected), ["tch-base", "candle"]);
+        let unnamed = names(engines.select(&[]).unwrap());
+        assert_eq!(
+            unnamed,
+            ["candle", "tch", "ort"],
+            "hybrids and references are built where they are named"
+        );
+    }
+
+    #[test]
+    fn an_unknown_engine_is_answered_with_those_that_exist() {
+        let engines = Engines::read(&workspace()).unwrap();
+        let error = engines.select(&["xyz".into()]).unwrap_err();
+        assert!(is_bad_input(&error));
+        let error = error.to_string();
+        assert!(
+            ["xyz", "candle", "ort", "tch", "tch-base"].iter().all(|name| error.contains(name)),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_model_by_name_asks_for_its_piece_and_a_path_for_none() {
+        let workspace = workspace();
+        assert_eq!(pieces_of_model(&workspace, "smollm2-135m").unwrap(), [Piece::Model]);
+        assert_eq!(pieces_of_model(&workspace, "hf:owner/name").unwrap(), []);
+        assert_eq!(pieces_of_model(&workspace, "./no/such.gguf").unwrap(), []);
+        let error = pieces_of_model(&workspace, "smollm3").unwrap_err();
+        assert!(is_bad_input(&error) && error.to_string().contains("smollm2-135m"), "{error}");
+    }
 }

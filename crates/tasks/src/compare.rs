@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use configs::DEFAULT_MODEL;
 use setup::Target;
-use tooling::process::command;
-use tooling::{BadInput, Reporter};
+use setup::tooling::process::command;
+use setup::tooling::{BadInput, Reporter};
 
 use crate::build::{self, HUB, PROGRAMS, Wanted};
-use crate::cargo;
-use crate::catalog::{self, Engines};
+
+use crate::build::Engines;
 use crate::cuda;
-use crate::program::replace_this_process;
+use crate::workspace::replace_this_process;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// The driver's arguments that decide what must be built before it starts.
@@ -32,7 +32,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
     if needs.is_idle || needs.is_refused() {
-        cargo::build(workspace, &["driver"], None, reporter)?;
+        build::build(workspace, &["driver"], None, reporter)?;
     } else {
         provide(workspace, &needs, reporter)?;
     }
@@ -47,9 +47,9 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
     let model = needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let target = needs.target();
     let wanted = Wanted {
-        programs: PROGRAMS.into_iter().chain(catalog::is_of_hub(workspace, model)?.then_some(HUB)).collect(),
+        programs: PROGRAMS.into_iter().chain(build::is_of_hub(workspace, model)?.then_some(HUB)).collect(),
         engines: engines.select(&needs.frameworks)?,
-        pieces: catalog::pieces_of_model(workspace, model)?,
+        pieces: build::pieces_of_model(workspace, model)?,
         target,
     };
     build::together(workspace, &wanted, reporter)?;
@@ -169,6 +169,6 @@ mod tests {
     #[test]
     fn a_flag_without_its_value_is_bad_input() {
         let error = Needs::read(&["--frameworks".into()]).unwrap_err();
-        assert!(tooling::is_bad_input(&error));
+        assert!(setup::tooling::is_bad_input(&error));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tooling::process::{cargo, output_of};
+use setup::tooling::process::{cargo, output_of};
 
 use crate::workspace::Workspace;
 
@@ -62,11 +62,7 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
         let first = scope.spawn(|| differences_of(first));
         [differences_of(second), first.join().unwrap()].concat()
     });
-    assert!(
-        differences.is_empty(),
-        "declare in crates/features or crates/features-large what all need:\n{}",
-        differences.join("\n")
-    );
+    assert!(differences.is_empty(), "declare in crates/features what all need:\n{}", differences.join("\n"));
 }
 
 /// Packages in the trees of workers that do not run while a worker is timed, so that they may be optimised
@@ -81,7 +77,7 @@ const UNTIMED: [(&str, &str); 11] = [
     ("toml", "burn's configuration"),
     ("torch-sys", "hands calls on to libtorch, which comes compiled"),
     ("winnow", "of toml"),
-    ("zip", "`features-large` names it"),
+    ("zip", "`features` names it"),
     ("zlib-rs", "of zip"),
 ];
 
@@ -92,7 +88,7 @@ fn what_a_worker_runs_has_full_optimisation() {
     let profiles =
         manifest.lines().filter_map(|line| line.strip_prefix("[profile.release.package.")?.strip_suffix(']'));
     let lower: BTreeSet<&str> = profiles.collect();
-    assert!(lower.contains("plan"), "{lower:?}");
+    assert!(lower.contains("render"), "{lower:?}");
     for worker in
         members().iter().filter(|name| name.starts_with("engine-") || name.starts_with("reference-"))
     {

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use setup::tooling::process::{command, output_of};
+use setup::tooling::{self, BadInput, Reporter};
 use setup::{Piece, Target};
-use tooling::process::{command, output_of};
-use tooling::{BadInput, Reporter, interrupt};
 
+use self::plan::{Machine, Plan};
+use crate::build::Engines;
 use crate::build::{self, PROGRAMS, Wanted};
-use crate::catalog::Engines;
 use crate::cuda;
 use crate::workspace::{PHOTOFINISH, Workspace};
-use plan::{Machine, Plan};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    interrupt::listen()?;
+    tooling::listen()?;
     let reporter = Reporter::new(false);
     if args.list {
         return pack::list(workspace).map(|()| ExitCode::SUCCESS);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tooling::BadInput;
+use setup::tooling::BadInput;
 
 /// A phase, the metrics of a run's comparisons that belong to it, and the one that is shown.
 const PHASES: [(&str, &[&str], &str); 3] = [

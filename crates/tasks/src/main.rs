@@ -2,38 +2,35 @@
 //! small ones alone, so that an engine or a driver that does not compile takes no command with it.
 
 mod build;
-mod calibrate;
-mod cargo;
-mod catalog;
-mod claims;
+
 mod compare;
 mod cuda;
-mod dist;
+
 #[cfg(test)]
 mod features;
-mod fuzz;
 mod gate;
 mod gpu_run;
 mod install;
 mod limits;
 #[cfg(test)]
 mod pages;
-mod program;
+
 mod readers;
-mod references;
+
 mod rehearsal;
 mod splice;
 mod test;
 mod tidy;
 mod workspace;
 
+use setup::tooling;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use setup::tooling::Reporter;
 use setup::{Asked, Target};
-use tooling::Reporter;
 
 use crate::workspace::Workspace;
 
@@ -103,9 +100,6 @@ enum Task {
     },
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test(test::Args),
-    /// Feed readers of untrusted files with changed ones, until one of them crashes or hangs
-    /// (docs/evidence/fuzzing.md)
-    Fuzz(fuzz::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
     #[command(disable_help_flag = true)]
     Doctor {
@@ -138,7 +132,7 @@ enum Task {
 }
 
 /// Tasks that write this repository's pages or test it in ways that a user does not need: under a heading of their own.
-const MAINTAINERS: [&str; 5] = ["calibrate", "claims", "fuzz", "splice", "tidy"];
+const MAINTAINERS: [&str; 4] = ["calibrate", "claims", "splice", "tidy"];
 
 fn command() -> Command {
     let command = Cli::command();
@@ -169,7 +163,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
         Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
-            done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
+            done(workspace::set_up(&workspace, device, &named, Reporter::new(quiet)))
         }
         Task::Setup(asked) => {
             done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))
@@ -181,17 +175,16 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             done(cuda::build(&workspace, &frameworks, Reporter::new(quiet)))
         }
         Task::Install(args) => install::run(&workspace, &args),
-        Task::Dist { what, quiet } => dist::run(&workspace, &what, quiet),
+        Task::Dist { what, quiet } => install::dist_run(&workspace, &what, quiet),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::GpuRun(args) => gpu_run::run(&workspace, &args),
-        Task::Calibrate { args } => calibrate::run(&workspace, &args),
-        Task::Claims { args } => claims::run(&workspace, &args),
+        Task::Calibrate { args } => workspace::calibrate_run(&workspace, &args),
+        Task::Claims { args } => workspace::claims_run(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
-        Task::Fuzz(args) => fuzz::run(&workspace, &args),
-        Task::Doctor { args } => program::run(&workspace, "doctor", &args),
+        Task::Doctor { args } => workspace::run(&workspace, "doctor", &args),
         Task::Tidy => done(tidy::run(&workspace.root)),
-        Task::Profile { args } => program::run(&workspace, "profile", &args),
+        Task::Profile { args } => workspace::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
             splice::run(&workspace, &results, &page, &block, short)
         }

@@ -2,7 +2,8 @@
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use tooling::pages;
+use setup::tooling;
+use setup::tooling::pages;
 
 use crate::Cli;
 use crate::workspace::Workspace;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use tooling::process::{command, output_of};
+use setup::tooling::process::{command, output_of};
 
 use crate::workspace::Workspace;
 

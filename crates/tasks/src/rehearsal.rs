@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use tooling::process::command;
+use setup::tooling::process::command;
 
-use crate::catalog::Engines;
+use crate::build::Engines;
 use crate::install::{self, Target};
 use crate::workspace::{PHOTOFINISH, Workspace};
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-use tooling::{BadInput, splice};
+use setup::tooling::{BadInput, splice};
 
 use crate::limits;
 use crate::workspace::Workspace;
@@ -163,7 +163,7 @@ mod tests {
     fn a_study_s_command_is_read_from_its_first_cell() {
         let study = tempfile::tempdir().unwrap();
         std::fs::write(study.path().join(REPORT), "figures\n").unwrap();
-        assert!(tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
+        assert!(setup::tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
         std::fs::create_dir(study.path().join("cell-1")).unwrap();
         let environment = r#"{"command": ["x/driver", "sweep", "generate", "--results-dir", "x"]}"#;
         std::fs::write(study.path().join("cell-1").join(ENVIRONMENT), environment).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     fn the_newest_directory_with_a_report_is_taken() {
         let results = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(results.path().join(name)).unwrap();
-        assert!(tooling::is_bad_input(&newest(results.path()).unwrap_err()));
+        assert!(setup::tooling::is_bad_input(&newest(results.path()).unwrap_err()));
         ["2026-01-01-a", "2026-01-02-a", "2026-01-03-a", "published"].into_iter().for_each(make);
         for name in ["2026-01-01-a", "2026-01-02-a", "published"] {
             std::fs::write(results.path().join(name).join(REPORT), "").unwrap();

@@ -1,18 +1,16 @@
 //! The rules of docs/explanation/architecture.md that a machine can check, and rules on pages and code.
 
-mod arrows;
-mod book;
 mod files;
-mod graph;
-mod idioms;
 mod links;
-mod pages;
-mod paths;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use setup::tooling;
+use setup::tooling::process::{cargo, output_of};
 
 /// One breach of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +31,7 @@ impl fmt::Display for Finding {
 /// Checks the checkout at `root`: prints the arrows and the findings, and ends in an error if a rule is broken.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let texts = tooling::texts(root)?;
-    let graph = graph::Graph::read(root)?;
+    let graph = Graph::read(root)?;
     for (name, ours) in graph.arrows() {
         println!("{name} → {}", if ours.is_empty() { "none of ours".into() } else { ours.join(", ") });
     }
@@ -41,9 +39,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     findings.extend(texts.iter().flat_map(|(name, text)| files::check(name, text)));
     let tree = links::Tree::new(&tooling::files(root)?);
     findings.extend(links::check(&texts, &tree));
-    findings.extend(book::check(&texts));
-    findings.extend(idioms::check(&texts));
-    findings.extend(paths::check(&texts, &tree));
+    findings.extend(files::book_check(&texts));
+    findings.extend(files::idioms_check(&texts));
+    findings.extend(links::paths_check(&texts, &tree));
     for finding in &findings {
         println!("tidy: {finding}");
     }
@@ -52,4 +50,333 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         count => bail!("{count} breaches of the rules of the architecture"),
     }
     Ok(())
+}
+
+// The allowed dependencies between crates, as data.
+
+/// Our crates, and which of ours each may depend on.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("bundle", &["protocol"]),
+    ("comparison", &["bundle", "configs", "protocol", "statistics"]),
+    ("configs", &["bundle", "protocol"]),
+    // Only tests of engines use it; it is part of no program.
+    ("conformance", &["bundle", "prepare", "protocol", "worker"]),
+    ("driver", &["bundle", "comparison", "configs", "gpu", "protocol", "render", "setup", "statistics"]),
+    ("engine-candle", &["bundle", "worker"]),
+    ("engine-hybrid", &["bundle", "engine-candle", "engine-ort", "engine-tch", "worker"]),
+    ("engine-mock", &["bundle", "nvml-fake", "worker"]),
+    ("engine-ort", &["bundle", "onnx", "worker"]),
+    ("engine-tch", &["bundle", "worker"]),
+    ("evidence", &["comparison", "engine-mock", "setup", "statistics"]),
+    ("features", &[]),
+    ("gpu", &[]),
+    ("hub", &[]),
+    ("nvml-fake", &[]),
+    ("onnx", &["bundle"]),
+    ("prepare", &["bundle", "onnx", "protocol"]),
+    ("protocol", &[]),
+    ("render", &["comparison", "configs", "protocol", "statistics"]),
+    ("setup", &["xtask"]),
+    ("statistics", &[]),
+    ("tasks", &["configs", "gpu", "nvml-fake", "protocol", "setup", "xtask"]),
+    ("worker", &["bundle", "gpu", "protocol"]),
+    ("xtask", &[]),
+];
+
+/// Crates of ours without code: they only name features, and any crate may depend on them.
+const FEATURES: [&str; 1] = ["features"];
+
+/// Crates of the frameworks, and our crates of this workspace that may depend on each, also indirectly.
+/// `prepare` reads GGUF with candle-core.
+const FRAMEWORKS: &[(&str, &[&str])] = &[
+    ("burn-backend", &[]),
+    ("burn-flex", &[]),
+    ("candle-core", &["conformance", "engine-candle", "engine-hybrid", "prepare"]),
+    ("candle-nn", &["engine-candle", "engine-hybrid"]),
+    ("candle-transformers", &[]),
+    ("fastembed", &[]),
+    ("tch", &["engine-hybrid", "engine-tch"]),
+    ("torch-sys", &["engine-hybrid", "engine-tch"]),
+    ("ort", &["engine-hybrid", "engine-ort"]),
+    ("ort-sys", &["engine-hybrid", "engine-ort"]),
+    ("rten", &[]),
+    ("tract-onnx", &[]),
+];
+
+/// Crates that link a native library when they are built.
+const NATIVE: [&str; 1] = ["torch-sys"];
+
+// Rules on dependencies between crates.
+
+struct Graph {
+    members: BTreeMap<String, Member>,
+}
+
+struct Member {
+    /// As the manifest names them, without those for tests.
+    dependencies: Vec<Dependency>,
+    /// Every crate in its build, without those for tests.
+    tree: BTreeSet<String>,
+    is_default: bool,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    req: String,
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_default_members: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+impl Graph {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let metadata =
+            output_of(cargo(root).args(["metadata", "--no-deps", "--locked", "--format-version", "1"]))?;
+        let metadata: Metadata = serde_json::from_str(&metadata).context("cannot read `cargo metadata`")?;
+        let mut members = BTreeMap::new();
+        for mut package in metadata.packages {
+            package.dependencies.retain(|dependency| dependency.kind.as_deref() != Some("dev"));
+            let member = Member {
+                dependencies: package.dependencies,
+                tree: tree_of(root, &package.name)?,
+                is_default: metadata.workspace_default_members.contains(&package.id),
+            };
+            members.insert(package.name, member);
+        }
+        Ok(Self { members })
+    }
+
+    pub(crate) fn check(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (name, member) in &self.members {
+            findings.extend(self.allowed_among_ours(name, member));
+            findings.extend(frameworks_apart(name, member));
+            findings.extend(third_parties(name, member));
+            findings.extend(exact_pins(name, member));
+            findings.extend(default_members(name, member));
+        }
+        findings
+    }
+
+    /// Our crates with the crates of ours that each depends on.
+    pub(crate) fn arrows(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        self.members.iter().map(|(name, member)| {
+            let ours: BTreeSet<_> =
+                member.names().filter(|found| self.members.contains_key(*found)).collect();
+            (name.as_str(), ours.into_iter().collect())
+        })
+    }
+
+    fn allowed_among_ours(&self, name: &str, member: &Member) -> Vec<Finding> {
+        const RULE: &str = "dependencies among our crates";
+        let Some((_, allowed)) = ALLOWED.iter().find(|(ours, _)| *ours == name) else {
+            let found = format!("{name} is not in the table");
+            return vec![Finding {
+                rule: RULE,
+                place: name.to_owned(),
+                found,
+                remedy: "add it to ALLOWED in crates/tasks/src/tidy/arrows.rs",
+            }];
+        };
+        let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
+        ours.filter(|dependency| !allowed.contains(dependency) && !FEATURES.contains(dependency))
+            .map(|dependency| Finding {
+                rule: RULE,
+                place: name.to_owned(),
+                found: format!("{name} depends on {dependency}"),
+                remedy: "move what it takes from there into a crate that both may use",
+            })
+            .collect()
+    }
+}
+
+impl Member {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.dependencies.iter().map(|dependency| dependency.name.as_str())
+    }
+}
+
+fn frameworks_apart(name: &str, member: &Member) -> Vec<Finding> {
+    let strangers = FRAMEWORKS
+        .iter()
+        .filter(|(framework, at_home)| member.tree.contains(*framework) && !at_home.contains(&name));
+    strangers
+        .map(|(framework, at_home)| Finding {
+            rule: "a framework stays in its engine",
+            place: name.to_owned(),
+            found: format!("{framework} is in the dependency tree of {name}"),
+            remedy: match at_home {
+                [_] => "reach it through its worker's process only (`cargo tree -i` shows the way in)",
+                _ => "only those named in FRAMEWORKS may have it (`cargo tree -i` shows the way in)",
+            },
+        })
+        .collect()
+}
+
+fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
+    let finding = |dependency: &str, rule, remedy| Finding {
+        rule,
+        place: name.to_owned(),
+        found: format!("{name} depends on {dependency}"),
+        remedy,
+    };
+    let strangers = member.names().filter_map(|dependency| match name {
+        "protocol" if !["base64", "features", "serde", "serde_json"].contains(&dependency) => {
+            Some(finding(
+                dependency,
+                "protocol depends on serde, serde_json and base64 alone",
+                "keep what handles messages in worker and driver",
+            ))
+        }
+        "engine" if dependency.starts_with("serde") => Some(finding(
+            dependency,
+            "engine does not serialise",
+            "keep the trait's types plain and convert them in worker",
+        )),
+        _ => None,
+    });
+    strangers.collect()
+}
+
+fn exact_pins(name: &str, member: &Member) -> Vec<Finding> {
+    let framework =
+        |dependency: &&Dependency| FRAMEWORKS.iter().any(|(crate_, _)| *crate_ == dependency.name);
+    let loose = member.dependencies.iter().filter(framework).filter(|found| !found.req.starts_with('='));
+    loose
+        .map(|found| Finding {
+            rule: "frameworks are pinned exactly",
+            place: name.to_owned(),
+            found: format!("{name} takes {} {}", found.name, found.req),
+            remedy: "write `=` before the version in the root Cargo.toml and use workspace = true",
+        })
+        .collect()
+}
+
+fn default_members(name: &str, member: &Member) -> Vec<Finding> {
+    let linked = NATIVE.iter().filter(|native| member.is_default && member.tree.contains(**native));
+    linked
+        .map(|native| Finding {
+            rule: "`cargo build` at the root needs no native library",
+            place: name.to_owned(),
+            found: format!("{name} links one through {native} and is a default member"),
+            remedy: "take it out of default-members in the root Cargo.toml",
+        })
+        .collect()
+}
+
+fn tree_of(root: &Path, package: &str) -> Result<BTreeSet<String>> {
+    let mut tree = cargo(root);
+    tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    let lines = output_of(tree.args(["--package", package]))?;
+    Ok(lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every crate of ours with no dependencies but those given as `(crate, dependency, version)`.
+    fn graph(dependencies: &[(&str, &str, &str)]) -> Graph {
+        let member = |name: &str| {
+            let of_this = dependencies.iter().filter(|(from, _, _)| *from == name);
+            let dependency = |(_, name, req): &(&str, &str, &str)| Dependency {
+                name: (*name).to_owned(),
+                req: (*req).to_owned(),
+                kind: None,
+            };
+            Member {
+                dependencies: of_this.clone().map(dependency).collect(),
+                tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
+                is_default: !["engine-hybrid", "engine-tch"].contains(&name),
+            }
+        };
+        let names =
+            ALLOWED.iter().map(|(name, _)| *name).chain(dependencies.iter().map(|(from, _, _)| *from));
+        let ours = names.filter(|name| !name.starts_with("other"));
+        Graph { members: ours.map(|name| (name.to_owned(), member(name))).collect() }
+    }
+
+    fn found(dependencies: &[(&str, &str, &str)]) -> Vec<String> {
+        graph(dependencies).check().into_iter().map(|finding| finding.found).collect()
+    }
+
+    #[test]
+    fn what_the_tables_allow_is_clean() {
+        let allowed = ALLOWED.iter().flat_map(|(name, ours)| ours.iter().map(move |our| (*name, *our, "*")));
+        let frameworks = FRAMEWORKS
+            .iter()
+            .flat_map(|(framework, at_home)| at_home.iter().map(move |name| (*name, *framework, "=1.0.0")));
+        let third_party = [("protocol", "serde", "^1"), ("driver", "serde_json", "^1")];
+        let all: Vec<_> = allowed.chain(frameworks).chain(third_party).collect();
+        assert_eq!(found(&all), [""; 0]);
+    }
+
+    #[test]
+    fn an_arrow_outside_the_table_is_found() {
+        assert_eq!(found(&[("driver", "worker", "*")]), ["driver depends on worker"]);
+        assert_eq!(found(&[("bundle", "engine", "*")]), ["bundle depends on engine"]);
+        assert_eq!(found(&[("xtask", "driver", "*")]), ["xtask depends on driver"]);
+    }
+
+    #[test]
+    fn every_crate_may_share_features() {
+        assert_eq!(found(&[("bundle", "features", "*"), ("gpu", "features", "*")]), [""; 0]);
+        assert_eq!(found(&[("features", "bundle", "*")]), ["features depends on bundle"]);
+    }
+
+    #[test]
+    fn a_crate_that_no_table_knows_is_found() {
+        assert_eq!(found(&[("engine-new", "serde", "^1")]), ["engine-new is not in the table"]);
+    }
+
+    #[test]
+    fn a_framework_away_from_home_is_found_however_deep() {
+        assert_eq!(
+            found(&[("engine-ort", "candle-core", "=1.0.0")]),
+            ["candle-core is in the dependency tree of engine-ort"]
+        );
+        let mut deep = graph(&[("driver", "helper", "^1")]);
+        deep.members.get_mut("driver").unwrap().tree.insert("ort".into());
+        let findings = deep.check();
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].found, "ort is in the dependency tree of driver");
+    }
+
+    #[test]
+    fn protocol_and_engine_keep_their_diets() {
+        assert_eq!(found(&[("protocol", "time", "^1")]), ["protocol depends on time"]);
+        assert_eq!(found(&[("engine", "serde", "^1")]), ["engine depends on serde"]);
+    }
+
+    #[test]
+    fn a_framework_with_a_loose_version_is_found() {
+        assert_eq!(found(&[("engine-tch", "tch", "^0.24.0")]), ["engine-tch takes tch ^0.24.0"]);
+    }
+
+    #[test]
+    fn a_default_member_that_links_a_native_library_is_found() {
+        let mut graph = graph(&[("engine-tch", "torch-sys", "=1.0.0")]);
+        assert_eq!(graph.check(), []);
+        graph.members.get_mut("engine-tch").unwrap().is_default = true;
+        assert!(graph.check()[0].found.contains("is a default member"));
+    }
+
+    #[test]
+    fn findings_name_rule_finding_and_remedy() {
+        let finding = &graph(&[("driver", "worker", "*")]).check()[0];
+        let text = finding.to_string();
+        assert!(text.starts_with("dependencies among our crates: driver depends on worker; move "), "{text}");
+    }
 }

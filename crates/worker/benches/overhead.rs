@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use engine::{
-    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want,
-};
 use protocol::{Case, Event, GenerateWork, KvCache, Measure, Task, Warmup, Work};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use worker::engine::{
+    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
+    Settings, Want,
+};
 
 #[path = "../tests/all/support/fixture.rs"]
 mod fixture;

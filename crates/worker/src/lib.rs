@@ -10,35 +10,25 @@
 
 mod clock;
 mod energy;
-mod engine_io;
-mod error;
-mod events;
-mod gpu;
-mod huge_pages;
-mod logits;
+pub mod engine;
 mod measure;
 mod memory;
-mod pace;
-mod page_cache;
 mod probe;
 mod sampling;
-mod score;
 mod serve;
 mod serving;
-mod stdout;
-mod threads;
-mod trace;
-mod turns;
-mod warmup;
 mod work;
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use engine::InferenceEngine;
+use protocol::{Build, Event, FailureKind, Hello, Task};
+use serde_json::to_string;
+
+use crate::engine::{Device, EngineError, InEffect, InferenceEngine, Runtime, Settings};
 
 pub use clock::{advance_clock, stop_clock};
-pub use error::ServeError;
 pub use serve::serve;
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
@@ -52,7 +42,7 @@ pub fn main<E: InferenceEngine>() -> ExitCode {
 pub fn main_through<E: InferenceEngine>(
     wrap: impl FnOnce(&str, Box<dyn Write>) -> Box<dyn Write>,
 ) -> ExitCode {
-    huge_pages::insist();
+    memory::insist();
     let start_ns = clock::now_ns();
     std::panic::set_hook(Box::new(|panic| {
         // One line, no backtrace: the driver shows the last line of stderr as the cause.
@@ -61,7 +51,7 @@ pub fn main_through<E: InferenceEngine>(
         eprintln!("worker panicked: {}{place}", message.replace('\n', " "));
     }));
     die_with_the_driver();
-    let mut output = match stdout::claim() {
+    let mut output = match claim() {
         Ok(output) => output,
         Err(error) => return fail(&format!("cannot claim stdout for the protocol: {error}")),
     };
@@ -69,7 +59,7 @@ pub fn main_through<E: InferenceEngine>(
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["--hello"] => match serve::hello::<E>() {
             Ok(hello) => {
-                let line = events::to_line(&hello);
+                let line = to_line(&hello);
                 if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
                     return ExitCode::FAILURE;
                 }
@@ -113,4 +103,148 @@ fn die_with_the_driver() {
         // Failure leaves only this convenience out; a driver that ends normally reaps its workers.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
+}
+
+// Why a job is not done.
+
+/// Why a worker ends with exit code 1.
+#[derive(Debug)]
+pub enum ServeError {
+    /// The engine failed: reported to the driver as a `failed` event, and to people on stderr.
+    Engine(EngineError),
+    /// The job cannot be understood; the caller may not speak this protocol.
+    Job(String),
+    /// An output file could not be written.
+    File(String),
+    /// The driver no longer listens.
+    Pipe(std::io::Error),
+}
+
+impl std::fmt::Display for ServeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ServeError::Engine(error) => error.fmt(f),
+            ServeError::Job(reason) | ServeError::File(reason) => reason.fmt(f),
+            ServeError::Pipe(error) => write!(f, "cannot write to the driver: {error}"),
+        }
+    }
+}
+
+impl From<EngineError> for ServeError {
+    fn from(error: EngineError) -> Self {
+        ServeError::Engine(error)
+    }
+}
+
+// Messages to the driver: JSON, a line each.
+
+fn to_line(value: &impl serde::Serialize) -> String {
+    let mut line = to_string(value).expect("protocol types have string keys and no failing serialiser");
+    line.push('\n');
+    line
+}
+
+/// Where events go: one line each, flushed.
+struct Events<'a>(pub(crate) &'a mut dyn Write);
+
+impl Events<'_> {
+    pub(crate) fn send(&mut self, event: Event) -> Result<(), ServeError> {
+        self.0.write_all(to_line(&event).as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
+    }
+}
+
+// Between the protocol's types and the engine's: neither crate knows the other.
+
+fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
+    if wire.shards != 1 {
+        let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
+        return Err(EngineError::Unsupported(reason));
+    }
+    let precision = wire.precision.parse().map_err(EngineError::Input)?;
+    Ok(Settings {
+        precision,
+        cache: work::precision(&wire.decoder, precision)?,
+        device: device(&wire.device)?,
+        threads: wire.threads,
+        jit: wire.jit,
+        hidden_states: wire.hidden_states,
+        dequantised: wire.dequantised,
+        options: wire.options.clone(),
+    })
+}
+
+fn device(text: &str) -> Result<Device, EngineError> {
+    let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(Device::Cpu),
+        Some(("cuda", index)) => Ok(Device::Cuda(index.parse().map_err(|_| unknown())?)),
+        _ => Err(unknown()),
+    }
+}
+
+fn hello(framework: &str, runtime: Runtime) -> Hello {
+    Hello {
+        protocol: protocol::VERSION,
+        framework: framework.into(),
+        binding: runtime.binding.into(),
+        library: runtime.library.into(),
+        library_path: runtime.library_path.map(|path| path.display().to_string().into()),
+        cpu_capability: runtime.cpu_capability.map(Into::into),
+        slices: Some(true),
+        build: Build {
+            profile: env!("BUILD_PROFILE").into(),
+            rustc: Some(env!("BUILD_RUSTC").into()),
+            rustflags: Some(env!("BUILD_RUSTFLAGS").into()),
+            target_features: Some(env!("BUILD_FEATURES").split(',').collect()),
+            target: Some(env!("BUILD_TARGET").into()),
+            toolchain: None,
+        },
+    }
+}
+
+/// The settings in effect for a task.
+fn in_effect(observed: InEffect, hybrid: Option<engine::Hybrid>, task: &Task) -> protocol::InEffect {
+    let cache = work::in_effect(&observed, task);
+    protocol::InEffect {
+        precision: observed.weights.name().into(),
+        activations: observed.activations.into(),
+        cache,
+        device: observed.device.to_string().into(),
+        threads: observed.threads,
+        jit: observed.jit.into(),
+        optimised: observed.optimised,
+        weight_storage: observed.weight_storage.into(),
+        kernels: observed.kernels.into(),
+        // No engine in Rust divides its weights over devices.
+        shard_bytes: None,
+        hybrid: hybrid.map(|engine::Hybrid { prefill, decode, alone, .. }| protocol::Hybrid {
+            prefill: prefill.into(),
+            decode: decode.into(),
+            alone: alone.map(Into::into),
+        }),
+    }
+}
+
+fn failure_kind(error: &EngineError) -> FailureKind {
+    match error {
+        EngineError::Unsupported(_) => FailureKind::Unsupported,
+        EngineError::Input(_) | EngineError::Bundle(_) => FailureKind::Input,
+        EngineError::Framework(_) => FailureKind::Failed,
+    }
+}
+
+// stdout belongs to the protocol: native libraries that print there would break it.
+
+/// Takes file descriptor 1 for the protocol and redirects all other output on stdout to stderr.
+#[cfg(unix)]
+fn claim() -> io::Result<File> {
+    let protocol = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok(File::from(protocol))
+}
+
+/// Elsewhere stdout is shared; the driver ignores lines that are not events.
+#[cfg(not(unix))]
+fn claim() -> io::Result<io::Stdout> {
+    Ok(io::stdout())
 }

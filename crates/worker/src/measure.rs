@@ -3,20 +3,27 @@
 //! Within a phase there is no I/O, no logging and no allocation for results; events are sent, and memory
 //! is read, between them.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
 
-use engine::{Bundle, InferenceEngine, Settings};
-use protocol::{Answer, Answered, ColdStart, Event, FileIdentity, Marks, Measure, Parity, Usage};
+use bundle::{ModelConfig, Pooling};
+use protocol::{
+    Alignment, Answer, Answered, ColdStart, Event, FileIdentity, Interval, Kept, Marks, Measure, Parity,
+    ProfileEvent, Profiler, Score, Scored, Task, Trace, Traced, TracedRequest, Usage,
+};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 
-use crate::error::ServeError;
-use crate::events::Events;
-use crate::gpu::Gpu;
+use crate::clock::{self, Beside, Pace};
+use crate::energy::Gpu;
+use crate::engine::{
+    Bundle, EncodeTask, EngineError, InferenceEngine, Profile, ProfileClock, Settings, Texts, Want,
+};
 use crate::memory::Phase;
-use crate::pace::Pace;
-use crate::warmup::warm_up;
+use crate::serve::{self, warm_up};
 use crate::work::{self, Anew, Model, Serving};
-use crate::{clock, turns};
+use crate::{Events, ServeError};
 
 pub(crate) struct Context<'a, E> {
     pub(crate) model: Model,
@@ -70,7 +77,7 @@ pub(crate) fn measure<E: InferenceEngine>(
     peak = peak.max(warm.memory.peak_bytes);
     events.send(Event::Warmup(warm))?;
 
-    let (usage, finish) = turns::take(engine, workload, task.lead_in, context.gpu, (input, events))?;
+    let (usage, finish) = serve::take(engine, workload, task.lead_in, context.gpu, (input, events))?;
     let weights_identity = identity(context.weights_file);
     let hash = || {
         bundle::sha256_of(context.weights_file)
@@ -113,4 +120,357 @@ pub(crate) fn answer<E: InferenceEngine>(
         events.send(Event::Parity(Parity { file: parity.file.as_str().into() }))?;
     }
     events.send(Event::Answered(Answered { outputs }))
+}
+
+// Logits of given sequences, written to a safetensors file, from which parity is judged.
+
+/// f32 tensors by name, on their way to a file.
+#[derive(Default)]
+pub(crate) struct Tensors(BTreeMap<String, (Vec<usize>, Vec<u8>)>);
+
+impl Tensors {
+    fn add(&mut self, name: String, shape: &[usize], values: &[f32]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.0.insert(name, (shape.to_vec(), bytes));
+    }
+
+    /// `[batch, positions, width]`
+    pub(crate) fn add_rows(&mut self, name: String, batch: usize, rows: &Rows) {
+        self.add(name, &[batch, rows.positions, rows.width], &rows.values);
+    }
+
+    pub(crate) fn write(&self, path: &str) -> Result<(), ServeError> {
+        let views = self.0.iter().map(|(name, (shape, bytes))| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+            view.map(|view| (name, view)).map_err(|e| ServeError::File(format!("tensor {name}: {e}")))
+        });
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        safetensors::serialize_to_file(views, None, Path::new(path))
+            .map_err(|e| ServeError::File(format!("cannot write {path}: {e}")))
+    }
+}
+
+pub(crate) fn score<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Score,
+    config: &ModelConfig,
+    hidden_states: bool,
+) -> Result<Scored, ServeError> {
+    if config.encoder.is_some() {
+        return texts(engine, task, config, hidden_states);
+    }
+    let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
+    let piece = if task.piece == 0 { positions } else { task.piece };
+    let kept = task.kept.clone().unwrap_or_else(|| Kept { from: vec![0; batch], count: positions });
+    let fits = |from: &usize| from.checked_add(kept.count).is_some_and(|end| end <= positions);
+    if kept.from.len() != batch || !kept.from.iter().all(fits) {
+        let reason = "the positions with logits to keep are not those of the sequences";
+        return Err(ServeError::Job(reason.into()));
+    }
+    let first = kept.from.iter().copied().min().unwrap_or(0);
+    let mut logits = Rows::new(batch, kept.count, config.vocab_size);
+    let mut hidden: Vec<Rows> = Vec::new();
+    let decoder = engine.decode()?;
+    decoder.begin(batch, positions)?;
+    let mut start = 0;
+    while start < positions {
+        // Before the first that is kept, logits are not computed.
+        let end = (start + piece).min(if start < first { first } else { positions });
+        let tokens: Vec<u32> =
+            task.sequences.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+        if end <= first {
+            decoder.append(&tokens, Want::Last)?;
+        } else {
+            logits.put_kept((start, end), &kept.from, decoder.append(&tokens, Want::All)?);
+        }
+        if hidden_states {
+            for (layer, values) in decoder.hidden_states()?.layers.iter().enumerate() {
+                if layer == hidden.len() {
+                    hidden.push(Rows::new(batch, positions, config.hidden_size));
+                }
+                hidden[layer].put(start, end, values);
+            }
+        }
+        start = end;
+    }
+    let mut tensors = Tensors::default();
+    tensors.add_rows("logits".into(), batch, &logits);
+    for (layer, rows) in hidden.iter().enumerate() {
+        tensors.add(format!("hidden.{layer}"), &[batch, positions, config.hidden_size], &rows.values);
+    }
+    tensors.write(&task.file)?;
+    Ok(Scored { file: task.file.as_str().into() })
+}
+
+/// Hidden states of texts, one after the other.
+fn texts<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Score,
+    config: &ModelConfig,
+    hidden_states: bool,
+) -> Result<Scored, ServeError> {
+    if !hidden_states {
+        return Err(ServeError::Job(
+            "an encoder has no logits, and its hidden states are not asked for".into(),
+        ));
+    }
+    let lengths: Vec<usize> = task.sequences.iter().map(Vec::len).collect();
+    let (tokens, types) = (task.sequences.concat(), task.types.concat());
+    let encoder = engine.encode()?;
+    // Hidden states do not depend on the pooling of the last one.
+    let pooled = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+    encoder.encode(Texts { tokens: &tokens, types: &types, lengths: &lengths }, pooled)?;
+    let mut tensors = Tensors::default();
+    for (layer, values) in encoder.hidden_states()?.layers.iter().enumerate() {
+        tensors.add(format!("hidden.{layer}"), &[1, tokens.len(), config.hidden_size], values);
+    }
+    tensors.write(&task.file)?;
+    Ok(Scored { file: task.file.as_str().into() })
+}
+
+/// `[batch, positions, width]`, filled by ranges of positions.
+pub(crate) struct Rows {
+    positions: usize,
+    width: usize,
+    values: Vec<f32>,
+}
+
+impl Rows {
+    pub(crate) fn new(batch: usize, positions: usize, width: usize) -> Rows {
+        Rows { positions, width, values: vec![0.0; batch * positions * width] }
+    }
+
+    /// Appends sequences with the same number of positions.
+    pub(crate) fn extend(&mut self, more: Rows) {
+        self.values.extend(more.values);
+    }
+
+    pub(crate) fn put_row(&mut self, sequence: usize, position: usize, row: &[f32]) {
+        let at = (sequence * self.positions + position) * self.width;
+        self.values[at..at + self.width].copy_from_slice(row);
+    }
+
+    /// `values` are `[batch, end - start, width]`; of each sequence they are kept from another position on.
+    fn put_kept(&mut self, (start, end): (usize, usize), from: &[usize], values: &[f32]) {
+        let rows = values.chunks_exact((end - start) * self.width);
+        for (sequence, (rows, &from)) in rows.zip(from).enumerate() {
+            for (position, row) in (start..end).zip(rows.chunks_exact(self.width)) {
+                if (from..from + self.positions).contains(&position) {
+                    self.put_row(sequence, position - from, row);
+                }
+            }
+        }
+    }
+
+    /// Those of the first sequences.
+    pub(crate) fn first(mut self, sequences: usize) -> Rows {
+        self.values.truncate(sequences * self.positions * self.width);
+        self
+    }
+
+    /// `values` are `[batch, end - start, width]`. Further sequences are left out.
+    pub(crate) fn put(&mut self, start: usize, end: usize, values: &[f32]) {
+        let batch = self.values.len() / (self.positions * self.width);
+        for (sequence, rows) in values.chunks_exact((end - start) * self.width).take(batch).enumerate() {
+            let at = (sequence * self.positions + start) * self.width;
+            self.values[at..at + rows.len()].copy_from_slice(rows);
+        }
+    }
+}
+
+// A run to look at: every phase and token with the clock's readings, and the framework's own events on the same clock.
+
+/// The settings to load with: those of the job, and those that the framework's profiler needs before a load.
+pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> Settings {
+    match task {
+        Task::Trace(trace) => {
+            let directory = Path::new(&trace.file).parent().unwrap_or(Path::new("."));
+            E::profiled(settings, directory)
+        }
+        _ => settings,
+    }
+}
+
+/// Does `task` after a load; `phases` are those until then.
+pub(crate) fn trace<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Trace,
+    (model, pace): (Model, Pace),
+    mut phases: Vec<Interval>,
+) -> Result<Traced, ServeError> {
+    let mut workload = work::workload::<E>(&task.work, (model, pace), false, work::alone())?;
+    if workload.cases() == 0 {
+        return Err(ServeError::Job("there is no request to look at".into()));
+    }
+    let before = Beside::read();
+    let start_ns = clock::now_ns();
+    let profiled = match engine.begin_profile() {
+        Ok(()) => {
+            let name = "profiler start".into();
+            phases.push(Interval { name, start_ns, end_ns: clock::now_ns() });
+            None
+        }
+        Err(EngineError::Unsupported(reason)) => Some(reason),
+        Err(error) => return Err(error.into()),
+    };
+    let mut requests = Vec::new();
+    let whole = workload.marks();
+    for (phase, marks) in [("cold start", 1), ("warm-up", whole), ("request", whole)] {
+        workload.prepare(engine, 0)?;
+        let (start_ns, sample) = workload.request(engine, 0, (None, marks))?;
+        let tokens_ns: Vec<u64> = sample.marks_ns.0.iter().map(|mark| start_ns + mark).collect();
+        let end_ns = start_ns + sample.marks_ns.end();
+        phases.push(Interval { name: phase.into(), start_ns, end_ns });
+        let tokens = sample.output.tokens().to_vec();
+        requests.push(TracedRequest { phase: phase.into(), start_ns, tokens_ns, tokens });
+    }
+    let (profiler, notes) = match profiled {
+        Some(reason) => (None, vec![reason]),
+        None => {
+            let profile = engine.end_profile()?;
+            let (profiler, notes) = write(profile, &task.file, &requests, [before, Beside::read()])?;
+            (Some(profiler), notes)
+        }
+    };
+    Ok(Traced { phases, requests, profiler, notes: notes.into() })
+}
+
+/// Writes the events, put on this worker's clock by readings at the profiler's start and its end.
+fn write(
+    profile: Profile,
+    file: &str,
+    requests: &[TracedRequest],
+    [before, after]: [Beside; 2],
+) -> Result<(Profiler, Vec<String>), ServeError> {
+    let (clock, error_ns, later_ns) = match profile.clock {
+        ProfileClock::Monotonic => ("CLOCK_MONOTONIC", 0, 0),
+        ProfileClock::Realtime => {
+            let (offset_ns, error_ns) = Beside::between(before, after);
+            ("CLOCK_REALTIME", error_ns, offset_ns)
+        }
+    };
+    let here = |ns: u64| u64::try_from(i128::from(ns) - later_ns).unwrap_or(0);
+    let events: Vec<ProfileEvent> = profile
+        .events
+        .into_iter()
+        .map(|event| ProfileEvent {
+            name: event.name.into(),
+            part: event.part.map(Into::into),
+            thread: event.thread.into(),
+            start_ns: here(event.start_ns),
+            duration_ns: event.duration_ns,
+            details: event.details.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        })
+        .collect();
+    let cannot = |e: &dyn std::fmt::Display| ServeError::File(format!("cannot write {file}: {e}"));
+    let text = serde_json::to_string(&events).map_err(|e| cannot(&e))?;
+    std::fs::write(file, text).map_err(|e| cannot(&e))?;
+    let overhang_ns = overhang(&events, requests);
+    let alignment = Alignment { clock: clock.into(), error_ns: Some(error_ns), overhang_ns };
+    let profiler =
+        Profiler { name: profile.profiler.into(), file: file.into(), events: events.len(), alignment };
+    Ok((profiler, profile.notes))
+}
+
+/// How far an event reaches at most over the boundary of the step that most of it is in. Events that hold a whole
+/// step are none of it.
+fn overhang(events: &[ProfileEvent], requests: &[TracedRequest]) -> u64 {
+    let mut steps = Vec::new();
+    for request in requests {
+        let starts = std::iter::once(request.start_ns).chain(request.tokens_ns.iter().copied());
+        steps.extend(starts.zip(request.tokens_ns.iter().copied()));
+    }
+    let over = |event: &ProfileEvent| {
+        let (start, end) = (event.start_ns, event.start_ns + event.duration_ns);
+        // The boundaries are in order, so that the first step with an end after the event's start is the
+        // right one.
+        let first = steps.partition_point(|&(_, step_end)| step_end <= start);
+        let boundaries =
+            steps[first..].iter().take_while(|&&(begin, _)| begin < end).map(|&(begin, finish)| {
+                if start < begin && end <= finish {
+                    (begin - start).min(end - begin)
+                } else if start >= begin && end > finish {
+                    (end - finish).min(finish - start)
+                } else {
+                    0
+                }
+            });
+        boundaries.max().unwrap_or(0)
+    };
+    events.iter().map(over).max().unwrap_or(0)
+}
+
+// Searches of one row of logits.
+
+/// The first of the largest. This runs inside the timed loop, where a plain search of a large vocabulary
+/// would add most of a percent to a token of 2 ms (`benches/overhead.rs`): the largest of each block is
+/// found by vector instructions, and one block alone is searched for its place.
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
+    const BLOCK: usize = 1024;
+    let (mut largest, mut start) = (f32::NEG_INFINITY, 0);
+    for (index, block) in logits.chunks(BLOCK).enumerate() {
+        let candidate = maximum(block);
+        if candidate > largest {
+            (largest, start) = (candidate, index * BLOCK);
+        }
+    }
+    let within = logits[start..].iter().position(|&value| value == largest);
+    within.map_or(0, |within| (start + within) as u32)
+}
+
+/// The largest value; NaN is ignored.
+pub(crate) fn maximum(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; 32];
+    let (chunks, rest) = values.as_chunks::<32>();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, value);
+        }
+    }
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| larger(a, b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(start_ns: u64, end_ns: u64) -> ProfileEvent {
+        ProfileEvent {
+            name: "e".into(),
+            part: None,
+            thread: "t".into(),
+            start_ns,
+            duration_ns: end_ns - start_ns,
+            details: Default::default(),
+        }
+    }
+
+    #[test]
+    fn an_overhang_is_the_smaller_part_of_an_event_on_a_boundary() {
+        let request = TracedRequest {
+            phase: "request".into(),
+            start_ns: 100,
+            tokens_ns: vec![200, 300],
+            tokens: vec![vec![1, 2]],
+        };
+        let over = |start, end| overhang(&[event(start, end)], std::slice::from_ref(&request));
+        assert_eq!([over(100, 200), over(210, 290)], [0, 0], "within a step");
+        assert_eq!([over(90, 150), over(290, 305)], [10, 5], "over the beginning and over the end");
+        assert_eq!([over(150, 206), over(190, 299)], [6, 10], "from one step into the next");
+        assert_eq!([over(0, 90), over(50, 400), over(310, 400)], [0, 0, 0], "outside, or around all");
+    }
+
+    #[test]
+    fn argmax_is_the_first_of_the_largest() {
+        for length in [1, 63, 64, 65, 100, 1023, 1024, 1025, 5000] {
+            let logits: Vec<f32> = (0..length).map(|i| ((i * 37) % 2311) as f32).collect();
+            let plain = (0..length).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
+            assert_eq!(argmax(&logits), plain as u32, "{length} logits");
+        }
+        assert_eq!(argmax(&[f32::NAN, 1.0, 1.0]), 1);
+        let mut late = vec![0.0; 3000];
+        (late[1500], late[2500]) = (1.0, 1.0);
+        assert_eq!(argmax(&late), 1500);
+    }
 }

@@ -1,9 +1,6 @@
 //! The machine's speed at this moment: fixed arithmetic, sweeps over memory, multiply-adds; the same for
 //! every framework, with as many threads as it gets.
 
-mod device;
-mod multiply_add;
-
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memmap2::MmapMut;
 use protocol::{Probe, Probed};
 
-use crate::error::ServeError;
-use crate::{clock, threads};
-
-pub(crate) use device::device;
+use crate::engine::{Device, EngineError, InferenceEngine, Settings};
+use crate::{ServeError, clock, energy};
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
 const ROUNDS: u64 = 6_000_000;
@@ -50,14 +45,14 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
     parts.resize_with(threads, Default::default);
     // Two threads that the scheduler starts on one CPU would halve the first readings: it took longer to part them
     // than a burst lasts.
-    let cpus = threads::cpus().filter(|cpus| cpus.len() >= threads);
+    let cpus = energy::cpus().filter(|cpus| cpus.len() >= threads);
     let bench = Bench { task, passes, barrier: Barrier::new(threads), enough: AtomicBool::new(false) };
     let readings: Vec<Readings> = std::thread::scope(|scope| {
         let bench = &bench;
         let start = |(index, part)| {
             let cpu = cpus.as_ref().map(|cpus| cpus[index]);
             scope.spawn(move || {
-                cpu.into_iter().for_each(threads::pin);
+                cpu.into_iter().for_each(energy::pin);
                 bench.run(part, index == 0)
             })
         };
@@ -70,7 +65,7 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
         compute_ns: slowest(|r| &r.arithmetic).into_iter().min().unwrap_or(0),
         bytes: task.bytes * passes as u64,
         sweeps_ns: slowest(|r| &r.sweeps),
-        operations: multiply_add::OPERATIONS * threads as u64,
+        operations: OPERATIONS * threads as u64,
         multiply_adds_ns: slowest(|r| &r.multiply_adds),
         threads,
         device: None,
@@ -118,7 +113,7 @@ impl Bench<'_> {
             readings.arithmetic.push(self.timed(|| {
                 black_box(arithmetic(black_box(1)));
             }));
-            readings.multiply_adds.push(self.timed(multiply_add::burst));
+            readings.multiply_adds.push(self.timed(burst));
         }
         let mut swept_ns = 0;
         while !self.enough.load(Ordering::Relaxed) {
@@ -164,4 +159,125 @@ fn arithmetic(seed: u64) -> (u64, f64) {
 /// prefetching, was measured to be no faster.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.as_chunks().0.iter().fold(0, |sum: u64, &word| sum.wrapping_add(u64::from_ne_bytes(word)))
+}
+
+// A GPU's speed at this moment: copies within its memory and matrix products, by the framework that is
+// compared.
+
+/// Bytes of one timed row of copies. One copy of a small buffer would measure the latency of a launch.
+const ROW_BYTES: u64 = 4 << 30;
+
+/// Smallest buffer. Copies of a smaller one would measure how soon a GPU begins, and its cache: 50 MB on an H100.
+const LEAST_BYTES: usize = 512 << 20;
+
+/// Products of one timed row.
+const PRODUCTS: usize = 8;
+
+/// Most rows of copies: the loop must also end if a script has stopped the clock.
+const MOST_ROWS: usize = 1000;
+
+/// Runs the probe on the device of `settings`; `None` if the engine cannot.
+pub(crate) fn device<E: InferenceEngine>(
+    task: &Probe,
+    settings: &Settings,
+) -> Result<Option<Probed>, ServeError> {
+    if task.repeats == 0 || task.bytes == 0 {
+        return Err(ServeError::Job("a probe needs bytes and repeats, at least 1 of each".into()));
+    }
+    let bytes = usize::try_from(task.bytes).unwrap_or(usize::MAX);
+    let bytes = if settings.device == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
+    let Some(mut bench) = E::bench(settings, bytes)? else { return Ok(None) };
+    // Kernels are loaded and chosen on first use.
+    let in_one = bench.copies(1)?.max(1);
+    bench.products(1)?;
+    let copies = usize::try_from(ROW_BYTES.div_ceil(in_one)).unwrap_or(1);
+    let mut products = Row::default();
+    for _ in 0..task.repeats {
+        products.add(|| bench.products(PRODUCTS))?;
+    }
+    let mut sweeps = Row::default();
+    let mut swept_ns = 0;
+    while sweeps.times_ns.is_empty() || (swept_ns < task.sweep_ns && sweeps.times_ns.len() < MOST_ROWS) {
+        swept_ns += sweeps.add(|| bench.copies(copies))?;
+    }
+    Ok(Some(Probed {
+        compute_ns: products.times_ns.iter().copied().min().unwrap_or(0),
+        bytes: sweeps.work,
+        sweeps_ns: sweeps.times_ns,
+        operations: products.work,
+        multiply_adds_ns: products.times_ns,
+        threads: settings.threads,
+        device: Some(bench.device().to_string().into()),
+        precision: Some(bench.precision().name().into()),
+    }))
+}
+
+/// Equal pieces of work, one after another.
+#[derive(Default)]
+struct Row {
+    /// The work of one piece.
+    work: u64,
+    times_ns: Vec<u64>,
+}
+
+impl Row {
+    /// Does one more piece and returns its time.
+    fn add(&mut self, work: impl FnOnce() -> Result<u64, EngineError>) -> Result<u64, EngineError> {
+        let begin = clock::now_ns();
+        self.work = work()?;
+        let ns = clock::now_ns() - begin;
+        self.times_ns.push(ns);
+        Ok(ns)
+    }
+}
+
+// The most f32 multiply-adds that a thread can do, to compare matrix products with.
+
+/// f32 accumulators, each waiting for its own last link alone. Eight vectors of AVX-512, sixteen of AVX2, all of
+/// NEON's: enough to hide a latency of four cycles on two units, few enough to stay in registers. On Zen 4 (32
+/// operations a cycle) 64 to 256 of them all reached the theoretical peak, 117 of 117 GFLOP/s a core at 3.67 GHz; so
+/// did AVX-512 and AVX2 intrinsics, which are therefore not needed. Arrays of arrays were not kept in registers and
+/// reached 2 GFLOP/s.
+const ACCUMULATORS: usize = 128;
+
+/// Links of each: about 9 ms on such a core.
+const LINKS: u64 = 4 << 10;
+
+const BLOCKS: u64 = 1 << 10;
+
+/// Floating-point operations of a [`burst`]; a multiply-add is two.
+const OPERATIONS: u64 = 2 * ACCUMULATORS as u64 * LINKS * BLOCKS;
+
+/// `sum = sum · ½ + 1` in every accumulator, which converges to 2 and never becomes a subnormal number.
+#[inline(never)]
+fn burst() {
+    for _ in 0..BLOCKS {
+        let (factor, summand) = (black_box(0.5), black_box(1.0));
+        let mut sums = [black_box(0.0_f32); ACCUMULATORS];
+        for _ in 0..LINKS {
+            for sum in &mut sums {
+                *sum = multiply_add(*sum, factor, summand);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+/// Fused where the build has an instruction for it; without one, `mul_add` would call a function.
+fn multiply_add(a: f32, factor: f32, summand: f32) -> f32 {
+    if cfg!(any(target_feature = "fma", target_feature = "neon")) {
+        a.mul_add(factor, summand)
+    } else {
+        a * factor + summand
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::multiply_add;
+
+    #[test]
+    fn a_link_is_one_multiplication_and_one_addition() {
+        assert_eq!(multiply_add(3.0, 0.5, 1.0), 2.5);
+    }
 }

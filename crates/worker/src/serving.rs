@@ -9,8 +9,8 @@ use std::sync::{Barrier, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::engine::{EngineError, InferenceEngine, Settings};
 use bundle::Bundle;
-use engine::{EngineError, InferenceEngine, Settings};
 use protocol::{Arrivals, Call, Load, Serve};
 
 use crate::clock;

@@ -4,7 +4,7 @@ use bundle::{Activation, LayerNames, LinearNames, ModelConfig, NormNames};
 use burn_backend::DType;
 use burn_backend::ops::{AttentionModuleOptions, ModuleOps};
 use burn_flex::Flex;
-use engine::EngineError;
+use worker::engine::EngineError;
 
 use crate::linear::Linear;
 use crate::norm::Norm;

@@ -11,7 +11,8 @@ mod tensor;
 
 use bundle::Feature;
 use burn_backend::{DType, TensorData};
-use engine::{
+use worker::engine;
+use worker::engine::{
     Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
@@ -20,7 +21,7 @@ use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
 
 /// The version that the workspace pins, which is that of all of burn's crates; burn does not tell its own.
-const VERSION: &str = engine::framework_version!("burn-flex 0.22.1");
+const VERSION: &str = worker::framework_version!("burn-flex 0.22.1");
 
 /// burn, computing on flex.
 #[derive(Debug)]

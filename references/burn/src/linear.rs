@@ -1,7 +1,7 @@
 //! Products with weights.
 
 use burn_backend::DType;
-use engine::EngineError;
+use worker::engine::EngineError;
 
 use crate::reader::Reader;
 use crate::tensor::{Tensor, add, dims, matmul, reshape, swap, transpose};

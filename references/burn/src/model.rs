@@ -4,7 +4,7 @@ use bundle::{Bundle, ModelConfig, Precision};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, TensorData};
 use burn_flex::Flex;
-use engine::{EngineError, Want};
+use worker::engine::{EngineError, Want};
 
 use crate::layer::Layer;
 use crate::linear::Linear;

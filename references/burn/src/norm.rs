@@ -3,7 +3,7 @@
 use bundle::NormNames;
 use burn_backend::ops::ModuleOps;
 use burn_flex::Flex;
-use engine::EngineError;
+use worker::engine::EngineError;
 
 use crate::reader::Reader;
 use crate::tensor::{Tensor, dims, multiply, reshape, rms_norm};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bundle::{Element, Weights};
 use burn_backend::{AllocationProperty, Bytes, DType, TensorData};
-use engine::EngineError;
+use worker::engine::EngineError;
 
 use crate::tensor::{Tensor, reshape};
 

@@ -3,8 +3,8 @@
 use conformance::{
     Model, at, check_model, computed_architectures, logits_in_pieces, max_abs_difference, tiny, unsupported,
 };
-use engine::{Device, InferenceEngine, Precision, Settings};
 use reference_burn::Burn;
+use worker::engine::{Device, InferenceEngine, Precision, Settings};
 
 fn settings(precision: Precision) -> Settings {
     Settings { hidden_states: true, ..at(precision) }

@@ -1,6 +1,6 @@
 //! What candle says went wrong.
 
-use engine::EngineError;
+use worker::engine::EngineError;
 
 /// candle appends a backtrace where the environment asks for them; the cause is the first line.
 pub(crate) fn framework(error: candle_core::Error) -> EngineError {

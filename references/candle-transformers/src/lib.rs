@@ -6,10 +6,11 @@ mod error;
 mod model;
 
 use std::path::PathBuf;
+use worker::engine;
 
 use bundle::ModelConfig;
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
-use engine::{
+use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin,
 };
@@ -19,7 +20,7 @@ use error::framework;
 use model::Model;
 
 /// The version that the workspace pins; candle does not tell its own.
-const VERSION: &str = engine::framework_version!("candle-transformers 0.11.1");
+const VERSION: &str = worker::framework_version!("candle-transformers 0.11.1");
 
 /// Where derived files are kept: set by configs/engines.
 const REFERENCES: &str = "PHOTOFINISH_REFERENCES";

@@ -8,7 +8,7 @@ use candle_core::quantized::gguf_file;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{llama, quantized_llama};
-use engine::EngineError;
+use worker::engine::EngineError;
 
 use crate::error::framework;
 

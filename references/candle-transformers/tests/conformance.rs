@@ -6,8 +6,8 @@ use bundle::Pooling;
 use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, check_model, fixtures, unsupported, with};
-use engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 use reference_candle_transformers::CandleTransformers;
+use worker::engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 
 /// On candle's own count of threads; more or fewer can be asked for in the environment alone.
 fn settings(precision: Precision) -> Settings {

@@ -1,7 +1,6 @@
 //! Texts to vectors and scores, by fastembed's two structs for that.
 
 use bundle::{Head, ModelConfig, Pooling, Precision, Scored};
-use engine::{Bundle, Encode, EncodeTask, EngineError, Settings, Texts};
 use fastembed::{
     AutoDevicePolicy, InitOptionsUserDefined, OutputKey, RerankInitOptionsUserDefined, TextEmbedding,
     TextRerank, UserDefinedEmbeddingModel, UserDefinedRerankingModel,
@@ -9,6 +8,7 @@ use fastembed::{
 use onnx::Storage;
 use onnx::portable::Form;
 use onnx::portable::encoder::{LAST_HIDDEN_STATE, build_usual, takes_several_types};
+use worker::engine::{Bundle, Encode, EncodeTask, EngineError, Settings, Texts};
 
 use crate::tokenizer::{files, words};
 

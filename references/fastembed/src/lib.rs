@@ -4,11 +4,11 @@
 mod encoder;
 mod tokenizer;
 
-use engine::{
+use engine_ort::Ort;
+use worker::engine::{
     Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, check_features,
 };
-use engine_ort::Ort;
 
 use encoder::Encoder;
 

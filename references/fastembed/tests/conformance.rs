@@ -5,9 +5,9 @@ use std::path::Path;
 
 use bundle::Pooling;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, fixtures, max_abs_difference, unsupported};
-use engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 use engine_ort::Ort;
 use reference_fastembed::Fastembed;
+use worker::engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 
 /// A fixture of an encoder as a bundle.
 fn encoder(name: &str) -> Bundle {

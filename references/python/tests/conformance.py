@@ -2,7 +2,7 @@
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
-A fixture is a directory of `crates/engine/fixtures/tiny`, `…/diffusion` or `…/encoders`, a bundle what `prepare` made of
+A fixture is a directory of `crates/conformance/fixtures/tiny`, `…/diffusion` or `…/encoders`, a bundle what `prepare` made of
 it, a description what a job says of the model (docs/reference/protocol.md). One line a model: `ok` with the largest
 error of each check, or what failed, and exit code 1. It needs what the adapter needs, and numpy.
 """

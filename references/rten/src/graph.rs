@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
-use engine::{EngineError, Run, Settings, Tensor, without_panic};
 use half::f16;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
+use worker::engine::{EngineError, Run, Settings, Tensor, without_panic};
 
 /// What computes, for people.
 pub(crate) const KERNELS: [&str; 2] =

@@ -6,12 +6,13 @@ mod graph;
 mod model;
 mod sequences;
 
-use engine::{
+use rten_gemm::GemmExecutor;
+use worker::engine;
+use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window, without_panic,
 };
-use rten_gemm::GemmExecutor;
 
 use encoder::Encoder;
 use graph::GraphModel;
@@ -19,7 +20,7 @@ use model::Model;
 use sequences::Sequences;
 
 /// The version that the workspace pins; rten does not tell its own.
-const VERSION: &str = engine::framework_version!("rten 0.27.0");
+const VERSION: &str = worker::framework_version!("rten 0.27.0");
 
 /// A model in rten.
 #[derive(Debug)]

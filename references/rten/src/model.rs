@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bundle::{ModelConfig, Precision, Weights};
-use engine::{Bundle, EngineError, Settings};
-use onnx::names::{
+use onnx::graph::{
     COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
 };
 use onnx::portable::{self, Form};
 use onnx::{Storage, Written};
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool};
+use worker::engine::{Bundle, EngineError, Settings};
 
 /// What the graph calls the weights file: rten takes no other ending.
 pub(crate) const WEIGHTS: &str = "weights.data";

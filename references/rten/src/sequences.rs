@@ -1,10 +1,10 @@
 //! A batch of sequences and their KV cache.
 
-use bundle::{ModelConfig, Position, rotary};
-use engine::{EngineError, Want};
+use bundle::{ModelConfig, Position, weights};
 use rten::{NodeId, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensor, Storage};
+use worker::engine::{EngineError, Want};
 
 use crate::model::Model;
 
@@ -34,7 +34,7 @@ impl Sequences {
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
-                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
+                let (cos, sin) = weights::cos_sin(rotary, config.head_dim, capacity);
                 Some([cos, sin].map(|table| NdTensor::from_data([capacity, config.head_dim / 2], table)))
             }
         };

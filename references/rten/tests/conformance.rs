@@ -3,8 +3,8 @@
 use conformance::{
     Model, at, check_encoders_in_f32, check_model, computed_architectures, graphs, tiny, unsupported,
 };
-use engine::{Device, Precision, Settings};
 use reference_rten::Rten;
+use worker::engine::{Device, Precision, Settings};
 
 fn settings() -> Settings {
     Settings { hidden_states: true, ..at(Precision::F32) }

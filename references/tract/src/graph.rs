@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
-use engine::{EngineError, Run, Settings, Tensor, without_panic};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tract_linalg::multithread::Executor;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::runtime::RunOptions;
 use tract_onnx::tract_hir::internal::format_err;
+use worker::engine::{EngineError, Run, Settings, Tensor, without_panic};
 
 use crate::model::framework;
 

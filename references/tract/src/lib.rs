@@ -6,7 +6,8 @@ mod graph;
 mod model;
 mod sequences;
 
-use engine::{
+use worker::engine;
+use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window, without_panic,
@@ -18,7 +19,7 @@ use model::Model;
 use sequences::Sequences;
 
 /// The version that the workspace pins; tract does not tell its own.
-const VERSION: &str = engine::framework_version!("tract 0.23.9");
+const VERSION: &str = worker::framework_version!("tract 0.23.9");
 
 /// A model in tract.
 #[derive(Debug)]

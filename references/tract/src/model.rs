@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bundle::{BundleError, ModelConfig, Precision};
-use engine::{Bundle, EngineError, Settings};
-use onnx::names::{LOGITS, hidden_state};
+use onnx::graph::{LOGITS, hidden_state};
 use onnx::portable::{self, Form};
 use onnx::{Storage, Written};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -15,6 +14,7 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::runtime::RunOptions;
 use tract_onnx::tract_core::transform::get_transform;
 use tract_onnx::tract_hir::internal::format_err;
+use worker::engine::{Bundle, EngineError, Settings};
 
 /// Recognises what decoders are made of: rotation, masks, caches that a graph concatenates and hands back.
 const DETECT: &str = "transformers_detect_all";

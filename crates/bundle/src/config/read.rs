@@ -1,24 +1,25 @@
 //! From the fields of a config.json to a [`ModelConfig`].
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use protocol::untrusted;
 use serde_json::Value;
 
-use super::activation::activation;
-use super::fields::Fields;
-use super::form::Form;
-use super::graph::{self, Graph};
-use super::model::{Architecture, ModelConfig};
-use super::parts::even_share;
-use super::position::{Position, Rotary};
-use super::{activation, encoder, encoder_names, layers, rope};
-use crate::error::BundleError;
+use super::form::{self, Form};
+use super::model::{self, Architecture, Graph, ModelConfig};
+use super::{Position, Rotary, activation, encoder, even_share};
+use crate::precision::{Element, Precision};
+use crate::weights::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
+use crate::{BundleError, config};
 
 /// The tensors of every layer are listed by name; a malicious config.json must not make that list fill
 /// memory.
 const MAX_LAYERS: usize = 1 << 12;
+
 /// Numbers in all weights: a thousand times the largest model so far. In bytes, they can still be counted in 64 bits.
 const MAX_NUMBERS: u128 = 1 << 50;
+
 /// The frequencies of a rotation are computed before any weights are read.
 const MAX_HEAD_DIM: usize = 1 << 16;
 
@@ -33,11 +34,11 @@ impl ModelConfig {
 
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
         let fields = Fields(value);
-        if fields.text("model_type")? == graph::MODEL_TYPE {
+        if fields.text("model_type")? == model::MODEL_TYPE {
             return onnx(value);
         }
         let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
-        if architecture == Architecture::Gpt2 || encoder_names::has(architecture) {
+        if architecture == Architecture::Gpt2 || encoder::has(architecture) {
             let config = match architecture {
                 Architecture::Gpt2 => gpt2(&fields)?,
                 _ => encoder::read(architecture, &fields)?,
@@ -49,9 +50,9 @@ impl ModelConfig {
         let fields = text.unwrap_or(fields);
         let mut config = decoder(architecture, &fields)?;
         config.check()?;
-        config.form = layers::form(&config, &fields)?;
+        config.form = form::form(&config, &fields)?;
         let sizes = (config.head_dim, config.max_positions);
-        let rotations = rope::rotations(architecture, &fields, sizes)?;
+        let rotations = form::rotations(architecture, &fields, sizes)?;
         config.position = Position::Rotary(rotations.main);
         config.form.rotated = rotations.rotated;
         config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
@@ -140,7 +141,7 @@ fn onnx(value: &Value) -> Result<ModelConfig, BundleError> {
         max_positions: 0,
         rms_norm: false,
         norm_epsilon: 0.0,
-        activation: activation::Activation::Relu,
+        activation: config::Activation::Relu,
         gated_mlp: false,
         position: Position::Learned,
         qkv_bias: false,
@@ -260,7 +261,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         max_positions: count("max_position_embeddings", defaults.max_positions)?,
         rms_norm: true,
         norm_epsilon: fields.epsilon("rms_norm_eps", defaults.norm_epsilon)?,
-        activation: activation::activation(activation)?,
+        activation: config::activation(activation)?,
         gated_mlp: true,
         position: Position::Rotary(Rotary::plain(10_000.0)),
         qkv_bias: attention_bias,
@@ -280,4 +281,258 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
     let id = fields.count("mask_token_id")?;
     // Whether it is within the vocabulary is checked with the other sizes.
     Ok(u32::try_from(id).unwrap_or(u32::MAX))
+}
+
+// Typed access to a JSON object.
+
+/// Typed access to the fields of one JSON object, with errors that name the field.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'a>(pub(super) &'a Value);
+
+impl<'a> Fields<'a> {
+    /// An absent field and null mean the same in these files.
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    fn wrong(name: &str, value: &Value, wanted: &str) -> BundleError {
+        const LONGEST: usize = 80;
+        let mut text = value.to_string();
+        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            text.truncate(end);
+            text.push_str("… (cut)");
+        }
+        BundleError::Config(format!("field {name:?} is {text}, not {wanted}"))
+    }
+
+    fn missing(name: &str) -> BundleError {
+        BundleError::Config(format!("field {name:?} is missing"))
+    }
+
+    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, BundleError> {
+        let read = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<&'a str, BundleError> {
+        self.optional_text(name)?.ok_or_else(|| Self::missing(name))
+    }
+
+    pub(super) fn optional_count(&self, name: &str) -> Result<Option<usize>, BundleError> {
+        let read = |value: &Value| {
+            value.as_u64().map(|n| n as usize).ok_or_else(|| Self::wrong(name, value, "a whole number"))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn count(&self, name: &str) -> Result<usize, BundleError> {
+        self.optional_count(name)?.ok_or_else(|| Self::missing(name))
+    }
+
+    pub(super) fn optional_number(&self, name: &str) -> Result<Option<f64>, BundleError> {
+        let read = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn required_number(&self, name: &str) -> Result<f64, BundleError> {
+        self.optional_number(name)?.ok_or_else(|| Self::missing(name))
+    }
+
+    pub(super) fn number(&self, name: &str, default: f64) -> Result<f64, BundleError> {
+        Ok(self.optional_number(name)?.unwrap_or(default))
+    }
+
+    /// The number that a norm adds before its root: not negative.
+    pub(super) fn epsilon(&self, name: &str, default: f64) -> Result<f64, BundleError> {
+        match self.number(name, default)? {
+            epsilon if epsilon >= 0.0 => Ok(epsilon),
+            _ => Err(Self::wrong(name, &self.0[name], "a number that is not below 0")),
+        }
+    }
+
+    /// As [`Fields::optional_number`], but an absent field means `default`, and null means `None`.
+    pub(super) fn number_unless_null(
+        &self,
+        name: &str,
+        default: Option<f64>,
+    ) -> Result<Option<f64>, BundleError> {
+        if self.0.get(name).is_none() { Ok(default) } else { self.optional_number(name) }
+    }
+
+    fn list(&self, name: &str) -> Result<Option<&'a Vec<Value>>, BundleError> {
+        let read = |value: &'a Value| value.as_array().ok_or_else(|| Self::wrong(name, value, "a list"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, BundleError> {
+        let number = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
+        self.list(name)?.ok_or_else(|| Self::missing(name))?.iter().map(number).collect()
+    }
+
+    pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, BundleError> {
+        let text = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
+        self.list(name)?.map(|list| list.iter().map(text).collect()).transpose()
+    }
+
+    /// A list of 0 and 1, or of false and true.
+    pub(super) fn optional_flags(&self, name: &str) -> Result<Option<Vec<bool>>, BundleError> {
+        let flag = |value: &Value| match (value.as_bool(), value.as_u64()) {
+            (Some(flag), _) => Ok(flag),
+            (None, Some(number @ 0..=1)) => Ok(number == 1),
+            _ => Err(Self::wrong(name, value, "0 or 1")),
+        };
+        self.list(name)?.map(|list| list.iter().map(flag).collect()).transpose()
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, BundleError> {
+        let read = |value: &Value| value.as_bool().ok_or_else(|| Self::wrong(name, value, "true or false"));
+        Ok(self.get(name).map(read).transpose()?.unwrap_or(default))
+    }
+
+    /// Number of fields.
+    pub(super) fn len(&self) -> usize {
+        self.0.as_object().map_or(0, serde_json::Map::len)
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, BundleError> {
+        let read = |value: &'a Value| {
+            if value.is_object() { Ok(Fields(value)) } else { Err(Self::wrong(name, value, "an object")) }
+        };
+        self.get(name).map(read).transpose()
+    }
+}
+
+// The tensors in the file of each precision.
+
+/// A tensor as it is in a file of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTensor {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub element: Element,
+}
+
+impl StoredTensor {
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().product::<usize>() as u64 * self.element.bytes() as u64
+    }
+}
+
+impl ModelConfig {
+    /// The tensors of the file of `precision`, in file order. These are the ones of [`Self::tensors`]; after
+    /// each run of quantised tensors follow their scales, in the same order. So tensors that engines fuse are
+    /// adjacent in both.
+    pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
+        let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
+        let mut stored = Vec::new();
+        let mut scales: Vec<StoredTensor> = Vec::new();
+        for spec in self.tensors() {
+            if !quantised.contains(&spec.name) {
+                stored.append(&mut scales);
+                let element = precision.element();
+                stored.push(StoredTensor { name: spec.name, shape: spec.shape, element });
+                continue;
+            }
+            let &[rows, columns] = spec.shape.as_slice() else {
+                unreachable!("a linear layer's weight is a matrix")
+            };
+            check_columns(precision, &spec.name, rows, columns)?;
+            let name = scale_name(&spec.name);
+            let shape = scale_shape(precision, rows, columns);
+            scales.push(StoredTensor { name, shape, element: Element::F32 });
+            let (shape, element) = match precision {
+                Precision::Int8 => (vec![rows, columns], Element::I8),
+                _ => (vec![rows, columns / 2], Element::U8),
+            };
+            stored.push(StoredTensor { name: spec.name, shape, element });
+        }
+        stored.append(&mut scales);
+        Ok(stored)
+    }
+
+    /// Bytes of the weights at `precision`: of their file, or of an ONNX file and its external weights files.
+    pub fn stored_bytes(&self, precision: Precision) -> Result<u64, BundleError> {
+        match &self.graph {
+            Some(graph) => Ok(graph.bytes),
+            None => Ok(self.stored(precision)?.iter().map(StoredTensor::bytes).sum()),
+        }
+    }
+
+    /// Names of the weights of all linear layers, which a quantised precision stores as codes. A tied
+    /// embedding is included because it is the output head's weight; an embedding used only for lookup is
+    /// not.
+    pub fn quantised(&self) -> BTreeSet<String> {
+        let layers = (0..self.layers).map(|index| self.layer(index));
+        let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
+        let head = (self.encoder.is_none() && self.graph.is_none()).then(|| self.lm_head());
+        linear.flat_map(|names| names.weights).chain(head).collect()
+    }
+}
+
+fn check_columns(precision: Precision, name: &str, rows: usize, columns: usize) -> Result<(), BundleError> {
+    // candle's int8 blocks have 32 columns, too.
+    let multiple = INT4_GROUP;
+    let whole_blocks = precision != Precision::Nf4 || (rows * columns).is_multiple_of(NF4_BLOCK);
+    if columns.is_multiple_of(multiple) && whole_blocks {
+        return Ok(());
+    }
+    let multiple = if precision == Precision::Nf4 { NF4_BLOCK } else { multiple };
+    Err(BundleError::Quantisation { precision, name: name.to_owned(), columns, multiple })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(tied: bool, hidden: usize) -> ModelConfig {
+        let json = json!({
+            "model_type": "llama", "hidden_size": hidden, "intermediate_size": 160, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320,
+            "max_position_embeddings": 256, "tie_word_embeddings": tied
+        });
+        ModelConfig::from_json(&json).unwrap()
+    }
+
+    fn stored(config: &ModelConfig, precision: Precision, name: &str) -> Vec<StoredTensor> {
+        let stored = config.stored(precision).unwrap();
+        stored.into_iter().filter(|tensor| tensor.name.contains(name)).collect()
+    }
+
+    #[test]
+    fn codes_that_engines_fuse_lie_side_by_side_and_so_do_their_scales() {
+        let names: Vec<_> = stored(&config(true, 64), Precision::Int4, "");
+        let at = |part: &str| names.iter().position(|tensor| tensor.name.ends_with(part)).unwrap();
+        for suffix in ["weight", "weight.scale"] {
+            assert_eq!(at(&format!("k_proj.{suffix}")), at(&format!("q_proj.{suffix}")) + 1);
+            assert_eq!(at(&format!("up_proj.{suffix}")), at(&format!("gate_proj.{suffix}")) + 1);
+        }
+    }
+
+    #[test]
+    fn the_shapes_are_those_of_the_module_s_table() {
+        let config = config(true, 64);
+        let shapes = |precision| {
+            let stored = stored(&config, precision, "k_proj");
+            [stored[0].shape.clone(), stored[1].shape.clone()]
+        };
+        assert_eq!(shapes(Precision::Int8), [vec![32, 64], vec![32]]);
+        assert_eq!(shapes(Precision::Int4), [vec![32, 32], vec![32, 2]]);
+        assert_eq!(shapes(Precision::Nf4), [vec![32, 32], vec![32]]);
+    }
+
+    #[test]
+    fn a_tied_embedding_is_quantised_as_the_head_and_another_is_not() {
+        let element = |tied| stored(&config(tied, 64), Precision::Int8, "embed_tokens")[0].element;
+        assert_eq!((element(true), element(false)), (Element::I8, Element::F32));
+        assert_eq!(stored(&config(true, 64), Precision::Int8, "norm")[0].element, Element::F32);
+        assert_eq!(stored(&config(true, 64), Precision::F16, "")[0].element, Element::F16);
+    }
+
+    #[test]
+    fn rows_that_do_not_divide_into_groups_are_refused_by_name() {
+        let error = config(true, 72).stored(Precision::Int4).unwrap_err().to_string();
+        assert!(error.contains("embed_tokens") && error.contains("72") && error.contains("32"), "{error}");
+    }
 }

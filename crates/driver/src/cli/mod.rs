@@ -1,46 +1,36 @@
-//! The command line as typed. It becomes a `Request`, which knows nothing of flags.
-
-mod bundles;
-mod chat;
-pub(crate) mod check;
-mod footprint;
-mod help;
-pub(crate) mod history;
-mod model;
-mod outcomes;
-mod refused;
+pub(crate) mod commands;
 mod request;
-mod screen;
-mod serving;
+
 mod setup;
 pub(crate) mod spelling;
-mod sweep;
+
 mod values;
 pub(crate) mod work;
-mod worker_check;
 
+use crate::measure;
+use comparison::plan;
 use std::path::{Path, PathBuf};
 
+use crate::measure::places::GivenPlaces;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use measure::places::GivenPlaces;
-use plan::{StudyKind, StudyRequest};
+use comparison::plan::{StudyKind, StudyRequest};
 
-pub(crate) use bundles::{CacheArgs, CacheCommand, PruneArgs};
-pub(crate) use chat::ChatFlag;
-pub(crate) use check::{CheckArgs, GateArgs};
-pub(crate) use footprint::FootprintArgs;
-use help::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
-pub(crate) use history::HistoryArgs;
-pub(crate) use model::ModelArgs;
-pub(crate) use outcomes::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
+pub(crate) use commands::FootprintArgs;
+pub(crate) use commands::HistoryArgs;
+use commands::SweepArg;
+pub(crate) use commands::WorkerCheckArgs;
+pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
+pub(crate) use commands::{CheckArgs, GateArgs};
+pub(crate) use request::ChatFlag;
+pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
-pub(crate) use screen::ScreenArgs;
+pub(crate) use request::ScreenArgs;
 pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
-use sweep::SweepArg;
+use spelling::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 use values::parse_switch;
+pub(crate) use values::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 use work::Job;
-use work::parity::ParityArgs;
-pub(crate) use worker_check::WorkerCheckArgs;
+use work::ParityArgs;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -131,7 +121,7 @@ pub(crate) enum Command {
         bundle: PathBuf,
     },
     /// Make memory ready for the process that loads next, for this program itself
-    #[command(name = measure::machine::ready::COMMAND, hide = true)]
+    #[command(name = measure::machine::readings::COMMAND, hide = true)]
     MemoryProcess { bytes: usize },
 }
 

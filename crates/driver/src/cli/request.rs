@@ -4,18 +4,20 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
-use clap::Args;
-use plan::{HugePages, KernelCache, PromptSource, Request, RoundsAsked, ScheduleAsked, SliceAsked};
-
-use super::help::{COMPARE, EXPERT, WORK};
-use super::serving::ServingFlags;
-use super::values::{
-    BatchArg, OnOff, parse_batch, parse_gigabytes, parse_kernel_cache, parse_margin, parse_minutes,
-    parse_rounds, parse_schedule, parse_seconds, parse_slice, precisions, set, set_list,
+use clap::{Args, ColorChoice};
+use comparison::plan::{
+    Failure, HugePages, KernelCache, PromptSource, Request, Result, RoundsAsked, ScheduleAsked, SliceAsked,
 };
-use super::work::WorkFlags;
-use super::work::generate::{CacheFlags, StepFlags, TokenFlags};
-use super::{ChatFlag, ModelArgs};
+use protocol::Serve;
+
+use super::OUTPUT;
+use super::spelling::{COMPARE, EXPERT, WORK};
+use super::values::{
+    BatchArg, OnOff, parse_batch, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin,
+    parse_minutes, parse_rounds, parse_schedule, parse_seconds, parse_slice, parse_timeout, precisions,
+    seconds, set, set_list,
+};
+use super::work::{CacheFlags, StepFlags, TokenFlags, WorkFlags};
 
 const EVIDENCE: &str = "How much evidence";
 
@@ -228,6 +230,127 @@ fn apply_batches(request: &mut Request, typed: &[BatchArg]) {
     }
 }
 
+// Flags that say which model runs, and on what: all commands that run one share them.
+
+/// Settings that every command shares.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct ModelArgs {
+    /// A name from configs/models, a directory, a .gguf or .onnx file, hf:owner/name, or synthetic:NAME
+    /// [default: smollm2-135m]
+    #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = COMPARE)]
+    model: Vec<String>,
+    /// [default: f32 on a CPU, f16 on CUDA]
+    #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
+    precision: Vec<Precision>,
+    /// auto, cpu or cuda[:N] (or gpu); auto: the first GPU, if every selected framework supports it [default: cpu]
+    #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
+    device: Option<String>,
+    /// Threads that may compute at once [default: all cores this process may use]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
+    threads: Vec<u32>,
+    /// Turn off graph optimisation and JIT for all frameworks
+    #[arg(long, help_heading = EXPERT, hide_short_help = true)]
+    no_jit: bool,
+    /// Time limit of one worker process: 90s, 10m [default: 600s]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout, help_heading = EXPERT, hide_short_help = true)]
+    timeout: Option<u64>,
+}
+
+impl ModelArgs {
+    /// A request for commands that are not comparisons.
+    pub(crate) fn request(&self) -> Request {
+        let mut request = Request::default();
+        self.apply_to(&mut request);
+        request
+    }
+
+    pub(crate) fn apply_to(&self, request: &mut Request) {
+        set_list(&mut request.models, &self.model);
+        if !self.precision.is_empty() {
+            (request.precisions, request.quantize) = (self.precision.clone(), Vec::new());
+        }
+        set(&mut request.device, self.device.as_ref());
+        set_list(&mut request.threads, &self.threads);
+        request.jit &= !self.no_jit;
+        set(&mut request.timeout_s, self.timeout.as_ref());
+    }
+}
+
+// Flags for several callers.
+
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub(crate) struct ServingFlags {
+    /// Callers, of which each makes a request for one text, one prompt or one run when its last is answered; several numbers
+    /// are a study: 1,4,16,64
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024),
+          help_heading = WORK, hide_short_help = true)]
+    callers: Vec<u32>,
+    /// Requests a second that come at random, whatever becomes of those before; latency counts from when they were due
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000),
+          help_heading = WORK, hide_short_help = true)]
+    rate: Vec<u32>,
+    /// Requests of a turn of callers [default: some for each caller; at a rate those of two seconds]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK,
+          hide_short_help = true)]
+    requests: Option<u32>,
+    /// How callers are served, a column for each: shared (one model, a request at a time), pool:K (K models), or
+    /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
+    #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    serve: Vec<Serve>,
+    /// Find the highest rate at which 99 of 100 answers come within this time, such as 50ms
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, conflicts_with = "rate", help_heading = WORK,
+          hide_short_help = true)]
+    slo: Option<u64>,
+}
+
+/// A time in microseconds.
+fn parse_limit(text: &str) -> std::result::Result<u64, String> {
+    let within = seconds(text, None).map(|seconds| 1e6 * seconds).filter(|us| (1.0..=6e7).contains(us));
+    within.map(|us| us as u64).ok_or_else(|| "a time from 1us to 60s with its unit, such as 50ms".to_owned())
+}
+
+impl ServingFlags {
+    pub(crate) fn apply_to(&self, request: &mut Request) {
+        set_list(&mut request.serving.callers, &self.callers);
+        set_list(&mut request.serving.rate, &self.rate);
+        set_list(&mut request.serving.serve, &self.serve);
+        request.serving.requests = self.requests.or(request.serving.requests);
+        request.serving.slo_us = self.slo.or(request.serving.slo_us);
+    }
+}
+
+// How much is shown, and in what colours. These flags may follow every command.
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ScreenArgs {
+    /// Show everything: figures by prompt, spreads, memory by part, every warning
+    #[arg(short, long, global = true, help_heading = OUTPUT)]
+    pub(crate) verbose: bool,
+    /// Colours in tables and sentences; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "auto|always|never", default_value_t = ColorChoice::Auto,
+          hide_default_value = true, hide_possible_values = true, help_heading = OUTPUT)]
+    pub(crate) color: ColorChoice,
+}
+
+// The flag that puts prompts through the model's chat template.
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
+pub(crate) struct ChatFlag {
+    /// Put every prompt through the model's own chat template, as a message of the user's
+    #[arg(long, help_heading = super::spelling::WORK)]
+    pub(crate) chat: bool,
+}
+
+impl ChatFlag {
+    /// Refuses a chat without a text.
+    pub(crate) fn check(self, prompt: Option<&str>) -> Result<()> {
+        if self.chat && prompt.is_none() {
+            return Err(Failure::usage("--chat needs a text: give --prompt, not --tokens"));
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Args, Command};
@@ -279,5 +402,12 @@ mod tests {
         let earlier = Request { prompts: PromptSource::Suite("smoke".into()), ..Request::default() };
         let typed = RequestArgs { prompt: vec!["a".into()], ..RequestArgs::default() };
         assert_eq!(typed.applied_to(earlier).prompts, PromptSource::Texts(vec!["a".into()]));
+    }
+
+    #[test]
+    fn one_way_to_name_a_precision_takes_the_place_of_another() {
+        let mut request = Request { quantize: vec![Precision::Int8], ..Request::default() };
+        ModelArgs { precision: vec![Precision::F32], ..ModelArgs::default() }.apply_to(&mut request);
+        assert_eq!((request.precisions, request.quantize), (vec![Precision::F32], Vec::new()));
     }
 }

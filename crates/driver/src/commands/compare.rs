@@ -3,21 +3,28 @@
 use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
+use comparison::facts::Evidence;
+use comparison::judge::Report;
+use comparison::judge::metrics::Metric;
+use comparison::judge::records::{self, HISTORY};
+use comparison::judge::report::generate::Times;
+use comparison::judge::report::{Facts, Prepared};
+use comparison::judge::study::StudyReport;
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Failure, Request, Result, StudyKind, StudyRequest};
 use configs::{Published, Suite};
-use judge::Report;
-use judge::metrics::Metric;
-use measure::{Places, interrupt};
-use plan::sweep::SweepKind;
-use plan::{Failure, Request, Result, StudyKind, StudyRequest};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::history::{export_runs, prepare_export};
-use super::measured::{Destination, ended, measure, results_dir};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
+use crate::measure::arrays::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
+use crate::measure::{self, Places, Results, Session, places, progress, resolve};
 use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
-    interrupt::listen()?;
+    progress::listen()?;
     check(args)?;
     prepare_export(args.export.as_deref())?;
     let places = args.here.places.find()?;
@@ -77,7 +84,7 @@ fn texts(report: &Report, format: Format) -> Result<String> {
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
     let text = measure::apart::text(&bundle)?;
     let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
-    Ok(render::comparison::texts(report, &decoded, format.into()))
+    Ok(render::result::texts(report, &decoded, format.into()))
 }
 
 /// Refuses --show-text for studies.
@@ -146,7 +153,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
             if args.format() == Format::Table {
-                print(&format!("{}\n", render::comparison::table(&report, &screen())))?;
+                print(&format!("{}\n", render::result::table(&report, &screen())))?;
             }
             let ended = ended(&report, unsaved);
             reports.push(report);
@@ -179,13 +186,12 @@ pub(super) fn at_each_precision(request: &Request) -> Vec<Request> {
 }
 
 fn side_by_side(reports: &[Report], format: Format) -> String {
-    use render::comparison::precisions;
+    use render::result::precisions;
     match format {
         Format::Table => precisions::table(reports, &screen()),
         Format::Json => precisions::json(reports) + "\n",
         Format::Markdown => {
-            let each: String =
-                reports.iter().map(|report| render::comparison::markdown(report) + "\n").collect();
+            let each: String = reports.iter().map(|report| render::result::markdown(report) + "\n").collect();
             each + &precisions::markdown(reports)
         }
         Format::Csv => precisions::csv(reports),
@@ -194,10 +200,131 @@ fn side_by_side(reports: &[Report], format: Format) -> String {
 
 fn rendered(report: &Report, args: &CompareArgs) -> String {
     match args.format() {
-        Format::Markdown if args.short => render::comparison::short_markdown(report),
-        Format::Table => render::comparison::table(report, &screen()),
-        Format::Json => render::comparison::json(report) + "\n",
-        Format::Markdown => render::comparison::markdown(report),
-        Format::Csv => render::comparison::csv(report),
+        Format::Markdown if args.short => render::result::short_markdown(report),
+        Format::Table => render::result::table(report, &screen()),
+        Format::Json => render::result::json(report) + "\n",
+        Format::Markdown => render::result::markdown(report),
+        Format::Csv => render::result::csv(report),
+    }
+}
+
+// One comparison, measured, judged and saved: the part that `compare`, studies and `check` share.
+
+/// The places of a comparison's results other than its own directory.
+pub(crate) struct Destination<'a> {
+    /// Parent of the results directory.
+    pub(crate) parent: &'a Path,
+    /// Directory of the history of all runs.
+    pub(crate) history: &'a Path,
+    pub(crate) quiet: bool,
+}
+
+/// The requested directory of results, or the usual one.
+pub(crate) fn results_dir(asked: Option<&PathBuf>, places: &Places) -> PathBuf {
+    asked.cloned().unwrap_or_else(|| places.results())
+}
+
+/// One saved comparison, with the reason if something could not be saved.
+pub(crate) fn measure(
+    request: &Request,
+    places: &Places,
+    destination: &Destination<'_>,
+) -> Result<(Report, Option<String>)> {
+    let started = OffsetDateTime::now_utc();
+    let (plan, bundle) = resolve::resolve(request, places, destination.quiet)?;
+    let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
+    let model = Prepared::new(&bundle);
+    let mut results = Results::create(destination.parent, started, "", SAMPLES)?;
+    results.write(ENVIRONMENT, arrays::pretty(&environment));
+    results.write(PLAN, arrays::plan_text(&plan, &model));
+    let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
+    let (evidence, mut results) = session.compare()?;
+    let directory = results.directory().display().to_string();
+    let facts = Facts { environment, plan, model, evidence, results: directory };
+    let report = Report::new(&facts);
+    let unsaved = save(&report, &facts.evidence, &mut results, destination.history);
+    Ok((report, unsaved))
+}
+
+/// The exit code of a comparison.
+pub(crate) fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
+    if let Some(reason) = unsaved {
+        return Err(Failure::failed(reason));
+    }
+    if report.interrupted {
+        return Err(Failure::Interrupted);
+    }
+    Ok(report.exit_code())
+}
+
+// The output files of a report, and how the report of a new measurement is saved.
+
+/// The name and the content of a file to write.
+pub(super) type Output = (String, Vec<u8>);
+
+/// Files, and why some of them could not be made.
+pub(super) struct Outputs {
+    pub(super) files: Vec<Output>,
+    pub(super) missing: Option<String>,
+}
+
+impl Outputs {
+    /// If a page cannot be drawn, the other files are still written.
+    fn new(mut files: Vec<Output>, page: std::result::Result<Vec<Output>, String>) -> Outputs {
+        let missing = match page {
+            Ok(pages) => {
+                files.extend(pages);
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        Outputs { files, missing }
+    }
+}
+
+/// Every file of a comparison.
+pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
+    let files = vec![
+        (REPORT.to_owned(), render::result::json(report).into_bytes()),
+        ("report.md".to_owned(), render::result::markdown(report).into_bytes()),
+        ("summary.md".to_owned(), render::result::short_markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::result::csv(report).into_bytes()),
+    ];
+    Outputs::new(files, render::page::run(report, &Times::new(evidence)))
+}
+
+/// Every file of a study; its cells are in `directory`.
+pub(super) fn study_outputs(report: &StudyReport, directory: &Path) -> Outputs {
+    let files = vec![
+        (REPORT.to_owned(), render::study::json(report).into_bytes()),
+        ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
+        ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
+    ];
+    Outputs::new(
+        files,
+        render::page::study(report, &|cell| directory.join(cell).join("report.html").is_file()),
+    )
+}
+
+/// Saves the run's own files, then its records in the history, so that the history only names files that exist. Returns
+/// the reason if something could not be saved.
+pub(super) fn save(
+    report: &Report,
+    evidence: &Evidence,
+    results: &mut Results,
+    history: &Path,
+) -> Option<String> {
+    let outputs = report_outputs(report, evidence);
+    for (name, contents) in &outputs.files {
+        results.write(name, contents);
+    }
+    let unsaved = results.finish().or(outputs.missing);
+    let study = Some(report.plan.request.study.name.as_str()).filter(|name| !name.is_empty());
+    let kept = crate::history_file::append(&history.join(HISTORY), &records::records(report, study));
+    let unkept = kept.err();
+    match (unsaved, unkept) {
+        (Some(reason), Some(error)) => Some(format!("{reason}; the history lacks it: {error}")),
+        (None, Some(error)) => Some(format!("{error}; the run itself is in {}", report.results)),
+        (unsaved, None) => unsaved,
     }
 }

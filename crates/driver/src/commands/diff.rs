@@ -1,15 +1,15 @@
 //! `photofinish diff`: two runs from anywhere, side by side. It never refuses a pair; it prints what differs between
 //! them.
 
-use judge::records::HISTORY;
-use judge::regression::machine::Speed;
-use judge::regression::thresholds::Thresholds;
-use judge::regression::verdicts::{self, Bar};
-use judge::regression::{Document, Kind, Pair, Side, pairing};
-use plan::Result;
+use comparison::judge::records::HISTORY;
+use comparison::judge::regression::Thresholds;
+use comparison::judge::regression::pairing::Speed;
+use comparison::judge::regression::{self, Bar};
+use comparison::judge::regression::{Document, Kind, Pair, Side, pairing};
+use comparison::plan::Result;
 
 use super::check::{is_measured, named, noise, note_differences, note_failures, told};
-use super::measured::results_dir;
+use super::compare::results_dir;
 use crate::cli::DiffArgs;
 
 pub(crate) fn diff(args: &DiffArgs) -> Result<u8> {
@@ -25,9 +25,9 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<u8> {
     document.unmeasurable = noise(&pairing.pairs);
     let measured: Vec<Pair<'_>> = pairing.pairs.iter().copied().filter(is_measured).collect();
     let subjects: Vec<_> =
-        measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
+        measured.iter().flat_map(|pair| regression::subjects(*pair, &args.metrics)).collect();
     document.findings =
-        verdicts::unpaired(&subjects, &Bar { thresholds: &thresholds, gates: false, speed: Speed::SAME });
+        regression::unpaired(&subjects, &Bar { thresholds: &thresholds, gates: false, speed: Speed::SAME });
     document.alone = pairing.alone;
     told(&document.concluded(), args.output, None)
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ::history::{Apart, Found, History, Record, Skipped};
-use judge::records::{self, HISTORY};
-use measure::environment;
-use measure::results::write_whole;
-use plan::{Failure, Result};
+use crate::measure::places;
+use crate::measure::results::write_whole;
+use comparison::history::{Apart, Found, History, Record, Skipped};
+use comparison::judge::records::{self, HISTORY};
+use comparison::plan::{Failure, Result};
 use render::history::is_exported;
 
-use crate::cli::history::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
 use crate::output::{print, screen};
 
 /// Records that an export leaves out. Arms of studies are exported.
@@ -26,7 +26,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             let (exported, why) = whole(&found.records);
             prepare_export(Some(directory))?;
             write(&exported, directory)?;
-            untrusted::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
+            protocol::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
             tell(&found);
         }
         None => {
@@ -44,7 +44,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
 /// Prints on stderr how many records are excluded.
 fn tell(found: &Found) {
     if let Some(note) = render::history::kept_apart(&found.apart) {
-        untrusted::say!("{note}");
+        protocol::say!("{note}");
     }
 }
 
@@ -56,13 +56,13 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
         None => asked.places.find()?.results(),
     };
     let this = match asked.machine.as_str() {
-        "this" => records::fingerprint(&environment::read(&asked.places.find()?, String::new())),
+        "this" => records::fingerprint(&places::read(&asked.places.find()?, String::new())),
         _ => String::new(),
     };
     let path = directory.join(HISTORY);
     let History { records, skipped } = read(&path)?;
     for Skipped { line, reason } in &skipped {
-        untrusted::say!(
+        protocol::say!(
             "warning: line {line} of {} is not a record and is passed over: {reason}",
             path.display()
         );
@@ -70,18 +70,18 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     let all = records.len();
     let found = asked.filter(&this, apart).select(records);
     if all == 0 {
-        untrusted::say!(
+        protocol::say!(
             "no runs in {} yet: `cargo xtask compare` or `photofinish compare` adds one",
             path.display()
         );
     } else if found.records.is_empty() && found.apart.is_empty() {
-        untrusted::say!("no record of {} matches ({all} in the history)", path.display());
+        protocol::say!("no record of {} matches ({all} in the history)", path.display());
     }
     Ok((found, skipped, path))
 }
 
 fn read(path: &Path) -> Result<History> {
-    ::history::read(path).map_err(|error| Failure::usage(error.to_string()))
+    crate::history_file::read(path).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Makes the directory of an export, so that a bad one is refused before anything is measured.
@@ -101,7 +101,7 @@ pub(super) fn export_runs(runs: &[String], results: &Path, directory: Option<&Pa
     let (own, why) = whole(&records);
     let added = add(&own, directory).map_err(|failure| Failure::failed(failure.to_string()))?;
     let (count, all) = (own.len(), records.len());
-    untrusted::say!(
+    protocol::say!(
         "exported {count} of {all} records of this run to {}, which has {added}{why}",
         directory.display()
     );
@@ -132,7 +132,7 @@ fn add(records: &[&Record], directory: &Path) -> Result<usize> {
     let key = |record: &Record| (record.run.clone(), record.time.clone(), record.framework.clone());
     let is_new = |record: &&&Record| !before.iter().any(|known| key(known) == key(record));
     let new: Vec<Record> = records.iter().filter(is_new).map(|record| (*record).clone()).collect();
-    ::history::append(&own, &new).map_err(|error| Failure::usage(error.to_string()))?;
+    crate::history_file::append(&own, &new).map_err(|error| Failure::usage(error.to_string()))?;
     loop {
         let all = read(&own)?.records;
         write(&whole(&all).0, directory)?;

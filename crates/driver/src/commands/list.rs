@@ -1,11 +1,18 @@
 //! `photofinish list`: the names that flags accept.
 
+use std::process::{Command, Stdio};
+
+use clap::CommandFactory;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use comparison::plan::{Failure, Result};
 use configs::{Engine, Layers};
-use plan::Result;
+use protocol::untrusted;
 use render::table::{Cell, Column, Table};
 use serde_json::{Map, Value, json};
 
-use crate::cli::{Format, ListArgs, ListKind};
+use super::report::latest;
+use crate::cli::{Cli, DoctorArgs, Format, ListArgs, ListKind, OpenArgs, Places};
+use crate::measure::doctor;
 use crate::output::{print, screen};
 
 pub(crate) fn list(args: &ListArgs) -> Result<u8> {
@@ -28,7 +35,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<u8> {
             Format::Csv => table.csv(),
             Format::Table => table.terminal(&screen()) + "\n",
         })?;
-        untrusted::say!("{}", named.hint);
+        protocol::say!("{}", named.hint);
     }
     if args.format == Format::Json {
         print(&format!("{:#}\n", Value::Object(values)))?;
@@ -112,3 +119,86 @@ fn suites(configs: &Layers) -> Result<Named> {
         hint: "use them as in `photofinish --suite NAME`",
     })
 }
+
+// `photofinish completions` and `photofinish man`: files that packages install with the program.
+
+pub(crate) fn completions(shell: clap_complete::Shell, places: &Places) -> Result<u8> {
+    let configs = places.find()?.configs;
+    let frameworks: Vec<String> = configs::engines(&configs)?.into_iter().map(|engine| engine.name).collect();
+    let named = [
+        ("framework", frameworks.clone()),
+        ("frameworks", frameworks),
+        ("model", configs::models(&configs)?),
+        ("suite", configs::suites(&configs)?),
+    ];
+    let mut command =
+        named.iter().fold(Cli::command(), |command, (flag, names)| naming(command, flag, names));
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, "photofinish", &mut text);
+    print(&String::from_utf8_lossy(&text)).map(|()| 0)
+}
+
+/// The command, and all below it, with these names after this flag.
+fn naming(command: clap::Command, flag: &str, names: &[String]) -> clap::Command {
+    let has_flag = command.get_arguments().any(|known| known.get_id() == flag && known.get_long().is_some());
+    // Texts of a command live as long as the program.
+    let values = || names.iter().map(|name| PossibleValue::new(&*name.clone().leak()));
+    let command = match has_flag {
+        true => command.mut_arg(flag, |known| known.value_parser(PossibleValuesParser::new(values()))),
+        false => command,
+    };
+    command.mut_subcommands(|below| naming(below, flag, names))
+}
+
+pub(crate) fn man() -> Result<u8> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(Cli::command())
+        .render(&mut text)
+        .map_err(|error| Failure::failed(format!("cannot write the man page: {error}")))?;
+    print(&String::from_utf8_lossy(&text)).map(|()| 0)
+}
+
+// `photofinish doctor`: lists what can run here, and how to make the rest run.
+
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8> {
+    let found = doctor::examine(&args.places.find()?, args.deep)?;
+    print(&untrusted::lines(&found.text()))?;
+    Ok(if found.can_all_run() { 0 } else { 1 })
+}
+
+// `photofinish open`: shows the page of a run in the browser.
+
+/// The page of a run, a study or a collection.
+const PAGES: [&str; 2] = ["report.html", "index.html"];
+
+pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
+    let directory = match &args.directory {
+        Some(directory) => directory.clone(),
+        None => latest(&args.from.directory()?)?,
+    };
+    let page = PAGES.map(|name| directory.join(name)).into_iter().find(|page| page.is_file());
+    let page = page.ok_or_else(|| {
+        let directory = directory.display();
+        Failure::usage(format!("{directory} has no report.html: `photofinish report {directory}` writes it"))
+    })?;
+    print(&format!("{}\n", page.display()))?;
+    let is_shown = OPENERS.iter().any(|(program, before)| {
+        #[expect(clippy::disallowed_methods, reason = "the system's own program shows the page")]
+        let mut opener = Command::new(program);
+        opener.args(*before).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        opener.status().is_ok_and(|status| status.success())
+    });
+    if !is_shown {
+        protocol::say!("no program on this machine opens pages: open the file above in a browser");
+    }
+    Ok(0)
+}
+
+/// Programs that show a file as the user's desktop does, with the words before the file.
+const OPENERS: &[(&str, &[&str])] = if cfg!(target_os = "macos") {
+    &[("open", &[])]
+} else if cfg!(windows) {
+    &[("cmd", &["/C", "start", ""])]
+} else {
+    &[("xdg-open", &[]), ("wslview", &[])]
+};

@@ -1,31 +1,28 @@
-//! One module for each command, named as it is typed.
-
-mod ab;
 mod archive;
 mod bundles;
 mod check;
 mod compare;
-mod completions;
+mod encode;
+pub(super) mod trace;
+
 mod diff;
-mod doctor;
+
 mod dry_run;
-mod footprint;
-mod gate;
+
 mod history;
 mod list;
-mod measured;
-mod open;
-mod outputs;
-mod prepare;
+
 mod reference;
 mod report;
 mod single;
 mod study;
-mod sweep;
+
 mod work;
 mod worker_check;
 
-use plan::Result;
+use crate::measure;
+use comparison::judge;
+use comparison::plan::Result;
 
 use crate::cli::{CacheCommand, Cli, Command};
 use crate::output::print;
@@ -40,28 +37,30 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         None => compare::compare(&cli.compare),
         Some(Command::Compare(args)) => compare::compare(args),
-        Some(Command::Sweep(args)) => sweep::sweep(args),
-        Some(Command::Ab(args)) => ab::ab(args),
+        Some(Command::Sweep(args)) => study::sweep(args),
+        Some(Command::Ab(args)) => study::ab(args),
         Some(Command::Job(job)) => work::run(job),
-        Some(Command::Footprint(args)) => footprint::footprint(args),
-        Some(Command::Parity(args)) => work::parity::parity(args),
+        Some(Command::Footprint(args)) => bundles::footprint(args),
+        Some(Command::Parity(args)) => trace::parity(args),
         Some(Command::Report(args)) => report::report(args),
-        Some(Command::Open(args)) => open::open(args),
+        Some(Command::Open(args)) => list::open(args),
         Some(Command::Check(args)) => check::check(args),
-        Some(Command::Gate(args)) => gate::gate(args),
+        Some(Command::Gate(args)) => check::gate(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
         Some(Command::List(args)) => list::list(args),
-        Some(Command::Doctor(args)) => doctor::doctor(args),
-        Some(Command::Prepare(args)) => prepare::prepare(args),
+        Some(Command::Doctor(args)) => list::doctor(args),
+        Some(Command::Prepare(args)) => bundles::prepare(args),
         Some(Command::Cache(args)) => bundles::cache(args, cli.dry_run),
-        Some(Command::Completions { shell, places }) => completions::completions(*shell, places),
-        Some(Command::Man) => completions::man(),
+        Some(Command::Completions { shell, places }) => list::completions(*shell, places),
+        Some(Command::Man) => list::man(),
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
-        Some(Command::Setup(args)) => measure::native::set_up(&args.places.find()?, &args.asked).map(|()| 0),
+        Some(Command::Setup(args)) => {
+            measure::provision::set_up(&args.places.find()?, &args.asked).map(|()| 0)
+        }
         Some(Command::TextProcess { bundle }) => measure::apart::serve(bundle).map(|()| 0),
         Some(Command::MemoryProcess { bytes }) => {
-            measure::machine::ready::serve(*bytes);
+            measure::machine::readings::serve(*bytes);
             Ok(0)
         }
         Some(Command::Reference { page }) => print(&reference::page(*page)).map(|()| 0),

@@ -1,17 +1,19 @@
 //! `photofinish report`: writes every output again, from saved results.
 
+use crate::measure;
+use comparison::judge;
 use std::path::{Path, PathBuf};
 
-use facts::Evidence;
-use judge::Metric;
-use judge::records::HISTORY;
-use judge::report::layer_parity;
-use measure::results::write_whole;
-use measure::saved::{self, REPORT, SAMPLES};
-use plan::{Failure, Result};
+use crate::measure::arrays::{self, REPORT, SAMPLES};
+use crate::measure::results::write_whole;
+use comparison::facts::Evidence;
+use comparison::judge::Metric;
+use comparison::judge::records::HISTORY;
+use comparison::judge::report::layer_parity;
+use comparison::plan::{Failure, Result};
 
 use super::archive;
-use super::outputs::{Output, Outputs, report_outputs, study_outputs};
+use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use crate::cli::{Format, ReportArgs, ReportCommand};
 use crate::output::print;
@@ -29,7 +31,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     }
     let directory = match (&args.command, args.directories.first()) {
         (Some(ReportCommand::Collection { directories, out }), _) => {
-            let files = render::page::collection(&measure::collection::read(directories)?);
+            let files = render::page::collection(&measure::results::read(directories)?);
             std::fs::create_dir_all(out)
                 .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
             return written(out, Outputs { files, missing: None });
@@ -66,7 +68,7 @@ fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
     }
     let (found, all) = (report.cells.len(), report.planned.len());
     if found < all {
-        untrusted::say!("warning: {found} of {all} cells are there");
+        protocol::say!("warning: {found} of {all} cells are there");
     }
     Ok(report.exit_code().max(u8::from(found < all)))
 }
@@ -96,7 +98,7 @@ pub(super) fn latest(results: &Path) -> Result<PathBuf> {
 
 fn of_history(directory: &Path) -> Result<Vec<Output>> {
     let path = directory.join(HISTORY);
-    let read = ::history::read(&path).map_err(|e| Failure::usage(e.to_string()))?;
+    let read = crate::history_file::read(&path).map_err(|e| Failure::usage(e.to_string()))?;
     if read.records.is_empty() {
         let reason = "it has no records; measure something first, or name another place with --results-dir";
         return Err(Failure::usage(format!("no history in {}: {reason}", path.display())));
@@ -108,7 +110,7 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
 fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> {
     let path = directory.join(REPORT);
     let cannot = |reason: String| Failure::usage(format!("{}: {reason}", path.display()));
-    let value = saved::json(&path)?
+    let value = arrays::json(&path)?
         .ok_or_else(|| cannot("there is no such report; name a results directory".into()))?;
     if value.get("study").is_some() {
         return Err(cannot("it is a study's; name the directory of one of its cells".into()));
@@ -125,14 +127,14 @@ fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> 
 fn outputs(directory: &Path) -> Result<Outputs> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
-    let Some(value) = saved::json(&path)? else { return unfinished(directory) };
+    let Some(value) = arrays::json(&path)? else { return unfinished(directory) };
     if value.get("study").is_some() {
         return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?, directory));
     }
     let report = judge::report::read(value).map_err(unreadable)?;
     // A page without samples has fewer charts, and is still useful.
-    let evidence = saved::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
-        untrusted::say!("warning: {why}; the page has no charts of single requests");
+    let evidence = arrays::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
+        protocol::say!("warning: {why}; the page has no charts of single requests");
         Evidence::default()
     });
     Ok(report_outputs(&report, &evidence))
@@ -141,7 +143,7 @@ fn outputs(directory: &Path) -> Result<Outputs> {
 /// Handles a directory without a report: a run or study that was killed, or a parity check.
 fn unfinished(directory: &Path) -> Result<Outputs> {
     let parity = directory.join(PARITY);
-    if let Some(value) = saved::json(&parity)? {
+    if let Some(value) = arrays::json(&parity)? {
         let report = layer_parity::read(value)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
         let markdown = render::layer_parity::markdown(&report);
@@ -154,7 +156,7 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
     if let Some(report) = study::unfinished(directory)? {
         return Ok(study_outputs(&report, directory));
     }
-    let (report, evidence) = measure::collection::judged(directory)?;
+    let (report, evidence) = measure::results::judged(directory)?;
     Ok(report_outputs(&report, &evidence))
 }
 
@@ -166,11 +168,11 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
             directory.display()
         )));
     }
-    let (report, evidence) = measure::collection::judged(directory)?;
-    let mut text = match saved::json(&directory.join(REPORT))?.map(judge::report::read) {
+    let (report, evidence) = measure::results::judged(directory)?;
+    let mut text = match arrays::json(&directory.join(REPORT))?.map(judge::report::read) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
         Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),
-        Some(Ok(recorded)) => match render::comparison::changes(&recorded, &report).as_slice() {
+        Some(Ok(recorded)) => match render::result::changes(&recorded, &report).as_slice() {
             [] => "no verdict changed\n".to_owned(),
             changes => changes.iter().map(|change| format!("{change}\n")).collect(),
         },

@@ -1,14 +1,18 @@
 //! One framework, one untimed job: the part that `generate` and `score` share.
 
+use crate::measure;
+use crate::measure::provision::{self, Wanted};
+use crate::measure::resolve;
+use crate::measure::resolve::available_threads;
+use crate::measure::worker::Worker;
+use crate::measure::{Places, machine, progress, worker};
 use bundle::Bundle;
+use comparison::facts;
+use comparison::facts::Outcome;
+use comparison::plan;
+use comparison::plan::{Contender, Failure, Request, Result};
 use configs::Engine;
-use facts::Outcome;
-use measure::device;
-use measure::provision::{self, Wanted};
-use measure::resolve::available_threads;
-use measure::worker::Worker;
-use measure::{Places, interrupt, launch, machine};
-use plan::{Contender, Failure, Request, Result};
+use protocol::untrusted;
 use protocol::{Job, Task};
 
 use crate::cli::work::OnArgs;
@@ -37,14 +41,14 @@ impl Single {
 
     /// Resolves a job for `batch` sequences of at least `capacity` tokens.
     pub(crate) fn resolve(on: &OnArgs, (batch, capacity): (usize, usize)) -> Result<Single> {
-        interrupt::listen()?;
+        progress::listen()?;
         let OnArgs { framework, here, .. } = on;
         let places = here.places.find()?;
         let (request, engine) = asked(on, &places)?;
         let (request, why) =
-            device::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
-        why.filter(|_| !here.quiet).into_iter().for_each(|why| untrusted::say!("{why}"));
-        device::check(&request.device, &[framework.as_str()])?;
+            resolve::settled(&request, std::slice::from_ref(&engine), &places, available_threads());
+        why.filter(|_| !here.quiet).into_iter().for_each(|why| protocol::say!("{why}"));
+        resolve::check(&request.device, &[framework.as_str()])?;
         let places = places.on(&request.device);
         provision::workers(&places, std::slice::from_ref(&engine), here.quiet)?;
         let contender = Contender::new(framework.clone(), engine, &request, available_threads());
@@ -64,9 +68,9 @@ impl Single {
     pub(crate) fn worker(&self) -> Result<Worker> {
         let cpus = machine::choose(self.contender.threads);
         let settings = (self.request.timeout_s, self.request.huge_pages);
-        let worker = launch::worker(&self.contender, cpus.as_deref(), &self.places, settings);
+        let worker = worker::worker(&self.contender, cpus.as_deref(), &self.places, settings);
         let label = &self.contender.label;
-        let cannot = |reason: String| match interrupt::requested() {
+        let cannot = |reason: String| match progress::requested() {
             true => Failure::Interrupted,
             false => Failure::usage(format!("{label} cannot run here: {reason}")),
         };
@@ -82,7 +86,7 @@ impl Single {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),
             model: self.bundle.config().described(),
-            settings: launch::settings(&self.contender, &self.request.device, hidden_states),
+            settings: worker::settings(&self.contender, &self.request.device, hidden_states),
             spawned_at_ns: None,
             evict: false,
             task,
@@ -94,7 +98,7 @@ impl Single {
         let outcome = self.worker()?.run(&self.job(hidden_states, task));
         let label = &self.contender.label;
         if let Some(text) = facts::run::left_behind(&outcome.left_behind) {
-            untrusted::say!("warning: {label}: {}", untrusted::line(&text));
+            protocol::say!("warning: {label}: {}", untrusted::line(&text));
         }
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)

@@ -4,19 +4,17 @@ mod store;
 
 use std::path::PathBuf;
 
-use judge::report::SCHEMA;
-use judge::study::cell;
-use judge::study::report::{self, varied};
-use judge::study::{Cell, StudyReport};
-use measure::interrupt;
-use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
+use comparison::judge::report::SCHEMA;
+use comparison::judge::study::{self, Cell, StudyReport, varied};
+use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
+use store::{Asked, Store};
 
+use super::compare::{self, Destination, results_dir};
 use super::history::{export_runs, prepare_export};
-use super::measured::{self, Destination, results_dir};
-use crate::cli::{CompareArgs, Format, Part, Places};
+use crate::cli::{AbArgs, CompareArgs, Format, Part, Places, SweepArgs};
+use crate::measure::{self, progress};
 use crate::output::{print, screen};
 
-use store::{Asked, Store};
 pub(crate) use store::{CELLS, together, unfinished};
 
 /// The settings of a study apart from its request.
@@ -60,7 +58,7 @@ struct Outcome {
 
 /// Measures every unfinished cell of a study, and reports on all cells together.
 pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
-    interrupt::listen()?;
+    progress::listen()?;
     let places = options.places.find()?;
     let mut plan = asked.plan(&places)?;
     let whole = plan.settings();
@@ -91,7 +89,7 @@ pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
     export_runs(std::slice::from_ref(&report.results), &parent, options.export.as_deref())?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
     {
-        untrusted::say!("to continue: run the same command with --resume {}", store.directory().display());
+        protocol::say!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {
         (Some(failure), _) => Err(failure),
@@ -138,8 +136,8 @@ fn measure_cells(
             continue;
         }
         if !options.quiet {
-            let name = cell::name(&planned.settings, &axes);
-            untrusted::say!("cell {} of {}: {name}", index + 1, plan.cells.len());
+            let name = study::name(&planned.settings, &axes);
+            protocol::say!("cell {} of {}: {name}", index + 1, plan.cells.len());
         }
         let directory = store.directory().to_path_buf();
         let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };
@@ -148,7 +146,7 @@ fn measure_cells(
         if outcome.cells.iter().any(Cell::is_noisy) {
             request.patience_s = 0.0;
         }
-        let cell = match measured::measure(&request, places, &destination) {
+        let cell = match compare::measure(&request, places, &destination) {
             Ok((report, _)) if report.interrupted => {
                 outcome.failure = Some(Failure::Interrupted);
                 break;
@@ -183,10 +181,10 @@ pub(crate) fn study_report(
     interrupted: bool,
     (started, results): (String, String),
 ) -> StudyReport {
-    report::new(StudyReport {
+    study::new(StudyReport {
         schema: SCHEMA,
         study: plan.name.clone(),
-        command: measure::command::typed(),
+        command: measure::progress::typed(),
         started,
         analysis: settings.analysis.clone(),
         published: settings.published.clone(),
@@ -208,6 +206,22 @@ pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
         Format::Markdown => render::study::markdown(report),
         Format::Csv => render::study::csv(report),
     }
+}
+
+// `photofinish ab`: each framework with an optimisation and without it.
+
+pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
+    compare::no_text(&args.compare)?;
+    let options = Options::new(&args.compare, args.resume.clone());
+    run(&args.study(), &Options { part: args.cells, ..options })
+}
+
+// `photofinish sweep`: repeats a comparison while one or several settings change.
+
+pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
+    compare::no_text(&args.compare)?;
+    let options = Options::new(&args.compare, args.resume.clone());
+    run(&args.study(), &Options { part: args.cells, ..options })
 }
 
 #[cfg(test)]

@@ -1,28 +1,29 @@
 //! `photofinish worker-check`: a worker in any language, checked against the protocol.
 
+use crate::worker_check;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use measure::device;
-use measure::provision::{self, Wanted};
-use measure::resolve::available_threads;
-use measure::worker::Worker;
-use measure::{Places, interrupt, launch, machine};
-use plan::{Contender, Failure, Request, Result};
-use worker_check::{Interrupted, Subject};
+use crate::measure::provision::{self, Wanted};
+use crate::measure::resolve;
+use crate::measure::resolve::available_threads;
+use crate::measure::worker::Worker;
+use crate::measure::{Places, machine, progress, worker};
+use crate::worker_check::{Interrupted, Subject};
+use comparison::plan::{Contender, Failure, Request, Result};
 
 use super::single::of_texts;
 use crate::cli::WorkerCheckArgs;
 use crate::output::print;
 
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
-    interrupt::listen()?;
+    progress::listen()?;
     let mut request = args.request();
-    if request.device == device::AUTO {
+    if request.device == resolve::AUTO {
         request.device = "cpu".to_owned();
     }
-    device::check(&request.device, &[&args.worker])?;
+    resolve::check(&request.device, &[&args.worker])?;
     let places = args.here.places.find()?.on(&request.device);
     let threads = args.threads.map_or_else(available_threads, |threads| threads as usize);
     let (worker, options) = match file(&args.worker)? {
@@ -74,7 +75,7 @@ fn file(worker: &str) -> Result<Option<PathBuf>> {
 }
 
 fn program(binary: PathBuf, threads: usize, request: &Request) -> Worker {
-    let environment = launch::environment(threads, request.huge_pages);
+    let environment = worker::environment(threads, request.huge_pages);
     let timeout = Duration::from_secs(request.timeout_s);
     Worker { cpus: machine::choose(threads), ..Worker::new(binary, environment, timeout) }
 }
@@ -93,5 +94,5 @@ fn configured(
     let options = engine.options.clone();
     let contender = Contender::new(name.to_owned(), engine, request, available_threads());
     let settings = (request.timeout_s, request.huge_pages);
-    Ok((launch::worker(&contender, machine::choose(threads).as_deref(), places, settings), options))
+    Ok((worker::worker(&contender, machine::choose(threads).as_deref(), places, settings), options))
 }

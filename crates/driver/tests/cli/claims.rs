@@ -1,5 +1,6 @@
 //! The command line accepts the commands of the published claims.
 
+use evidence::claims;
 use std::path::Path;
 
 use crate::common::{Ran, photofinish};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use measure::arrays;
+use driver::measure::arrays;
 use protocol::Tensor;
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
-use facts::Fact;
+use comparison::facts::Fact;
 
 use crate::common::{Installation, Ran, photofinish, program};
 use crate::pipeline::{children, wait_for};

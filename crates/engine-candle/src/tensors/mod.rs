@@ -3,25 +3,19 @@
 //! Activations and cache have the element type of the weights. Every operation is one of candle's own
 //! kernels, fused if candle-nn has a fused one.
 
-mod attention;
 mod layers;
-mod sequences;
-mod upload;
 
-use bundle::{Bundle, ModelConfig, Precision};
+use bundle::{Bundle, LinearNames, ModelConfig, Precision};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
-use engine::{EngineError, InEffect, Want};
+use layers::{Cache, Layer, Norm, Sequences, Step};
+use worker::engine::{self, EngineError, InEffect, Want};
 
+use crate::blocks::{self, Decoder};
 use crate::cpu::element;
-use crate::decoder::{self, Decoder};
-use crate::error::framework;
-use crate::model::last_rows;
-use crate::parallel;
-use crate::reader::{Form, Reader};
+use crate::linear::Weight;
+use crate::model::{Form, Reader, framework, last_rows};
 use crate::sequences::padding;
-use layers::{Layer, Norm};
-use sequences::{Cache, Sequences, Step};
-use upload::{Linear, Upload};
+use crate::{ON_A_CPU_ALONE, parallel};
 
 /// Rows per product of the head, which matters if the logits of every position are wanted.
 const HEAD_ROWS: usize = 512;
@@ -138,7 +132,7 @@ impl Decoder for Tensors {
             weights: self.precision,
             activations: held.name().into(),
             kv_cache: held,
-            kv_cache_policy: decoder::policy(&self.config),
+            kv_cache_policy: blocks::policy(&self.config),
             device,
             threads: parallel::threads_of_matmul(),
             jit: "none (candle has no JIT)".into(),
@@ -164,7 +158,7 @@ impl Decoder for Tensors {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        decoder::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
+        blocks::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
     }
 
     fn restart(&mut self) -> Result<()> {
@@ -251,4 +245,76 @@ impl Tensors {
 /// All elements, in f32 and in main memory.
 fn floats(x: &Tensor) -> Result<Vec<f32>> {
     x.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+}
+
+// A bundle's tensors on a device.
+
+/// Reads a bundle's tensors onto a device, in one element type.
+struct Upload<'a> {
+    reader: Reader<'a>,
+    device: Device,
+    dtype: DType,
+}
+
+impl Upload<'_> {
+    fn matrix(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+        self.weight(self.reader.matrix(name)?)
+    }
+
+    fn linear(&self, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
+        let weight = self.weight(self.reader.stacked(names)?)?;
+        let bias = self.reader.stacked_bias(names)?.map(|bias| self.vector(bias)).transpose()?;
+        Linear::new(&weight, bias).map_err(framework)
+    }
+
+    fn named_vector(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+        self.vector(self.reader.vector(name)?)
+    }
+
+    /// The same with `offset` added to every element.
+    fn offset_vector(&self, name: &str, offset: f32) -> std::result::Result<Tensor, EngineError> {
+        if offset == 0.0 {
+            return self.named_vector(name);
+        }
+        self.vector(self.reader.vector(name)?.into_iter().map(|number| number + offset).collect())
+    }
+
+    fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {
+        let vector = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector.to_dtype(self.dtype));
+        vector.and_then(|vector| vector.to_device(&self.device)).map_err(framework)
+    }
+
+    fn weight(&self, weight: Weight) -> std::result::Result<Tensor, EngineError> {
+        match weight {
+            Weight::Plain(weight) => weight.to_device(&self.device).map_err(framework),
+            Weight::Blocks(_) => Err(EngineError::Unsupported(
+                "candle's quantised kernels are driven on a CPU alone: use f32, bf16 or f16".into(),
+            )),
+            Weight::Converted(_) => Err(EngineError::Unsupported(ON_A_CPU_ALONE.into())),
+        }
+    }
+}
+
+/// y = x · weightᵀ + bias
+#[derive(Debug)]
+struct Linear {
+    /// `[in, out]`, a transposed view.
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// `weight` is `[out, in]`.
+    fn new(weight: &Tensor, bias: Option<Tensor>) -> Result<Linear> {
+        Ok(Linear { weight: weight.t()?, bias })
+    }
+
+    /// `[rows, in]` → `[rows, out]`
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.matmul(&self.weight)?;
+        match &self.bias {
+            Some(bias) => y.broadcast_add(bias),
+            None => Ok(y),
+        }
+    }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use bundle::Pooling;
 use conformance::{bundle, fixtures, max_abs_difference, unsupported, with};
-use engine::{
+use serde_json::Value;
+use worker::engine::{
     Bundle, Device, EncodeTask, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Texts,
 };
-use serde_json::Value;
 
 use super::quantised::{QUANTISED, at, dequantise_in_place};
 use super::settings;

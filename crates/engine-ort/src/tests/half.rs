@@ -2,8 +2,8 @@
 //! has no f16 kernels.
 
 use conformance::{Model, check_follows, check_hidden_states, tiny, unsupported};
-use engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
 use onnx::Attention;
+use worker::engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
 
 use super::{Padded, settings};
 use crate::Ort;

@@ -2,19 +2,20 @@
 //! reference.
 
 use std::borrow::Cow;
+use worker::engine;
 
 use conformance::{Reference, TOLERANCE, architectures, each, max_abs_difference, tiny};
-use engine::Bundle;
 use onnx::Storage;
-use onnx::names::{
+use onnx::graph::{
     COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
 };
 use onnx::portable::{self, Form};
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor};
+use worker::engine::Bundle;
 
 use crate::model::location;
-use crate::options::Optimization;
+use crate::runtime::Optimization;
 use crate::runtime::{commit, library, session_builder};
 
 /// A session of the portable graph and the cache of one batch.
@@ -74,7 +75,7 @@ impl Portable {
             inputs.push((TOTAL.into(), small(vec![], vec![total as i32]).into()));
         }
         if let bundle::Position::Rotary(rotary) = &config.position {
-            let (cos, sin) = bundle::rotary::cos_sin(rotary, config.head_dim, config.max_positions);
+            let (cos, sin) = bundle::weights::cos_sin(rotary, config.head_dim, config.max_positions);
             for (name, table) in [(COS, cos), (SIN, sin)] {
                 let shape = [config.max_positions, config.head_dim / 2];
                 inputs.push((

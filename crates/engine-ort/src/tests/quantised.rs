@@ -3,17 +3,17 @@
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 
-use bundle::quantised::INT4_GROUP;
+use bundle::weights::INT4_GROUP;
 use bundle::{Position, Weights};
 use conformance::{Reference, argmax, check_model, logits_in_pieces, max_abs_difference, tiny};
-use engine::{Bundle, Decode, InferenceEngine, Precision, Quantised, Settings, Want};
 use onnx::{DataType, Dim, GraphBuilder, Products, Storage, WITH_INT8, quantised_product};
 use ort::value::Tensor;
+use worker::engine::{Bundle, Decode, InferenceEngine, Precision, Quantised, Settings, Want};
 
 use super::settings;
 use crate::Ort;
 use crate::model::location;
-use crate::options::Optimization;
+use crate::runtime::Optimization;
 use crate::runtime::{commit, library, session_builder};
 
 /// `accuracy_level` of MatMulNBits for f32 arithmetic.

@@ -1,12 +1,12 @@
 //! Embeddings: the input of the first layer.
 
 use bundle::{Encoder, ModelConfig};
-use engine::{EngineError, Texts};
 use tch::{TchError, Tensor};
+use worker::engine::{EngineError, Texts};
 
-use super::rows::Rows;
-use crate::norm::{Norm, RmsNorm};
-use crate::reader::Reader;
+use super::Rows;
+use crate::layer::{Norm, RmsNorm};
+use crate::model::Reader;
 
 /// The normed sum of the embeddings of tokens, positions and types. Parts that the model lacks are left out.
 pub(crate) struct Embed {

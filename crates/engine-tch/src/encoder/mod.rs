@@ -4,32 +4,25 @@
 
 mod attend;
 mod embed;
-mod head;
-mod layer;
-mod near;
-mod rows;
 
-use bundle::{Bundle, ModelConfig, Scored, Weights};
-use engine::{
-    Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
-    Padding, Settings, Texts,
-};
-use tch::{Device, Kind, TchError, Tensor};
-
-use attend::{RelativeBias, Seen};
+use attend::{RelativeBias, Seen, attend};
+use bundle::{Bundle, HeadActivation, ModelConfig, NormNames, Pooling, Scored, Weights};
 use embed::Embed;
-use head::Head;
-use layer::{Batch, Layer};
-use rows::{Rows, padding};
+use tch::{Device, Kind, TchError, Tensor};
+use worker::engine::{
+    Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
+    Padding, Settings, Texts, by_length,
+};
 
-use crate::error::framework;
+use crate::attend::{Qkv, Rotation};
+use crate::fused::Mlp;
+use crate::layer::{self, Manner, Norm, RmsNorm};
 use crate::layout::{self, Layout};
-use crate::norm::{Norm, RmsNorm};
+use crate::linear::Linear;
+use crate::model::Reader;
 use crate::profile::Mark;
-use crate::reader::Reader;
-use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
-use crate::{numbers, precision};
+use crate::{framework, numbers, precision};
 
 pub(crate) struct Encoder {
     config: ModelConfig,
@@ -206,27 +199,26 @@ impl Encoder {
         let rows = Rows::new(texts);
         let states = self.vectors(texts, &rows)?;
         if self.hidden.is_some() {
-            let on_host =
-                |state: &Tensor| Ok(numbers(&on_host(&rows::in_order(state, &rows.tokens)?)?).to_vec());
+            let on_host = |state: &Tensor| Ok(numbers(&on_host(&in_order(state, &rows.tokens)?)?).to_vec());
             self.hidden = Some(states.iter().map(on_host).collect::<Result<_, TchError>>()?);
         }
         let x = &states[states.len() - 1];
         let _mark = self.mark("head");
         let (found, places) = match (task, &self.head) {
             (EncodeTask::Embed { pooling, normalise }, _) => {
-                let pooled = head::pool(x, &rows, pooling)?;
-                (if normalise { head::normalised(&pooled)? } else { pooled }, &rows.texts)
+                let pooled = pool(x, &rows, pooling)?;
+                (if normalise { normalised(&pooled)? } else { pooled }, &rows.texts)
             }
             (EncodeTask::Score, Some(head)) => match head.of {
                 Scored::Texts(pooling) => {
-                    let pooled = head::pool(x, &rows, pooling)?.f_to_kind(x.kind())?;
+                    let pooled = pool(x, &rows, pooling)?.f_to_kind(x.kind())?;
                     (head.forward(&pooled)?, &rows.texts)
                 }
                 Scored::Tokens => (head.forward(x)?, &rows.tokens),
             },
             (EncodeTask::Score, None) => unreachable!("texts are checked against the model"),
         };
-        on_host(&rows::in_order(&found, places)?)
+        on_host(&in_order(&found, places)?)
     }
 }
 
@@ -258,4 +250,236 @@ impl Encode for Encoder {
     fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
         HiddenStates::kept(self.hidden.clone())
     }
+}
+
+// Pooling of token vectors into one vector per text, and the head for scores.
+
+struct Head {
+    pub(crate) of: Scored,
+    dense: Option<Dense>,
+    scores: Linear,
+}
+
+struct Dense {
+    linear: Linear,
+    activation: HeadActivation,
+    norm: Option<Norm>,
+}
+
+impl Head {
+    /// `None` if the model has no head.
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        layout: Layout,
+    ) -> Result<Option<Head>, EngineError> {
+        let described = config.scoring();
+        let Some((head, names)) = described.zip(config.head()) else { return Ok(None) };
+        // Heads are not quantised at any precision.
+        let layout = if matches!(layout, Layout::Int8 | Layout::Int4) { Layout::Plain } else { layout };
+        let norm = names.norm.map(|names| Norm::read(reader, config, &names, RmsNorm::Fused));
+        let norm = norm.transpose()?;
+        let dense = match head.dense.zip(names.dense) {
+            Some((dense, names)) => Some(Dense {
+                linear: Linear::fused(reader, &names, layout)?,
+                activation: dense.activation,
+                norm,
+            }),
+            None => None,
+        };
+        Ok(Some(Head { of: head.of, dense, scores: Linear::fused(reader, &names.scores, layout)? }))
+    }
+
+    /// `[texts or tokens, hidden]` → `[texts or tokens, labels]`
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let Some(Dense { linear, activation, norm }) = &self.dense else { return self.scores.forward(x) };
+        let x = linear.forward(x)?;
+        let x = match activation {
+            HeadActivation::Tanh => x.f_tanh()?,
+            HeadActivation::Of(activation) => layer::activate(&x, *activation)?,
+        };
+        match norm {
+            Some(norm) => self.scores.forward(&norm.normed(&x)?),
+            None => self.scores.forward(&x),
+        }
+    }
+}
+
+/// `[texts, hidden]`, f32.
+fn pool(x: &Tensor, rows: &Rows, pooling: Pooling) -> Result<Tensor, TchError> {
+    let of_group = rows.groups.iter().map(|group| {
+        let rows = group.part(x)?;
+        match pooling {
+            Pooling::Cls => rows.f_select(1, 0),
+            Pooling::Last => rows.f_select(1, group.length - 1),
+            Pooling::Mean => rows.f_mean_dim(&[1_i64][..], false, Kind::Float),
+            Pooling::Max => rows.f_amax([1], false),
+        }
+    });
+    let pooled = of_group.collect::<Result<Vec<_>, _>>()?;
+    Tensor::f_cat(&pooled, 0)?.f_to_kind(Kind::Float)
+}
+
+/// Every row divided by its Euclidean length.
+fn normalised(x: &Tensor) -> Result<Tensor, TchError> {
+    // The minimum is that of PyTorch's `normalize`.
+    x.f_div(&x.f_norm_scalaropt_dim(2, [1], true)?.f_clamp_min(1e-12)?)
+}
+
+// A layer of an encoder.
+
+struct Layer {
+    attention_norms: Norms,
+    qkv: Qkv,
+    output: Linear,
+    manner: Manner,
+    mlp_norms: Norms,
+    mlp: Mlp,
+}
+
+/// One batch, as input of the layers.
+struct Batch<'a> {
+    pub(crate) seen: Vec<Seen<'a>>,
+    /// Rotations for the rows' positions.
+    pub(crate) rotations: Vec<Rotation>,
+    /// Element type of attention.
+    pub(crate) kind: Kind,
+}
+
+impl Layer {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        index: usize,
+        layout: Layout,
+    ) -> Result<Layer, EngineError> {
+        let names = config.layer(index);
+        Ok(Layer {
+            attention_norms: Norms::read(
+                reader,
+                config,
+                [&names.attention_norm, &names.post_attention_norm],
+            )?,
+            qkv: Qkv::read(reader, config, index, layout)?,
+            output: Linear::fused(reader, &names.output, layout)?,
+            manner: Manner::from_config(config, index),
+            mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.post_mlp_norm])?,
+            mlp: Mlp::activated(reader, config, index, layout)?,
+        })
+    }
+
+    /// `[rows, hidden]` in and out.
+    pub(crate) fn forward(&self, x: &Tensor, batch: &Batch<'_>) -> Result<Tensor, TchError> {
+        let x = self.attention_norms.around(x, |x| self.attention(x, batch))?;
+        self.mlp_norms.around(&x, |x| self.mlp.forward(x))
+    }
+
+    fn attention(&self, x: &Tensor, batch: &Batch<'_>) -> Result<Tensor, TchError> {
+        let (rows, _) = x.size2()?;
+        let rotation = self.manner.layer.rotation.map(|rotation| &batch.rotations[rotation]);
+        // All rows are treated as one text; each has the rotation of its own position.
+        let qkv = self.qkv.forward(x, (1, rows), rotation)?.f_squeeze_dim(0)?.f_to_kind(batch.kind)?;
+        let attended = attend(&qkv, &batch.seen, self.qkv.heads, &self.manner)?;
+        self.output.forward(&attended.f_to_kind(x.kind())?)
+    }
+}
+
+/// The norms around a block: x becomes behind(x + block(before(x))). Absent norms are left out.
+struct Norms {
+    before: Option<Norm>,
+    behind: Option<Norm>,
+}
+
+impl Norms {
+    fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        names: [&Option<NormNames>; 2],
+    ) -> Result<Norms, EngineError> {
+        let norm = |names: &Option<NormNames>| {
+            names.as_ref().map(|names| Norm::read(reader, config, names, RmsNorm::Fused)).transpose()
+        };
+        let [before, behind] = names.map(norm);
+        Ok(Norms { before: before?, behind: behind? })
+    }
+
+    fn around(
+        &self,
+        x: &Tensor,
+        block: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<Tensor, TchError> {
+        let of_block = match &self.before {
+            Some(norm) => block(&norm.normed(x)?),
+            None => block(x),
+        };
+        let sum = of_block?.f_add_(x)?;
+        match &self.behind {
+            Some(norm) => norm.normed(&sum),
+            None => Ok(sum),
+        }
+    }
+}
+
+// The rows of texts: texts of one length are adjacent.
+
+/// Texts of one length, in adjacent rows.
+struct Group {
+    pub(crate) first_row: i64,
+    pub(crate) texts: i64,
+    pub(crate) length: i64,
+}
+
+impl Group {
+    /// The group's part of `x`, `[rows, ..]`, as `[texts, length, ..]`.
+    pub(crate) fn part(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let mut shape = x.size();
+        shape.splice(..1, [self.texts, self.length]);
+        x.f_narrow(0, self.first_row, self.texts * self.length)?.f_view(&shape[..])
+    }
+}
+
+/// The tokens of all texts; texts of one length are adjacent.
+struct Rows {
+    pub(crate) groups: Vec<Group>,
+    /// Index of each row's token in the input.
+    pub(crate) tokens: Vec<usize>,
+    /// Index of each text in the input, in the order of rows.
+    pub(crate) texts: Vec<usize>,
+}
+
+impl Rows {
+    pub(crate) fn new(texts: Texts<'_>) -> Rows {
+        let starts: Vec<usize> =
+            texts.lengths.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
+        let mut rows = Rows { groups: Vec::new(), tokens: Vec::new(), texts: Vec::new() };
+        for (length, places) in by_length(texts.lengths) {
+            let (first_row, count) = (rows.tokens.len() as i64, places.len() as i64);
+            rows.groups.push(Group { first_row, texts: count, length: length as i64 });
+            for &place in &places {
+                rows.tokens.extend(starts[place]..starts[place] + length);
+            }
+            rows.texts.extend(places);
+        }
+        rows
+    }
+
+    /// The position of each row's token within its text.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = i64> + '_ {
+        self.groups.iter().flat_map(|group| (0..group.texts).flat_map(|_| 0..group.length))
+    }
+}
+
+/// Whether each cell is padding, for texts padded to `width` tokens, `[texts, width]`.
+fn padding(texts: Texts<'_>, width: usize, device: Device) -> Result<Tensor, TchError> {
+    let padding = texts.padded_to(width, texts.tokens.iter().map(|_| false), true);
+    Tensor::f_from_slice(&padding)?.f_view([texts.lengths.len() as i64, -1])?.f_to_device(device)
+}
+
+/// The rows of `x` in the order of the input. `places`: each row's index in the input.
+fn in_order(x: &Tensor, places: &[usize]) -> Result<Tensor, TchError> {
+    let mut rows = vec![0_i64; places.len()];
+    for (row, &place) in places.iter().enumerate() {
+        rows[place] = row as i64;
+    }
+    x.f_index_select(0, &Tensor::f_from_slice(&rows)?.f_to_device(x.device())?)
 }

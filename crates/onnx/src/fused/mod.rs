@@ -3,20 +3,15 @@
 //! Written with the operators that have hand-fused kernels in ONNX Runtime, so that the graph is already
 //! close to the optimiser's result for a naive export.
 
-mod attention;
-mod builder;
 pub mod encoder;
-mod linear;
 
-use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, Weights};
+use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, TensorView, Weights};
 
-use crate::attention::Attention;
-use crate::graph::{Attribute, Dim, GraphBuilder, MICROSOFT, ONNX, Storage, Written};
-use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_output, hidden_state};
-use crate::products::Products;
+use crate::graph::{
+    Attention, Attribute, Dim, GraphBuilder, LOGITS, MICROSOFT, ONNX, POSITIONS, Products, ROWS, Storage,
+    TOKENS, WITH_INT8, Written, hidden_output, hidden_state, quantised_product, quantised_rows,
+};
 use crate::proto::DataType;
-use builder::Writer;
-use linear::Unbiased;
 
 /// The graph of `config` over the weights in `weights`, ready for a session.
 pub fn build(
@@ -263,6 +258,140 @@ impl Writer<'_> {
         let outputs: &[&str] = if sum.is_empty() { &[out] } else { &[out, "", "", sum] };
         let epsilon = [Attribute::Float("epsilon", self.config.norm_epsilon as f32)];
         self.graph.node((MICROSOFT, op), &inputs, outputs, &epsilon);
+        Ok(())
+    }
+}
+
+// Helpers for writing the parts of the graph.
+
+/// The graph written so far, and its sources.
+struct Writer<'a> {
+    config: &'a ModelConfig,
+    attention: Attention,
+    products: Products,
+    weights: &'a Weights,
+    graph: GraphBuilder,
+    /// Whether an encoder computes padding like tokens.
+    padded: bool,
+}
+
+impl Writer<'_> {
+    /// Makes a tensor of the bundle an initialiser and returns its name.
+    fn weight(&mut self, name: &str) -> Result<String, BundleError> {
+        Ok(self.float(name, &self.weights.tensor(name)?))
+    }
+
+    /// Makes a tensor an initialiser and returns the name under which operators use it.
+    fn float(&mut self, name: &str, tensor: &TensorView<'_>) -> String {
+        self.graph.float_weight(name, tensor);
+        if !self.products.converted {
+            return name.to_owned();
+        }
+        let out = format!("{name}.wide");
+        self.graph.cast(name, DataType::Float, &out);
+        out
+    }
+
+    /// `out` = rows of a tensor of the bundle, which is the initialiser `table`.
+    fn rows_of(&mut self, (table, name): (&str, &str), rows: &str, out: &str) -> Result<(), BundleError> {
+        self.graph.float_weight(table, &self.weights.tensor(name)?);
+        if !self.products.converted {
+            self.graph.node((ONNX, "Gather"), &[table, rows], &[out], &[]);
+            return Ok(());
+        }
+        let narrow = format!("{out}.narrow");
+        self.graph.node((ONNX, "Gather"), &[table, rows], &[&narrow], &[]);
+        self.graph.cast(&narrow, DataType::Float, out);
+        Ok(())
+    }
+
+    /// The weight of an RMSNorm, with its offset added.
+    fn norm_weight(&mut self, name: &str) -> Result<String, BundleError> {
+        let weight = self.weight(name)?;
+        let offset = self.config.form.norm_offset;
+        if offset == 0.0 {
+            return Ok(weight);
+        }
+        let out = format!("{weight}.offset");
+        self.graph.number("norm.offset", self.products.float(), f64::from(offset));
+        self.graph.node((ONNX, "Add"), &[&weight, "norm.offset"], &[&out], &[]);
+        Ok(out)
+    }
+
+    /// `out` = `input` · `number`, an initialiser of that name.
+    fn multiply(&mut self, input: &str, name: &str, number: f64, out: &str) {
+        self.graph.number(name, self.products.float(), number);
+        self.graph.node((ONNX, "Mul"), &[input, name], &[out], &[]);
+    }
+
+    /// Several adjacent tensors as one initialiser.
+    fn stacked(&mut self, names: &[String]) -> Result<String, BundleError> {
+        Ok(self.float(&names.join("+"), &self.weights.stacked(names)?))
+    }
+}
+
+// Linear layers and the embedding table, at each precision.
+
+/// A linear layer's output, and the bias that is still to be added to it.
+#[derive(Clone)]
+struct Unbiased {
+    value: String,
+    bias: Option<String>,
+}
+
+impl Writer<'_> {
+    /// A linear layer. Its bias, if any, goes into the operator that follows.
+    fn linear(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<Unbiased, BundleError> {
+        self.product(input, &names.weights, out)?;
+        let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
+        Ok(Unbiased { value: out.to_owned(), bias })
+    }
+
+    /// A linear layer with its bias added.
+    fn biased(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {
+        let unbiased = self.linear(input, names, out)?;
+        Ok(self.with_bias(unbiased))
+    }
+
+    /// The output with its bias added, if it has one.
+    fn with_bias(&mut self, Unbiased { value, bias }: Unbiased) -> String {
+        let Some(bias) = bias else { return value };
+        let sum = format!("{value}.biased");
+        self.graph.node((ONNX, "Add"), &[&value, &bias], &[&sum], &[]);
+        sum
+    }
+
+    /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
+    fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
+        let mut name = weights.join("+");
+        // At a quantised precision, the heads of encoders are still in f32.
+        let is_quantised = self.weights.is_quantised(&weights[0]);
+        if is_quantised && self.products.by_codes() {
+            let weight = (name.as_str(), &self.weights.quantised(weights)?);
+            quantised_product(&mut self.graph, self.products, WITH_INT8, (input, weight, out));
+            return Ok(());
+        }
+        if is_quantised && self.products.dequantised {
+            let weight = self.weights.quantised(weights)?;
+            let bytes = || weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
+            self.graph.computed(&name, DataType::Float, &[weight.rows, weight.columns], bytes);
+        } else {
+            name = self.stacked(weights)?;
+        }
+        let attributes = [Attribute::Int("transB", 1)];
+        self.graph.node((MICROSOFT, "FusedMatMul"), &[input, &name], &[out], &attributes);
+        Ok(())
+    }
+
+    /// The rows of table `name` for the tokens: `[batch, positions, columns]`.
+    fn look_up(&mut self, name: &str, out: &str) -> Result<(), BundleError> {
+        if !self.weights.is_quantised(name) {
+            // An initialiser of its own, though a tied head has the same bytes: the head's is packed and then
+            // unmapped, and of this one only the rows that are looked up become resident.
+            return self.rows_of((&format!("{name}.rows"), name), TOKENS, out);
+        }
+        let quantised = self.weights.quantised(std::slice::from_ref(&name.to_owned()))?;
+        quantised_rows(&mut self.graph, name, &quantised, out);
         Ok(())
     }
 }

@@ -8,22 +8,20 @@
 //! Inputs and outputs are named in [`crate::names`]. A runtime passes the filled rows of its cache and gets
 //! them back with the new ones after them.
 
-mod attention;
 pub mod encoder;
-mod parts;
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use bundle::{
-    Activation, Bundle, BundleError, Feature, LayerNames, ModelConfig, NormNames, NormPlacement, Precision,
-    Weights,
+    Activation, Bundle, BundleError, Feature, LayerNames, LinearNames, ModelConfig, NormNames, NormPlacement,
+    Precision, TensorView, Weights,
 };
 
-use crate::graph::{Attribute, Dim, GraphBuilder, ONNX, Storage, Written};
-use crate::names::{LOGITS, POSITIONS, ROWS, TOKENS, hidden_state};
+use crate::graph::{
+    Attribute, Dim, GraphBuilder, LOGITS, ONNX, POSITIONS, ROWS, Storage, TOKENS, Written, hidden_state,
+};
 use crate::proto::DataType;
-use parts::{Linear, weight_rows};
 
 /// Features of these graphs beyond a plain layer. Not every runtime has the attributes and masks for the
 /// rest. Callers must stay within a model's window (`engine::check_window`).
@@ -320,5 +318,66 @@ impl Writer<'_> {
         let part = format!("{name}.{}", rows.start);
         self.graph.float_weight(&part, &weight_rows(&tensor, rows));
         Ok(part)
+    }
+}
+
+// Linear layers one by one, from tensors that may hold several.
+
+/// One linear layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Linear {
+    /// `[out, in]`
+    weight: String,
+    /// `[out]`
+    bias: Option<String>,
+    /// Its rows of the weight and of the bias, if they hold more than this layer.
+    rows: Option<Range<usize>>,
+}
+
+impl Linear {
+    /// The layers of `names`, one for each of its weights.
+    fn each(names: &LinearNames) -> Vec<Linear> {
+        let bias = |index: usize| names.biases.get(index).cloned();
+        let weights = names.weights.iter().cloned().enumerate();
+        weights.map(|(index, weight)| Linear { weight, bias: bias(index), rows: None }).collect()
+    }
+
+    /// The only layer of `names`.
+    fn whole(names: &LinearNames) -> Linear {
+        Linear { weight: names.weights[0].clone(), bias: names.biases.first().cloned(), rows: None }
+    }
+
+    /// `rows` of the only layer of `names`.
+    fn part(names: &LinearNames, rows: Range<usize>) -> Linear {
+        Linear { rows: Some(rows), ..Linear::whole(names) }
+    }
+}
+
+/// `rows` of a tensor, which are adjacent in its file.
+fn weight_rows<'a>(tensor: &TensorView<'a>, rows: Range<usize>) -> TensorView<'a> {
+    let stride = tensor.bytes.len() / tensor.shape[0];
+    let bytes = &tensor.bytes[rows.start * stride..rows.end * stride];
+    let mut shape = tensor.shape.clone();
+    shape[0] = rows.len();
+    TensorView {
+        shape,
+        element: tensor.element,
+        bytes,
+        file_offset: tensor.file_offset + (rows.start * stride) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::Element;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_a_tensor_are_a_view_of_its_file() {
+        let bytes: Vec<u8> = (0..24).collect();
+        let tensor = TensorView { shape: vec![3, 2], element: Element::F32, bytes: &bytes, file_offset: 100 };
+        let part = weight_rows(&tensor, 1..3);
+        assert_eq!((part.shape, part.bytes, part.file_offset), (vec![2, 2], &bytes[8..], 108));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::metadata::{Metadata, missing};
+use super::reader::{Metadata, missing};
 
 /// Where sizes of a llama-like model are looked up.
 pub(super) struct Family<'a> {

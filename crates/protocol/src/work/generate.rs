@@ -1,7 +1,7 @@
 //! Continuation of prompts, token by token.
 
+use crate::untrusted::Foreign;
 use serde::{Deserialize, Serialize};
-use untrusted::Foreign;
 
 use crate::finite;
 

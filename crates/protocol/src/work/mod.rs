@@ -2,25 +2,23 @@
 //! clock and journal read [`Marks`] and never name a token.
 
 mod denoise;
-mod echo;
 mod encode;
 mod generate;
 mod graph;
-mod marks;
-mod sample;
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Call;
+
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
-pub use echo::EchoWork;
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{
     CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
     Padding, Sampling,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
-pub use marks::Marks;
-pub use sample::{Iteration, Sample};
 
 /// The requests of a job, by kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -154,5 +152,142 @@ impl Output {
 impl Default for Output {
     fn default() -> Output {
         Output::Tokens(Vec::new())
+    }
+}
+
+// The times of a request.
+
+/// Times within one request, in nanoseconds since it began, each later than the one before. The kind of work
+/// defines the events that they mark. None includes the time between two slices of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Marks(pub Vec<u64>);
+
+impl Marks {
+    /// Marks: the first after so many nanoseconds, each other one after a gap.
+    pub fn new(first_ns: u64, gaps_ns: impl IntoIterator<Item = u64>) -> Marks {
+        let mut marks = vec![first_ns];
+        for gap in gaps_ns {
+            marks.push(marks[marks.len() - 1].saturating_add(gap));
+        }
+        Marks(marks)
+    }
+
+    /// Number of marks.
+    #[expect(clippy::len_without_is_empty, reason = "a request without a mark is none")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nanoseconds to the first; 0 without one.
+    pub fn first(&self) -> u64 {
+        self.0.first().copied().unwrap_or(0)
+    }
+
+    /// Nanoseconds to the last; 0 without one.
+    pub fn end(&self) -> u64 {
+        self.0.last().copied().unwrap_or(0)
+    }
+
+    /// Nanoseconds from the first to the last, as a sum of [`Marks::gaps`].
+    pub fn after_first(&self) -> u64 {
+        self.gaps().sum()
+    }
+
+    /// Nanoseconds from each to the next; 0 where one is not later than the one before, because workers may
+    /// send anything.
+    pub fn gaps(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone {
+        self.0.windows(2).map(|pair| pair[1].saturating_sub(pair[0]))
+    }
+}
+
+// One request: its times and its output.
+
+/// One request: the answer to a turn, or a part of a warm-up iteration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the case.
+    pub case: usize,
+    /// On the host: a mark is taken when its result can be read. Preparation before the request, such as
+    /// computing its context, is not included.
+    pub marks_ns: Marks,
+    /// Places, among the gaps between marks, of steps computed just after a pause within the request, with
+    /// cold caches. They are part of the request's time, but of none of its step figures. The driver records
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lead_in: Vec<usize>,
+    /// The requests of the turn if several callers make them, in the order of its texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Call>,
+    pub output: Output,
+}
+
+impl Sample {
+    /// The gaps that count: all but those just after a pause.
+    pub fn timed_gaps(&self) -> impl Iterator<Item = u64> {
+        let gaps = self.marks_ns.gaps().enumerate();
+        gaps.filter(|(place, _)| !self.lead_in.contains(place)).map(|(_, ns)| ns)
+    }
+
+    /// The slices of the request, each as places among its gaps: it begins just after a pause. Those without
+    /// a gap that counts are left out. A request without pauses is one slice.
+    pub fn slices(&self) -> Vec<Range<usize>> {
+        let pauses = self.lead_in.iter().copied().filter(|&place| place > 0);
+        let starts: Vec<usize> = [0].into_iter().chain(pauses).collect();
+        let ends = starts[1..].iter().copied().chain([self.marks_ns.gaps().len()]);
+        let slices = starts.iter().zip(ends).map(|(&start, end)| start..end);
+        slices.filter(|slice| slice.clone().any(|place| !self.lead_in.contains(&place))).collect()
+    }
+}
+
+/// One pass over all cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    pub index: usize,
+    pub cases: Vec<Sample>,
+}
+
+impl Iteration {
+    /// Nanoseconds from each mark to the next, of all its requests.
+    pub fn steps_ns(&self) -> impl Iterator<Item = u64> {
+        self.cases.iter().flat_map(|case| case.marks_ns.gaps())
+    }
+}
+
+// A toy that tests how a kind of work is added: requests return their own bytes. Only the mock engine
+// supports it.
+
+/// Requests that return bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EchoWork {
+    /// The bytes of each case.
+    pub cases: Vec<Vec<u8>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_times_since_the_request_began() {
+        let marks = Marks::new(9, [2, 3]);
+        assert_eq!(serde_json::to_string(&marks).unwrap(), "[9,11,14]");
+        assert_eq!((marks.first(), marks.end(), marks.len()), (9, 14, 3));
+        assert_eq!(marks.gaps().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(Marks(vec![u64::MAX, 1]).gaps().collect::<Vec<_>>(), [0], "workers may send anything");
+        assert_eq!((Marks::default().first(), Marks::default().end()), (0, 0));
+    }
+
+    #[test]
+    fn a_slice_begins_just_after_a_pause_and_has_a_gap_that_counts() {
+        let slices = |lead_in: &[usize]| {
+            let marks_ns = Marks::new(5, [1, 1, 1, 1, 1]);
+            let sample = Sample { marks_ns, lead_in: lead_in.to_vec(), ..Sample::default() };
+            sample.slices().into_iter().map(|slice| (slice.start, slice.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(slices(&[]), [(0, 5)]);
+        assert_eq!(slices(&[0, 2]), [(0, 2), (2, 5)]);
+        assert_eq!(slices(&[1, 4]), [(0, 1), (1, 4)], "of the last slice no gap counts");
+        assert_eq!(slices(&[0, 1, 3, 4]), [(1, 3)], "two gaps after each pause do not count");
     }
 }

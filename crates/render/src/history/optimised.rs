@@ -1,12 +1,13 @@
 //! The gains of optimisations: each framework with them and without, in one picture.
 
-use ::history::Record;
-use charts::{Arm, Estimate, Figure, Optimised};
-use judge::metrics::Metric;
-use judge::records::case;
+use crate::charts;
+use crate::charts::{Arm, Estimate, Figure, Optimised};
+use comparison::history::Record;
+use comparison::judge::metrics::Metric;
+use comparison::judge::records;
 use statistics::{median, median_interval};
 
-use super::work::generate::has_cache;
+use super::has_cache;
 use crate::pictures;
 
 const NOTE: &str = "Bar: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \
@@ -25,8 +26,8 @@ fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
     let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
     for record in records {
         let machine = &record.machine;
-        let case = case::shared_by_arms(&record.case);
-        let title = format!("{}; {} ({})", case::in_full(&case), machine.cpu, machine.fingerprint);
+        let case = records::shared_by_arms(&record.case);
+        let title = format!("{}; {} ({})", records::in_full(&case), machine.cpu, machine.fingerprint);
         match groups.iter_mut().find(|(earlier, _)| *earlier == title) {
             Some((_, group)) => group.push(record),
             None => groups.push((title, vec![record])),
@@ -87,8 +88,9 @@ fn of_framework(name: &str, records: &[&Record]) -> Optimised {
 
 /// How many times better the optimised record is, according to its run.
 fn verdict(optimised: &Record, base: &Record, metric: Metric) -> Option<Estimate> {
-    let is_asked =
-        |verdict: &&::history::Verdict| verdict.metric == metric.name() && verdict.against == base.framework;
+    let is_asked = |verdict: &&comparison::history::Verdict| {
+        verdict.metric == metric.name() && verdict.against == base.framework
+    };
     let verdict = optimised.verdicts.iter().find(is_asked)?;
     Some(Estimate { value: verdict.advantage?, interval: verdict.interval })
 }
@@ -119,8 +121,8 @@ fn estimate(records: &[&Record], metric: Metric) -> Option<Estimate> {
 
 #[cfg(test)]
 mod tests {
-    use ::history::Verdict;
-    use judge::regression::testing::{record, set};
+    use comparison::history::Verdict;
+    use comparison::judge::regression::testing::{record, set};
 
     use super::*;
 

@@ -1,13 +1,13 @@
 //! Renderings of a history as snapshots.
 
-use ::history::{Record, Skipped};
+use comparison::history::{Record, Skipped};
+use comparison::judge::Metric;
+use comparison::judge::regression::testing::record;
 use insta::assert_snapshot;
-use judge::Metric;
-use judge::regression::testing::record;
 
 use super::*;
 use crate::Format;
-use crate::screen::Screen;
+use crate::table::Screen;
 
 /// The usual terminal.
 const SCREEN: Screen = Screen { width: 80, colour: false, verbose: false };
@@ -189,7 +189,7 @@ fn programs_get_every_figure_and_what_was_passed_over() {
 /// The example of the documentation: two runs of the mock, some days and a speed-up apart.
 fn example() -> Vec<Record> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/history.jsonl");
-    ::history::read(&path).unwrap().records
+    comparison::history::History::parse(&std::fs::read(path).unwrap()).records
 }
 
 #[test]

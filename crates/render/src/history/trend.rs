@@ -1,14 +1,15 @@
 //! A figure from run to run: a table for each machine, framework and case, a row for each run.
 
-use ::history::{Case, Record, Skipped};
-use judge::metrics::Metric;
-use judge::report::number;
+use comparison::history::{Case, Record, Skipped};
+use comparison::judge::metrics::Metric;
+use comparison::judge::report::number;
+use protocol::untrusted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{flat, list, strip};
 use crate::Format;
-use crate::screen::Screen;
+use crate::history;
+use crate::table::Screen;
 use crate::table::{Column, Table};
 use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
 use crate::words::{self, or_dash};
@@ -22,16 +23,16 @@ pub fn trend(
     format: Format,
     screen: &Screen,
 ) -> String {
-    let metrics = if metrics.is_empty() { &list::SPEEDS } else { metrics };
+    let metrics = if metrics.is_empty() { &crate::history::SPEEDS } else { metrics };
     let records: Vec<&Record> = records.iter().collect();
     let trends = trends(&records, metrics);
     match format {
         Format::Table | Format::Markdown => text(&trends, (format, screen)),
         Format::Json => {
             let documents: Vec<Document> = trends.iter().map(Document::new).collect();
-            list::document("trends", &documents, apart, skipped)
+            crate::history::document("trends", &documents, apart, skipped)
         }
-        Format::Csv => flat::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
+        Format::Csv => history::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
     }
 }
 
@@ -43,7 +44,7 @@ fn text(trends: &[Trend], (format, screen): (Format, &Screen)) -> String {
     if trends.is_empty() {
         return String::new();
     }
-    let several = list::several_machines(trends.iter().map(|trend| trend.last()));
+    let several = crate::history::several_machines(trends.iter().map(|trend| trend.last()));
     let mut parts: Vec<String> = trends
         .iter()
         .filter(|trend| trend.is_drawn())
@@ -63,7 +64,7 @@ fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) ->
     let metric = trend.metric;
     let title =
         format!("{}: {}, {}", trend.last().framework, metric.title(), crate::pictures::better(metric));
-    let place = list::place(trend.last(), several);
+    let place = crate::history::place(trend.last(), several);
     let (table, notes) = table(trend, format);
     let numbered = |(index, note): (usize, &String)| {
         let line = format!("[{}] {}", index + 1, untrusted::line(note));
@@ -119,7 +120,7 @@ fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
     let end = [(!notes.is_empty()).then_some("Note"), is_drawn.then_some("")];
     let mut table =
         Table::new(start.into_iter().chain(figures).chain(end.into_iter().flatten().map(Column::left)));
-    let strips = strip::strips(&trend.points.iter().map(|point| point.figure).collect::<Vec<_>>());
+    let strips = history::strips(&trend.points.iter().map(|point| point.figure).collect::<Vec<_>>());
     for ((point, mark), strip) in trend.points.iter().zip(marks).zip(strips) {
         let end = [(!notes.is_empty()).then_some(mark), is_drawn.then_some(strip)];
         table.add(cells(point).into_iter().chain(end.into_iter().flatten()));
@@ -152,7 +153,7 @@ fn too_few(trends: &[Trend], several: bool, (format, screen): (Format, &Screen))
     let mut text = format!("Fewer than {FEWEST_RUNS} runs, so that no trend is shown:\n");
     let mut places: Vec<String> = Vec::new();
     for trend in &few {
-        let place = list::place(trend.last(), several);
+        let place = crate::history::place(trend.last(), several);
         if places.contains(&place) {
             continue;
         }
@@ -161,7 +162,7 @@ fn too_few(trends: &[Trend], several: bool, (format, screen): (Format, &Screen))
             text.push('\n');
         }
         text += &format!("{item}{}\n", words::wrapped_at(&place, screen.width));
-        for own in few.iter().filter(|own| list::place(own.last(), several) == place) {
+        for own in few.iter().filter(|own| crate::history::place(own.last(), several) == place) {
             let last = own.points.last().expect("a trend has a point");
             let (runs, figure) = (own.points.len(), number(last.figure.typical));
             let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs, the last") };
@@ -226,10 +227,10 @@ impl<'a> Document<'a> {
 }
 
 /// A line for each point.
-fn lines(trend: &Trend) -> Vec<flat::Line> {
-    let line = |point: &Point| -> flat::Line {
-        let mut line = flat::line(point.record);
-        let kept = flat::identifying(point.record);
+fn lines(trend: &Trend) -> Vec<history::Line> {
+    let line = |point: &Point| -> history::Line {
+        let mut line = history::flat_line(point.record);
+        let kept = history::identifying(point.record);
         line.retain(|(name, _)| kept.contains(&name.as_str()));
         let interval = point.figure.interval;
         let of_point = [

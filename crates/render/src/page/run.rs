@@ -1,28 +1,24 @@
 //! The page of a run: the answer, every pair, the table, four pictures; then what proves it.
 
-use charts::{Panel, number};
-use judge::Metric;
-use judge::report::verdicts::{Comparison, Verdict};
-use judge::report::work::generate::Times;
-use judge::report::{Report, Row, State};
+use std::collections::BTreeMap;
+
+use comparison::judge::Metric;
+use comparison::judge::report::generate::{ProcessCurve, Times};
+use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::{Report, Row, State};
 use maud::{Markup, html};
 
-use super::facts;
-use super::html::{self, Chart};
-use super::repeat::{self, Source};
-use super::table::{self, Look};
-use super::work::generate;
-use crate::comparison;
-use crate::pictures::run::{Pictures, absent, title};
-use crate::screen::Tone;
-use crate::table::{Cell, Column, Table};
-use crate::words::answer;
-use crate::words::{self, or_dash};
+use super::{Chart, Look, Source};
+use crate::charts::{Panel, number};
+use crate::pictures::{Curves, Pick, Pictures, absent, title};
+use crate::table::{Cell, Column, Table, Tone};
+use crate::words::{self, answer, or_dash};
+use crate::{page, result};
 
 pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
     let pictures = Pictures::new(report);
     let Report { environment, .. } = report;
-    let json = serde_json::to_string(&crate::comparison::told(report))
+    let json = serde_json::to_string(&crate::result::told(report))
         .expect("a report has string keys and no failing serialiser");
     let source = Source {
         commit: environment.git_commit.as_deref(),
@@ -30,28 +26,28 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         seed: Some(report.plan.seed),
     };
     let body = html! {
-        (html::header(&title(report), "", &environment.started, &answer::sentences(report)))
-        (html::section("Result", &result(report)))
-        (html::warnings(&warnings(report)))
-        (html::section("Every pair", &pairs(report, &pictures)?))
-        (html::section("Side by side", &html::charts(&side_by_side(report, &pictures))?))
-        (html::section("The evidence", &html! {
-            (html::paragraph(&report.plan.analysis))
-            (html::details("Request by request", &generate::over_time(report, &pictures, times)?))
-            (html::details("Memory by part", &memory(report, &pictures)?))
-            (html::details("Every verdict", &html::list(sentences(report))))
-            (facts::rules(report))
-            (facts::prompts(report))
-            (html::details("What else was measured", &html::list(facts::further_findings(report))))
-            (html::details("Versions and environment", &html! {
-                (facts::versions(report))
-                (facts::environment(report))
+        (page::header(&title(report), "", &environment.started, &answer::sentences(report)))
+        (page::html_section("Result", &result(report)))
+        (page::warnings(&warnings(report)))
+        (page::html_section("Every pair", &pairs(report, &pictures)?))
+        (page::html_section("Side by side", &page::charts(&side_by_side(report, &pictures))?))
+        (page::html_section("The evidence", &html! {
+            (page::paragraph(&report.plan.analysis))
+            (page::details("Request by request", &over_time(report, &pictures, times)?))
+            (page::details("Memory by part", &memory(report, &pictures)?))
+            (page::details("Every verdict", &page::list(sentences(report))))
+            (page::rules(report))
+            (page::prompts(report))
+            (page::details("What else was measured", &page::list(page::further_findings(report))))
+            (page::details("Versions and environment", &html! {
+                (page::versions(report))
+                (page::environment(report))
             }))
         }))
-        (html::section("To repeat it", &repeat::section(&environment.command, source)))
-        (html::section("Raw data", &html::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
+        (page::html_section("To repeat it", &page::section(&environment.command, source)))
+        (page::html_section("Raw data", &page::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
     };
-    Ok(html::document(&title(report), &body))
+    Ok(page::document(&title(report), &body))
 }
 
 /// The verdict on every metric of every pair, after what belongs to several.
@@ -86,8 +82,8 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     );
     Ok(html! {
         @if !shown.is_empty() { p class="caption" { (caption) } }
-        (html::charts(&shown)?)
-        (html::details("Every pair in the other metrics", &html::charts(&folded)?))
+        (page::charts(&shown)?)
+        (page::details("Every pair in the other metrics", &page::charts(&folded)?))
     })
 }
 
@@ -105,7 +101,7 @@ fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
         };
         let ratio = or_dash(found.advantage, |ratio| format!("{ratio:.2}"));
         let interval = or_dash(found.interval, |(low, high)| format!("{low:.2} – {high:.2}"));
-        let p = or_dash(words::verdicts::p_of(found), words::amounts::p_alone);
+        let p = or_dash(words::verdicts::p_of(found), words::p_alone);
         table.add([format!("{a} vs {b}"), ratio, interval, p, verdict]);
     }
     table.captioned(format!("{}, pair by pair", metric.title()))
@@ -125,22 +121,21 @@ pub(super) fn result(report: &Report) -> Markup {
         struck_rows => Look { struck_rows, signs: true, ..Look::default() },
     };
     table.caption = "Averages over rounds, and how many times worse than the best".into();
-    let shown = table::looking(&table, &look);
-    let columns: Vec<usize> = facts::struck(&report.rows).into_iter().map(|place| place + 1).collect();
+    let shown = page::looking(&table, &look);
+    let columns: Vec<usize> = page::struck(&report.rows).into_iter().map(|place| place + 1).collect();
     let look = Look { struck_columns: columns, ..Look::default() };
-    let further =
-        table::looking(&comparison::further_metrics(report).captioned("Averages over rounds"), &look);
+    let further = page::looking(&result::further_metrics(report).captioned("Averages over rounds"), &look);
     html! {
         (shown)
-        @for note in answer::notes(report, crate::screen::WIDTH) { p class="caption" { (note) } }
-        (html::details("Further metrics", &further))
+        @for note in answer::notes(report, crate::table::WIDTH) { p class="caption" { (note) } }
+        (page::details("Further metrics", &further))
     }
 }
 
 /// Frameworks without figures or outside the ranking, and warnings that qualify the rest.
 pub(super) fn warnings(report: &Report) -> Vec<String> {
     let notes = words::summary(report).notes.into_iter().filter(|line| line.qualifies).map(|line| line.text);
-    notes.chain(words::warnings::warnings(report)).collect()
+    notes.chain(words::verdicts::warnings(report)).collect()
 }
 
 fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
@@ -201,7 +196,7 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     };
     let table = table.captioned(format!("{title} (MB); {whose}"));
     let look = Look { struck_rows: struck, ..Look::default() };
-    Ok(html! { (html::charts(&[chart])?) (table::looking(&table, &look)) (on_gpu(report)) })
+    Ok(html! { (page::charts(&[chart])?) (page::looking(&table, &look)) (on_gpu(report)) })
 }
 
 /// Memory of the GPU by part, and by phase.
@@ -229,5 +224,98 @@ fn on_gpu(report: &Report) -> Markup {
     let parts = parts.captioned("Memory of the GPU by part (MB); the first four add up to the peak");
     let by_phase = by_phase.captioned("Memory of the GPU after each phase (MB)");
     let look = Look::default();
-    html! { (table::looking(&parts, &look)) (table::looking(&by_phase, &look)) }
+    html! { (page::looking(&parts, &look)) (page::looking(&by_phase, &look)) }
+}
+
+// The parts of the page that one kind of work alone has.
+
+// The times of requests that go token by token, request by request.
+
+/// The times of iterations, and the slowest gaps.
+pub(in crate::page) fn over_time(
+    report: &Report,
+    pictures: &Pictures<'_>,
+    times: &Times,
+) -> Result<Markup, String> {
+    let curves: Vec<Chart> = curves_of(report, pictures, &times.curves);
+    let tail = tail(pictures, &times.gaps_ms);
+    let (shown, folded): (Vec<Chart>, Vec<Chart>) =
+        curves.into_iter().partition(|chart| tail.is_none() || chart.id != FIRST_TOKENS);
+    let shown: Vec<Chart> = shown.into_iter().chain(tail).collect();
+    Ok(html! {
+        (page::charts(&shown)?)
+        (page::details("Time to first token by iteration", &page::charts(&folded)?))
+    })
+}
+
+const FIRST_TOKENS: &str = "curve-first";
+
+fn curves_of(report: &Report, pictures: &Pictures<'_>, curves: &Curves) -> Vec<Chart> {
+    let longest = |process: &ProcessCurve| process.iterations.len();
+    if curves.values().flatten().map(longest).max().unwrap_or(0) < 2 {
+        return Vec::new();
+    }
+    let all: [(&str, Metric, Pick); 2] = [
+        ("curve-gap", Metric::Latency, |times| times.gap_ms),
+        (FIRST_TOKENS, Metric::FirstToken, |times| times.first_token_ms),
+    ];
+    let is_known =
+        |pick: Pick| curves.values().flatten().flat_map(|curve| &curve.iterations).any(|t| pick(t).is_some());
+    let known = all.into_iter().filter(|(_, _, pick)| is_known(*pick));
+    let chart = |(id, metric, pick): (&str, Metric, Pick)| {
+        // The metric itself covers only the measured iterations, so its short title is used here.
+        let title = metric.short_title();
+        Chart {
+            id: id.into(),
+            description: "A thin line for each process over its iterations, with a mark at both ends; warm-up \
+                          is shaded",
+            panel: Panel::Strands(pictures.curve(curves, title, pick)),
+            table: Some(by_iteration(report, metric)),
+            title: title.to_owned(),
+        }
+    };
+    known.map(chart).collect()
+}
+
+/// Medians over processes.
+fn by_iteration(report: &Report, metric: Metric) -> Table {
+    let longest = report.rows.iter().map(|row| row.steadiness.curve.len()).max().unwrap_or(0);
+    let iterations = (1..=longest).map(|iteration| Column::right(iteration.to_string()));
+    let mut table = Table::new([Column::left("Framework")].into_iter().chain(iterations));
+    for row in report.rows.iter().filter(|row| !row.steadiness.curve.is_empty()) {
+        let curve = &row.steadiness.curve;
+        let values = (0..longest).map(|at| {
+            let point = curve.get(at);
+            let value = match metric {
+                Metric::FirstToken => point.map(|point| point.first_token_ms),
+                _ => point.and_then(|point| point.gap_ms),
+            };
+            or_dash(value, number)
+        });
+        table.add([words::title(row)].into_iter().chain(values));
+    }
+    table.captioned(format!("{} by iteration, median over processes", metric.short_title()))
+}
+
+fn tail(pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Chart> {
+    let survival = pictures.tail(gaps);
+    if survival.samples.is_empty() {
+        return None;
+    }
+    let titles = ["Gaps", "Least", "p50", "p90", "p99", "Most"].map(Column::right);
+    let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
+    for sample in &survival.samples {
+        let shares = [0.0, 0.5, 0.9, 0.99, 1.0]
+            .map(|share| or_dash(statistics::quantile(&sample.values, share), number));
+        table.add([sample.label.clone(), sample.values.len().to_string()].into_iter().chain(shares));
+    }
+    let title = survival.title.clone();
+    Some(Chart {
+        id: "tail".into(),
+        title,
+        description: "For each framework, the share of gaps between tokens that take longer than a time, on a logarithmic \
+                      axis: the line crosses p99 at the time that one gap in a hundred exceeds",
+        panel: Panel::Survival(survival),
+        table: Some(table.captioned("Gaps between tokens of the measured requests of all processes (ms)")),
+    })
 }

@@ -1,16 +1,17 @@
 //! The page of a study: the answer, warnings, the table with its rows grouped by place, the pictures.
 
-use charts::Panel;
-use judge::report::State;
-use judge::study::report::{axes, varied};
-use judge::study::{Cell, StudyReport, cell};
+use crate::charts::Panel;
+use comparison::judge::report::State;
+use comparison::judge::study::{Cell, StudyReport};
+use comparison::judge::study::{axes, varied};
+use comparison::plan::StudyView;
 use maud::{Markup, html};
-use plan::StudyView;
 
-use super::html::{self, Chart};
-use super::repeat::{self, Source};
-use super::table::{Look, looking};
-use crate::pictures::study::{panels, subtitle, title};
+use super::Chart;
+use super::Source;
+use super::{Look, looking};
+use crate::page;
+use crate::pictures::sweep::{study_panels, subtitle, title};
 use crate::study;
 use crate::words::{Line, Summary};
 
@@ -31,31 +32,31 @@ pub(super) fn html(
     };
     let summary = study::summary(report);
     let (warnings, findings) = split(&summary);
-    let charts = html::charts(&charts(report))?;
+    let charts = page::charts(&charts(report))?;
     let is_ab = !matches!(report.view, StudyView::Sweep(_));
     let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
     let body = html! {
-        (html::header(&title, &subtitle(report), &report.started, &summary.answer))
-        (html::warnings(&warnings))
+        (page::header(&title, &subtitle(report), &report.started, &summary.answer))
+        (page::warnings(&warnings))
         // The subject of an A/B study is its speed-ups: their picture precedes the table.
-        @if is_ab { (html::section("The gain", &charts)) }
-        (html::section(table, &figures(report)))
-        @if let Some(table) = study::published(report) {
-            (html::section(study::PUBLISHED, &html! { (table) }))
+        @if is_ab { (page::html_section("The gain", &charts)) }
+        (page::html_section(table, &figures(report)))
+        @if let Some(table) = study::published_table(report) {
+            (page::html_section(study::PUBLISHED, &html! { (table) }))
         }
-        @if !is_ab { (html::section("Charts", &charts)) }
-        (html::section("The evidence", &html! {
-            (html::paragraph(&report.analysis))
-            (html::details("Findings", &html::list(&findings)))
+        @if !is_ab { (page::html_section("Charts", &charts)) }
+        (page::html_section("The evidence", &html! {
+            (page::paragraph(&report.analysis))
+            (page::details("Findings", &page::list(&findings)))
             @if let Some((title, more)) = study::more(report) {
-                (html::details(title, &html! { (more) }))
+                (page::details(title, &html! { (more) }))
             }
             (cells(report, has_page))
         }))
-        (html::section("To repeat it", &repetition(report)))
-        (html::section("Raw data", &html::data(&json, pictures)))
+        (page::html_section("To repeat it", &repetition(report)))
+        (page::html_section("Raw data", &page::data(&json, pictures)))
     };
-    Ok(html::document(&title, &body))
+    Ok(page::document(&title, &body))
 }
 
 /// The command, with the commit and the seed where all cells have one.
@@ -68,9 +69,9 @@ fn repetition(report: &StudyReport) -> Markup {
     let seed = seed.filter(|_| measured().all(|origin| origin.seed == seed));
     let modified = measured().any(|origin| origin.git_modified == Some(true));
     html! {
-        (repeat::section(&report.command, Source { commit, modified, seed }))
+        (page::section(&report.command, Source { commit, modified, seed }))
         @if seed.is_none() && !report.command.is_empty() {
-            (html::paragraph("Each cell has a seed of its own: its page names it."))
+            (page::paragraph("Each cell has a seed of its own: its page names it."))
         }
     }
 }
@@ -104,7 +105,7 @@ fn charts(report: &StudyReport) -> Vec<Chart> {
         let description = "Geometric means over rounds, for each framework; the table has the figures";
         Chart { id, title, description, panel, table: None }
     };
-    panels(report).into_iter().map(chart).collect()
+    study_panels(report).into_iter().map(chart).collect()
 }
 
 fn cells(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Markup {
@@ -114,7 +115,7 @@ fn cells(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Markup {
     let items = html! {
         @for cell in &report.cells {
             li {
-                (cell::name(&cell.settings, &axes)) ": "
+                (comparison::judge::study::name(&cell.settings, &axes)) ": "
                 @if let Some(reason) = &cell.refused { "not run: " (reason) }
                 @else if let Some(name) = directory(cell) {
                     @if has_page(&name) { a href={ (name) "/report.html" } { (name) } } @else { (name) }
@@ -124,7 +125,7 @@ fn cells(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Markup {
     };
     html! {
         @if !report.cells.is_empty() {
-            (html::details("Each cell is a whole comparison", &html! { ul { (items) } }))
+            (page::details("Each cell is a whole comparison", &html! { ul { (items) } }))
         }
     }
 }

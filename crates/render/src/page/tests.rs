@@ -1,12 +1,13 @@
 //! Pages of reports that no run here would make.
 
-use judge::report::State;
-use judge::report::fairness::{Breach, RuleState};
-use judge::report::verdicts::{Comparison, Verdict};
-use judge::study::Cell;
-use judge::{Metric, regression};
-use plan::sweep::SweepKind;
-use plan::{Axis, Prompt, Setting, Settings, StudyView};
+use crate::charts;
+use comparison::judge::report::State;
+use comparison::judge::report::fairness::{Breach, RuleState};
+use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::study::Cell;
+use comparison::judge::{Metric, regression};
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Prompt, Setting, Settings, StudyView};
 
 use super::*;
 use crate::testing::{cell, report, row};
@@ -51,7 +52,7 @@ fn evil() -> Report {
     (report.environment.host, report.environment.cpu) = (evil(), evil());
     report.environment.command = vec!["photofinish".into(), "--prompt".into(), evil()];
     (report.plan.model, report.model.name, report.plan.analysis) = (evil(), evil(), evil());
-    ::facts::testing::prompted(&mut report.plan).prompts = vec![Prompt {
+    comparison::facts::testing::prompted(&mut report.plan).prompts = vec![Prompt {
         name: evil(),
         text: Some(evil()),
         pair: None,
@@ -139,7 +140,7 @@ fn a_preview_has_the_size_of_previews_and_the_verdict_on_one_metric() {
     let mut report = report();
     let first = report.comparisons[0].clone();
     report.comparisons.push(Comparison { metric: Metric::Total, verdict: Verdict::Inconclusive, ..first });
-    let pictures = pictures::run::Pictures::new(&report);
+    let pictures = pictures::Pictures::new(&report);
     let preview = pictures.preview();
     assert_eq!(preview.title, "ort decodes fastest: 47 tokens/s, 1.90x candle.");
     let charts::Panel::Bars(bars) = &preview.panels[0] else { panic!("{preview:?}") };
@@ -231,7 +232,7 @@ fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
     assert_eq!(left_open(&page), [""; 0]);
     assert!(page.contains("<th class=\"figure struck\" scope=\"col\">candle ✗ R5</th>"), "{page}");
     assert!(page.contains("struck: not compared"), "{page}");
-    let pictures = pictures::run::Pictures::new(&report);
+    let pictures = pictures::Pictures::new(&report);
     let dots = pictures.dots(Metric::Throughput);
     let struck = &dots.groups[0].rows[0];
     assert_eq!((struck.label.as_str(), struck.median, struck.points.len()), ("candle ✗ R5", None, 0));
@@ -262,7 +263,7 @@ fn only_what_is_decided_has_a_colour() {
         let mut report = report();
         report.comparisons.truncate(1);
         report.comparisons[0].verdict = verdict;
-        let forest = pictures::run::Pictures::new(&report).forest(Metric::Throughput);
+        let forest = pictures::Pictures::new(&report).forest(Metric::Throughput);
         let pair = &forest.groups[0].pairs[0];
         (pair.ratio.is_some(), pair.colour)
     };
@@ -276,7 +277,7 @@ fn only_what_is_decided_has_a_colour() {
 #[test]
 fn a_picture_that_is_pasted_alone_has_the_answer_the_versions_and_the_date() {
     let report = report();
-    let figure = pictures::run::Pictures::new(&report).comparison();
+    let figure = pictures::Pictures::new(&report).comparison();
     assert!(figure.title.starts_with("ort decodes fastest"), "{:?}", figure.title);
     let [_, origin, command] = figure.note.as_slice() else { panic!("{:?}", figure.note) };
     assert_eq!(origin, "Photofinish 0 at commit – · 2026-01-01");
@@ -307,7 +308,7 @@ fn a_sweep_groups_its_rows_and_begins_with_its_headline_and_its_warnings() {
         page.contains(&format!("cargo xtask compare --seed {}", crate::testing::report().plan.seed)),
         "{page}"
     );
-    let picture = pictures::study::comparison(&report).unwrap();
+    let picture = pictures::sweep::comparison(&report).unwrap();
     assert!(picture.note[0].contains("Photofinish 0 · 2026-01-01"), "{:?}", picture.note);
 }
 

@@ -1,25 +1,34 @@
 //! The charts of reports: the content of each panel, and pictures for sharing.
 
-pub(crate) mod by_version;
-mod crossed;
 pub(crate) mod over_time;
-pub(crate) mod run;
-pub(crate) mod study;
 pub(crate) mod sweep;
-pub(crate) mod work;
 
 use std::collections::BTreeMap;
 
-use charts::{Colour, Figure, Size};
-use judge::metrics::Metric;
-use judge::report::work::memory::Parts;
+use comparison::judge::Metric;
+use comparison::judge::report::crossed::{Contribution, Effect};
+use comparison::judge::report::generate::{IterationTimes, ProcessCurve};
+use comparison::judge::report::memory::Parts;
+use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::{Report, Row, State};
+use comparison::judge::study::{self, Cell, StudyReport, varied};
+use comparison::plan::Axis;
+
+use crate::charts::{
+    self, Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Group, INK,
+    LineAxis, Pair, Panel, Sample, Size, Stack, Strand, Strands, Survival,
+};
+use crate::result;
+use crate::words::{self, answer};
 
 /// Frameworks that have the same colour in every chart of every run.
 pub(crate) const KNOWN: [&str; 3] = ["candle", "tch", "ort"];
 
 /// Width in pixels of a picture for issues and slides, and its largest height.
 const WIDTH: u32 = 1200;
+
 const HIGHEST: u32 = 6000;
+
 /// Size in pixels of link previews.
 pub(crate) const PREVIEW: Size = Size { width: 1200, height: 630 };
 
@@ -70,4 +79,361 @@ pub(crate) fn preview(figure: &Figure) -> Result<Vec<u8>, String> {
 pub(crate) fn files(name: &str, figure: &Figure) -> Result<Vec<(String, Vec<u8>)>, String> {
     let svg = figure.svg(size(figure)).map_err(|error| error.to_string())?;
     Ok(vec![(format!("{name}.png"), png(figure)?), (format!("{name}.svg"), svg.into_bytes())])
+}
+
+// The charts of a run.
+
+/// Most pairs per metric; with more, the picture only shows those of the best contender.
+const FEW: usize = 6;
+
+/// Metrics drawn in addition to speeds.
+const COSTS: [Metric; 2] = [Metric::Load, Metric::PeakMemory];
+
+/// Most bars in a preview.
+const PREVIEWED: usize = 8;
+
+pub(crate) struct Pictures<'a> {
+    report: &'a Report,
+    colours: BTreeMap<String, Colour>,
+}
+
+pub(crate) fn title(report: &Report) -> String {
+    let names: Vec<&str> = report.rows.iter().map(|row| row.framework.as_str()).collect();
+    let names = match names.as_slice() {
+        [] => "No framework".to_owned(),
+        many if many.len() > 5 => format!("{} and {} more", many[..3].join(", "), many.len() - 3),
+        [one] => (*one).to_owned(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    };
+    let model = if report.model.name.is_empty() { &report.plan.model } else { &report.model.name };
+    format!("{names} on {model}")
+}
+
+/// The text in place of a missing figure.
+pub(crate) fn absent(state: State) -> &'static str {
+    match state {
+        State::Struck => "struck: not compared",
+        state if state.has_figures() => "not available",
+        state => state.words(),
+    }
+}
+
+impl<'a> Pictures<'a> {
+    pub(crate) fn new(report: &'a Report) -> Pictures<'a> {
+        let labels: Vec<String> = report.rows.iter().map(|row| row.framework.clone()).collect();
+        Pictures { report, colours: colours(&labels) }
+    }
+
+    fn colour(&self, row: &Row) -> Colour {
+        let own = self.colours.get(&row.framework).filter(|_| row.state != State::Struck);
+        own.copied().unwrap_or(GREY)
+    }
+
+    /// The metrics with their own picture: the first two that readers ask about, and two costs.
+    pub(crate) fn drawn(&self) -> Vec<Metric> {
+        let asked = Metric::questions(self.report.plan.work.kind()).into_iter().take(2);
+        asked.chain(COSTS).collect()
+    }
+
+    /// A dot for each process, and their geometric mean. Struck contenders have no marks.
+    pub(crate) fn dots(&self, metric: Metric) -> Dots {
+        let of_row = |row: &Row| {
+            let figure = row.metrics.iter().find(|figure| figure.metric == metric);
+            let figure = figure.filter(|_| row.state != State::Struck);
+            DotsRow {
+                label: words::title(row),
+                colour: self.colour(row),
+                median: figure.and_then(|figure| figure.typical),
+                points: figure.map(words::known).unwrap_or_default(),
+                note: absent(row.state).to_owned(),
+            }
+        };
+        let rows = self.report.rows.iter().map(of_row).collect();
+        let groups = vec![DotsGroup { label: String::new(), rows }];
+        Dots { title: metric.title().into(), hint: better(metric), groups }
+    }
+
+    /// The metrics that are compared in pairs, the deciding one first. Metrics that follow from another are
+    /// left out.
+    pub(crate) fn compared(&self) -> Vec<Metric> {
+        let deciding = Metric::deciding(self.report.plan.work.kind());
+        let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
+        let tested = Metric::tested(self.report.plan.work.kind()).into_iter();
+        let others = tested
+            .filter(|&metric| metric != deciding && metric.follows(self.report.plan.work.kind()).is_none());
+        [deciding].into_iter().chain(others).filter(is_compared).collect()
+    }
+
+    /// The comparisons in one metric, the largest difference first.
+    pub(crate) fn comparisons(&self, metric: Metric) -> Vec<&'a Comparison> {
+        let comparisons = self.report.comparisons.iter().filter(|found| found.metric == metric);
+        let mut compared: Vec<&Comparison> = comparisons.collect();
+        compared.sort_by(|x, y| y.advantage.unwrap_or(0.0).total_cmp(&x.advantage.unwrap_or(0.0)));
+        compared
+    }
+
+    /// Every pair of contenders in one metric.
+    pub(crate) fn forest(&self, metric: Metric) -> Forest {
+        let pairs = self.comparisons(metric).into_iter();
+        self.forest_of(metric, pairs.map(|found| (format!("{} vs {}", found.a, found.b), found)).collect())
+    }
+
+    /// Pairs with the figures that they compare; only those of the best contender if there are many.
+    fn forest_with_figures(&self, metric: Metric) -> Forest {
+        let mut compared = self.comparisons(metric);
+        let best = compared.first().map(|found| found.a.clone()).filter(|_| compared.len() > FEW);
+        compared.retain(|found| best.as_ref().is_none_or(|best| *best == found.a));
+        let figured = |label: &str| {
+            let row = self.report.rows.iter().find(|row| row.framework == label);
+            let figure = row.and_then(|row| row.typical(metric)).map(charts::number);
+            [label.to_owned()].into_iter().chain(figure).collect::<Vec<_>>().join(" ")
+        };
+        let label = |found: &Comparison| format!("{} vs {}", figured(&found.a), figured(&found.b));
+        self.forest_of(metric, compared.into_iter().map(|found| (label(found), found)).collect())
+    }
+
+    fn forest_of(&self, metric: Metric, compared: Vec<(String, &Comparison)>) -> Forest {
+        let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
+        let struck = struck.map(|row| Pair {
+            label: words::title(row),
+            note: "struck: no verdict".into(),
+            ..Pair::default()
+        });
+        let pairs = compared.into_iter().map(|(label, found)| self.pair(label, found)).chain(struck);
+        let margin = self.report.plan.margin;
+        Forest {
+            title: metric.title().into(),
+            hint: "times better".into(),
+            sides: ["worse", "better"],
+            groups: vec![ForestGroup { label: String::new(), pairs: pairs.collect() }],
+            band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
+        }
+    }
+
+    fn pair(&self, label: String, found: &Comparison) -> Pair {
+        let measurable = found.verdict != Verdict::NotMeasurable;
+        Pair {
+            label,
+            ratio: found.advantage.filter(|_| measurable),
+            interval: found.interval.filter(|_| measurable),
+            colour: match found.verdict {
+                Verdict::Faster => self.colours.get(&found.a).copied(),
+                Verdict::Equivalent => Some(INK),
+                _ => None,
+            },
+            note: words::verdicts::word(found.verdict).into(),
+        }
+    }
+
+    /// The answer and the metrics in one picture for sharing: speeds as pairs, if they are compared, and
+    /// costs by process. It contains everything needed to read it.
+    pub(crate) fn comparison(&self) -> Figure {
+        let compared = self.compared();
+        let panel = |metric: Metric| {
+            if !COSTS.contains(&metric) && compared.contains(&metric) {
+                Panel::Forest(self.forest_with_figures(metric))
+            } else {
+                Panel::Dots(self.dots(metric))
+            }
+        };
+        Figure {
+            title: answer::brief(self.report),
+            answer: answer::sentences(self.report).into_iter().skip(1).collect(),
+            subtitle: answer::about(self.report),
+            panels: self.drawn().into_iter().map(panel).collect(),
+            columns: 2,
+            note: self.note(),
+        }
+    }
+
+    /// The verdict on the deciding metric and its figures, for previews of links.
+    pub(crate) fn preview(&self) -> Figure {
+        let metric = Metric::deciding(self.report.plan.work.kind());
+        let DotsGroup { rows, .. } = self.dots(metric).groups.remove(0);
+        let bar = |row: DotsRow| Bar {
+            label: row.label,
+            colour: row.colour,
+            value: row.median,
+            interval: None,
+            points: Vec::new(),
+            note: row.note,
+        };
+        let mut bars: Vec<Bar> = rows.into_iter().map(bar).collect();
+        let better = |one: f64, other: f64| match metric.higher_is_better() {
+            true => other.total_cmp(&one),
+            false => one.total_cmp(&other),
+        };
+        bars.sort_by(|one, other| match (one.value, other.value) {
+            (Some(one), Some(other)) => better(one, other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+        let more = bars.len().saturating_sub(PREVIEWED);
+        bars.truncate(PREVIEWED);
+        let left_out = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
+        let groups = vec![Group { label: String::new(), bars }];
+        let hint = format!("{}{left_out}", self::better(metric));
+        Figure {
+            title: answer::brief(self.report),
+            answer: Vec::new(),
+            subtitle: answer::about(self.report),
+            panels: vec![Panel::Bars(Bars { title: metric.title().into(), hint, groups, ..Bars::default() })],
+            columns: 1,
+            note: vec![self.origin()],
+        }
+    }
+
+    /// A picture of one metric: its answer, its pairs, and the figures of every process.
+    pub(crate) fn one_metric(&self, metric: Metric, title: Option<&str>) -> Figure {
+        let is_compared = self.compared().contains(&metric);
+        let pairs = is_compared.then(|| Panel::Forest(self.forest(metric)));
+        let verdicts = self.report.comparisons.iter().filter(|found| found.metric == metric);
+        let is_deciding = metric == Metric::deciding(self.report.plan.work.kind());
+        Figure {
+            title: title.map_or_else(|| self::title(self.report), str::to_owned),
+            answer: match is_deciding {
+                true => vec![answer::brief(self.report)],
+                false => verdicts.take(1).map(|found| result::verdict(self.report, found)).collect(),
+            },
+            subtitle: answer::about(self.report),
+            panels: pairs.into_iter().chain([Panel::Dots(self.dots(metric))]).collect(),
+            columns: 1,
+            note: self.note(),
+        }
+    }
+
+    /// How to read the picture, its origin, and how to repeat the run.
+    fn note(&self) -> Vec<String> {
+        let Report { environment, rows, plan, .. } = self.report;
+        let marks = format!(
+            "Small mark: one process; upright bar: geometric mean. Line: the interval of a ratio; all hold together with \
+             95 % certainty. Coloured pairs are decided. Grey band: within {} % is equal.",
+            100.0 * plan.margin
+        );
+        let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
+        let origin: Vec<String> = [self.origin()].into_iter().chain(words::distinct(versions)).collect();
+        let (command, _) = words::elsewhere(&environment.command, Some(plan.seed));
+        vec![marks, origin.join(" · "), format!("To repeat it: {}", words::quoted(&command))]
+    }
+
+    fn origin(&self) -> String {
+        let environment = &self.report.environment;
+        let commit = words::short_commit(environment.git_commit.as_deref(), environment.git_modified);
+        let day = words::day(&environment.started);
+        format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
+    }
+
+    /// The parts of the peak memory of all contenders that are not struck.
+    pub(crate) fn memory(&self) -> Option<Stack> {
+        let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
+        let row = |row: &Row| Some(stacked(words::title(row), row.memory.as_ref()?));
+        stack(rows.filter_map(row).collect())
+    }
+}
+
+const ITERATION: &str = "iteration of the process";
+
+// The charts of `ab optimised`: the gain from each switch, in either order and on average, and every
+// combination.
+
+/// Every panel, with a unique id.
+fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
+    let first = ("contributions".to_owned(), Panel::Forest(contributions(report)));
+    [first].into_iter().chain(sweep::panels(report)).collect()
+}
+
+/// Every ratio on a logarithmic axis around "no change".
+fn contributions(report: &StudyReport) -> Forest {
+    let axes = varied(&report.planned);
+    let label = |cell: &Cell| match study::name(&cell.settings, &axes) {
+        name if name.is_empty() => cell.settings.get(&Axis::Framework).map_or(name, ToString::to_string),
+        name => name,
+    };
+    let labels: Vec<String> = report.cells.iter().map(label).collect();
+    let colours = colours(&labels);
+    let group = |(cell, label): (&Cell, &String)| {
+        let pair = |name: String, effect: &Option<Effect>| Pair {
+            label: name,
+            ratio: effect.as_ref().map(|effect| effect.ratio),
+            interval: effect.as_ref().and_then(|effect| effect.interval),
+            colour: match effect.as_ref().and_then(|effect| effect.verdict) {
+                Some(Verdict::Faster | Verdict::Slower) => colours.get(label).copied(),
+                Some(Verdict::Equivalent) => Some(INK),
+                _ => None,
+            },
+            note: "not measured".into(),
+        };
+        let of_part = |part: &Contribution| {
+            [("alone", &part.alone), ("left out", &part.left_out), ("share", &part.share)]
+                .map(|(order, effect)| pair(format!("{}, {order}", part.switch), effect))
+        };
+        let pairs = cell.crossed.iter().flat_map(|crossed| {
+            let whole = pair("all on".to_owned(), &crossed.together.share);
+            [whole].into_iter().chain(crossed.switches.iter().flat_map(of_part))
+        });
+        ForestGroup { label: label.clone(), pairs: pairs.collect() }
+    };
+    let groups = report.cells.iter().zip(&labels).map(group);
+    Forest {
+        title: "What each switch gives".into(),
+        hint: "throughput with ÷ without".into(),
+        sides: ["slower", "faster"],
+        groups: groups.filter(|group| !group.pairs.is_empty()).collect(),
+        band: None,
+    }
+}
+
+// Charts for one kind of work only.
+
+// Charts of the times of requests that are generated token by token.
+
+/// The curves of every process, by framework.
+pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
+
+/// A figure of an iteration, if it has one.
+pub(crate) type Pick = fn(&IterationTimes) -> Option<f64>;
+
+impl Pictures<'_> {
+    /// The times of the iterations of every process.
+    pub(crate) fn curve(
+        &self,
+        curves: &Curves,
+        title: &str,
+        value: fn(&IterationTimes) -> Option<f64>,
+    ) -> Strands {
+        let line = |curve: &ProcessCurve| -> Vec<(f64, f64)> {
+            let places = curve.iterations.iter().enumerate();
+            places.filter_map(|(index, times)| Some(((index + 1) as f64, value(times)?))).collect()
+        };
+        let strand = |row: &Row| {
+            let own = curves.get(&row.framework)?;
+            let lines: Vec<_> = own.iter().map(line).filter(|line| !line.is_empty()).collect();
+            Some(Strand { label: words::title(row), colour: self.colour(row), lines })
+        };
+        let series = self.report.rows.iter().filter_map(strand).filter(|strand| !strand.lines.is_empty());
+        // Iterations that were warm-up in every process of every framework.
+        let warm = curves.values().flatten().map(|curve| curve.warmup).min().filter(|&warm| warm > 0);
+        let last = curves.values().flatten().map(|curve| curve.iterations.len()).max().unwrap_or(1);
+        let ticks = (1..=last).map(|iteration| iteration as f64).filter(|_| last <= 12);
+        Strands {
+            title: title.to_owned(),
+            hint: "one line a process".into(),
+            x: LineAxis { label: ITERATION.into(), ticks: ticks.collect(), ..LineAxis::default() },
+            y: LineAxis { from_zero: true, ..LineAxis::default() },
+            series: series.collect(),
+            shaded: warm.map(|last| (last as f64 + 0.5, "warm-up".to_owned())),
+        }
+    }
+
+    /// The tail of the gaps between tokens.
+    pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Survival {
+        let sample = |row: &Row| {
+            let values = gaps.get(&row.framework).filter(|values| !values.is_empty())?.clone();
+            Some(Sample { label: words::title(row), colour: self.colour(row), values })
+        };
+        Survival {
+            title: "Gaps between tokens".into(),
+            hint: "ms; share that takes longer".into(),
+            samples: self.report.rows.iter().filter_map(sample).collect(),
+        }
+    }
 }

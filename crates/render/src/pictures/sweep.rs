@@ -1,16 +1,19 @@
 //! The charts of a sweep: lines over one number, heatmaps over two, dots over names.
 
-use charts::{Dots, DotsGroup, DotsRow, GREY, Heatmap, Line, LineAxis, Lines, Panel, Point, Strand, Strands};
-use judge::Metric;
-use judge::report::State;
-use judge::study::report::varied;
-use judge::study::{Cell, CellRow, StudyReport, cell, crossings};
-use plan::sweep::SweepKind;
-use plan::{Axis, Setting, StudyView};
+use comparison::judge::Metric;
+use comparison::judge::report::State;
+use comparison::judge::report::verdicts::Verdict;
+use comparison::judge::study::{self, Cell, CellRow, Outcome, Side, StudyReport, crossings, varied};
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Setting, StudyView};
 
-use super::run::{ITERATION, absent};
-use super::{better, colours};
-use crate::words;
+use super::{ITERATION, absent, better, colours};
+use crate::charts::{
+    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Heatmap, INK, Line, LineAxis, Lines,
+    Pair, Panel, Point, Strand, Strands,
+};
+use crate::study::summary;
+use crate::{pictures, words};
 
 /// The metrics of a sweep, the main one first; the others follow if there is room.
 const METRICS: [Metric; 4] =
@@ -182,7 +185,7 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
         }
     };
     let group = |cell: &Cell| DotsGroup {
-        label: cell::name(&cell.settings, axes),
+        label: study::name(&cell.settings, axes),
         rows: cell.rows.iter().map(dots).collect(),
     };
     Panel::Dots(Dots {
@@ -194,7 +197,7 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
 
 fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     let bar = |cell: &Cell, row: &CellRow| {
-        let label = [row.framework.clone(), cell::name(&cell.settings, axes)];
+        let label = [row.framework.clone(), study::name(&cell.settings, axes)];
         let label: Vec<String> = label.into_iter().filter(|part| !part.is_empty()).collect();
         Some(super::stacked(label.join(", "), row.memory.as_ref()?))
     };
@@ -214,7 +217,7 @@ fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
     let crossings = crossings(&report.cells);
     let mut series = Vec::new();
     for crossing in &crossings {
-        let at = cell::name(&crossing.at, &varied(&report.planned));
+        let at = study::name(&crossing.at, &varied(&report.planned));
         let name = format!("{} {at}", crossing.framework).trim().to_owned();
         let point = |cell: &Cell| {
             let mut place = cell.settings.clone();
@@ -246,7 +249,7 @@ fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
 /// The iterations of each contender in each cell: medians over its processes, since a study keeps no more.
 fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     let rows = report.cells.iter().flat_map(|cell| {
-        let place = cell::name(&cell.settings, axes);
+        let place = study::name(&cell.settings, axes);
         cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
     });
     let rows: Vec<_> =
@@ -274,7 +277,7 @@ fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
 /// the line of a contender crosses its line without the JIT.
 fn elapsed(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
     let rows = report.cells.iter().flat_map(|cell| {
-        let place = cell::name(&cell.settings, axes);
+        let place = study::name(&cell.settings, axes);
         cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
     });
     let points = |row: &CellRow| -> Vec<(f64, f64)> {
@@ -300,4 +303,150 @@ fn elapsed(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
         shaded: None,
     });
     (!rows.is_empty()).then(|| ("elapsed".into(), panel))
+}
+
+// The charts of a study. Those of an A/B study are here, those of a sweep in `sweep`.
+
+/// The models by name, and as they were requested.
+fn models(report: &StudyReport) -> Vec<(String, String)> {
+    let asked = report.planned.iter().filter_map(|settings| settings.get(&Axis::Model));
+    let asked = words::distinct(asked.map(ToString::to_string));
+    asked.into_iter().map(|model| (words::without_directories(&model), model)).collect()
+}
+
+pub(crate) fn title(report: &StudyReport) -> String {
+    let names: Vec<String> = models(report).into_iter().map(|(name, _)| name).collect();
+    if names.is_empty() { report.study.clone() } else { format!("{} on {}", report.study, names.join(", ")) }
+}
+
+/// The heading of the summary, without local directories.
+pub(crate) fn subtitle(report: &StudyReport) -> String {
+    let heading = summary(report).heading;
+    models(report).iter().fold(heading, |heading, (name, asked)| heading.replace(asked, name))
+}
+
+/// Every panel, with a unique id.
+pub(crate) fn study_panels(report: &StudyReport) -> Vec<(String, Panel)> {
+    match report.view {
+        StudyView::Crossed => pictures::panels(report),
+        _ if report.outcomes.is_empty() => panels(report),
+        _ => ab(report),
+    }
+}
+
+/// All panels in one picture for sharing.
+pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
+    let panels: Vec<Panel> = study_panels(report).into_iter().map(|(_, panel)| panel).take(4).collect();
+    (!panels.is_empty()).then(|| Figure {
+        title: title(report),
+        answer: summary(report).answer,
+        subtitle: subtitle(report),
+        columns: if panels.len() > 1 { 2 } else { 1 },
+        panels,
+        note: note(report),
+    })
+}
+
+/// The versions of the program and its libraries, and the date.
+fn note(report: &StudyReport) -> Vec<String> {
+    let origins = || report.cells.iter().map(|cell| &cell.origin);
+    let version = origins().map(|origin| origin.driver_version.as_str()).find(|version| !version.is_empty());
+    let mut said = vec![format!("Photofinish {}", version.unwrap_or_default()).trim_end().to_owned()];
+    said.push(report.started.chars().take(10).collect());
+    said.extend(words::distinct(origins().flat_map(|origin| &origin.libraries).map(ToString::to_string)));
+    vec![format!("Geometric means over rounds. {}.", said.join(" · "))]
+}
+
+fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
+    let sides = |metric: Metric, value: fn(&Side) -> Option<f64>| {
+        (metric.name().to_owned(), sides(report, metric, value))
+    };
+    let panels = [
+        sides(Metric::Throughput, |side| side.throughput),
+        sides(Metric::Total, |side| side.total_ms),
+        sides(Metric::PeakMemory, |side| side.peak_memory),
+    ];
+    let is_known =
+        |dots: &Dots| dots.groups.iter().flat_map(|group| &group.rows).any(|row| row.median.is_some());
+    let drawn = panels.into_iter().filter(|(_, dots)| is_known(dots));
+    let drawn = drawn.map(|(id, dots)| (id, Panel::Dots(dots)));
+    [("speedup".to_owned(), Panel::Forest(speedups(report)))].into_iter().chain(drawn).collect()
+}
+
+fn framework(outcome: &Outcome) -> String {
+    let named = outcome.settings.get(&Axis::Framework).map(ToString::to_string);
+    named.or_else(|| Some(outcome.a.as_ref()?.contender.clone())).unwrap_or_default()
+}
+
+fn study_frameworks(report: &StudyReport) -> Vec<String> {
+    words::distinct(report.outcomes.iter().map(framework))
+}
+
+/// The struck row of a cell, if there is one: nothing in the cell is compared then.
+fn struck(cell: &Cell) -> Option<String> {
+    let row = cell.rows.iter().find(|row| row.state == State::Struck)?;
+    Some(crate::words::titled(&row.framework, row.state, &row.reasons))
+}
+
+/// Every speed-up on a logarithmic axis around "no change".
+fn speedups(report: &StudyReport) -> Forest {
+    let colours = colours(&study_frameworks(report));
+    let axes: Vec<Axis> =
+        varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
+    let mut groups: Vec<ForestGroup> = Vec::new();
+    // Outcomes have the order of the cells.
+    for (outcome, cell) in report.outcomes.iter().zip(&report.cells) {
+        let (label, name) = (study::name(&outcome.settings, &axes), framework(outcome));
+        let struck = struck(cell);
+        let is_decided = outcome.interval.is_some() && struck.is_none();
+        let pair = Pair {
+            colour: match outcome.verdict.filter(|_| is_decided) {
+                Some(Verdict::Faster | Verdict::Slower) => colours.get(&name).copied(),
+                Some(Verdict::Equivalent) => Some(INK),
+                _ => None,
+            },
+            label: name,
+            ratio: outcome.speedup.filter(|_| struck.is_none()),
+            interval: outcome.interval,
+            note: struck.map_or("not measured".into(), |who| format!("{who}: no verdict")),
+        };
+        match groups.iter_mut().find(|group| group.label == label) {
+            Some(group) => group.pairs.push(pair),
+            None => groups.push(ForestGroup { label, pairs: vec![pair] }),
+        }
+    }
+    let (title, hint, sides) = match study::has_mistakes(&report.planned) {
+        true => ("Times as long", "time of a request with ÷ without the mistake", ["shorter", "longer"]),
+        false => ("Speed-up", "throughput with ÷ without", ["slower", "faster"]),
+    };
+    Forest { title: title.into(), hint: hint.into(), sides, groups, band: None }
+}
+
+/// Both sides of each outcome.
+fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) -> Dots {
+    let colours = colours(&study_frameworks(report));
+    let axes = varied(&report.planned);
+    let group = |(outcome, cell): (&Outcome, &Cell)| {
+        let colour = colours.get(&framework(outcome)).copied().unwrap_or(GREY);
+        let row = |(side, colour): (&Side, Colour)| {
+            let own = cell.rows.iter().find(|row| row.framework == side.contender);
+            let is_struck = own.is_some_and(|row| row.state == State::Struck);
+            DotsRow {
+                label: own.map_or_else(
+                    || side.contender.clone(),
+                    |row| crate::words::titled(&row.framework, row.state, &row.reasons),
+                ),
+                colour,
+                median: value(side).filter(|_| !is_struck),
+                points: value(side).into_iter().collect(),
+                note: if is_struck { "struck: not compared" } else { "not available" }.into(),
+            }
+        };
+        let with = outcome.a.iter().map(|side| (side, colour));
+        let both = with.chain(outcome.b.iter().map(|side| (side, GREY)));
+        DotsGroup { label: study::name(&outcome.settings, &axes), rows: both.map(row).collect() }
+    };
+    let groups = report.outcomes.iter().zip(&report.cells).map(group);
+    let groups = groups.filter(|group| !group.rows.is_empty()).collect();
+    Dots { title: metric.title().into(), hint: better(metric), groups }
 }

@@ -1,26 +1,26 @@
 //! Renderings of a check with a known outcome.
 
+use comparison::judge::regression::Thresholds;
+use comparison::judge::regression::pairing::Speed;
+use comparison::judge::regression::testing::record;
+use comparison::judge::regression::{self, Bar, Broken, Reason, Side, Subject, pairing};
 use insta::assert_snapshot;
-use judge::regression::machine::Speed;
-use judge::regression::testing::record;
-use judge::regression::thresholds::Thresholds;
-use judge::regression::{Bar, Broken, Reason, Side, Subject, pairing, verdicts};
 use time::OffsetDateTime;
 
 use super::*;
-use crate::screen::WIDE;
+use crate::table::WIDE;
 
 /// One framework, 8 % slower.
 pub(crate) fn slower() -> Document {
     let (baseline, current) = ([record("one", 100.0)], [record("one", 100.0 / 1.08)]);
     let pairs = pairing::pair(&baseline, &current, false).pairs;
     let subjects: Vec<Subject<'_>> =
-        pairs.into_iter().flat_map(|pair| verdicts::subjects(pair, &[])).collect();
+        pairs.into_iter().flat_map(|pair| regression::subjects(pair, &[])).collect();
     let thresholds = Thresholds::all(0.05);
     let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
     let side = |records| Side::new("h.jsonl#run", records);
     let document = Document::new(Kind::Check, side(&baseline), side(&current));
-    Document { findings: verdicts::unpaired(&subjects, &bar), ..document }.concluded()
+    Document { findings: regression::unpaired(&subjects, &bar), ..document }.concluded()
 }
 
 #[test]

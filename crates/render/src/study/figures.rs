@@ -1,10 +1,10 @@
 //! A line for each cell, framework and figure.
 
-use judge::study::columns::{self, Column};
-use judge::study::{Cell, CellRow, StudyReport};
-use plan::{Axis, StudyView};
+use comparison::judge::study::columns::{self, Column};
+use comparison::judge::study::{Cell, CellRow, StudyReport};
+use comparison::plan::{Axis, StudyView};
 
-use super::crossed;
+use crate::study;
 use crate::table::Table;
 use crate::words;
 
@@ -35,7 +35,7 @@ pub fn csv(report: &StudyReport) -> String {
                 add(start.clone(), line);
             }
         }
-        for line in crossed::lines(cell) {
+        for line in study::lines(cell) {
             let framework = cell.settings.get(&Axis::Framework).map_or_else(String::new, ToString::to_string);
             add([framework, "crossed".into(), String::new()], line);
         }

@@ -1,15 +1,15 @@
 //! The tables of a study.
 
-use judge::metrics::Metric;
-use judge::report::{State, number};
-use judge::study::cell::{Cell, CellRow};
-use judge::study::columns::{self, Column as Shown};
-use judge::study::report::axes;
-use judge::study::{Outcome, Side, StudyReport, ab};
-use plan::sweep::SweepKind;
-use plan::{Axis, Settings, StudyView};
+use comparison::judge::metrics::Metric;
+use comparison::judge::report::{State, number};
+use comparison::judge::study::axes;
+use comparison::judge::study::columns::{self, Column as Shown};
+use comparison::judge::study::{self, Outcome, Side, StudyReport};
+use comparison::judge::study::{Cell, CellRow};
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Settings, StudyView};
 
-use crate::screen::Tone;
+use crate::table::Tone;
 use crate::table::{self, Column, Table};
 use crate::words::titled;
 use crate::words::verdicts::word;
@@ -64,8 +64,8 @@ fn refused(cell: &Cell, axes: &[Axis], columns: usize) -> Vec<table::Cell> {
 /// Each framework with the optimisation and without it.
 pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     let axes = axes(report);
-    let are_mistakes = ab::has_mistakes(&report.planned);
-    let throughput = report.cells.first().map_or(Metric::Throughput, ab::throughput);
+    let are_mistakes = study::has_mistakes(&report.planned);
+    let throughput = report.cells.first().map_or(Metric::Throughput, study::throughput);
     let unit = if are_mistakes { "ms" } else { throughput.unit() };
     let [with, without] = arms.each_ref().map(|arm| format!("{arm} ({unit})"));
     let times = if are_mistakes { "Times as long" } else { "Speed-up" };

@@ -1,13 +1,13 @@
 //! Renderings of studies as snapshots.
 
+use comparison::judge::report::generate::Point;
+use comparison::judge::study::Cell;
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Setting, Settings, StudyView};
 use insta::assert_snapshot;
-use judge::report::work::generate::curve::Point;
-use judge::study::Cell;
-use plan::sweep::SweepKind;
-use plan::{Axis, Setting, Settings, StudyView};
 
 use super::*;
-use crate::screen::WIDE;
+use crate::table::WIDE;
 use crate::testing::{cell, crossed, study};
 
 fn at(axis: Axis, value: u32) -> Settings {

@@ -1,15 +1,17 @@
 //! The report in words: its heading and the details of the measurement.
 
-use facts::evidence::Shipped;
-use facts::text::RetrievalScore;
-use judge::Metric;
-use judge::report::work::limit::{Bound, Limit, Share};
-use judge::report::{Report, Row, Spread};
+use std::collections::BTreeSet;
+
+use comparison::facts::agreement::RetrievalScore;
+use comparison::facts::evidence::{End, Shipped, Slices, Stage, Stages};
+use comparison::judge::report::limit::{Bound, Limit, Share};
+use comparison::judge::report::{Report, Row, Spread};
+use comparison::judge::{self, Metric};
+use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::Padding;
 
-use super::work::hybrid;
-use super::{Line, Summary, effort, gpu, verdicts};
-use crate::screen::Tone;
+use super::{Line, Summary, verdicts};
+use crate::table::Tone;
 use crate::words::answer;
 
 /// The report in words.
@@ -23,15 +25,15 @@ pub(crate) fn summary(report: &Report) -> Summary {
     details.extend(memory(report).into_iter().map(Line::tabled));
     details.extend(steadiness(report).map(Line::plain));
     details.extend(energy(report).map(Line::plain));
-    details.extend(gpu::findings(report).into_iter().map(Line::plain));
+    details.extend(findings(report).into_iter().map(Line::plain));
     details.extend(devices(report).map(Line::plain));
     details.extend(compiled(report).map(Line::plain));
     details.extend(padding(report).map(Line::plain));
     details.extend(largest_batch(report).map(Line::plain));
-    details.extend(effort::details(report).into_iter().map(Line::plain));
+    details.extend(self::details(report).into_iter().map(Line::plain));
     details.extend(shipped(report).map(Line::plain));
     details.extend(libraries(report).map(Line::tabled));
-    let hybrids = report.hybrids.iter().flat_map(|it| hybrid::sentences(it, report.plan.margin));
+    let hybrids = report.hybrids.iter().flat_map(|it| verdicts::sentences(it, report.plan.margin));
     let said = [verdicts::floor(report), same_outputs(report)].into_iter().flatten();
     Summary {
         answer: answer::sentences(report),
@@ -76,14 +78,14 @@ fn disturbed_starts(report: &Report) -> Option<String> {
 }
 
 fn impossible(report: &Report) -> impl Iterator<Item = Line> {
-    let text = |flag: &judge::report::work::sanity::Flag| {
-        format!("impossible: {}: {}", flag.framework, flag.finding)
-    };
+    let text =
+        |flag: &judge::report::limit::Flag| format!("impossible: {}: {}", flag.framework, flag.finding);
     report.sanity.iter().map(move |flag| Line::qualifying(Tone::Struck, text(flag)))
 }
 
 /// Most shapes to name of those that a contender compiled for.
 const SHOWN_SHAPES: usize = 3;
+
 /// Share from which on a page cache counts as warm, rounded as it is shown: the missing part is read in a millisecond or
 /// two.
 const WARM_PERCENT: f64 = 98.0;
@@ -364,4 +366,150 @@ fn libraries(report: &Report) -> Option<String> {
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();
     (!known.is_empty()).then(|| format!("versions: {}", known.join("; ")))
+}
+
+// The cost of a comparison: why its rounds ended, how contenders took turns, and where its time went.
+
+/// The stages of rounds. All others happen once in a run.
+const OF_ROUNDS: [Stage; 6] =
+    [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
+
+/// The lines for people.
+pub(super) fn details(report: &Report) -> Vec<String> {
+    let lines = [Some(ended(report)), slices(report), time(&report.time)];
+    lines.into_iter().flatten().collect()
+}
+
+/// A schedule that does not interleave all contenders, with the reason.
+pub(crate) fn schedule(plan: &Plan) -> Option<String> {
+    let reason = plan.schedule_reason.as_ref()?;
+    match plan.schedule {
+        Schedule::Interleaved => None,
+        Schedule::Sequential => {
+            Some(format!("sequential: one framework after another in each round ({reason})"))
+        }
+        Schedule::Grouped => {
+            let (count, anchor) = (plan.groups.len(), plan.anchor()?);
+            Some(format!(
+                "{count} groups, one after another in each round, with {anchor} in each: frameworks of two groups are \
+                 compared by way of it ({reason})"
+            ))
+        }
+    }
+}
+
+/// Why there were no more rounds.
+fn ended(report: &Report) -> String {
+    let why = match (&report.end, report.plan.rounds) {
+        (End::Clear, _) => "no question of the answer needed more",
+        (End::Budget, _) => "the time budget was used",
+        (End::Noisy { .. }, _) => "the machine was too noisy for more",
+        (End::Interrupted | End::Killed, _) => "the run was ended",
+        (End::Planned, Rounds::Auto { .. }) => "the most there are",
+        _ => "as planned",
+    };
+    format!("rounds: {} ({why})", report.rounds)
+}
+
+fn slices(report: &Report) -> Option<String> {
+    Some(match report.slices.as_ref()? {
+        Slices::Tokens { tokens, lead_in } => {
+            let what = report.plan.work.mark_noun();
+            let figures = report.plan.work.steps_noun();
+            let first = if *lead_in == 1 { what.to_owned() } else { format!("{lead_in} {what}s") };
+            let verb = if *lead_in == 1 { "counts" } else { "count" };
+            format!(
+                "frameworks alternate within requests, after {tokens} {what}s each; the first {first} after a pause {verb} \
+                 for the whole request, and not for {figures}"
+            )
+        }
+        Slices::Whole { reason } => format!("each turn is a whole request: {reason}"),
+    })
+}
+
+fn time(stages: &Stages) -> Option<String> {
+    let of = |stage: Stage| stages.get(&stage).copied().unwrap_or(0.0);
+    let all: f64 = stages.values().sum();
+    let rounds: f64 = OF_ROUNDS.into_iter().map(of).sum();
+    if all <= 0.0 || rounds <= 0.0 {
+        return None;
+    }
+    let share = |stage: Stage| format!("{} {:.0} %", words(stage), 100.0 * of(stage) / rounds);
+    let of_rounds = OF_ROUNDS.into_iter().filter(|&stage| of(stage) >= 0.005 * rounds).map(share);
+    let of_rounds: Vec<String> = of_rounds.collect();
+    let once = stages.iter().filter(|(stage, seconds)| !OF_ROUNDS.contains(stage) && **seconds >= 0.05);
+    let once: Vec<String> =
+        once.map(|(&stage, seconds)| format!("{} {seconds:.1} s", words(stage))).collect();
+    let before = if once.is_empty() { String::new() } else { format!("; in addition: {}", once.join(", ")) };
+    Some(format!("time: {all:.0} s, of which rounds {rounds:.0} s: {}{before}", of_rounds.join(", ")))
+}
+
+fn words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Before => "greeting workers and waiting for a quiet machine",
+        Stage::Reference => "the reference",
+        Stage::ColdLoads => "loads from a cold page cache",
+        Stage::Pilot => "the pilot",
+        Stage::Starts => "starting processes",
+        Stage::Probes => "probing the machine",
+        Stage::Requests => "timed requests",
+        Stage::Turns => "untimed passes and handing over",
+        Stage::Finishing => "readings and outputs after the last request",
+        Stage::Judging => "deciding",
+    }
+}
+
+// The findings about the GPU of a run.
+
+/// The origin of the figures of memory, and each contender's clocks, heat and slowdowns.
+pub(super) fn findings(report: &Report) -> Vec<String> {
+    if !report.plan.is_on_gpu() {
+        return Vec::new();
+    }
+    let device = &report.plan.device;
+    let peak = Metric::PeakMemory.words();
+    let memory = match report.rows.iter().any(|row| row.typical(Metric::PeakMemory).is_some()) {
+        true => {
+            format!("{peak} is what each process held on {device}, as its driver reported after each phase")
+        }
+        false => format!("{peak} on {device} is not available"),
+    };
+    let told: Vec<String> = report.rows.iter().filter_map(did).collect();
+    let did = (!told.is_empty()).then(|| format!("{device} in measured requests: {}", told.join("; ")));
+    let parts: Vec<String> = report.rows.iter().filter_map(by_part).collect();
+    let parts = (!parts.is_empty()).then(|| format!("{device}'s memory by part (MB): {}", parts.join("; ")));
+    [memory].into_iter().chain(parts).chain(did).chain(remarks(report)).collect()
+}
+
+/// The parts of a row's peak on the GPU, and the mean.
+fn by_part(row: &Row) -> Option<String> {
+    let parts = row.memory.as_ref()?.gpu_parts.as_ref()?;
+    let mb = |bytes: f64| format!("{:.0}", bytes / 1e6);
+    let summands = parts.summands().into_iter();
+    let told = summands.filter_map(|(name, bytes)| Some(format!("{} {name}", mb(bytes?))));
+    let told = told.collect::<Vec<_>>().join(" + ");
+    let mean = parts.mean.map_or_else(String::new, |mean| format!(", {} on average", mb(mean)));
+    Some(format!("{} {told} = {}{mean}", row.framework, mb(parts.peak)))
+}
+
+fn did(row: &Row) -> Option<String> {
+    let work = row.gpu.as_ref()?;
+    let clock = match (work.slowest_mhz, work.fastest_mhz, work.most_mhz) {
+        (Some(slowest), Some(fastest), Some(most)) if slowest == fastest => {
+            Some(format!("{fastest} of {most} MHz"))
+        }
+        (Some(slowest), Some(fastest), Some(most)) => Some(format!("{slowest}–{fastest} of {most} MHz")),
+        _ => None,
+    };
+    let heat = work.celsius.map(|celsius| format!("{celsius} °C at most"));
+    let causes: Vec<&str> = work.held_back.iter().map(|cause| cause.as_str()).collect();
+    let slowed = (!causes.is_empty()).then(|| format!("slowed down by {}", causes.join(" and ")));
+    let told: Vec<String> = [clock, heat, slowed].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| format!("{} {}", row.framework, told.join(", ")))
+}
+
+/// Remarks; one common to all contenders appears once.
+fn remarks(report: &Report) -> BTreeSet<String> {
+    let works = report.rows.iter().filter_map(|row| row.gpu.as_ref());
+    works.flat_map(|work| &work.remarks).map(|remark| remark.as_str().to_owned()).collect()
 }

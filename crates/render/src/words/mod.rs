@@ -1,25 +1,23 @@
 //! A report in words, and small pieces of text that several outputs share.
 
-pub(crate) mod amounts;
 pub(crate) mod answer;
-pub(crate) mod command;
-pub(crate) mod effort;
-mod findings;
-mod gpu;
-mod json;
+pub(crate) mod findings;
 pub(crate) mod verdicts;
-pub(crate) mod warnings;
-mod work;
 
-use history::Record;
-use judge::report::{Figure, Reason, Row, State};
+use std::fmt;
+
+use comparison::history::Record;
+use comparison::judge::report::{Figure, Reason, Row, State};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use crate::screen::Tone;
+use crate::charts;
+use crate::table::Tone;
+
+pub(crate) use findings::summary;
 
 pub(crate) use crate::table::DASH;
-pub(crate) use findings::summary;
-pub(crate) use json::Json;
 
 /// A report in words: the text above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -186,4 +184,329 @@ pub(crate) fn wrapped(text: &str) -> String {
 /// Lines of at most `width` columns; a longer word has a line of its own.
 pub(crate) fn wrapped_at(text: &str, width: usize) -> String {
     textwrap::fill(text, textwrap::Options::new(width).break_words(false))
+}
+
+// Ratios and figures in words. There is one form of a ratio: "1.09x".
+
+/// Beyond this an interval says nothing that a reader could use.
+const BEYOND: f64 = 1000.0;
+
+/// How many times: "1.09x", "3.4x", "38x". Where two digits would say 1, there are three.
+pub(crate) fn times(ratio: f64) -> String {
+    let decimals = if ratio != 1.0 && (ratio - 1.0).abs() < 0.005 { 3 } else { decimals(ratio) };
+    format!("{ratio:.decimals$}x")
+}
+
+/// Both ends: "1.04–1.14".
+pub(crate) fn between(low: f64, high: f64) -> String {
+    if !(high < BEYOND && low > 1.0 / BEYOND) {
+        return "no useful interval".to_owned();
+    }
+    let with = |decimals: usize| [low, high].map(|end| format!("{end:.decimals$}"));
+    let [from, to] = with(decimals(low));
+    let [from, to] = if from == to && low < high { with(3) } else { [from, to] };
+    format!("{from}–{to}")
+}
+
+fn decimals(ratio: f64) -> usize {
+    match ratio {
+        ratio if ratio >= 9.95 => 0,
+        ratio if ratio >= 1.995 => 1,
+        _ => 2,
+    }
+}
+
+/// A figure of the table: at most three digits, and never fewer than the unit.
+pub(crate) fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.095 || v == 0.0 => 2,
+        v if v >= 0.0095 => 3,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Figures of a sentence: as few digits as keep unlike figures apart.
+pub(crate) fn figures(values: &[f64]) -> Vec<String> {
+    let short = |value: &f64| match value.abs() {
+        v if v >= 9.95 => format!("{value:.0}"),
+        v if v >= 0.995 => format!("{value:.1}"),
+        _ => figure(*value),
+    };
+    let texts: Vec<String> = values.iter().map(short).collect();
+    let are_apart = (1..texts.len()).all(|at| values[at] == values[at - 1] || texts[at] != texts[at - 1]);
+    if are_apart { texts } else { values.iter().map(|&value| figure(value)).collect() }
+}
+
+/// "p = 0.012".
+pub(crate) fn p(p: f64) -> String {
+    let text = p_alone(p);
+    if text.starts_with('<') { format!("p {text}") } else { format!("p = {text}") }
+}
+
+/// Two digits are enough.
+pub(crate) fn p_alone(p: f64) -> String {
+    let text = match p {
+        p if p < 0.0001 => "< 0.0001".to_owned(),
+        p if p < 0.001 => format!("{p:.4}"),
+        p if p < 0.1 => format!("{p:.3}"),
+        p => format!("{p:.2}"),
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+// A command as it is repeated on another machine.
+
+/// Flags that say where things are on one machine.
+const OF_A_MACHINE: [&str; 5] = ["--configs", "--workers", "--results-dir", "--resume", "--export"];
+
+/// Subcommands that measure other than `compare`.
+const COMMANDS: [&str; 8] = ["sweep", "ab", "check", "parity", "plan", "run", "generate", "score"];
+
+/// The command for another machine, and the last parts of paths that it named.
+pub(crate) fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, Vec<String>) {
+    let (mut told, mut local) = (Vec::new(), Vec::new());
+    let mut given = command.iter().skip(1);
+    while let Some(word) = given.next() {
+        let (name, value) =
+            word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+        if OF_A_MACHINE.contains(&name) {
+            if value.is_none() {
+                given.next();
+            }
+        } else if let Some(path) = value.filter(|value| is_path(value)) {
+            told.push(format!("{name}={}", last(path, &mut local)));
+        } else if is_path(word) {
+            told.push(last(word, &mut local));
+        } else {
+            told.push(word.clone());
+        }
+    }
+    if let Some(seed) =
+        seed.filter(|_| !told.iter().any(|word| word == "--seed" || word.starts_with("--seed=")))
+    {
+        told.extend(["--seed".to_owned(), seed.to_string()]);
+    }
+    let start: &[&str] = match told.first().map(String::as_str) {
+        Some(first) if COMMANDS.contains(&first) => &["cargo", "run", "--release", "-p", "driver", "--"],
+        Some("compare") => {
+            told.remove(0);
+            &["cargo", "xtask", "compare"]
+        }
+        _ => &["cargo", "xtask", "compare"],
+    };
+    (start.iter().map(|&word| word.to_owned()).chain(told).collect(), local)
+}
+
+fn last(path: &str, local: &mut Vec<String>) -> String {
+    let name = without_directories(path);
+    local.push(name.clone());
+    name
+}
+
+/// A line for a shell.
+pub(crate) fn quoted(words: &[String]) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_.,=:/+@%".contains(c);
+    let quoted = |word: &String| match shlex::try_quote(word) {
+        // A list of names stays bare, since people read it.
+        _ if !word.is_empty() && word.chars().all(is_bare) => word.clone(),
+        Ok(quoted) => quoted.into_owned(),
+        // A word with a NUL cannot be quoted for a shell.
+        Err(_) => word.clone(),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+// JSON to which sentences are added. Fields keep their order, which `serde_json::Value` does not.
+
+/// A value with its fields in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json {
+    /// A number, a text, true, false or null.
+    Plain(Value),
+    List(Vec<Json>),
+    Fields(Vec<(String, Json)>),
+}
+
+impl Json {
+    pub(crate) fn new(value: &impl Serialize) -> Json {
+        let text = serde_json::to_string(value).expect("plain data serialises");
+        serde_json::from_str(&text).expect("what was written is read")
+    }
+
+    /// As text, indented.
+    pub(crate) fn pretty(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data serialises")
+    }
+
+    /// Adds a field to this object, or replaces the field's value.
+    pub(crate) fn set(&mut self, name: &str, value: Json) {
+        let Json::Fields(fields) = self else { return };
+        match fields.iter_mut().find(|(other, _)| other == name) {
+            Some((_, old)) => *old = value,
+            None => fields.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Changes each item of the list `name` by the value that it was written from.
+    pub(crate) fn each<T>(&mut self, name: &str, values: &[T], mut change: impl FnMut(&mut Json, &T)) {
+        if let Json::Fields(fields) = self
+            && let Some((_, Json::List(items))) = fields.iter_mut().find(|(other, _)| other == name)
+        {
+            items.iter_mut().zip(values).for_each(|(item, value)| change(item, value));
+        }
+    }
+
+    /// Changes the field `name`, if there is one.
+    pub(crate) fn field(&mut self, name: &str, change: impl FnOnce(&mut Json)) {
+        if let Json::Fields(fields) = self
+            && let Some((_, field)) = fields.iter_mut().find(|(other, _)| other == name)
+        {
+            change(field);
+        }
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Json {
+        Json::Plain(text.into())
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Json::Plain(value) => value.serialize(serializer),
+            Json::List(items) => serializer.collect_seq(items),
+            Json::Fields(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, value))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(Any)
+    }
+}
+
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Plain(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
+        Ok(Json::Plain(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
+        Ok(Json::Plain(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
+        Ok(Json::Plain(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
+        Ok(Json::Plain(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Json, E> {
+        Ok(Json::Plain(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Json::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Json, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = entries.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Json::Fields(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_has_two_or_three_digits_and_is_never_rounded_to_nothing() {
+        let ratios = [1.004, 1.0, 1.094, 1.996, 3.41, 14.2, 0.97];
+        assert_eq!(ratios.map(times), ["1.004x", "1.00x", "1.09x", "2.0x", "3.4x", "14x", "0.97x"]);
+        assert_eq!(between(0.9799, 1.3101), "0.98–1.31");
+        assert_eq!([between(1.0, 1.002), between(1.8, 2.01)], ["1.000–1.002", "1.80–2.01"]);
+        assert_eq!(between(1e-9, 1e9), "no useful interval");
+    }
+
+    #[test]
+    fn a_figure_has_three_digits_and_a_sentence_two() {
+        assert_eq!(
+            [0.1012, 48.04, 626.6, 0.0123, 14_993.0].map(figure),
+            ["0.10", "48.0", "627", "0.012", "14993"]
+        );
+        assert_eq!(figures(&[54.3, 49.8]), ["54", "50"]);
+        assert_eq!(figures(&[54.3, 53.9]), ["54.3", "53.9"]);
+    }
+
+    #[test]
+    fn p_has_two_digits() {
+        assert_eq!(
+            [0.00001, 0.00041, 0.0078, 0.081, 1.0].map(p),
+            ["p < 0.0001", "p = 0.0004", "p = 0.008", "p = 0.081", "p = 1"]
+        );
+    }
+
+    fn told(command: &str, seed: Option<u64>) -> (String, Vec<String>) {
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let (words, local) = elsewhere(&words, seed);
+        (words.join(" "), local)
+    }
+
+    #[test]
+    fn places_of_one_machine_go_and_the_seed_comes() {
+        let (line, local) = told(
+            "target/release/photofinish --configs configs --workers=target/release --results-dir results",
+            Some(7),
+        );
+        assert_eq!((line.as_str(), local.len()), ("cargo xtask compare --seed 7", 0));
+        let (line, _) = told("photofinish compare --seed 3 --quick", Some(3));
+        assert_eq!(line, "cargo xtask compare --seed 3 --quick");
+        let (line, _) = told("photofinish sweep generate --batch 1,2 --results-dir /x", None);
+        assert_eq!(line, "cargo run --release -p driver -- sweep generate --batch 1,2");
+    }
+
+    #[test]
+    fn a_path_leaves_its_name() {
+        let (line, local) = told("photofinish --model ~/models/tiny/ --prompt-file=../p.txt", None);
+        assert_eq!(line, "cargo xtask compare --model tiny --prompt-file=p.txt");
+        assert_eq!(local, ["tiny", "p.txt"]);
+    }
+
+    #[test]
+    fn sentences_are_added_and_all_else_stays_as_it_was_written() {
+        let text = r#"{"b":[{"x":0.1,"a":null},{"x":-1}],"a":{"k":"v"}}"#;
+        let mut json: Json = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&json).unwrap(), text);
+        json.each("b", &["one", "two"], |item, told| item.set("told", (*told).to_owned().into()));
+        json.field("a", |field| field.set("k", "w".to_owned().into()));
+        json.field("missing", |_| unreachable!());
+        let told = r#"{"b":[{"x":0.1,"a":null,"told":"one"},{"x":-1,"told":"two"}],"a":{"k":"w"}}"#;
+        assert_eq!(serde_json::to_string(&json).unwrap(), told);
+    }
 }

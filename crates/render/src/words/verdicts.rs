@@ -1,14 +1,15 @@
 //! The verdict on each pair and metric, a line each.
 
-use judge::Metric;
-use judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
-use judge::report::{Reason, Report, State};
+use comparison::judge::Metric;
+use comparison::judge::report::hybrid::{HandOver, Hybrid, Memory, Predicted};
+use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
+use comparison::judge::report::warnings::SlowMoments;
+use comparison::judge::report::{Reason, Report, State, Warning, number};
 use statistics::{MIN_ROUNDS, Undecided};
 
-use super::amounts::{between, p, times};
-use super::{Json, Line};
-use crate::screen::Tone;
-use crate::words::answer::standing::{cause, has_rounds, split};
+use super::{Json, Line, between, figure, p, times};
+use crate::table::Tone;
+use crate::words::answer::{cause, has_rounds, split};
 
 /// The heading of the verdicts.
 pub(crate) const HEADING: &str = "Verdicts; their intervals hold together with 95 % certainty. That of an open pair says \
@@ -184,4 +185,256 @@ pub(super) fn floor(report: &Report) -> Option<String> {
         first.b,
         shares.join(", ")
     ))
+}
+
+// Warnings in words, each with what to do about it.
+
+/// The warnings of a report, the gravest first.
+pub(crate) fn warnings(report: &Report) -> Vec<String> {
+    report.slow_moments.iter().map(slow).chain(report.warnings.iter().map(warnings_sentence)).collect()
+}
+
+/// "tch has slow moments of its own: 9 % of its time, 20 in 20 requests, 28 ms each; its averages are compared."
+fn slow(found: &SlowMoments) -> String {
+    let SlowMoments { contender, share, count, requests, length_ms, .. } = found;
+    format!(
+        "{contender} has slow moments of its own: {:.0} % of its time, {count} in {requests} requests, {} ms each; its \
+         averages are compared",
+        100.0 * share / (1.0 + share),
+        figure(*length_ms)
+    )
+}
+
+/// One warning.
+pub(crate) fn warnings_sentence(warning: &Warning) -> String {
+    match warning {
+        Warning::Interrupted => {
+            "interrupted: the figures are those of the rounds that were done; run it again for a verdict".into()
+        }
+        Warning::Killed => {
+            "the run was ended before it could save its report: the figures are those of the processes that were \
+             saved; run it again for a verdict"
+                .into()
+        }
+        Warning::NoReference(reason) => {
+            format!("no reference for parity: {reason}; name another with --parity-reference")
+        }
+        Warning::AcceptedNoise { rule, finding } => {
+            format!("{rule}: {finding}; on a quiet machine, leave out --accept-noise or --quick")
+        }
+        Warning::Disturbed { times, starts, last } => disturbed(*times, *starts, last),
+        Warning::Varies { limit, contenders } => {
+            let share = |(contender, share): &(String, f64)| format!("{contender} {:.0} %", 100.0 * share);
+            format!(
+                "throughput varies by more than {:.0} % from process to process: {}; trust the interval and not the \
+                 figure, and measure on a quieter machine",
+                100.0 * limit,
+                contenders.iter().map(share).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Warning::Unsteady(contenders) => {
+            let count = |(contender, unsteady, all): &(String, usize, usize)| {
+                format!("{contender} ({unsteady} of {all} processes)")
+            };
+            format!(
+                "still changing: {}; their {} is of processes that slowed down or never settled; measure longer with \
+                 --new-tokens",
+                contenders.iter().map(count).collect::<Vec<_>>().join(", "),
+                Metric::Latency.plain_title()
+            )
+        }
+        Warning::Unsettled { contender, unsettled, rounds } => format!(
+            "{contender}: warm-up hit its limit before it had settled in {unsettled} of {rounds} processes; make it \
+             longer with --warmup"
+        ),
+        Warning::Overloaded { contender, rate, answered, kept } => format!(
+            "{contender} is overloaded: of {rate} requests a second it answers {answered:.1} ({kept:.0} % of the rate), \
+             so that latency grows as long as they come"
+        ),
+        Warning::QualityUnknown { contender, reason } => {
+            format!("{contender}: its quality is unknown: {reason}")
+        }
+        Warning::TokenizerNotTimed(reason) => {
+            format!("the tokenizer was not timed in every round: {reason}")
+        }
+        Warning::Noted { rule, contender, finding, .. } => format!("{contender}: {finding} ({rule})"),
+        Warning::Unverified { rule, reason } => format!("{rule} could not be verified: {reason}"),
+        Warning::Missing(what) => format!("missing here: {what}"),
+        Warning::NoProbe(reason) | Warning::Told(reason) => reason.clone(),
+    }
+}
+
+fn disturbed(times: usize, starts: usize, last: &str) -> String {
+    let times = match times {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
+    let starts = match starts {
+        0 => String::new(),
+        1 => "; 1 start was beside other work, and counts".to_owned(),
+        count => format!("; {count} starts were beside other work, and count"),
+    };
+    format!(
+        "the machine was noisy {times}; what could be measured again was{starts}; {last}; a quieter machine gives \
+         narrower intervals"
+    )
+}
+
+// Sentences about one kind of work alone.
+
+// A hybrid of two engines compared with its parts, in words.
+
+/// Prediction and measurement, hand-over, memory, and whether it pays. `margin`: within which share times are equivalent.
+pub(in crate::words) fn sentences(hybrid: &Hybrid, margin: f64) -> Vec<String> {
+    let name = &hybrid.framework;
+    if let Some(alone) = &hybrid.alone {
+        return vec![format!("{name} {alone}")];
+    }
+    let mut sentences: Vec<String> = prediction(hybrid).into_iter().collect();
+    sentences.extend(handed_over(hybrid));
+    sentences.extend(weights(hybrid));
+    sentences.extend(pays(hybrid, margin));
+    sentences.iter().map(|sentence| format!("{name}: {sentence}")).collect()
+}
+
+/// "predicted from tch's prompt, candle's gaps and the hand-over, and measured: total time 489 and 501 ms (+2.4 %)".
+fn prediction(hybrid: &Hybrid) -> Option<String> {
+    let (Some(prefill), Some(decode)) = (&hybrid.prefill, &hybrid.decode) else {
+        return Some(
+            "nothing is predicted of it: compare its parts as well, each under its own name".to_owned(),
+        );
+    };
+    let one = |figure: &Predicted| {
+        let Predicted { metric, predicted, measured, difference } = figure;
+        let (predicted, measured) = (number(*predicted), number(*measured));
+        let percent = 100.0 * difference;
+        format!("{} {predicted} and {measured} {} ({percent:+.1} %)", metric.words(), metric.unit())
+    };
+    let figures: Vec<String> = hybrid.figures.iter().map(one).collect();
+    let from = format!("predicted from {prefill}'s prompts, {decode}'s gaps and the hand-over");
+    (!figures.is_empty()).then(|| format!("{from}, and measured: {}", figures.join("; ")))
+}
+
+fn handed_over(hybrid: &Hybrid) -> Option<String> {
+    let HandOver { bytes, ms, addresses: [there, here], obstacle } = hybrid.hand_over.as_ref()?;
+    if *bytes == 0.0 {
+        let why = if there == here { "" } else { ", though at two addresses" };
+        return Some(format!(
+            "keys and values are handed over without a copy, in {ms:.3} ms: both engines keep them at {there:#x}{why}"
+        ));
+    }
+    let why = obstacle.as_ref().map_or(String::new(), |why| format!(": {why}"));
+    Some(format!("keys and values are handed over by one copy, {:.1} MB in {ms:.2} ms{why}", bytes / 1e6))
+}
+
+fn weights(hybrid: &Hybrid) -> Option<String> {
+    let Memory { hybrid, prefill, decode, weights } = hybrid.memory.as_ref()?;
+    Some(format!(
+        "it holds two sets of weights of {weights:.2} GB: peak memory {hybrid:.2} GB, of its parts alone \
+         {prefill:.2} and {decode:.2} GB"
+    ))
+}
+
+/// By the verdict on the total time of a request.
+fn pays(hybrid: &Hybrid, margin: f64) -> Option<String> {
+    let verdict = hybrid.verdict.as_ref()?;
+    let does = match verdict.verdict {
+        Verdict::Faster if verdict.a == hybrid.framework => "it pays",
+        Verdict::Faster | Verdict::Slower => "it does not pay",
+        Verdict::Equivalent => "it does not pay, being no faster than the better of its parts",
+        Verdict::Inconclusive | Verdict::NotMeasurable => "whether it pays is open",
+    };
+    Some(format!("{does}: {}", sentence(verdict, Some(margin))))
+}
+
+#[cfg(test)]
+mod tests {
+    use comparison::judge::Metric;
+    use comparison::judge::report::verdicts::Comparison;
+
+    use super::*;
+
+    #[test]
+    fn a_warning_that_was_read_is_told_as_it_was() {
+        let read: Vec<Warning> = serde_json::from_value(serde_json::json!(["as it was", "killed"])).unwrap();
+        assert_eq!(read[0], Warning::Told("as it was".into()));
+        assert_eq!(warnings_sentence(&read[0]), "as it was");
+        let noted = Warning::Noted {
+            rule: "R5".into(),
+            contender: "a".into(),
+            finding: "it uses 1 of 2 threads".into(),
+            is_compared: false,
+        };
+        assert_eq!(warnings_sentence(&noted), "a: it uses 1 of 2 threads (R5)");
+        let kept: Warning = serde_json::from_value(serde_json::to_value(&noted).unwrap()).unwrap();
+        assert_eq!(kept, noted, "the cells of a study that goes on keep their type");
+    }
+
+    #[test]
+    fn disturbed_starts_are_counted() {
+        let told = disturbed(2, 1, "others computed");
+        assert!(
+            told.starts_with("the machine was noisy 2 times; what could be measured again was; 1 start"),
+            "{told}"
+        );
+    }
+
+    fn hybrid(verdict: Verdict, ahead: &str) -> Hybrid {
+        Hybrid {
+            framework: "h".into(),
+            prefill: Some("a".into()),
+            decode: Some("b".into()),
+            alone: None,
+            hand_over: Some(HandOver {
+                bytes: 2e6,
+                ms: 2.0,
+                addresses: [0x10, 0x20],
+                obstacle: Some("a wants one piece".into()),
+            }),
+            figures: vec![Predicted {
+                metric: Metric::FirstToken,
+                predicted: 20.0,
+                measured: 21.0,
+                difference: 0.05,
+            }],
+            verdict: Some(Comparison {
+                metric: Metric::Total,
+                a: ahead.into(),
+                b: "x".into(),
+                advantage: Some(1.2),
+                interval: None,
+                statistics: None,
+                verdict,
+                reason: None,
+            }),
+            memory: Some(Memory { hybrid: 1.2, prefill: 0.6, decode: 0.7, weights: 0.5 }),
+        }
+    }
+
+    #[test]
+    fn prediction_hand_over_memory_and_whether_it_pays_are_told() {
+        assert_eq!(
+            sentences(&hybrid(Verdict::Faster, "h"), 0.02),
+            [
+                "h: predicted from a's prompts, b's gaps and the hand-over, and measured: time to first token 20.0 and \
+                 21.0 ms (+5.0 %)",
+                "h: keys and values are handed over by one copy, 2.0 MB in 2.00 ms: a wants one piece",
+                "h: it holds two sets of weights of 0.50 GB: peak memory 1.20 GB, of its parts alone 0.60 and 0.70 GB",
+                "h: it pays: total time: x takes 1.20x as long as h",
+            ]
+        );
+        let last = |verdict, ahead| sentences(&hybrid(verdict, ahead), 0.02).pop().unwrap();
+        assert!(last(Verdict::Faster, "b").starts_with("h: it does not pay: total time: x takes"));
+        assert!(last(Verdict::Equivalent, "h").contains("being no faster than the better of its parts"));
+    }
+
+    #[test]
+    fn memory_that_is_shared_is_told_by_its_address() {
+        let mut shared = hybrid(Verdict::Faster, "h");
+        shared.hand_over = Some(HandOver { bytes: 0.0, ms: 0.001, addresses: [0x10, 0x10], obstacle: None });
+        let told = sentences(&shared, 0.02);
+        assert!(told[1].ends_with("without a copy, in 0.001 ms: both engines keep them at 0x10"), "{told:?}");
+        shared.prefill = None;
+        assert!(sentences(&shared, 0.02)[0].contains("compare its parts as well"));
+    }
 }

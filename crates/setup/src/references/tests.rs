@@ -1,4 +1,5 @@
 use super::*;
+use crate::tooling;
 
 fn references(cache: &Path) -> References {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python");

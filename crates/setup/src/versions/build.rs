@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::tooling::process::{self, command, output_of};
+use crate::tooling::{BadInput, Reporter};
 use anyhow::{Context, Result, bail};
 use semver::VersionReq;
 use serde::Deserialize;
-use tooling::process::{self, command, output_of};
-use tooling::{BadInput, Reporter};
 
+use super::check_out;
 use super::manifest::{Origins, Package};
-use super::tree::check_out;
 use super::{Build, NAMED, Version, cause};
-use crate::staging;
+use crate::receipt;
 
 /// The compiler's flags for any processor of its kind.
 const FOR_ANY: &str = "-C target-cpu=generic";
@@ -82,7 +82,7 @@ impl Builder<'_> {
         // before the result is copied.
         std::fs::create_dir_all(self.cache)
             .with_context(|| format!("cannot create {}", self.cache.display()))?;
-        let _lock = staging::lock(self.cache, self.reporter)?;
+        let _lock = receipt::lock(self.cache, self.reporter)?;
         let built = self.build_in(&directory, framework, version).and_then(|(built, named)| {
             replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))?;
             Ok(Built { binary: place.clone(), named })
@@ -356,7 +356,7 @@ mod tests {
             Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "", library: None };
         let refusal =
             origins(&framework, &Version::Place(directory.path().to_owned()), directory.path()).unwrap_err();
-        assert!(tooling::is_bad_input(&refusal));
+        assert!(crate::tooling::is_bad_input(&refusal));
         assert!(
             refusal
                 .to_string()

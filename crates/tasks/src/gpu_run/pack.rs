@@ -4,15 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use setup::tooling::process::{command, succeeds};
+use setup::tooling::{BadInput, Reporter};
 use setup::{Layout, Piece, Target as Device};
-use tooling::process::{command, succeeds};
-use tooling::{BadInput, Reporter};
 
 use super::fatbin;
-use crate::cargo;
+use crate::build;
 use crate::cuda;
-use crate::dist;
-use crate::install::{self, Target};
+use crate::install;
+use crate::install::Target;
 use crate::workspace::Workspace;
 
 /// How it is cut.
@@ -56,8 +56,8 @@ pub(super) fn pack(workspace: &Workspace, directory: &Path, cut: &Cut, reporter:
     let provision = workspace.provision(reporter)?;
     provision.provide_all(&Device::Cuda.pieces())?;
     let place = workspace.binaries.with_file_name("dist");
-    let shipped = workspace.shipped().built_with(place.join("build"), dist::variables());
-    cargo::build(&shipped, &["driver", "prepare", "xtask", "tasks"], None, reporter)?;
+    let shipped = workspace.shipped().built_with(place.join("build"), install::variables());
+    build::build(&shipped, &["driver", "prepare", "xtask", "tasks"], None, reporter)?;
     let staging = tempfile::Builder::new().prefix(".staging-").tempdir_in(&place)?;
     let root = staging.path().join("photofinish");
     let record = setup::BuildRecord { libtorch: None, ..install::record(&shipped)? };

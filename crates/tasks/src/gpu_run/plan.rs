@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use tooling::BadInput;
-use tooling::process::{command, output_of, status_within};
+use setup::tooling::BadInput;
+use setup::tooling::process::{command, output_of, status_within};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tooling::Reporter;
+use setup::tooling::Reporter;
 
 use super::plan::{Machine, Plan};
-use crate::cargo;
+use crate::build;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// The abilities of the mocks: a step of a simulated GPU of 3,000 GB/s takes 0.5 ms.
@@ -31,7 +31,7 @@ pub(super) fn machine(
     scratch: &Path,
     reporter: Reporter,
 ) -> Result<Machine> {
-    cargo::build(workspace, &["driver", "prepare", "engine-mock", "nvml-fake"], None, reporter)?;
+    build::build(workspace, &["driver", "prepare", "engine-mock", "nvml-fake"], None, reporter)?;
     let lacks = || format!("cannot write to {}", scratch.display());
     let library = nvml_fake::install(scratch, &nvml_fake::Script::default()).with_context(lacks)?;
     let configs = scratch.join("configs");

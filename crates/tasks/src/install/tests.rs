@@ -1,4 +1,5 @@
 use super::*;
+use setup::tooling;
 
 /// A made-up checkout with two binaries, and the root of an installation.
 struct Scene {

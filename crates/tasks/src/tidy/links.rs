@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tooling::pages;
+use setup::tooling::pages;
 
 use crate::tidy::Finding;
 
 const RULE: &str = "links of pages lead somewhere";
+
 /// Pages that a program writes, with their own test.
 const GENERATED: &str = "results/published/";
 
@@ -130,6 +131,217 @@ fn anchor(title: &str) -> String {
     shown
 }
 
+// Rules on pages of Markdown.
+
+pub(crate) const WIDE: &str = "a line of prose has at most 120 columns";
+
+const WIDEST: usize = 120;
+
+pub(crate) fn pages_check(name: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(found) = check_markers(text) {
+        findings.push(Finding {
+            rule: "markers of spliced text come in pairs",
+            place: name.to_owned(),
+            found: format!("{name} {found}"),
+            remedy: "write `<!-- NAME: begin -->` and `<!-- NAME: end -->` around it",
+        });
+    }
+    if name.starts_with("docs/") || ["README.md", "CONTRIBUTING.md"].contains(&name) {
+        findings.extend(wide_lines(text).into_iter().map(|line| Finding {
+            rule: WIDE,
+            place: name.to_owned(),
+            found: format!("{name}:{line} is wider"),
+            remedy: "break it",
+        }));
+    }
+    findings
+}
+
+/// Numbers of the lines of prose that are too wide, without tables, code, spliced text and the targets of
+/// links.
+fn wide_lines(text: &str) -> Vec<usize> {
+    let mut wide = Vec::new();
+    let mut in_code = false;
+    // The output of programs is not changed.
+    let mut in_spliced = false;
+    for (index, line) in text.lines().enumerate() {
+        if let Some(marker) = line.trim().strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) {
+            in_spliced = marker.ends_with(": begin");
+        }
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        let is_table = line.trim_start().starts_with('|');
+        if !in_code && !in_spliced && !is_table && width(line) > WIDEST {
+            wide.push(index + 1);
+        }
+    }
+    wide
+}
+
+/// Columns of a line without its unbreakable parts: targets of links, and addresses.
+fn width(line: &str) -> usize {
+    let mut pieces = line.split("](");
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once(')').map_or(piece, |(_, after)| after));
+    let plain: Vec<&str> = std::iter::once(first).chain(rest).collect();
+    let is_address = |word: &&str| word.contains("://");
+    let addresses: usize =
+        plain.iter().flat_map(|piece| piece.split(' ')).filter(is_address).map(str::len).sum();
+    plain.iter().map(|piece| piece.chars().count()).sum::<usize>() - addresses
+}
+
+fn check_markers(text: &str) -> Result<(), String> {
+    let mut open: Option<&str> = None;
+    for line in text.lines() {
+        let marker = line.trim().strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+        match (marker.and_then(|marker| marker.rsplit_once(": ")), open) {
+            (Some((name, "begin")), None) => open = Some(name),
+            (Some((name, "end")), Some(begun)) if name == begun => open = None,
+            (Some((name, "begin" | "end")), _) => return Err(format!("has an unpaired marker of {name}")),
+            _ => {}
+        }
+    }
+    open.map_or(Ok(()), |name| Err(format!("never ends {name}")))
+}
+
+// Paths of the repository, and names in its crates, that pages and comments mention in backticks exist.
+
+const PATHS_RULE: &str = "paths that are named exist";
+
+const PAGE_RULE: &str = "pages of docs that a text names exist";
+
+const NAME_RULE: &str = "names of crates that are written in backticks exist";
+
+/// Directories of which every path is known. Others are made by programs.
+const ROOTS: [&str; 8] =
+    [".cargo/", ".github/", "configs/", "crates/", "docs/", "patches/", "references/", "xtask/"];
+
+/// Paths in a README are relative to its crate.
+const OWN: [&str; 3] = ["benches/", "src/", "tests/"];
+
+/// Pages about the past, or written by programs.
+const EXEMPT: [&str; 2] = ["CHANGELOG.md", "results/published/"];
+
+/// The identifiers in the sources of each crate, by the name that paths have.
+type Identifiers<'a> = BTreeMap<String, BTreeSet<&'a str>>;
+
+pub(crate) fn paths_check(texts: &[(String, String)], tree: &Tree) -> Vec<Finding> {
+    let identifiers = identifiers(texts);
+    let mut findings = Vec::new();
+    let mut find = |rule, name: &str, line: usize, what: &str, remedy| {
+        let found = format!("{name}:{line} names {what}, which is not there");
+        findings.push(Finding { rule, place: name.to_owned(), found, remedy });
+    };
+    for (name, text) in texts.iter().filter(|(name, _)| !EXEMPT.iter().any(|exempt| name.starts_with(exempt)))
+    {
+        for (line, page) in lines_with_pages(name, text).filter(|(_, page)| !tree.has(page)) {
+            find(PAGE_RULE, name, line, page, "name a page of docs");
+        }
+        for code in spans(name, text) {
+            let paths = words(&code.text).filter(|word| !is_page(word));
+            for word in paths.filter(|word| lacks_path(name, word, tree)) {
+                find(PATHS_RULE, name, code.line, word, "name it as it is from the root of the repository");
+            }
+            for missing in lacks_name(&code.text, &identifiers) {
+                find(NAME_RULE, name, code.line, &missing, "name what there is");
+            }
+        }
+    }
+    findings
+}
+
+/// The texts in backticks in a page, or in the comments of a source.
+fn spans(name: &str, text: &str) -> Vec<pages::Code> {
+    let code = match name.rsplit_once('.') {
+        Some((_, "rs")) => pages::split(&pages::comments(text)).0,
+        Some((_, "md")) => pages::split(text).0,
+        _ => Vec::new(),
+    };
+    code.into_iter().filter(|code| !code.is_block).collect()
+}
+
+/// Pages of docs that a text names anywhere, messages included, with the numbers of their lines. Tests name pages that
+/// they make up.
+fn lines_with_pages<'a>(name: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let is_of_tests = name.contains("tests") || name.starts_with("crates/tasks/src/tidy/");
+    let text = if is_of_tests { "" } else { text.split("#[cfg(test)]").next().unwrap_or_default() };
+    text.lines().enumerate().flat_map(|(index, line)| {
+        let pages = words(line).filter(|word| is_page(word));
+        pages.map(move |page| (index + 1, page))
+    })
+}
+
+fn is_page(word: &str) -> bool {
+    word.starts_with("docs/") && word.ends_with(".md") && !word.contains('*')
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_./*-".contains(c);
+    let words = text.split(|c: char| c.is_whitespace() || "\"'()[]=,;:<>|".contains(c));
+    words.map(|word| word.trim_end_matches('.')).filter(move |word| word.chars().all(is_part))
+}
+
+/// Whether a word is a path of the repository that does not exist. Capitals are placeholders:
+/// `configs/engines/NAME.toml`.
+fn lacks_path(page: &str, word: &str, tree: &Tree) -> bool {
+    let is_placeholder = |part: &str| part.chars().filter(char::is_ascii_uppercase).count() > 1;
+    let path = match ROOTS.iter().chain(&OWN).find(|root| word.starts_with(**root)) {
+        // The first part of a path may be a crate: then the path lacks its beginning.
+        None => return is_in_a_crate(word, tree) && !tree.has(word),
+        Some(root) if OWN.contains(root) => match crate_of(page).filter(|_| page.ends_with("README.md")) {
+            None => return false,
+            Some(own) => format!("{own}/{word}"),
+        },
+        Some(_) => word.to_owned(),
+    };
+    let is_there = match path.split_once('*') {
+        Some((before, after)) => tree.fits(before, after),
+        None => tree.has(&path) || tree.has(&format!("{path}.rs")),
+    };
+    !is_there && !word.split('/').any(is_placeholder)
+}
+
+fn is_in_a_crate(word: &str, tree: &Tree) -> bool {
+    let Some((first, rest)) = word.split_once('/') else { return false };
+    OWN.iter().any(|own| rest.starts_with(own)) && tree.has(&format!("crates/{first}/src"))
+}
+
+/// The directory of the crate that a file belongs to.
+fn crate_of(name: &str) -> Option<String> {
+    let mut parts = name.split('/');
+    let (group, member) = (parts.next()?, parts.next()?);
+    (["crates", "references"].contains(&group) && parts.next().is_some()).then(|| format!("{group}/{member}"))
+}
+
+fn identifiers(texts: &[(String, String)]) -> Identifiers<'_> {
+    let mut found = Identifiers::new();
+    for (name, text) in texts.iter().filter(|(name, _)| name.ends_with(".rs")) {
+        let Some(own) =
+            crate_of(name).and_then(|own| own.strip_prefix("crates/").map(|own| own.replace('-', "_")))
+        else {
+            continue;
+        };
+        let words = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = words.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        found.entry(own).or_default().extend(words.chain(name.split(['/', '.'])));
+    }
+    found
+}
+
+/// Paths such as `worker::clock` or `worker::{clock, memory}`, if their crate has no such name.
+fn lacks_name(code: &str, identifiers: &Identifiers<'_>) -> Vec<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let Some((first, rest)) = code.split_once("::") else { return Vec::new() };
+    let Some(known) = identifiers.get(first) else { return Vec::new() };
+    // Arguments are not names of the crate.
+    let rest = rest.split('(').next().unwrap_or_default();
+    let parts = rest.split(|c: char| !is_name(c)).filter(|part| !part.is_empty());
+    let is_plain = rest.chars().all(|c| is_name(c) || ":{}, ".contains(c));
+    parts.filter(|part| is_plain && !known.contains(part)).map(|part| format!("{first}::{part}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +377,88 @@ mod tests {
     #[test]
     fn generated_pages_have_their_own_test() {
         assert_eq!(found("results/published/report.md", "[a](none.md)"), [""; 0]);
+    }
+
+    #[test]
+    fn markers_must_pair() {
+        let rules = |text: &str| {
+            pages_check("README.md", text).into_iter().map(|found| found.rule).collect::<Vec<_>>()
+        };
+        let pair = "<!-- table: begin -->\nx\n<!-- table: end -->\n";
+        assert_eq!(rules(pair), [""; 0]);
+        assert_eq!(rules(&pair.repeat(2)), [""; 0]);
+        for text in ["<!-- table: begin -->", "<!-- table: end -->", "<!-- a: begin -->\n<!-- b: end -->"] {
+            assert_eq!(rules(text), ["markers of spliced text come in pairs"], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_spliced_stays_as_it_was_printed() {
+        let wide = "x".repeat(121);
+        assert_eq!(wide_lines(&format!("<!-- run: begin -->\n{wide}\n<!-- run: end -->\n{wide}\n")), [4]);
+    }
+
+    #[test]
+    fn prose_ends_at_120_columns() {
+        let (fits, wide) = ("x".repeat(120), "é ".repeat(61));
+        let link = format!("{} [page](https://example.org/{})", "x".repeat(100), "y".repeat(60));
+        let address = format!("see https://example.org/{} there", "y".repeat(150));
+        let table = format!("| {wide} |");
+        let code = format!("```sh\n{wide}\n```");
+        for text in [&fits, &link, &address, &table, &code] {
+            assert_eq!(wide_lines(text), [0; 0], "{text}");
+        }
+        assert_eq!(wide_lines(&format!("{code}\n{fits}\n{wide}\n- {wide}")), [5, 6]);
+    }
+
+    #[test]
+    fn pages_of_engines_are_as_wide_as_they_like() {
+        assert_eq!(pages_check("crates/engine-tch/README.md", &"x".repeat(200)), []);
+        assert_eq!(pages_check("docs/measures.md", &"x".repeat(200)).len(), 1);
+    }
+}
+
+#[cfg(test)]
+mod paths_tests {
+    use super::*;
+
+    fn found(name: &str, text: &str) -> Vec<String> {
+        let source = "pub mod inner;\npub fn made() {}\n// gone\n";
+        let own = ("crates/a-b/src/lib.rs".to_owned(), source.to_owned());
+        let texts = [own, (name.to_owned(), text.to_owned())];
+        let files: Vec<String> =
+            ["crates/a-b/src/lib.rs", "crates/a-b/src/inner.rs", "docs/x.md"].map(str::to_owned).into();
+        let findings = paths_check(&texts, &Tree::new(&files)).into_iter();
+        findings.map(|finding| finding.found.split(" names ").nth(1).unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_exists_may_be_named() {
+        let text = "`crates/a-b/src/lib.rs:12` `crates/a-b/` `docs/*.md` `crates/a-b/src/inner` `configs/engines/NAME.toml` \
+                    `target/x` `results/y` `a/b` crates/none `a_b::made(x)` `a_b::{inner, made}` `other::name`";
+        for name in ["docs/x.md", "crates/a-b/README.md"] {
+            assert_eq!(found(name, text), [""; 0]);
+        }
+        assert_eq!(found("crates/a-b/src/inner.rs", "/// `src/lib.rs`\nlet x = \"`crates/none`\";"), [""; 0]);
+        assert_eq!(found("crates/a-b/tests/x.rs", "let x = \"docs/none.md\";"), [""; 0]);
+        assert_eq!(found("CHANGELOG.md", "`crates/none`"), [""; 0]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_found() {
+        for (name, text, expected) in [
+            ("docs/x.md", "`crates/none`", "crates/none"),
+            ("docs/x.md", "`cat docs/none.md | less`", "docs/none.md"),
+            ("docs/x.md", "`docs/*.txt`", "docs/*.txt"),
+            ("docs/x.md", "`a-b/src/lib.rs`", "a-b/src/lib.rs"),
+            ("docs/x.md", "`a_b::gone`", "a_b::gone"),
+            ("docs/x.md", "`a_b::{made, none}`", "a_b::none"),
+            ("crates/a-b/README.md", "see `src/none.rs`\n", "src/none.rs"),
+            ("crates/a-b/src/inner.rs", "    // see `crates/none`\n", "crates/none"),
+            ("crates/a-b/src/inner.rs", "let x = \"(docs/none.md)\";\n", "docs/none.md"),
+            ("x.toml", "# docs/none.md\n", "docs/none.md"),
+        ] {
+            assert_eq!(found(name, text), [format!("{expected}, which is not there")], "{text}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-use super::candidates::exp;
 use super::*;
 
 const PLAIN: Sampling = Sampling { temperature: 1.0, top_k: None, top_p: None, seed: 42 };

@@ -1,12 +1,12 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-use engine::{EncodeTask, EngineError, InferenceEngine, Texts};
+use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
 use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
 
 use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
-use crate::error::ServeError;
-use crate::pace::Pace;
+use crate::ServeError;
+use crate::clock::Pace;
 
 /// Encodes batches of texts.
 pub(crate) struct Encoding<'a, E> {

@@ -1,21 +1,17 @@
 //! Continuation, token by token.
 
 mod joined;
-mod sequences;
 
-use engine::{InferenceEngine, Want};
+use joined::Joined;
 use protocol::{Call, Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
 
-use super::cache::HandOver;
-use super::served::Callers;
-use super::{Model, Request, Serving, Workload, check_trace, fits};
-use crate::error::ServeError;
-use crate::logits::argmax;
-use crate::pace::Pace;
+use super::served::{Callers, Requests};
+use super::{HandOver, Model, Request, Serving, Workload, check_trace, fits};
+use crate::ServeError;
+use crate::clock::Pace;
+use crate::engine::{self, EngineError, InferenceEngine, Want};
+use crate::measure::{Rows, Tensors, argmax};
 use crate::sampling::{self, Sampler};
-use crate::score::{Rows, Tensors};
-use joined::Joined;
-use sequences::Sequences;
 
 /// Continues prompts.
 pub(crate) struct Generating<'a, E> {
@@ -373,6 +369,62 @@ impl Chosen {
                 self.tokens.extend(rows.map(|row| sampler.draw(row).unwrap_or_else(|| argmax(row))))
             }
         }
+    }
+}
+
+// Prompts that several callers have continued, a request for each.
+
+struct Sequences {
+    prompts: Vec<Vec<u32>>,
+    /// The tokens each sequence is fed, as many as the new tokens.
+    traces: Vec<Vec<u32>>,
+    new_tokens: usize,
+    vocabulary: usize,
+    pace: Pace,
+}
+
+impl Sequences {
+    fn new(
+        (work, case): (&GenerateWork, usize),
+        input: Option<Input>,
+        (vocabulary, pace): (usize, Pace),
+    ) -> Sequences {
+        let case = &work.cases[case];
+        let traces = match input {
+            Some(Input::Trace(trace)) => trace,
+            _ => case.trace.clone(),
+        };
+        let (prompts, new_tokens) = (case.prompts.clone(), work.new_tokens);
+        Sequences { prompts, traces, new_tokens, vocabulary, pace }
+    }
+}
+
+impl<E: InferenceEngine> Requests<E> for Sequences {
+    /// The most likely token at each step.
+    type Answer = Vec<u32>;
+
+    fn count(&self) -> usize {
+        self.prompts.len()
+    }
+
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>, EngineError> {
+        let decoder = engine.decode()?;
+        let prompts = Joined::new(requests.iter().map(|&row| self.prompts[row].as_slice()));
+        let mut feed = Vec::with_capacity(requests.len());
+        decoder.begin(requests.len(), prompts.longest + self.new_tokens)?;
+        let mut chosen: Vec<Vec<u32>> =
+            requests.iter().map(|_| Vec::with_capacity(self.new_tokens)).collect();
+        for step in 0..self.new_tokens {
+            let logits = self.pace.keep(|| match step {
+                0 => prompts.append(decoder),
+                _ => decoder.append(&feed, Want::Last),
+            })?;
+            let rows = logits.chunks_exact(self.vocabulary).map(argmax);
+            chosen.iter_mut().zip(rows).for_each(|(tokens, token)| tokens.push(token));
+            feed.clear();
+            feed.extend(requests.iter().map(|&row| self.traces[row][step]));
+        }
+        Ok(chosen)
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use crate::engine::{EngineError, InferenceEngine, Tensor};
 use bundle::Dtype;
-use engine::{EngineError, InferenceEngine, Tensor};
 use half::f16;
 use protocol::{Call, Feed, GraphWork, Input, Output, ParityTask, Values};
 
 use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
-use crate::error::ServeError;
-use crate::pace::Pace;
+use crate::ServeError;
+use crate::clock::Pace;
 
 /// Runs a graph.
 pub(crate) struct Running<'a, E> {

@@ -3,29 +3,28 @@
 //! Between the first and the last mark of a request, or of a slice of one, there is no I/O, no logging and no allocation
 //! for results: buffers are made before, events are sent after.
 
-mod anew;
-pub(crate) mod cache;
 mod denoise;
-mod echo;
 mod encode;
 mod generate;
 mod graph;
 mod served;
 
-use engine::InferenceEngine;
-use protocol::{Call, Input, Iteration, Load, Marks, Output, ParityTask, Sample, Serve, Work};
-
-use crate::clock;
-use crate::error::ServeError;
-use crate::pace::Pace;
-use crate::serving::Pool;
-pub(crate) use anew::Anew;
-use cache::HandOver;
 use denoise::Denoising;
-use echo::Echoing;
 use encode::Encoding;
 use generate::Generating;
 use graph::Running;
+use protocol::{
+    CacheInEffect, CacheUsage, Call, DecoderSettings, EchoWork, Input, Iteration, KvCache, Load, Marks,
+    Output, ParityTask, Sample, Serve, Task, Work,
+};
+
+use crate::ServeError;
+use crate::clock::{self, Pace};
+use crate::engine::{
+    self, Bundle, EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision, Settings,
+    Side,
+};
+use crate::serving::Pool;
 
 /// The facts about a model that a kind of work needs.
 #[derive(Debug, Clone, Copy)]
@@ -235,4 +234,193 @@ fn check_trace(trace: &[Vec<u32>], prompts: &[Vec<u32>], new_tokens: usize) -> R
 
 fn fits(rows: &[Vec<u32>], prompts: &[Vec<u32>], new_tokens: usize) -> bool {
     rows.len() == prompts.len() && rows.iter().all(|row| row.len() == new_tokens)
+}
+
+// Requests that each load the model again, as programs do that open a session per request.
+
+/// A kind of work that loads a model for every request. The load is part of the request's time.
+pub(crate) struct Anew<'a, E> {
+    of: Box<dyn Workload<E> + 'a>,
+    bundle: &'a Bundle,
+    settings: &'a Settings,
+    /// The model of the request under way, or of the last one: it is dropped when the next is loaded.
+    model: Option<E>,
+}
+
+impl<'a, E: InferenceEngine> Anew<'a, E> {
+    pub(crate) fn new(
+        of: Box<dyn Workload<E> + 'a>,
+        (bundle, settings): (&'a Bundle, &'a Settings),
+    ) -> Anew<'a, E> {
+        Anew { of, bundle, settings, model: None }
+    }
+}
+
+impl<E: InferenceEngine> Workload<E> for Anew<'_, E> {
+    fn cases(&self) -> usize {
+        self.of.cases()
+    }
+
+    fn marks(&self) -> usize {
+        self.of.marks()
+    }
+
+    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
+        self.of.check(case, input)
+    }
+
+    fn begin(&mut self, _: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
+        let before_ns = clock::now_ns();
+        self.model = None;
+        let model = self.model.insert(E::load(self.bundle, self.settings)?);
+        let load_ns = clock::now_ns() - before_ns;
+        self.of.prepare(model, case)?;
+        let mut request = self.of.begin(model, case, input)?;
+        request.begin_earlier(load_ns);
+        Ok(request)
+    }
+
+    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
+        self.of.advance(self.model.as_mut().unwrap_or(engine), request, marks)
+    }
+
+    fn output(&self) -> Output {
+        self.of.output()
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        self.of.calls()
+    }
+
+    fn handed_over(&self) -> Option<HandOver> {
+        self.of.handed_over()
+    }
+
+    fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError> {
+        self.of.parity(engine, task)
+    }
+}
+
+// The state that a decoder keeps between two steps, converted between the protocol's types and the engine's.
+
+/// The data type of keys and values.
+pub(crate) fn precision(asked: &DecoderSettings, weights: Precision) -> Result<Precision, EngineError> {
+    match asked.kv_precision.as_deref().map(str::parse).transpose().map_err(EngineError::Input)? {
+        None => Ok(weights.usual_cache()),
+        Some(asked) if Precision::CACHES.contains(&asked) => Ok(asked),
+        Some(other) => {
+            Err(EngineError::Input(format!("no KV cache is kept in {other}: take f32, bf16 or f16")))
+        }
+    }
+}
+
+/// How they are kept by the requests of a task.
+pub(crate) fn in_effect(observed: &InEffect, task: &Task) -> CacheInEffect {
+    let asked = match task {
+        Task::Measure(measure) => measure.work.kv_cache(),
+        Task::Answer(answer) => answer.work.kv_cache(),
+        _ => KvCache::On,
+    };
+    let policy = match (asked, observed.kv_cache_policy) {
+        (_, KvCachePolicy::None) => "none",
+        (KvCache::Off, _) => "recomputed",
+        (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
+        (KvCache::On, KvCachePolicy::Growing) => "growing",
+    };
+    CacheInEffect { precision: observed.kv_cache.name().into(), policy: policy.into() }
+}
+
+/// The two engines of a decoder, if it is a hybrid.
+pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
+    engine.decode().ok()?.hybrid()
+}
+
+/// A hand-over of keys and values, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandOver {
+    pub(crate) handed: HandedOver,
+    pub(crate) ns: u64,
+}
+
+/// The hand-overs of all measured requests so far.
+#[derive(Default)]
+pub(crate) struct Kept(Option<protocol::HandOver>);
+
+impl Kept {
+    pub(crate) fn add(&mut self, of_request: Option<HandOver>) {
+        let Some(HandOver { handed, ns }) = of_request else { return };
+        let (times, bytes, before) = self.0.as_ref().map_or((0, 0, 0), |all| (all.times, all.bytes, all.ns));
+        self.0 = Some(protocol::HandOver {
+            times: times + 1,
+            bytes: bytes + handed.bytes,
+            ns: before + ns,
+            prefill_address: handed.addresses[0] as u64,
+            decode_address: handed.addresses[1] as u64,
+            obstacle: None,
+        });
+    }
+
+    /// With the size of the buffers that hold keys and values, as they are allocated.
+    pub(crate) fn usage<E: InferenceEngine>(self, engine: &mut E) -> CacheUsage {
+        let bytes = engine.decode().ok().and_then(|decoder| decoder.kv_cache_bytes());
+        let hand_over = self.0.map(|of_all| {
+            let obstacle = hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
+            protocol::HandOver { obstacle, ..of_all }
+        });
+        let padding = engine.decode().ok().and_then(|decoder| decoder.padding()).map(|padding| {
+            let side = if padding.side == Side::Left { "left" } else { "right" };
+            protocol::Padding { side: side.into(), computed: padding.computed as u64 }
+        });
+        CacheUsage { bytes, hand_over, padding }
+    }
+}
+
+// The toy kind of work: each request returns the bytes of its case.
+
+/// Returns bytes.
+struct Echoing<'a> {
+    work: &'a EchoWork,
+    pace: Pace,
+    answer: Vec<u8>,
+}
+
+impl<'a> Echoing<'a> {
+    pub(crate) fn new(work: &'a EchoWork, pace: Pace) -> Echoing<'a> {
+        Echoing { work, pace, answer: Vec::new() }
+    }
+}
+
+impl<E: InferenceEngine> Workload<E> for Echoing<'_> {
+    fn cases(&self) -> usize {
+        self.work.cases.len()
+    }
+
+    fn marks(&self) -> usize {
+        1
+    }
+
+    fn check(&self, _: usize, _: &Input) -> Result<(), ServeError> {
+        Err(ServeError::Job("a request that returns bytes is given those of its case".into()))
+    }
+
+    fn begin(&mut self, engine: &mut E, case: usize, _: Option<Input>) -> Result<Request, ServeError> {
+        let echo = engine.echo()?;
+        let bytes = &self.work.cases[case];
+        let mut request = Request::start(case, Vec::with_capacity(1));
+        self.answer = self.pace.keep(|| echo.echo(bytes))?;
+        request.mark();
+        Ok(request)
+    }
+
+    fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
+        Ok(())
+    }
+
+    fn output(&self) -> Output {
+        Output::Bytes(self.answer.clone())
+    }
+
+    fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
+        Err(ServeError::Job("requests that return bytes have no logits".into()))
+    }
 }

@@ -2,11 +2,11 @@
 
 pub(crate) mod fixture;
 
-use engine::{
+use protocol::{Event, Finish, Job, Task, Turn};
+use worker::engine::{
     Bundle, Decode, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Runtime, Settings, Want,
 };
-use protocol::{Event, Finish, Job, Task, Turn};
 
 pub(crate) const VOCABULARY: usize = 8;
 

@@ -2,7 +2,7 @@
 
 use bundle::{Activation, Architecture, Head, ModelConfig, Position, Rotary, Scored};
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
-use engine::EngineError;
+use worker::engine::EngineError;
 
 pub(super) type Refusable<T> = std::result::Result<T, EngineError>;
 

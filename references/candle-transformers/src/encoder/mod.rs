@@ -11,7 +11,7 @@ use bundle::{Bundle, ModelConfig, Pooling};
 use candle_core::{DType, Device, IndexOp, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
-use engine::{Encode, EncodeTask, Precision, Texts};
+use worker::engine::{Encode, EncodeTask, Precision, Texts};
 
 use crate::error::framework;
 use described::{Described, Refusable, unsupported};

@@ -2,8 +2,6 @@
 //! ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the functions
 //! that `photofinish report` calls, and the report must agree.
 
-mod cleaned;
-mod compared;
 #[cfg(test)]
 mod tests;
 
@@ -12,37 +10,44 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use facts::Evidence;
+use comparison::facts::Evidence;
+use comparison::judge::report::verdicts::Verdict;
+use comparison::judge::{Report, report};
+use comparison::plan::{Failure, Result};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use judge::{Report, report};
-use measure::saved::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
-use plan::{Failure, Result};
+use protocol::untrusted::{self, shortened};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::measure;
+use crate::measure::arrays::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::output::print;
-use cleaned::{cleaned, personal};
-use compared::{each, first_difference};
 
 /// The sha256 of each other file, in the form of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
+
 /// The files of an archive, and the most bytes of each.
 const FILES: [(&str, u64); 5] =
     [(ENVIRONMENT, 100_000), (PLAN, 4_000_000), (REPORT, 10_000_000), (SAMPLES, 20_000_000), (SUMS, 1_000)];
+
 /// Most bytes of all of them.
 const MOST: u64 = 25_000_000;
+
 /// Most characters of a text. A prompt of 32,000 tokens has fewer.
 const LONGEST_TEXT: usize = 200_000;
+
 /// Most faults of one kind and file that are listed.
 const LISTED: usize = 3;
 
 const REPACK: &str = "pack the run with `photofinish report DIR --archive`, and change nothing in it";
+
 const REJUDGE: &str = "judge it again with `photofinish report DIR --rejudge --in-place`, then pack it";
 
 /// The directory in the archive.
 const ROOT: &str = "run";
+
 /// Shorter names are parts of words.
 const SHORTEST_NAME: usize = 3;
 
@@ -62,7 +67,7 @@ pub(crate) fn pack(directory: &Path) -> Result<PathBuf> {
     let mut name = directory.file_name().unwrap_or_default().to_owned();
     name.push(".tar.gz");
     let archive = directory.with_file_name(name);
-    let names = names(&measure::environment::host(), std::env::var("USER").ok(), std::env::var("HOME").ok());
+    let names = names(&measure::places::host(), std::env::var("USER").ok(), std::env::var("HOME").ok());
     write(&directory, &archive, &names)
         .map_err(|error| Failure::failed(format!("cannot write {}: {error}", archive.display())))?;
     Ok(archive)
@@ -148,7 +153,7 @@ pub(crate) fn check(archive: &Path) -> Result<u8> {
     unpack(archive, place.path())?;
     let faults = faults(place.path());
     for fault in &faults {
-        untrusted::say!("error: {}", untrusted::line(fault));
+        protocol::say!("error: {}", untrusted::line(fault));
     }
     if !faults.is_empty() {
         return Err(Failure::Spoken(1));
@@ -235,11 +240,12 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
 
 /// Where the report differs from what today's rules say of the samples, and the reasons not to publish the run at all.
 fn judged_again(directory: &Path) -> std::result::Result<Vec<String>, String> {
-    let submitted = saved::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
+    let submitted =
+        arrays::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
     let submitted = submitted.unwrap_or_default();
     let recorded = report::read(submitted.clone()).map_err(|why| unreadable(directory, REPORT, why))?;
     let (judged, evidence) =
-        measure::collection::judged(directory).map_err(|why| unreadable(directory, SAMPLES, why))?;
+        measure::results::judged(directory).map_err(|why| unreadable(directory, SAMPLES, why))?;
     let mut faults = unfit(&judged);
     if let Some(what) = first_difference(&submitted, &judged) {
         let (theirs, today) = (recorded.rules.len(), report::fairness::ids().len());
@@ -299,4 +305,271 @@ fn foreign_weights(report: &Report, evidence: &Evidence) -> Option<String> {
 /// The numbers of a version.
 fn version(text: &str) -> Vec<u64> {
     text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
+}
+
+// Text that can be published: without paths, and without the names of a machine and of its user.
+
+/// Replace a path and a name.
+const PATH: &str = "(path)";
+
+const NAME: &str = "(name)";
+
+/// Every value of JSON in the text, one a line or one in all, without paths and names. An incomplete line is
+/// left out: its content is not known.
+fn cleaned(text: &str, names: &[String]) -> String {
+    let clean = |text: &str| {
+        let value: Value = serde_json::from_str(text).ok()?;
+        Some(without(value, names).to_string() + "\n")
+    };
+    clean(text).unwrap_or_else(|| text.lines().filter_map(clean).collect())
+}
+
+/// The value without paths and names, also in the names of its fields: a contender's label may contain
+/// either.
+fn without(value: Value, names: &[String]) -> Value {
+    match value {
+        Value::String(text) => Value::String(without_names(&without_paths(&text), names)),
+        Value::Array(values) => values.into_iter().map(|value| without(value, names)).collect(),
+        Value::Object(fields) => {
+            let clean = |(field, value): (String, Value)| {
+                let value = match (field.as_str(), value) {
+                    ("host", Value::String(_)) => NAME.into(),
+                    // A kernel may be named after the person who built it.
+                    ("kernel", _) => Value::Null,
+                    (_, value) => without(value, names),
+                };
+                (without_names(&without_paths(&field), names), value)
+            };
+            Value::Object(fields.into_iter().map(clean).collect())
+        }
+        other => other,
+    }
+}
+
+/// A text without absolute paths, and without those that begin at a home directory or above.
+fn without_paths(text: &str) -> String {
+    if ["/", "~/"].iter().any(|start| text.starts_with(start)) && !text.contains('\n') {
+        // The path may contain spaces.
+        return PATH.to_owned();
+    }
+    let ends = |c: char| c.is_whitespace() || "\"'`,;:()<>|=".contains(c);
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let word = rest.find(ends).unwrap_or(rest.len());
+        kept += if is_path(&rest[..word]) { PATH } else { &rest[..word] };
+        let end = rest[word..].chars().next().map_or(word, |c| word + c.len_utf8());
+        kept += &rest[word..end];
+        rest = &rest[end..];
+    }
+    kept
+}
+
+/// `GB/s` and `1/2` are no paths.
+fn is_path(word: &str) -> bool {
+    let begins = ["/", "~/", "./", "../", "\\\\"].iter().any(|start| word.starts_with(start));
+    let windows = word.len() > 2 && word.as_bytes()[0].is_ascii_alphabetic() && word[1..].starts_with('\\');
+    (begins && word.len() > 1) || windows || word.matches('/').count() > 1
+}
+
+fn without_names(text: &str, names: &[String]) -> String {
+    names.iter().fold(text.to_owned(), |text, name| text.replace(name, NAME))
+}
+
+/// The fields of a value that still hold a path, the name of a host, or a kernel.
+fn personal(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    each(value, &mut |place, name, value| {
+        let is_kept = match (name, value) {
+            ("host", Value::String(host)) => !host.is_empty() && host != NAME,
+            ("kernel", kernel) => !kernel.is_null(),
+            (_, Value::String(text)) => without_paths(text) != *text,
+            _ => false,
+        };
+        if is_kept || without_paths(name) != name {
+            found.push(place.to_owned());
+        }
+    });
+    found
+}
+
+// Compares a report with the one that today's rules make from the same samples.
+
+/// Sentences. Their wording changes from version to version, and pages use today's.
+const SENTENCES: [&str; 12] = [
+    "alone",
+    "cold_unavailable",
+    "finding",
+    "obstacle",
+    "reason",
+    "reasons",
+    "remarks",
+    "remedy",
+    "results",
+    "sentence",
+    "summary",
+    "warnings",
+];
+
+/// Unverified rules and mere notes are in words, too.
+const NOTES: [&str; 2] = ["notes", "unverified"];
+
+const ROWS: &str = "rows";
+
+/// Results of two machines' mathematical functions may differ by this share.
+const SAME: f64 = 1e-9;
+
+/// Most characters of a value that is quoted.
+const QUOTED: usize = 60;
+
+/// The first field of a submitted report that the samples do not give, in a sentence.
+fn first_difference(submitted: &Value, judged: &Report) -> Option<String> {
+    // Serialised to text and back, as the submitted report was: an f32 has fewer digits there.
+    let judged = serde_json::to_string(judged).expect("a report has string keys and no failing serialiser");
+    let mut judged: Value = serde_json::from_str(&judged).expect("what was just written is JSON");
+    with_both_sides(&mut judged);
+    // Figures first: everything else follows from them.
+    let of_rows = submitted.get(ROWS).zip(judged.get(ROWS));
+    let of_rows = of_rows.and_then(|(submitted, judged)| difference(submitted, judged, ROWS));
+    of_rows.or_else(|| difference(submitted, &judged, ""))
+}
+
+/// Adds the verdict for `b` to every comparison, as files have it.
+fn with_both_sides(judged: &mut Value) {
+    let mut add = |found: &mut Value| {
+        let verdict =
+            found.get("verdict").cloned().and_then(|name| serde_json::from_value::<Verdict>(name).ok());
+        if let (Some(verdict), Some(found)) = (verdict, found.as_object_mut()) {
+            let turned = serde_json::to_value(verdict.turned()).expect("a verdict is a word");
+            found.insert("verdict_of_b".to_owned(), turned);
+        }
+    };
+    let pairs = judged.get_mut("comparisons").and_then(Value::as_array_mut);
+    pairs.into_iter().flatten().for_each(&mut add);
+    let hybrids = judged.get_mut("hybrids").and_then(Value::as_array_mut);
+    hybrids.into_iter().flatten().filter_map(|hybrid| hybrid.get_mut("verdict")).for_each(&mut add);
+}
+
+fn difference(submitted: &Value, judged: &Value, place: &str) -> Option<String> {
+    let other = || Some(format!("{place} is {}, and the samples give {}", quoted(submitted), quoted(judged)));
+    match (submitted, judged) {
+        (Value::Object(submitted), Value::Object(judged)) => submitted.iter().find_map(|(name, value)| {
+            if SENTENCES.contains(&name.as_str()) || NOTES.contains(&name.as_str()) {
+                return None;
+            }
+            // A field that today's reports leave out is empty.
+            difference(value, judged.get(name).unwrap_or(&Value::Null), &inner(place, name))
+        }),
+        (Value::Array(submitted), Value::Array(judged)) => {
+            if submitted.len() != judged.len() {
+                let (has, given) = (submitted.len(), judged.len());
+                return Some(format!("{place} has {has} entries, and the samples give {given}"));
+            }
+            let mut both = submitted.iter().zip(judged).enumerate();
+            both.find_map(|(index, (submitted, judged))| {
+                difference(submitted, judged, &format!("{place}[{index}]"))
+            })
+        }
+        (Value::Number(submitted), Value::Number(judged)) => {
+            let (submitted, judged) = (submitted.as_f64()?, judged.as_f64()?);
+            let is_same = (submitted - judged).abs() <= SAME * submitted.abs().max(judged.abs());
+            if is_same { None } else { other() }
+        }
+        (submitted, Value::Null) if is_empty(submitted) => None,
+        (submitted, judged) if submitted == judged => None,
+        _ => other(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    match value {
+        Value::Null => "not there".to_owned(),
+        value => shortened(&value.to_string(), QUOTED),
+    }
+}
+
+/// Calls `visit` with the place, the field's own name and the value of everything below `value`.
+fn each(value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
+    below(value, "", "", visit);
+}
+
+fn below(value: &Value, place: &str, name: &str, visit: &mut dyn FnMut(&str, &str, &Value)) {
+    if !place.is_empty() {
+        visit(place, name, value);
+    }
+    match value {
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                below(value, &format!("{place}[{index}]"), "", visit);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                below(value, &inner(place, name), name, visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The path of a field within `place`.
+fn inner(place: &str, name: &str) -> String {
+    if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
+}
+
+#[cfg(test)]
+mod unit {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_taken_out_and_units_are_not() {
+        let names = ["carols-box", "carol"].map(str::to_owned);
+        let said = |text: &str| without_names(&without_paths(text), &names);
+        assert_eq!(said("cannot read /srv/people/carol/models/x: gone"), "cannot read (path): gone");
+        assert_eq!(said("/srv/people/carol/my models/x"), "(path)");
+        assert_eq!(said("2000 GB/s at 1/2, tok/s"), "2000 GB/s at 1/2, tok/s");
+        assert_eq!(said("--model=~/models/a --configs ../mine"), "--model=(path) --configs (path)");
+        assert_eq!(said("carols-box, by carol"), "(name), by (name)");
+    }
+
+    #[test]
+    fn what_is_left_is_found_by_its_field_and_what_was_cleaned_is_not() {
+        let value = serde_json::json!({
+            "host": "carols-box", "kernel": "6.1-carol", "rows": [{"why": "no /srv/carol/x"}], "a:/b": 1, "n": "tok/s"
+        });
+        assert_eq!(personal(&value), ["a:/b", "host", "kernel", "rows[0].why"]);
+        assert_eq!(personal(&without(value, &[])), [""; 0]);
+    }
+
+    #[test]
+    fn figures_and_verdicts_are_compared_and_sentences_are_not() {
+        let judged = json!({"rows": [{"state": "struck", "typical": 2.0, "reasons": ["a"]}], "n": null});
+        let found = |submitted: Value| difference(&submitted, &judged, "").unwrap_or_default();
+        assert_eq!(
+            found(json!({"rows": [{"state": "struck", "typical": 2.000_000_000_1, "reasons": []}]})),
+            ""
+        );
+        assert_eq!(found(json!({"rows": [], "n": null})), "rows has 0 entries, and the samples give 1");
+        assert_eq!(
+            found(json!({"rows": [{"typical": 2.1}]})),
+            "rows[0].typical is 2.1, and the samples give 2.0"
+        );
+        assert_eq!(
+            found(json!({"rows": [{"state": "measured"}]})),
+            "rows[0].state is \"measured\", and the samples give \"struck\""
+        );
+        assert_eq!(found(json!({"made_up": [1]})), "made_up is [1], and the samples give not there");
+        assert_eq!(found(json!({"left_out": [], "n": null})), "");
+    }
 }

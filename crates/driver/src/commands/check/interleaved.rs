@@ -1,26 +1,27 @@
 //! Compares two builds, or two versions of each framework: each runs as it is here and as it is in another build or version,
 //! interleaved round by round. A disturbance of the machine then affects both alike.
 
+use protocol::untrusted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use history::Record;
+use comparison::history::Record;
 use statistics::{Decision, Series, Settings};
 
+use crate::measure::resolve::available_threads;
+use crate::measure::{Places, places, provision, worker};
+use comparison::judge::Report;
+use comparison::judge::metrics::Metric;
+use comparison::judge::records;
+use comparison::judge::regression::pairing::Speed;
+use comparison::judge::regression::{self, Bar, Subject};
+use comparison::judge::regression::{Document, Kind, Pair, Side, pairing};
+use comparison::plan::ab::engines_of;
+use comparison::plan::{Arm, Contender, Engines, Failure, Request, Result};
 use configs::{Engine, EngineSettings};
-use judge::Report;
-use judge::metrics::Metric;
-use judge::records;
-use judge::regression::machine::Speed;
-use judge::regression::verdicts::{self, Bar, Subject};
-use judge::regression::{Document, Kind, Pair, Side, preflight};
-use measure::resolve::available_threads;
-use measure::{Places, environment, launch, provision};
-use plan::ab::engines_of;
-use plan::{Arm, Contender, Engines, Failure, Request, Result};
 
 use crate::cli::CheckArgs;
-use crate::commands::measured::{self, Destination, results_dir};
+use crate::commands::compare::{self, Destination, results_dir};
 
 /// The suffix of a framework's name for its other build.
 pub(super) const BASE: &str = "@base";
@@ -53,7 +54,7 @@ impl Base {
 
 pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
-    if let Some(reason) = preflight::too_few_rounds(&asked) {
+    if let Some(reason) = pairing::too_few_rounds(&asked) {
         return Err(Failure::usage(render::regression::undecidable(&reason, "")));
     }
     let engines = engines_of(&asked, places)?;
@@ -74,8 +75,8 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
     handshake(&bases, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
-    let (report, unsaved) = measured::measure(&asked, places, &destination)?;
-    measured::ended(&report, unsaved)?;
+    let (report, unsaved) = compare::measure(&asked, places, &destination)?;
+    compare::ended(&report, unsaved)?;
     Ok((document(args, &base, &report), report))
 }
 
@@ -103,7 +104,7 @@ fn handshake(bases: &[(Engine, Option<&Path>)], asked: &Request, places: &Places
         }
         let base = Engine { settings: EngineSettings::default(), ..arm.built(engine.clone()) };
         let contender = Contender::new(arm.label.clone(), base, asked, available_threads());
-        let worker = launch::worker(&contender, None, places, (asked.timeout_s, asked.huge_pages));
+        let worker = worker::worker(&contender, None, places, (asked.timeout_s, asked.huge_pages));
         worker.hello().map_err(|reason| match workers {
             Some(_) => Failure::usage(format!(
                 "photofinish cannot run the base's worker of {}: {reason}; to compare builds with different protocols, \
@@ -133,10 +134,10 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     let measured: Vec<Pair<'_>> = pairs.into_iter().filter(super::is_measured).collect();
     if document.unmeasurable.is_none() {
         let subjects: Vec<Subject<'_>> =
-            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
+            measured.iter().flat_map(|pair| regression::subjects(*pair, &args.metrics)).collect();
         let thresholds = args.thresholds();
         let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
-        document.findings = verdicts::paired(&subjects, decide(&subjects, report), &bar);
+        document.findings = regression::paired(&subjects, decide(&subjects, report), &bar);
     }
     document.concluded()
 }
@@ -145,7 +146,7 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
 fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) -> (Side, Side) {
     match base {
         Base::Workers(directory) => {
-            let (recorded, is_modified) = environment::origin(directory);
+            let (recorded, is_modified) = places::origin(directory);
             // `cargo xtask gate` notes the commit of kept workers next to them.
             let kept = untrusted::file::read_text(&directory.join("commit.txt"), untrusted::file::CONFIG)
                 .ok()

@@ -1,30 +1,30 @@
 //! `photofinish check`: is a run significantly worse than another, by more than the threshold? `docs/how-to/gate-ci.md`
 //! describes its use and its method.
 
-mod again;
 mod interleaved;
-mod source;
 #[cfg(test)]
 mod tests;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use judge::records::{self, HISTORY, takes_part};
-use judge::regression::machine::{self, Speed};
-use judge::regression::verdicts::{self, Bar};
-use judge::regression::{Broken, Document, Kind, Pair, Pairing, Side, pairing, preflight};
-use measure::{Places, environment, interrupt};
-use plan::{Engines, Failure, Request, Result, RoundsAsked};
+use comparison::history::{self, Record};
+use comparison::judge;
+use comparison::judge::records::{self, HISTORY, takes_part};
+use comparison::judge::regression::pairing::{self, Speed};
+use comparison::judge::regression::{Bar, Broken, Document, Kind, Pair, Pairing, Side, subjects, unpaired};
+use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 use render::regression;
+use setup::versions::Repository;
 use time::OffsetDateTime;
 
 use super::archive;
-use super::measured::{self, Destination, results_dir};
-use crate::cli::check::{CheckArgs, Different, Output};
+use super::compare::{self, Destination, results_dir};
+use crate::cli::commands::{CheckArgs, Different, Output};
+use crate::cli::{Command, GateArgs, RequestArgs, first_line, spelling};
+use crate::measure::provision::failure;
+use crate::measure::{Places, arrays, places, progress};
 use crate::output::{print, screen};
-use again::{again, says_what_to_measure};
-use source::{LATEST, Run, Runs};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     if let Some(archive) = &args.archive {
@@ -39,7 +39,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 }
 
 fn checked(args: &CheckArgs) -> Result<u8> {
-    interrupt::listen()?;
+    progress::listen()?;
     let places = args.here.places.find()?;
     if let Some(base) = interleaved::Base::asked(args) {
         let (document, report) = interleaved::check(args, &base, &places)?;
@@ -63,7 +63,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
             (baseline, current, None)
         }
         None => {
-            let here = records::fingerprint(&environment::read(&places, String::new()));
+            let here = records::fingerprint(&places::read(&places, String::new()));
             let baseline = match asked {
                 LATEST => newest_here(&here, &asked_names(args, &places)?, &history)?,
                 asked => named(asked, &history, &places)?,
@@ -79,7 +79,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
 
 /// The runs of a file, or of the history under this name.
 pub(super) fn named(text: &str, history: &Path, places: &Places) -> Result<Run> {
-    match source::file(text) {
+    match file(text) {
         Some(run) => run,
         None if text == LATEST => {
             let runs = Runs::read(history)?;
@@ -143,10 +143,10 @@ fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Resul
 
 /// Refuses a check that no measurement could decide, before minutes are spent on it.
 fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Result<()> {
-    if let Some(reason) = preflight::unfit(&baseline.records).or_else(|| preflight::too_few_rounds(asked)) {
+    if let Some(reason) = pairing::unfit(&baseline.records).or_else(|| pairing::too_few_rounds(asked)) {
         return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
     }
-    let others = preflight::other_case(&baseline.records[0], asked);
+    let others = pairing::other_case(&baseline.records[0], asked);
     if others.is_empty() || args.allows(Different::Settings) {
         return Ok(());
     }
@@ -182,11 +182,11 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     let request = args.request.applied_to(again(&baseline.records)?);
     refuse_undecidable(baseline, &request, args)?;
     if !args.here.quiet {
-        untrusted::say!("measuring what {} measured: {}", baseline.source, summarize_request(&request));
+        protocol::say!("measuring what {} measured: {}", baseline.source, summarize_request(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
     let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
-    let (report, unsaved) = measured::measure(&request, places, &destination)?;
+    let (report, unsaved) = compare::measure(&request, places, &destination)?;
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
     }
@@ -219,13 +219,11 @@ fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
             true => Speed::SAME,
             false => Speed::between(&first.baseline.machine, &first.current.machine),
         };
-        let changes = machine::changes(&first.baseline.machine, &first.current.machine);
-        document.warnings.extend(changes.iter().map(machine::Change::sentence));
+        let changes = pairing::changes(&first.baseline.machine, &first.current.machine);
+        document.warnings.extend(changes.iter().map(pairing::Change::sentence));
         let thresholds = args.thresholds();
-        let subjects: Vec<_> =
-            measured.iter().flat_map(|pair| verdicts::subjects(*pair, &args.metrics)).collect();
-        document.findings =
-            verdicts::unpaired(&subjects, &Bar { thresholds: &thresholds, gates: true, speed });
+        let subjects: Vec<_> = measured.iter().flat_map(|pair| subjects(*pair, &args.metrics)).collect();
+        document.findings = unpaired(&subjects, &Bar { thresholds: &thresholds, gates: true, speed });
     }
     if document.unmeasurable.is_none() && document.failures.is_empty() && document.findings.is_empty() {
         document.unmeasurable = Some("no framework has figures of these metrics in both runs".into());
@@ -235,7 +233,7 @@ fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
 
 pub(super) fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
     let Some(first) = pairs.first() else { return };
-    document.differences = machine::differences(first.baseline, first.current);
+    document.differences = pairing::machine_differences(first.baseline, first.current);
     document.differences.extend(pairing::all_differences(pairs));
 }
 
@@ -249,7 +247,7 @@ fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
             found.join("; ")
         ))),
     };
-    refuse(&machine::differences(first.baseline, first.current), "machine", Different::Machine)?;
+    refuse(&pairing::machine_differences(first.baseline, first.current), "machine", Different::Machine)?;
     refuse(&pairing::all_differences(pairs), "settings", Different::Settings)
 }
 
@@ -317,7 +315,7 @@ pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) 
             [("check.json", regression::json(document) + "\n"), ("check.md", regression::markdown(document))]
         {
             if let Err(error) = std::fs::write(results.join(name), text) {
-                untrusted::say!("warning: cannot save {}: {error}", results.join(name).display());
+                protocol::say!("warning: cannot save {}: {error}", results.join(name).display());
             }
         }
     }
@@ -338,4 +336,280 @@ fn summarise(document: &Document) -> Result<()> {
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         Failure::failed(format!("cannot add to the job's summary {}: {error}", path.to_string_lossy()))
     })
+}
+
+// Repeats a baseline's measurement: its recorded request, with the typed flags applied to it.
+
+/// Whether a flag was typed that decides what to measure.
+fn says_what_to_measure(args: &CheckArgs) -> bool {
+    args.request.without_conditions() != RequestArgs::default()
+}
+
+/// A request without the settings that a new measurement does not inherit: whether noise is accepted, how long to wait
+/// for a quiet machine, and the seed.
+fn of_now(request: Request) -> Request {
+    let Request { accept_noise, patience_s, seed, .. } = Request::default();
+    Request { accept_noise, patience_s, seed, ..request }
+}
+
+/// The request that repeats the measurement of one run's records.
+fn again(records: &[Record]) -> Result<Request> {
+    let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
+    let recorded = match &first.request {
+        Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
+        None => typed_then(&first.command),
+    };
+    // The report of a cell does not say of which study it is; its request does.
+    let of_request =
+        recorded.as_ref().ok().map(|request| &request.study.name).filter(|name| !name.is_empty());
+    if let Some(study) = first.study.as_ref().or(of_request) {
+        return Err(Failure::usage(format!(
+            "the baseline {} is a cell of the study {study:?}, which cannot be measured again by itself: name the run \
+             to judge with --current",
+            first.run
+        )));
+    }
+    let recorded = recorded.map_err(|error| {
+        Failure::usage(format!(
+            "what the baseline {} measured cannot be repeated ({error}): name the run to judge with --current",
+            first.run
+        ))
+    })?;
+    let rounds = records.iter().map(|record| record.rounds).max().unwrap_or(0).max(1);
+    let quantised = !recorded.quantize.is_empty();
+    let precision = first.case.precision.parse().ok().filter(|_| quantised);
+    Ok(of_now(Request {
+        frameworks: frameworks(records),
+        rounds: Some(RoundsAsked::Fixed(rounds as u32)),
+        iterations: u32::try_from(first.settings.iterations).ok().or(recorded.iterations),
+        // Records that do not say so are of the time before turns.
+        schedule: match first.settings.schedule.as_deref() {
+            Some("interleaved" | "grouped") => recorded.schedule,
+            _ => ScheduleAsked::Sequential,
+        },
+        precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
+        quantize: Vec::new(),
+        study: StudySettings::default(),
+        ..recorded
+    }))
+}
+
+/// The request from the command of an older record, which did not keep the request itself.
+fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
+    let parsed = spelling::parse(command.iter().cloned()).map_err(|error| first_line(&error))?;
+    match &parsed.command {
+        None => Ok(parsed.compare.request.request()),
+        Some(Command::Compare(args)) => Ok(args.request.request()),
+        Some(Command::Check(args)) => Ok(args.request.request()),
+        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
+    }
+}
+
+/// Frameworks in the order of the table. A framework is named as often as its copies ran (an A/A control); the base of
+/// an interleaved check is left out.
+fn frameworks(records: &[Record]) -> Vec<String> {
+    let engine = |record: &Record| {
+        let label = record.framework.as_str();
+        let copied = label.rsplit_once(" (").filter(|(_, rest)| rest.ends_with(')'));
+        let name = copied.map_or(label, |(name, _)| name);
+        (!name.ends_with(interleaved::BASE)).then(|| name.to_owned())
+    };
+    records.iter().filter_map(engine).collect()
+}
+
+// Sources of runs: files from anywhere, or the history.
+
+/// The records of one run, and how the run was found.
+#[derive(Debug, Clone)]
+pub(in crate::commands) struct Run {
+    pub(in crate::commands) source: String,
+    pub(in crate::commands) records: Vec<Record>,
+}
+
+/// The runs of a history, oldest first.
+pub(in crate::commands) struct Runs {
+    path: PathBuf,
+    runs: Vec<Vec<Record>>,
+}
+
+const REPORT: &str = "report.json";
+
+/// Ends a sentence on a directory that was taken for results.
+const IS_DIRECTORY: &str = "is a directory that holds neither report.json nor history.jsonl: name the directory of one \
+                            run, its report.json, or a history.jsonl";
+
+/// The name of the newest run.
+pub(in crate::commands) const LATEST: &str = "latest";
+
+/// Shortest prefix of a commit that is accepted, in digits; shorter ones match too many commits.
+const SHORTEST_COMMIT: usize = 4;
+
+/// The run in a file, if `text` names one: a report, a directory with a report, or a history, of which `#RUN` picks a
+/// run.
+pub(in crate::commands) fn file(text: &str) -> Option<Result<Run>> {
+    let (path, run) = match text.rsplit_once('#') {
+        Some((path, run)) if !Path::new(text).exists() => (Path::new(path), Some(run)),
+        _ => (Path::new(text), None),
+    };
+    let path = match path {
+        path if path.join(REPORT).is_file() => path.join(REPORT),
+        path if path.join(HISTORY).is_file() => path.join(HISTORY),
+        path => path.to_path_buf(),
+    };
+    if path.is_dir() && text.contains(['/', '\\', '.']) {
+        return Some(Err(Failure::usage(format!("{text} {IS_DIRECTORY}"))));
+    }
+    if !path.is_file() {
+        let looks_like_a_file =
+            text.contains(['/', '\\']) || text.ends_with(".json") || text.ends_with(".jsonl");
+        return looks_like_a_file.then(|| Err(Failure::usage(format!("{text}: there is no such file"))));
+    }
+    Some(read(text, &path, run))
+}
+
+fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
+    if path.extension().is_some_and(|extension| extension == "jsonl") {
+        let history = Runs::read(path)?;
+        let found = match run {
+            Some(run) => history.named(run),
+            None => history.newest(|_| true),
+        };
+        return found.ok_or_else(|| {
+            let what = run.map_or("complete run".to_owned(), |run| format!("run {run:?}"));
+            Failure::usage(format!("{}: it holds no {what}", path.display()))
+        });
+    }
+    let value = arrays::json(path)?.unwrap_or_default();
+    let report =
+        judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+    let records = records::records(&report, None);
+    if records.is_empty() {
+        return Err(Failure::usage(format!("{}: it is the report of no framework at all", path.display())));
+    }
+    Ok(Run { source: text.to_owned(), records })
+}
+
+impl Runs {
+    pub(in crate::commands) fn read(path: &Path) -> Result<Runs> {
+        let read = crate::history_file::read(path).map_err(|error| Failure::usage(error.to_string()))?;
+        let mut runs: Vec<Vec<Record>> = Vec::new();
+        for record in read.records {
+            match runs.iter_mut().rev().find(|run| run[0].run == record.run) {
+                Some(run) => run.push(record),
+                None => runs.push(vec![record]),
+            }
+        }
+        Ok(Runs { path: path.to_path_buf(), runs })
+    }
+
+    pub(in crate::commands) fn named(&self, name: &str) -> Option<Run> {
+        self.run(self.runs.iter().rfind(|run| run[0].run == name))
+    }
+
+    /// The newest of the runs that were completed.
+    pub(in crate::commands) fn newest(&self, is_meant: impl Fn(&[Record]) -> bool) -> Option<Run> {
+        self.run(self.runs.iter().rfind(|run| is_complete(run) && is_meant(run)))
+    }
+
+    /// The newest complete run of a commit, by a prefix of its hash. A run without local changes is preferred.
+    fn of_commit(&self, prefix: &str) -> Option<Run> {
+        let is_meant = |run: &[Record]| {
+            let commit = run[0].git_commit.as_deref().unwrap_or_default();
+            prefix.len() >= SHORTEST_COMMIT && commit.starts_with(&prefix.to_lowercase())
+        };
+        let unmodified = |run: &[Record]| is_meant(run) && run[0].git_modified == Some(false);
+        self.newest(unmodified).or_else(|| self.newest(is_meant))
+    }
+
+    fn run(&self, run: Option<&Vec<Record>>) -> Option<Run> {
+        let records = run?.clone();
+        Some(Run { source: format!("{}#{}", self.path.display(), records[0].run), records })
+    }
+
+    /// A run by its name or by its commit. The commit may be anything that git can resolve: a branch, a tag, HEAD~3.
+    pub(in crate::commands) fn find(&self, text: &str, places: &Places) -> Result<Run> {
+        let by_name = || self.named(text).or_else(|| self.of_commit(text));
+        let by_git = || self.of_commit(&places::commit(places, text)?);
+        by_name().or_else(by_git).ok_or_else(|| {
+            if Path::new(text).is_dir() {
+                return Failure::usage(format!("{text} {IS_DIRECTORY}"));
+            }
+            Failure::usage(format!(
+                "{text:?} is not a file, and {} holds no run and no complete run of a commit of this name; `photofinish \
+                 history` lists what there is",
+                self.path.display()
+            ))
+        })
+    }
+
+    pub(in crate::commands) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn is_complete(run: &[Record]) -> bool {
+    run.iter().all(|record| !record.interrupted && record.noise.is_none())
+}
+
+// `photofinish gate`: `check` between two commits of a framework.
+
+/// A pull request that costs as much is one that people want to know of, and default comparisons find it.
+const THRESHOLD: &str = "3%";
+
+pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
+    let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
+    let version = |revision: &String| {
+        let commit = repository.commit(revision).map_err(|error| failure(&error))?;
+        Ok::<String, Failure>(repository.version(&commit))
+    };
+    let base = ["--base-version".to_owned(), version(&args.base)?];
+    let head = args.head.as_ref().map(version).transpose()?.unwrap_or_else(|| repository.root().to_owned());
+    let framework = &args.framework;
+    let words = ["photofinish", "check", "--frameworks", &format!("{framework}@{head}")].map(str::to_owned);
+    let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
+    let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
+    let words = words.into_iter().chain(base).chain(threshold.into_iter().flatten());
+    let parsed = spelling::parse(words.chain(args.check.iter().cloned()));
+    match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
+        Some(Command::Check(args)) => check(&args),
+        _ => Err(Failure::usage("gate takes flags of `photofinish check`")),
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use comparison::judge::regression::testing;
+
+    use super::*;
+
+    fn history(runs: &[(&str, &str, bool)]) -> Runs {
+        let run = |(name, commit, modified): &(&str, &str, bool)| {
+            let mut record = testing::record("one", 100.0);
+            (record.run, record.git_commit) = ((*name).to_owned(), Some((*commit).to_owned()));
+            record.git_modified = Some(*modified);
+            vec![record]
+        };
+        Runs { path: "h.jsonl".into(), runs: runs.iter().map(run).collect() }
+    }
+
+    fn name(run: Option<Run>) -> Option<String> {
+        run.map(|run| run.records[0].run.clone())
+    }
+
+    #[test]
+    fn a_commit_is_its_newest_run_of_an_unmodified_tree() {
+        let history = history(&[("a", "abcd01", false), ("b", "abcd01", true), ("c", "ffff02", false)]);
+        assert_eq!(name(history.of_commit("abcd")).as_deref(), Some("a"));
+        assert_eq!(name(history.of_commit("FFFF02")).as_deref(), Some("c"));
+        assert_eq!(name(history.of_commit("ab")), None, "too short to mean one");
+    }
+
+    #[test]
+    fn what_was_interrupted_or_noisy_is_no_baseline() {
+        let mut history = history(&[("a", "abcd01", false), ("b", "abcd01", false), ("c", "abcd01", false)]);
+        history.runs[2][0].interrupted = true;
+        history.runs[1][0].noise = Some("other processes".into());
+        assert_eq!(name(history.newest(|_| true)).as_deref(), Some("a"));
+        assert_eq!(name(history.named("c")).as_deref(), Some("c"), "by its name it can be had");
+    }
 }

@@ -1,13 +1,14 @@
 //! Verdicts and renderings of checks with a known outcome.
 
 use clap::Parser;
-use history::Record;
+use comparison::history::Record;
+use comparison::judge;
 
-use judge::regression::testing::{record, set};
-use judge::regression::verdicts::Verdict;
+use comparison::judge::regression::Verdict;
+use comparison::judge::regression::testing::{record, set};
 use render::regression::conclusion;
 
-use super::source::Run;
+use super::Run;
 use super::*;
 use crate::cli::{Cli, Command};
 

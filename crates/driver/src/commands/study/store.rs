@@ -1,20 +1,21 @@
 //! The results directory of a study: the request, a line for each finished cell, and the outcome. `--resume` does not
 //! measure a finished cell again.
 
+use comparison::judge;
 use std::path::{Path, PathBuf};
 
-use judge::records;
-use judge::report::{SCHEMA, check_schema};
-use judge::study::{Cell, StudyReport};
-use measure::results::complete_lines;
-use measure::saved::{self, pretty};
-use measure::{Places, Results, environment};
-use plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
+use crate::measure::arrays::{self, pretty};
+use crate::measure::results::complete_lines;
+use crate::measure::{Places, Results, places};
+use comparison::judge::records;
+use comparison::judge::report::{SCHEMA, check_schema};
+use comparison::judge::study::{Cell, StudyReport};
+use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::commands::outputs::study_outputs;
+use crate::commands::compare::study_outputs;
 
 pub(crate) const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";
@@ -136,7 +137,7 @@ impl Store {
 }
 
 fn computer(places: &Places) -> Computer {
-    let environment = environment::read(places, String::new());
+    let environment = places::read(places, String::new());
     Computer { fingerprint: records::fingerprint(&environment), name: environment.cpu }
 }
 
@@ -144,7 +145,7 @@ fn computer(places: &Places) -> Computer {
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
-    let value = saved::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
+    let value = arrays::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
     check_schema(&value).map_err(|why| unusable(&why))?;
     serde_json::from_value(value).map_err(|error| unusable(&error.to_string()))
 }
@@ -204,7 +205,7 @@ pub(crate) fn together(directories: &[PathBuf]) -> Result<StudyReport> {
     let places = (started, "in the directories of the parts".to_owned());
     let mut report = super::study_report(&plan, cells, &asked.asked.request.study, false, places);
     report.planned.clone_from(&asked.whole);
-    Ok(judge::study::report::new(report))
+    Ok(judge::study::new(report))
 }
 
 /// The report so far of a study that was killed; `None` if the directory does not hold a study.
@@ -218,5 +219,5 @@ pub(crate) fn unfinished(directory: &Path) -> Result<Option<StudyReport>> {
     let settings = asked.asked.request.study;
     let mut report = super::study_report(&plan, read_cells(directory)?, &settings, true, places);
     report.planned = asked.planned;
-    Ok(Some(judge::study::report::new(report)))
+    Ok(Some(judge::study::new(report)))
 }

@@ -1,17 +1,18 @@
 //! The answer of every kind of outcome, as people read it.
 
-use facts::End;
+use comparison::facts;
+use comparison::facts::End;
+use comparison::judge::Metric;
+use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::{Report, Row, State};
+use comparison::plan::Rounds;
 use insta::assert_snapshot;
-use judge::Metric;
-use judge::report::verdicts::{Comparison, Verdict};
-use judge::report::{Report, Row, State};
-use plan::Rounds;
 use statistics::{Cause, Decision, Outcome, Split, Undecided};
 
 use super::*;
-use crate::screen::{Screen, WIDTH};
+use crate::table::{Screen, WIDTH};
 use crate::testing::{self, figure, row};
-use crate::{comparison, screen};
+use crate::{result, table};
 
 const METRICS: [Metric; 7] = [
     Metric::Load,
@@ -113,8 +114,8 @@ fn three() -> Report {
 
 /// As a terminal shows the answer.
 fn shown(report: &Report) -> String {
-    let text = comparison::table(report, &Screen::plain(WIDTH));
-    assert!(screen::width(&text) <= WIDTH, "{text}");
+    let text = result::table(report, &Screen::plain(WIDTH));
+    assert!(table::width(&text) <= WIDTH, "{text}");
     let prose = [sentences(report).join(" "), about(report)].join(" ");
     assert!(prose.split_whitespace().count() <= 60, "{prose}");
     assert!(sentences(report).len() <= 2);
@@ -158,7 +159,7 @@ fn three_contenders_are_columns() {
 
 #[test]
 fn a_pull_request_has_the_same() {
-    assert_snapshot!(comparison::short_markdown(&three()), @r"
+    assert_snapshot!(result::short_markdown(&three()), @r"
     **candle decodes fastest: 54 tokens/s, 1.09x tch, 1.16x ort. ort returns the
     first token sooner than candle: 37 ms (47 ms).**
 
@@ -333,7 +334,7 @@ fn contenders_without_figures_are_named_where_nothing_is_compared() {
 fn where_all_is_open_nothing_is_best() {
     let mut report = three();
     report.comparisons.iter_mut().for_each(|found| found.verdict = Verdict::Inconclusive);
-    let standing = standing::Standing::of_report(&report, Metric::Throughput);
+    let standing = super::Standing::of_report(&report, Metric::Throughput);
     assert!(report.rows.iter().all(|row| standing.mark(&row.framework).text() == "~"));
     assert_eq!(standing.hidden().count(), 1);
 }

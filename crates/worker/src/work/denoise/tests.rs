@@ -1,4 +1,5 @@
-use engine::Decode;
+use crate::engine;
+use crate::engine::Decode;
 use protocol::{Algorithm, Sample};
 
 use super::*;

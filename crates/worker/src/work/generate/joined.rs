@@ -1,6 +1,6 @@
 //! Sequences joined for an engine.
 
-use engine::{Decode, EngineError, Want};
+use crate::engine::{Decode, EngineError, Want};
 
 /// Tokens of several sequences, one sequence after another.
 #[derive(Default)]

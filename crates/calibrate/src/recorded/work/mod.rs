@@ -1,5 +1,0 @@
-//! Requests as they were recorded: continuation alone.
-
-mod generate;
-
-pub use generate::Request;

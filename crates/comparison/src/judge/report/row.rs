@@ -1,0 +1,594 @@
+//! One contender of a report: its description, its measurements, and its state.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bundle::Precision;
+use protocol::{GpuWork, Hello, InEffect, untrusted};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use statistics::{Components, median};
+
+use super::{Facts, Figure, Report};
+use crate::facts::agreement::{Agreement, QualityScore};
+use crate::facts::evidence::{End, Evidence, Shipped};
+use crate::facts::run::{FailureKind, Run, Turn};
+use crate::judge::metrics::{self, Metric, Size};
+use crate::judge::report;
+use crate::judge::report::fairness::RuleState;
+use crate::judge::report::limit::Limit;
+use crate::judge::report::memory::{self, Parts};
+use crate::judge::report::prompts::{Loads, loads};
+use crate::judge::report::variation::{self, Steadiness};
+use crate::judge::report::verdicts::{Comparison, Verdict};
+use crate::judge::report::warnings::{Figures, Threads};
+use crate::plan::{self, Contender, Plan};
+
+/// One contender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub framework: String,
+    /// The origin of its code.
+    #[serde(default)]
+    pub kind: Kind,
+    pub state: State,
+    /// The reasons for its state, if that is not simply "measured".
+    pub reasons: Vec<Reason>,
+    pub precision: Requested,
+    /// Number of complete rounds.
+    pub rounds: usize,
+    pub metrics: Vec<Figure>,
+    pub load: Loads,
+    /// Rounds in which other activity disturbed its start. They count: leaving out loads because of stolen time would leave
+    /// out the fast ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed_starts: Vec<usize>,
+    /// Its share of the machine's limit.
+    pub limit: Option<Limit>,
+    pub memory: Option<Parts>,
+    pub threads: Option<Threads>,
+    pub steadiness: Steadiness,
+    /// How much longer its first request took than a steady one of the same prompt, as a share; median over processes.
+    #[serde(default)]
+    pub first_request_excess: Option<f64>,
+    /// How its throughput varies from request to request and from process to process.
+    #[serde(default)]
+    pub components: Option<Components>,
+    pub energy: Option<Energy>,
+    /// Readings of the GPU while its requests were measured; `None` on a CPU.
+    #[serde(default)]
+    pub gpu: Option<GpuWork>,
+    /// Its quality, if that was judged by the bundled text or texts.
+    pub text: Option<QualityScore>,
+    /// The worst of all rounds; `None` if one of them lacks it although it should have it.
+    pub agreement: Option<Agreement>,
+    /// One digest for all logits that were compared with the reference's, by round: contenders with equal
+    /// digests computed the same bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<String>,
+    /// Size of the files needed to run it, without its model; `None` if that could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shipped: Option<Shipped>,
+    /// `[case][batch][new tokens]`: its choices in its last measured iteration.
+    pub tokens: Option<Vec<Vec<Vec<u32>>>>,
+    pub hello: Option<Hello>,
+    pub in_effect: Option<InEffect>,
+    /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
+    /// them.
+    #[serde(default)]
+    pub compiled: Option<untrusted::Foreigns>,
+    /// How it padded prompts of different lengths in one batch; `None` if they had one length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<protocol::Padding>,
+}
+
+/// The origin of a contender's code.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Kind {
+    /// This project's own engine on the framework's public operations.
+    #[default]
+    Tuned,
+    /// The framework's own implementation, or a common one.
+    Stock,
+}
+
+/// The state of a contender.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum State {
+    /// Measured, without a broken rule.
+    Measured,
+    /// Measured, but a fairness rule is broken: no part in any verdict.
+    Struck,
+    /// A rule is broken and only labelled (`--allow-unfair`).
+    Labelled,
+    Unsupported,
+    Failed,
+    /// The user interrupted, or the machine was too noisy, before its first process was done.
+    NotRun,
+}
+
+/// Why a row is in its state. In JSON it is one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Reason {
+    /// It broke the rule of this id: the finding, and the remedy.
+    Rule { id: String, breach: String },
+    /// In the words of a worker or the driver.
+    Other(String),
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Reason {
+        let is_rule = |id: &str| id.strip_prefix('R').is_some_and(|number| number.parse::<u8>().is_ok());
+        match text.split_once(": ").filter(|(id, _)| is_rule(id)) {
+            Some((id, breach)) => Reason::Rule { id: id.to_owned(), breach: breach.to_owned() },
+            None => Reason::Other(text),
+        }
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> String {
+        reason.to_string()
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Rule { id, breach } => write!(f, "{id}: {breach}"),
+            Reason::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// The precision that was asked for, the one that was observed, and that of the model's source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    pub requested: Precision,
+    pub observed: Option<untrusted::Foreign>,
+    /// The type that the model's source stores most of its weights in, such as `Q4_1`, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
+}
+
+/// Energy of the measured iterations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Energy {
+    /// Median over processes: everything that the meter covers, by new token.
+    pub joules_per_token: f64,
+    pub method: untrusted::Foreign,
+}
+
+/// An ONNX file runs in the framework's own way, even in a worker of this project.
+fn kind(contender: &Contender, plan: &Plan) -> Kind {
+    match plan.work {
+        plan::Work::Graph(_) => Kind::Stock,
+        _ if contender.engine.reference => Kind::Stock,
+        _ => Kind::Tuned,
+    }
+}
+
+impl Row {
+    /// Judges the contender at this place of the plan. `limit`: its share of the machine's limit, if that is known.
+    /// `figures`: of every metric.
+    pub(super) fn new(
+        place: usize,
+        figures: &[(Metric, Figures)],
+        facts: &Facts,
+        rules: &[RuleState],
+        limit: Option<Limit>,
+    ) -> Row {
+        let Facts { plan, evidence, model, .. } = facts;
+        let contender = &plan.contenders[place];
+        let label = &contender.label;
+        let runs: Vec<&Run> = evidence.runs.iter().filter(|run| run.framework == *label).collect();
+        let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
+        let (state, reasons) = state(contender, plan, evidence, rules, complete.is_empty());
+        let loaded = runs.iter().rev().find_map(|run| run.loaded());
+        Row {
+            framework: label.clone(),
+            kind: kind(contender, plan),
+            state,
+            reasons,
+            precision: Requested {
+                requested: contender.precision,
+                observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
+                stored: model
+                    .manifest
+                    .source
+                    .stored
+                    .clone()
+                    .filter(|stored| !stored.eq_ignore_ascii_case(contender.precision.name())),
+            },
+            rounds: complete.len(),
+            metrics: figures
+                .iter()
+                .map(|(metric, figures)| Figure::of_row(*metric, figures, place, plan, evidence))
+                .collect(),
+            load: loads(plan, evidence, label, &complete),
+            disturbed_starts: complete.iter().filter(|run| !run.is_quiet()).map(|run| run.round).collect(),
+            limit,
+            memory: memory::parts(plan, &model.config, &complete),
+            threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
+            steadiness: variation::steadiness(&complete, plan),
+            first_request_excess: first_request_excess(plan, evidence, label),
+            components: of_throughput(plan, &complete),
+            energy: energy(plan, &complete),
+            gpu: report::work(&complete),
+            text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
+            agreement: agreement(&complete),
+            outputs: outputs(&complete),
+            shipped: evidence.shipped.get(label).copied(),
+            tokens: tokens(&complete),
+            hello: runs.iter().find_map(|run| run.hello()).cloned(),
+            in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
+            compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
+            padding: complete.last().and_then(|run| run.usage()?.cache.padding.clone()),
+        }
+    }
+
+    pub fn figure(&self, metric: Metric) -> Option<&Figure> {
+        self.metrics.iter().find(|figure| figure.metric == metric)
+    }
+
+    /// The figure of a metric that every output shows, in its unit.
+    pub fn typical(&self, metric: Metric) -> Option<f64> {
+        self.figure(metric)?.typical
+    }
+}
+
+impl Row {
+    /// For people: the precision it ran in, and the type of the source's weights if it differs.
+    pub fn precision_and_source(&self) -> String {
+        match &self.precision.stored {
+            Some(stored) => format!("{} (weights from {stored})", self.precision_words()),
+            None => self.precision_words(),
+        }
+    }
+
+    /// For people: the precision it ran in, and the requested one if it differs.
+    pub fn precision_words(&self) -> String {
+        let requested = self.precision.requested.name();
+        match &self.precision.observed {
+            Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
+            None if self.state.has_figures() => format!("not reported (asked: {requested})"),
+            _ => requested.to_owned(),
+        }
+    }
+
+    /// For people: whether it agrees with the reference.
+    pub fn parity_words(&self) -> String {
+        match (self.state, &self.agreement) {
+            (state, _) if !state.has_figures() => state.words().into(),
+            (_, None) => "not checked".into(),
+            (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
+            (_, Some(agreement)) if agreement.max_abs() == 0.0 => "ok, Δ = 0".into(),
+            (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
+        }
+    }
+}
+
+impl State {
+    /// The state of this name in records. `None` for one that only a newer version knows.
+    pub fn parse(name: &str) -> Option<State> {
+        name.parse().ok()
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            State::Measured => "measured",
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        }
+    }
+
+    /// Whether it takes part in verdicts.
+    pub fn takes_part(self) -> bool {
+        matches!(self, State::Measured | State::Labelled)
+    }
+
+    /// Whether there are figures.
+    pub fn has_figures(self) -> bool {
+        matches!(self, State::Measured | State::Labelled | State::Struck)
+    }
+}
+
+fn state(
+    contender: &Contender,
+    plan: &Plan,
+    evidence: &Evidence,
+    rules: &[RuleState],
+    nothing: bool,
+) -> (State, Vec<Reason>) {
+    let breaches = rules.iter().flat_map(|rule| rule.broken_by.iter().map(move |breach| (&rule.id, breach)));
+    let breaches = breaches.filter(|(_, breach)| breach.framework == contender.label);
+    let broken = breaches.map(|(id, breach)| Reason::Rule {
+        id: id.clone(),
+        breach: format!("{}; {}", breach.finding, breach.remedy),
+    });
+    let broken: Vec<Reason> = broken.collect();
+    match evidence.absent.get(&contender.label) {
+        Some(failure) if failure.kind == FailureKind::Unsupported => {
+            (State::Unsupported, vec![failure.sentence().into()])
+        }
+        Some(failure) if failure.kind == FailureKind::Killed => {
+            let suspicion = others_left(evidence, &contender.label);
+            let reason = failure.sentence();
+            (State::Failed, [Some(reason), suspicion].into_iter().flatten().map(Reason::from).collect())
+        }
+        Some(failure) => (State::Failed, vec![failure.sentence().into()]),
+        None if nothing => {
+            let limit = plan.limit_s().filter(|_| evidence.end == End::Budget);
+            let within =
+                limit.map_or_else(String::new, |limit| format!(" within the time limit of {limit} s"));
+            (State::NotRun, vec![format!("no round was completed{within}").into()])
+        }
+        None if broken.is_empty() => (State::Measured, broken),
+        None if plan.fair_comparison => (State::Struck, broken),
+        None => (State::Labelled, broken),
+    }
+}
+
+/// The note that another contender left processes behind; one of them may have ended a process of `label`.
+fn others_left(evidence: &Evidence, label: &str) -> Option<String> {
+    let mut others = evidence.runs.iter().chain(&evidence.repeated).filter(|run| run.framework != label);
+    let other = &others.find(|run| !run.left_behind.is_empty())?.framework;
+    Some(format!(
+        "processes of {other} were still running after its worker had ended, and one of them may have sent the signal"
+    ))
+}
+
+fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
+    let first = metrics::by_round(Metric::FirstRequest, plan, evidence, label);
+    let steady_ms = metrics::by_round_of(Metric::Total, 0..1, plan, evidence, label);
+    let excess =
+        first.iter().zip(&steady_ms).map(|(first, steady_ms)| Some(1e3 * (*first)? / (*steady_ms)? - 1.0));
+    median(&excess.flatten().collect::<Vec<_>>())
+}
+
+fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
+    let last = complete.iter().max_by_key(|run| run.round)?.iterations().pop()?;
+    Some(last.cases.into_iter().map(|case| case.output.tokens().to_vec()).collect())
+}
+
+/// The worst of all rounds; `None` if one of them lacks it although it should have it.
+fn agreement(complete: &[&Run]) -> Option<Agreement> {
+    let is_missing = complete.iter().any(|run| run.no_agreement.is_some());
+    let all = complete.iter().filter_map(|run| run.agreement.as_ref());
+    all.max_by(worse).filter(|_| !is_missing).cloned()
+}
+
+/// One digest of all rounds' digests.
+fn outputs(complete: &[&Run]) -> Option<String> {
+    let digest = |run: &&Run| Some((run.round, run.agreement.as_ref()?.digest.as_ref()?.clone()));
+    let all: Vec<(usize, String)> = complete.iter().filter_map(digest).collect();
+    (!all.is_empty()).then(|| bundle::hexadecimal(&Sha256::digest(format!("{all:?}"))[..16]))
+}
+
+fn worse(a: &&Agreement, b: &&Agreement) -> std::cmp::Ordering {
+    let rank = |agreement: &Agreement| (agreement.broken.is_some(), agreement.max_abs());
+    let (a, b) = (rank(a), rank(b));
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}
+
+fn energy(plan: &Plan, complete: &[&Run]) -> Option<Energy> {
+    let of_run = |run: &&Run| {
+        let of_request = plan.work.prompted()?.added();
+        let tokens = (run.all_requests().len() * of_request) as f64;
+        Some(run.usage()?.energy.as_ref()?.joules / tokens)
+    };
+    let joules: Vec<f64> = complete.iter().filter_map(of_run).collect();
+    let method = complete.iter().find_map(|run| Some(run.usage()?.energy.as_ref()?.method.clone()))?;
+    Some(Energy { joules_per_token: median(&joules)?, method })
+}
+
+// How throughput varies within and between processes.
+
+/// Variation of the logarithms of throughput from request to request of a process, and from process to
+/// process.
+pub(crate) fn of_throughput(plan: &Plan, runs: &[&Run]) -> Option<Components> {
+    let metric = Metric::deciding(plan.work.kind());
+    let figures = |run: &&Run| -> Vec<(usize, f64)> {
+        let figure =
+            |(case, sample)| Some((case, metric.of_request(sample, Size::request(plan, case))?.ln()));
+        run.requests().filter_map(figure).collect()
+    };
+    statistics::components(&without_cases(runs.iter().map(figures).collect()))
+}
+
+/// Log ratios of throughput between the two turns of each pair in a block, as `[pair][round][block]`; if
+/// turns are slices, the trimmed mean over slices, as in the figures of a round. `turns`: each with its round
+/// and its contender's label.
+pub fn of_pairs<'a>(
+    plan: &Plan,
+    turns: impl Iterator<Item = (usize, &'a str, &'a Turn)>,
+) -> Vec<Vec<Vec<f64>>> {
+    let metric = Metric::deciding(plan.work.kind());
+    // By contender and by round and block: the case, and the logarithms of the parts.
+    type OfBlocks = BTreeMap<(usize, usize), (usize, Vec<f64>)>;
+    let mut figures: BTreeMap<&str, OfBlocks> = BTreeMap::new();
+    for (round, label, turn) in turns {
+        let case = turn.sample.case;
+        let parts = metric.of_parts(&turn.sample, Size::request(plan, case)).into_iter().map(f64::ln);
+        figures.entry(label).or_default().insert((round, turn.block), (case, parts.collect()));
+    }
+    let figures: Vec<_> = figures.into_values().collect();
+    let mut pairs = Vec::new();
+    for (place, a) in figures.iter().enumerate() {
+        for b in &figures[place + 1..] {
+            let mut rounds: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
+            for (block, (case, ours)) in a {
+                let Some((_, theirs)) = b.get(block) else { continue };
+                let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours - theirs).collect();
+                if !ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite()) {
+                    let ratio = statistics::trimmed_mean(&ratios, statistics::TRIMMED_SLICES);
+                    rounds.entry(block.0).or_default().push((*case, ratio));
+                }
+            }
+            pairs.push(without_cases(rounds.into_values().collect()));
+        }
+    }
+    pairs
+}
+
+/// The figures of each round, each prompt less its own mean: differences between prompts are no variation.
+fn without_cases(mut rounds: Vec<Vec<(usize, f64)>>) -> Vec<Vec<f64>> {
+    let mut sums: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
+    for (case, figure) in rounds.iter().flatten() {
+        let (sum, count) = sums.entry(*case).or_default();
+        (*sum, *count) = (*sum + figure, *count + 1);
+    }
+    let rest = |(case, figure): (usize, f64)| figure - sums[&case].0 / sums[&case].1 as f64;
+    rounds.iter_mut().map(|round| round.drain(..).map(rest).collect()).collect()
+}
+
+// The A/A floor: how much one engine, under two labels, seems to differ from itself.
+
+/// The smallest difference that this machine can show, from one engine measured as two.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    pub a: String,
+    pub b: String,
+    pub metric: Metric,
+    /// The end of the 95 % interval that is farther from "no difference", as a share.
+    #[serde(deserialize_with = "crate::facts::agreement::number")]
+    pub share: f64,
+    /// Whether a difference was found although there is none.
+    pub false_alarm: bool,
+}
+
+/// The floor of every metric, for every pair of contenders that are the same engine.
+pub fn floors(plan: &Plan, comparisons: &[Comparison]) -> Vec<Floor> {
+    let engine = |label: &str| {
+        let contender = plan.contenders.iter().find(|contender| contender.label == label)?;
+        Some(contender.engine.name.as_str())
+    };
+    let controls = comparisons.iter().filter(|c| engine(&c.a).is_some() && engine(&c.a) == engine(&c.b));
+    let floor = |comparison: &Comparison| {
+        let (low, high) = comparison.interval?;
+        let share = high.ln().abs().max(low.ln().abs()).exp() - 1.0;
+        Some(Floor {
+            a: comparison.a.clone(),
+            b: comparison.b.clone(),
+            metric: comparison.metric,
+            share,
+            false_alarm: comparison.verdict == Verdict::Faster,
+        })
+    };
+    controls.filter_map(floor).collect()
+}
+
+// The part of a report about two of its contenders.
+
+impl Report {
+    /// The labels of every two contenders that both have figures, each pair in alphabetical order.
+    pub fn pairs(&self) -> Vec<[&str; 2]> {
+        let measured = self.rows.iter().filter(|row| row.state.has_figures());
+        let mut labels: Vec<&str> = measured.map(|row| row.framework.as_str()).collect();
+        labels.sort_unstable();
+        let mut pairs = Vec::new();
+        for (place, a) in labels.iter().enumerate() {
+            pairs.extend(labels[place + 1..].iter().map(|b| [*a, *b]));
+        }
+        pairs
+    }
+
+    /// The same report without all other contenders. Figures and verdicts are those of the whole run: its
+    /// error rate is that of all pairs.
+    pub fn of_pair(&self, pair: [&str; 2]) -> Report {
+        let has = |label: &str| pair.contains(&label);
+        let mut report = self.clone();
+        report.plan.contenders.retain(|contender| has(&contender.label));
+        report.rows.retain(|row| has(&row.framework));
+        for prompt in &mut report.prompts {
+            prompt.rows.retain(|row| has(&row.framework));
+        }
+        for batch in &mut report.from_text {
+            batch.rows.retain(|row| has(&row.framework));
+        }
+        report.comparisons.retain(|found| has(&found.a) && has(&found.b));
+        report.slow_moments.retain(|slow| has(&slow.contender));
+        report.floor.retain(|floor| has(&floor.a) && has(&floor.b));
+        report.sanity.retain(|flag| has(&flag.framework));
+        // They compare a hybrid with its parts, which may not be in the pair.
+        report.hybrids.clear();
+        report.crossed = None;
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::run::RunFailure;
+    use crate::facts::testing;
+    use protocol::{Marks, Sample};
+
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_text_that_older_reports_have() {
+        let rule = Reason::Rule { id: "R5".into(), breach: "too busy; set its threads".into() };
+        for (text, reason) in [
+            ("R5: too busy; set its threads", rule),
+            ("Rust: it panicked", Reason::Other("Rust: it panicked".into())),
+            ("no bf16 kernels", Reason::Other("no bf16 kernels".into())),
+        ] {
+            let json = serde_json::json!(text);
+            assert_eq!(serde_json::from_value::<Reason>(json.clone()).unwrap(), reason);
+            assert_eq!(serde_json::to_value(reason).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn where_a_signal_ended_a_process_the_row_names_who_left_processes_behind() {
+        let plan = testing::plan(&["a", "b"]);
+        let reason = |kind, left_behind: &[&str]| {
+            let failure = RunFailure { kind, reason: "signal 9".into(), last_words: None, repeat: None };
+            let left_behind = left_behind.iter().map(|&name| name.to_owned()).collect();
+            let run = Run { left_behind, ..testing::run("b", 0, Vec::new()) };
+            let mut evidence = Evidence { runs: vec![run], ..Evidence::default() };
+            evidence.absent.insert("a".into(), failure);
+            let (_, reasons) = state(&plan.contenders[0], &plan, &evidence, &[], false);
+            reasons.iter().map(Reason::to_string).collect::<Vec<_>>()
+        };
+        let named = reason(FailureKind::Killed, &["7 (sh)"]);
+        assert!(named.len() == 2 && named[1].starts_with("processes of b were still running"), "{named:?}");
+        assert_eq!(reason(FailureKind::Killed, &[]), ["signal 9"]);
+        assert_eq!(reason(FailureKind::Failed, &["7 (sh)"]), ["signal 9"]);
+    }
+
+    #[test]
+    fn ratios_are_of_turns_in_one_block_and_prompts_are_compared_with_themselves() {
+        let turn = |block, case, ms: u64| {
+            let marks_ns = Marks::new(1, [ms * 1_000_000]);
+            Turn::alone(block, Sample { case, marks_ns, ..Sample::default() })
+        };
+        let a = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 20), turn(3, 1, 20)];
+        let b = [turn(0, 0, 10), turn(1, 1, 20), turn(2, 0, 10)];
+        let turns = a.iter().map(|turn| (0, "a", turn)).chain(b.iter().map(|turn| (0, "b", turn)));
+        let pairs = of_pairs(&testing::plan(&["a", "b"]), turns);
+        let half = 2_f64.ln() / 2.0;
+        let close = |found: &f64, asked: f64| (found - asked).abs() < 1e-12;
+        let [rounds] = pairs.as_slice() else { panic!("{pairs:?}") };
+        let [round] = rounds.as_slice() else { panic!("{rounds:?}") };
+        assert!(
+            round.len() == 3 && close(&round[0], half) && close(&round[1], 0.0) && close(&round[2], -half)
+        );
+    }
+}

@@ -1,0 +1,514 @@
+//! A prompt in the form of the model's own chat template: one user message, and the opening of the answer.
+//!
+//! Templates are written for Python's Jinja2 as transformers configures it (`apply_chat_template`), so this
+//! does the same: its whitespace rules, methods of Python's strings and dicts, `raise_exception`, `tojson`,
+//! `strftime_now`. The clock of `strftime_now` is fixed: the same request gives the same tokens on every day.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{BufRead, Result as IoResult, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+use std::time::Instant;
+
+use bundle::Bundle;
+use configs::Suite;
+use minijinja::value::Kwargs;
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use protocol::untrusted;
+use serde::{Deserialize, Serialize};
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use time::PrimitiveDateTime;
+use time::macros::datetime;
+
+use crate::plan::prompts::Text;
+use crate::plan::{Failure, Request, Result};
+
+/// The template's name in errors.
+const NAME: &str = "chat template";
+
+/// The date that Llama 3.2's template uses without a clock.
+const TODAY: PrimitiveDateTime = datetime!(2024-07-26 12:00:00);
+
+/// Instructions after which a template counts as endless. Those of published models take some hundreds.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// The chat template of a model.
+pub enum Chat {
+    Here(Box<Template>),
+    /// In a separate process.
+    Apart(Asked),
+}
+
+impl Chat {
+    /// The template of a prepared model.
+    pub fn open(bundle: &Bundle) -> Result<Chat> {
+        Template::open(bundle).map(|template| Chat::Here(Box::new(template)))
+    }
+
+    /// The text that the model is fed for `prompt`, special tokens included.
+    pub fn render(&self, prompt: &str) -> Result<String> {
+        match self {
+            Chat::Here(template) => template.render(prompt),
+            Chat::Apart(process) => {
+                let text = process.text(&Question::Render { prompt: prompt.to_owned() })?;
+                text.ok_or_else(|| Failure::failed("the chat template gave no text"))
+            }
+        }
+    }
+}
+
+/// A template that is rendered in this process.
+pub struct Template {
+    model: String,
+    environment: Environment<'static>,
+    /// Texts of the special tokens, such as `bos_token`.
+    tokens: BTreeMap<String, String>,
+}
+
+/// The parts of `tokenizer_config.json` that a bundle keeps.
+#[derive(Deserialize)]
+struct Stored {
+    chat_template: String,
+    #[serde(flatten)]
+    tokens: BTreeMap<String, String>,
+}
+
+/// The file of a model's template, or why it has none.
+pub fn file(bundle: &Bundle) -> Result<PathBuf> {
+    let model = &bundle.manifest().name;
+    if bundle.tokenizer().is_none() {
+        return Err(Failure::usage(format!(
+            "{model} has no tokenizer, and so no tokens for a chat: leave out --chat, or take a model that has one"
+        )));
+    }
+    bundle.chat_template().ok_or_else(|| {
+        Failure::usage(format!(
+            "{model} has no chat template: leave out --chat, or take a model that was tuned for chats"
+        ))
+    })
+}
+
+impl Template {
+    fn open(bundle: &Bundle) -> Result<Template> {
+        let model = &bundle.manifest().name;
+        let Stored { chat_template, tokens } = read(&file(bundle)?)?;
+        Template::new(model, &chat_template, tokens)
+    }
+
+    fn new(model: &str, template: &str, tokens: BTreeMap<String, String>) -> Result<Template> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(MOST_STEPS));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", strftime_now);
+        environment.add_filter("tojson", to_json);
+        let chat = |environment| Template { model: model.to_owned(), environment, tokens };
+        match environment.add_template_owned(NAME, without_markers(template)) {
+            Ok(()) => Ok(chat(environment)),
+            Err(error) => Err(chat(environment).fails(&error)),
+        }
+    }
+
+    fn render(&self, prompt: &str) -> Result<String> {
+        let mut values: BTreeMap<&str, Value> = BTreeMap::new();
+        values.extend(self.tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str()))));
+        values.insert("messages", Value::from(vec![context! { role => "user", content => prompt }]));
+        values.insert("add_generation_prompt", Value::from(true));
+        // transformers' values if none are given.
+        values.extend(["tools", "documents"].map(|name| (name, Value::from(()))));
+        let template = self.environment.get_template(NAME).expect("it was added when this was made");
+        template.render(values).map_err(|error| self.fails(&error))
+    }
+
+    fn fails(&self, error: &Error) -> Failure {
+        let reason = match error.kind() {
+            ErrorKind::OutOfFuel => "it does not come to an end".to_owned(),
+            _ => error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
+        };
+        Failure::usage(format!("the chat template of {} fails: {reason}; leave out --chat", self.model))
+    }
+}
+
+/// Rejects requests for which the template's output would have to be changed.
+pub(crate) fn check(request: &Request, suite: &Suite) -> Result<()> {
+    if !request.chat {
+        return Ok(());
+    }
+    let has_length = !request.prompt_tokens.is_empty() || !request.prompt_lengths.is_empty();
+    if has_length {
+        return Err(Failure::usage(
+            "--chat makes a prompt as long as the model's template does, and here it is to have a length of its own \
+             (--prompt-tokens, --prompt-lengths, or a sweep over lengths): leave one out",
+        ));
+    }
+    if suite.prompts.iter().any(|prompt| prompt.text.is_none()) {
+        return Err(Failure::usage("--chat needs prompts that are texts, and one is given as token ids"));
+    }
+    Ok(())
+}
+
+/// The output for a prompt that was put through a template.
+pub fn line(name: &str, text: &str, tokens: &[u32]) -> String {
+    let ids: Vec<_> = tokens.iter().map(u32::to_string).collect();
+    format!("{name} as a chat: {text:?}, {} tokens: {}", ids.len(), ids.join(" "))
+}
+
+fn read(path: &Path) -> Result<Stored> {
+    let cannot = |reason: String| Failure::usage(format!("cannot read {}: {reason}", path.display()));
+    let bytes =
+        untrusted::file::read(path, untrusted::file::CONFIG).map_err(|error| cannot(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| cannot(error.to_string()))
+}
+
+/// transformers marks assistant messages with `{% generation %}`, for training. Here the tags have no effect.
+fn without_markers(template: &str) -> String {
+    const TAGS: [(&str, &str); 2] = [("endgeneration", "endif"), ("generation", "if true")];
+    let mut pieces = template.split("{%");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        text += "{%";
+        let tag = piece.trim_start_matches(['-', '+']).trim_start();
+        let marker = TAGS.iter().find_map(|&(name, instead)| {
+            let rest = tag.strip_prefix(name)?;
+            rest.trim_start().trim_start_matches(['-', '+']).starts_with("%}").then_some((instead, rest))
+        });
+        match marker {
+            Some((instead, rest)) => {
+                text += &piece[..piece.len() - tag.len()];
+                text = text + " " + instead + " " + rest.trim_start();
+            }
+            None => text += piece,
+        }
+    }
+    text
+}
+
+fn raise_exception(reason: String) -> std::result::Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, reason))
+}
+
+fn strftime_now(format: &str) -> std::result::Result<String, Error> {
+    let cannot = |reason: String| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {reason}"));
+    let format = time::format_description::parse_strftime_owned(format).map_err(|e| cannot(e.to_string()))?;
+    TODAY.format(&format).map_err(|e| cannot(e.to_string()))
+}
+
+/// As Python's `json.dumps`, without escapes for HTML.
+fn to_json(value: Value, options: Kwargs) -> std::result::Result<Value, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let cannot = |e: serde_json::Error| Error::new(ErrorKind::InvalidOperation, format!("tojson: {e}"));
+    let mut json = Vec::new();
+    match indent {
+        Some(spaces) => {
+            let spaces = " ".repeat(spaces.min(16));
+            let formatter = PrettyFormatter::with_indent(spaces.as_bytes());
+            value.serialize(&mut Serializer::with_formatter(&mut json, formatter)).map_err(cannot)?;
+        }
+        None => value.serialize(&mut Serializer::with_formatter(&mut json, Spaced)).map_err(cannot)?,
+    }
+    Ok(Value::from_safe_string(String::from_utf8(json).expect("JSON is UTF-8")))
+}
+
+/// A space after every comma and colon, as in Python's JSON.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: std::io::Write + ?Sized>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: std::io::Write + ?Sized>(
+        &mut self,
+        to: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: std::io::Write + ?Sized>(&mut self, to: &mut W) -> std::io::Result<()> {
+        to.write_all(b": ")
+    }
+}
+
+// The answers of a process that runs a model's tokenizer and chat template.
+
+/// Answers every question about a model until there are no more. `now`: the clock.
+///
+/// # Errors
+/// A line that cannot be read or written.
+pub fn serve(
+    bundle: &Bundle,
+    input: impl BufRead,
+    mut output: impl Write,
+    now: fn() -> Instant,
+) -> IoResult<()> {
+    let (mut text, mut chat) = (None, None);
+    for line in input.lines() {
+        let question: Question = serde_json::from_str(&line?)?;
+        let answer =
+            answer(bundle, (&mut text, &mut chat), &question, now).unwrap_or_else(|failure| match failure {
+                Failure::Usage(reason) => Answer::Refused(reason),
+                failure => Answer::Failed(failure.to_string()),
+            });
+        writeln!(output, "{}", serde_json::to_string(&answer)?)?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn answer(
+    bundle: &Bundle,
+    (text, chat): (&mut Option<Text>, &mut Option<Chat>),
+    question: &Question,
+    now: fn() -> Instant,
+) -> Result<Answer> {
+    if let Question::Render { prompt } = question {
+        if chat.is_none() {
+            *chat = Some(Chat::open(bundle)?);
+        }
+        let chat = chat.as_ref().expect("it was just opened");
+        return chat.render(prompt).map(|text| Answer::Text(Some(text)));
+    }
+    if text.is_none() {
+        *text = Some(Text::open(bundle)?);
+    }
+    let text = text.as_ref().expect("it was just opened");
+    match question {
+        Question::Encode { text: asked } => text.encode(asked).map(Answer::Tokens),
+        Question::EncodeWhole { text: asked, pair } => {
+            text.encode_whole(asked, pair.as_deref()).map(Answer::Whole)
+        }
+        Question::Decode { tokens } => text.decode(tokens).map(Answer::Text),
+        Question::Time { texts } => text.time(texts, now).map(Answer::Time),
+        Question::Render { .. } => unreachable!("it was answered above"),
+    }
+}
+
+// Catches panics of libraries on untrusted input. They become errors, as for any other unreadable input.
+
+thread_local! {
+    /// Whether this thread is inside such a call: its panics are not shown.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the call. The error is the panic's message.
+pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    static HOOKED: Once = Once::new();
+    HOOKED.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !INSIDE.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let was_inside = INSIDE.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    INSIDE.set(was_inside);
+    done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gives no reason");
+        format!("the library for it broke off ({})", text.lines().next().unwrap_or_default())
+    })
+}
+
+// Text processing in a separate process. A tokenizer or a chat template comes with a model and may use any
+// amount of memory, time or stack; it must not end this program. Questions and answers are lines of JSON.
+
+/// A question to a model's tokenizer or template.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Question {
+    /// The ids of a text, without special tokens.
+    Encode { text: String },
+    /// The ids and types of a text, or of a pair of texts, with the model's special tokens around it.
+    EncodeWhole { text: String, pair: Option<String> },
+    /// The text of ids.
+    Decode { tokens: Vec<u32> },
+    /// The time to compute the ids of all these texts, in nanoseconds.
+    Time { texts: Vec<Written> },
+    /// The text that the model is fed for a prompt.
+    Render { prompt: String },
+}
+
+/// A text, or a pair of texts, as a person writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    pub text: String,
+    pub pair: Option<String>,
+}
+
+/// Ids of a text, or of a pair of texts, with the model's special tokens around it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    pub tokens: Vec<u32>,
+    /// The type of each token; all 0 where it is empty.
+    pub types: Vec<u32>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    Tokens(Vec<u32>),
+    Whole(Whole),
+    Text(Option<String>),
+    Time(Option<u64>),
+    /// Why there is none: a mistake in the input.
+    Refused(String),
+    /// Why there is none: an internal failure.
+    Failed(String),
+}
+
+/// A client of such a process.
+pub trait Apart: Send + Sync {
+    /// # Errors
+    /// Why there is no answer, in one sentence.
+    fn ask(&self, question: &Question) -> Result<Answer>;
+}
+
+/// A process to which questions are sent.
+#[derive(Clone)]
+pub struct Asked(pub Arc<dyn Apart>);
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a process of its own")
+    }
+}
+
+impl Asked {
+    fn answer(&self, question: &Question) -> Result<Answer> {
+        match self.0.ask(question)? {
+            Answer::Refused(reason) => Err(Failure::usage(reason)),
+            Answer::Failed(reason) => Err(Failure::failed(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    pub(crate) fn tokens(&self, question: &Question) -> Result<Vec<u32>> {
+        match self.answer(question)? {
+            Answer::Tokens(tokens) => Ok(tokens),
+            _ => Err(Failure::failed("a text in the place of tokens")),
+        }
+    }
+
+    pub(crate) fn whole(&self, question: &Question) -> Result<Whole> {
+        match self.answer(question)? {
+            Answer::Whole(whole) => Ok(whole),
+            _ => Err(Failure::failed("something else in the place of tokens and their types")),
+        }
+    }
+
+    pub(crate) fn time(&self, question: &Question) -> Result<Option<u64>> {
+        match self.answer(question)? {
+            Answer::Time(time) => Ok(time),
+            _ => Err(Failure::failed("something else in the place of a time")),
+        }
+    }
+
+    pub(crate) fn text(&self, question: &Question) -> Result<Option<String>> {
+        match self.answer(question)? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(Failure::failed("tokens in the place of a text")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat(template: &str) -> Result<Template> {
+        let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")];
+        let tokens = tokens.map(|(name, token)| (name.to_owned(), token.to_owned()));
+        Template::new("mine", template, tokens.into())
+    }
+
+    fn rendered(template: &str) -> String {
+        chat(template).unwrap().render("Hello <you>").unwrap()
+    }
+
+    fn failure(template: &str) -> String {
+        let failure = chat(template).and_then(|chat| chat.render("Hello")).unwrap_err();
+        assert_eq!(failure.exit_code(), 2);
+        failure.to_string()
+    }
+
+    #[test]
+    fn a_prompt_is_a_message_of_the_user_s_and_the_answer_s_opening() {
+        let template = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+            {{ '<|im_start|>system\\nHelp.<|im_end|>\\n' }}{% endif %}\
+            {{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}\
+            {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+        let expected = "<|im_start|>system\nHelp.<|im_end|>\n<|im_start|>user\nHello <you><|im_end|>\n\
+            <|im_start|>assistant\n";
+        assert_eq!(rendered(template), expected);
+    }
+
+    #[test]
+    fn special_tokens_are_the_model_s_and_methods_are_python_s() {
+        let template =
+            "{{ bos_token }}[INST] {{ messages[0].content.strip().upper() }} [/INST]{{ pad_token }}";
+        assert_eq!(rendered(template), "<s>[INST] HELLO <YOU> [/INST]");
+    }
+
+    #[test]
+    fn lines_that_hold_a_tag_alone_leave_nothing() {
+        assert_eq!(rendered("a\n  {% if tools is not none %}\nb\n  {% endif %}\nc\n"), "a\nc");
+    }
+
+    #[test]
+    fn json_is_as_python_writes_it() {
+        assert_eq!(
+            rendered("{{ messages[0] | tojson }}{{ [1] | tojson(indent=2) }}"),
+            "{\"role\": \"user\", \"content\": \"Hello <you>\"}[\n  1\n]"
+        );
+    }
+
+    #[test]
+    fn today_is_the_same_on_every_day() {
+        assert_eq!(rendered("{{ strftime_now('%d %B %Y') }}"), "26 July 2024");
+    }
+
+    #[test]
+    fn marks_for_training_mean_nothing() {
+        assert_eq!(rendered("a {%- generation -%} b {% endgeneration %} generation"), "ab  generation");
+    }
+
+    #[test]
+    fn a_template_that_refuses_is_told_in_its_own_words() {
+        let told = failure("{{ raise_exception('only\n  assistants may speak') }}");
+        assert!(told.starts_with("the chat template of mine fails: "), "{told}");
+        assert!(told.contains("only assistants may speak") && !told.contains('\n'), "{told}");
+    }
+
+    #[test]
+    fn a_template_that_does_not_parse_is_told_with_its_line() {
+        let told = failure("{{ bos_token }}\n{% for %}");
+        assert!(told.contains("syntax error") && told.contains("chat template:2"), "{told}");
+    }
+
+    #[test]
+    fn an_endless_template_is_told() {
+        let told = failure("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}");
+        assert!(told.contains("does not come to an end"), "{told}");
+    }
+
+    #[test]
+    fn a_panic_is_a_sentence_and_the_next_work_is_done() {
+        let error = survived(|| panic!("index {} is out of range\nand more", 7)).unwrap_err();
+        assert_eq!(error, "the library for it broke off (index 7 is out of range)");
+        assert_eq!(survived(|| 3), Ok(3));
+        assert!(survived(|| panic!("{}", "because")).is_err_and(|error| error.contains("because")));
+    }
+}

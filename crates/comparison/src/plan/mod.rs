@@ -1,0 +1,45 @@
+//! Turns a request into a plan.
+//!
+//! A [`Request`] comes from a person, a suite, a study or a record of the history: plain data, without a
+//! parser. A [`Draft`] is a request that was checked as far as possible without a model. A [`Plan`] is
+//! complete: contenders, prompts as token ids, rounds. Making either reads no file, no clock and no machine.
+
+pub mod ab;
+mod options;
+
+pub mod axes;
+
+pub mod chat;
+
+mod draft;
+
+mod optimised;
+mod plan;
+pub mod prompts;
+
+mod request;
+
+pub mod sweep;
+
+pub mod work;
+pub mod workers;
+
+pub use self::plan::{Contender, Plan, Rounds, Schedule};
+pub use axes::{Arm, StudySettings, ThreadsAsked};
+pub use axes::{Axis, Setting, Settings};
+pub use configs::KernelCache;
+pub use draft::Engines;
+pub use draft::{Draft, Given, check};
+pub use draft::{Failure, Result};
+pub use optimised::Switch;
+pub use options::ServingAsked;
+pub use options::{Dims, GraphAsked, InputAsked, NamedInput};
+pub use options::{EncodeAsked, LengthsAsked, TaskAsked};
+pub use options::{QualityData, Retrieval};
+pub use plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
+pub use prompts::Prompt;
+pub use request::{
+    CacheAsked, DecodeAsked, DenoiseAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked,
+    SamplingAsked, ScheduleAsked, SliceAsked,
+};
+pub use work::{Prompted, Work, WorkKind};

@@ -1,0 +1,335 @@
+//! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
+
+use protocol::untrusted;
+use std::path::Path;
+use std::sync::Once;
+use std::time::Instant;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bundle::{Bundle, ModelConfig};
+use tokenizers::{EncodeInput, Encoding, Tokenizer};
+
+use configs::{Suite, SuitePrompt};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::plan::chat::Chat;
+pub use crate::plan::chat::Whole;
+use crate::plan::chat::survived;
+use crate::plan::chat::{Asked, Question, Written};
+use crate::plan::{Failure, Result};
+
+/// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
+/// opening of "On the Origin of Species" (Darwin 1859).
+const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much struck with certain facts in the \
+    distribution of the inhabitants of South America, and in the geological relations of the present to the \
+    past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
+    that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
+
+/// Most prompts of a comparison.
+const MOST_PROMPTS: usize = 1000;
+
+/// One prompt, as token ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    pub name: String,
+    /// The prompt's text; `None` if ids were given.
+    pub text: Option<String>,
+    /// The second text of a pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// The prompt's text after the model's chat template, if that was applied. Its tokens are `tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<String>,
+    pub tokens: Vec<u32>,
+    /// The type of each token, used for the second of a pair of texts; all 0 if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<u32>,
+}
+
+/// The prompt of studies that vary the length: it is cut or repeated to each length.
+pub(crate) const STUDY_PROMPT: &str =
+    "The quick brown fox jumps over the lazy dog, and then it runs off into";
+
+/// The tokenizer of a bundle's model, or its replacement.
+pub enum Text {
+    Tokens(Box<Tokenizer>),
+    /// Replacement for models without a tokenizer, such as synthetic ones: each byte of UTF-8 is a token,
+    /// modulo the vocabulary's size. Tokens are not turned back into text.
+    Bytes {
+        vocabulary: usize,
+    },
+    /// A tokenizer in a separate process.
+    Apart(Asked),
+}
+
+/// Rejects invalid JSON anywhere in the file, and SentencePiece tables shorter than their stated size: the
+/// tokenizer library trusts that size.
+fn check(bytes: &[u8]) -> std::result::Result<(), String> {
+    // The whole document: serde does not validate UTF-8 in skipped fields, but the tokenizer library does.
+    let document: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    match document.get("normalizer") {
+        Some(normalizer) => check_tables(normalizer),
+        None => Ok(()),
+    }
+}
+
+fn check_tables(normalizer: &Value) -> std::result::Result<(), String> {
+    match normalizer {
+        Value::Array(values) => values.iter().try_for_each(check_tables),
+        Value::Object(fields) => {
+            if let Some(tables) = fields.get("precompiled_charsmap")
+                && !tables.as_str().is_some_and(is_whole)
+            {
+                return Err(
+                    "its normalizer holds tables of SentencePiece (`precompiled_charsmap`) that are broken"
+                        .into(),
+                );
+            }
+            fields.values().try_for_each(check_tables)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether SentencePiece tables contain a trie as long as the number of bytes that they begin with.
+fn is_whole(tables: &str) -> bool {
+    let Ok(bytes) = BASE64_STANDARD.decode(tables) else { return false };
+    bytes.split_first_chunk().is_some_and(|(size, rest)| {
+        let size = u32::from_le_bytes(*size) as usize;
+        size > 0 && size.is_multiple_of(4) && size <= rest.len()
+    })
+}
+
+impl Text {
+    /// The tokenizer of a prepared model.
+    pub fn open(bundle: &Bundle) -> Result<Text> {
+        let Some(path) = bundle.tokenizer() else {
+            return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
+        };
+        let bytes = untrusted::file::read(&path, untrusted::file::INPUT)
+            .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
+        Text::parse(&path, &bytes)
+    }
+
+    /// The tokenizer from the bytes of a tokenizer.json; `path` is for errors.
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Failure::usage(format!("{} is not a tokenizer: {why}", path.display()))
+        };
+        check(bytes).map_err(|why| refused(&why))?;
+        let read = survived(|| Tokenizer::from_bytes(bytes)).map_err(|why| refused(&why))?;
+        let mut tokenizer = read.map_err(|why| refused(&why))?;
+        // A prompt is measured as it is: truncation and padding of a tokenizer.json do not apply. Padding
+        // could use any amount of memory.
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        Ok(Text::Tokens(Box::new(tokenizer)))
+    }
+
+    /// Ids of `text` without special tokens.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Text::Tokens(tokenizer) => Ok(tokenised(tokenizer, text.into(), false)?.get_ids().to_vec()),
+            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
+            Text::Bytes { vocabulary } => Ok(bytes(text, *vocabulary)),
+        }
+    }
+
+    /// Ids of `text`, and of a second text after it, with the model's special tokens around them: the input
+    /// of an encoder.
+    pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
+        match self {
+            Text::Tokens(tokenizer) => {
+                let input: EncodeInput = match pair {
+                    Some(pair) => (text, pair).into(),
+                    None => text.into(),
+                };
+                let encoding = tokenised(tokenizer, input, true)?;
+                let types = encoding.get_type_ids();
+                let types = if types.iter().all(|&kind| kind == 0) { Vec::new() } else { types.to_vec() };
+                Ok(Whole { tokens: encoding.get_ids().to_vec(), types })
+            }
+            Text::Apart(process) => {
+                process.whole(&Question::EncodeWhole { text: text.to_owned(), pair: pair.map(str::to_owned) })
+            }
+            Text::Bytes { vocabulary } => {
+                let (mut tokens, second) =
+                    (bytes(text, *vocabulary), pair.map(|pair| bytes(pair, *vocabulary)).unwrap_or_default());
+                let mut types = Vec::new();
+                if !second.is_empty() {
+                    types.resize(tokens.len(), 0);
+                    types.resize(tokens.len() + second.len(), 1);
+                }
+                tokens.extend(second);
+                Ok(Whole { tokens, types })
+            }
+        }
+    }
+
+    /// The time to compute the ids of all `texts`, in nanoseconds: of several texts on the tokenizer
+    /// library's own number of threads. `None` without a tokenizer.
+    pub fn time(&self, texts: &[Written], now: fn() -> Instant) -> Result<Option<u64>> {
+        let tokenizer = match self {
+            Text::Tokens(tokenizer) => tokenizer,
+            Text::Apart(process) => return process.time(&Question::Time { texts: texts.to_vec() }),
+            Text::Bytes { .. } => return Ok(None),
+        };
+        let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
+        let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
+        let begun = now();
+        let ids = survived(|| tokenizer.encode_batch(inputs, true)).map_err(|why| refused(&why))?;
+        let took = begun.elapsed();
+        ids.map_err(|why| refused(&why))?;
+        Ok(Some(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The text of `tokens`; `None` without a tokenizer.
+    pub fn decode(&self, tokens: &[u32]) -> Result<Option<String>> {
+        let tokenizer = match self {
+            Text::Tokens(tokenizer) => tokenizer,
+            Text::Apart(process) => return process.text(&Question::Decode { tokens: tokens.to_vec() }),
+            Text::Bytes { .. } => return Ok(None),
+        };
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::failed(format!("cannot turn tokens into text: {why}"));
+        let text = survived(|| tokenizer.decode(tokens, false)).map_err(|why| failed(&why))?;
+        Ok(Some(text.map_err(|why| failed(&why))?))
+    }
+
+    /// Tokens that extend a prompt, to be repeated.
+    fn filler(&self) -> Result<Vec<u32>> {
+        match self {
+            Text::Tokens(_) | Text::Apart(_) => self.encode(PASSAGE),
+            // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more
+            // of the embedding than bytes do.
+            Text::Bytes { vocabulary } => {
+                Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
+            }
+        }
+    }
+}
+
+fn input(written: &Written) -> EncodeInput<'_> {
+    match &written.pair {
+        Some(pair) => (written.text.as_str(), pair.as_str()).into(),
+        None => written.text.as_str().into(),
+    }
+}
+
+fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Result<Encoding> {
+    let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
+    let encoding = survived(|| tokenizer.encode(input, whole)).map_err(|why| refused(&why))?;
+    encoding.map_err(|why| refused(&why))
+}
+
+fn bytes(text: &str, vocabulary: usize) -> Vec<u32> {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| protocol::say!("the model has no tokenizer: text is taken byte by byte"));
+    text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect()
+}
+
+/// The prompts, as typed.
+pub fn from_texts(texts: &[String]) -> Suite {
+    let prompt = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
+    Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
+}
+
+/// The texts and pairs of texts of a file with a JSON value a line.
+///
+/// # Errors
+/// The line, and its error.
+pub fn from_json_lines(text: &str) -> std::result::Result<Suite, String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Line {
+        Pair([String; 2]),
+        Fields { query: Option<String>, text: String },
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let prompt = |(place, line): (usize, &str)| {
+        let (text, pair) = match serde_json::from_str(line) {
+            Ok(Line::Pair([text, pair])) => (text, Some(pair)),
+            Ok(Line::Fields { query: Some(query), text }) => (query, Some(text)),
+            Ok(Line::Fields { query: None, text }) => (text, None),
+            Err(_) => {
+                let number = place + 1;
+                return Err(format!(
+                    r#"line {number} is none of {{"query": "…", "text": "…"}}, ["…", "…"] and {{"text": "…"}}"#
+                ));
+            }
+        };
+        Ok(SuitePrompt { text: Some(text), pair, ..SuitePrompt::default() })
+    };
+    Ok(Suite { prompts: lines.map(prompt).collect::<std::result::Result<_, _>>()?, ..Suite::default() })
+}
+
+/// Resolves prompts to ids of the vocabulary of `config`: with a chat template applied if one is given, cut
+/// or extended to `length` tokens if that is given.
+pub fn resolve(
+    prompts: &[SuitePrompt],
+    length: Option<usize>,
+    config: &ModelConfig,
+    text: &Text,
+    chat: Option<&Chat>,
+) -> Result<Vec<Prompt>> {
+    let mut resolved = Vec::new();
+    // An encoder's input gets its length when batches are made of it: its ends stay.
+    let length = length.filter(|_| config.encoder.is_none());
+    let filler = if length.is_some() { text.filler()? } else { Vec::new() };
+    for (index, prompt) in prompts.iter().enumerate() {
+        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
+        let rendered = match (chat, &prompt.text) {
+            (Some(chat), Some(text_of_prompt)) => Some(chat.render(text_of_prompt)?),
+            _ => None,
+        };
+        if prompt.pair.is_some() && (config.encoder.is_none() || prompt.text.is_none()) {
+            return Err(Failure::usage(format!(
+                "{name} is a pair of texts: pairs are for encoders, and both have a text"
+            )));
+        }
+        let plain = |tokens| Whole { tokens, types: Vec::new() };
+        let Whole { mut tokens, types } = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
+            (None, Some(tokens)) => plain(tokens.clone()),
+            (Some(text_of_prompt), None) if config.encoder.is_some() => {
+                text.encode_whole(text_of_prompt, prompt.pair.as_deref())?
+            }
+            (Some(text_of_prompt), None) => plain(text.encode(text_of_prompt)?),
+            _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
+        };
+        if tokens.is_empty() && length.is_none() {
+            return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
+        }
+        if let Some(length) = length {
+            tokens.extend(filler.iter().cycle().take(length.saturating_sub(tokens.len())));
+            tokens.truncate(length);
+        }
+        check_vocabulary(&tokens, config)?;
+        let (text, pair) = (prompt.text.clone(), prompt.pair.clone());
+        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types });
+    }
+    Ok(resolved)
+}
+
+/// Rejects more prompts than a comparison can measure in reasonable time.
+pub(crate) fn check_count(suite: &Suite) -> Result<()> {
+    let count = suite.prompts.len();
+    if count > MOST_PROMPTS {
+        return Err(Failure::usage(format!(
+            "{count} prompts are asked for, and a comparison takes at most {MOST_PROMPTS}, each of which every \
+             framework runs several times: choose fewer, or divide them over several comparisons"
+        )));
+    }
+    Ok(())
+}
+
+/// Rejects ids that the model does not have.
+pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
+    let vocabulary = config.vocab_size;
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(Failure::usage(format!(
+            "token id {token} is outside the model's vocabulary of {vocabulary} tokens"
+        ))),
+    }
+}

@@ -1,0 +1,491 @@
+//! An ONNX file: runs from named tensors to named tensors.
+
+mod sizes;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bundle::{Dtype, Graph as Description, GraphInput, Size};
+use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
+use serde::{Deserialize, Serialize};
+
+use super::{Describe, Proof, WorkKind};
+use crate::plan::options::Usual;
+use crate::plan::options::{GraphAsked, InputAsked};
+use crate::plan::work;
+use crate::plan::{Failure, PromptSource, Request, Result};
+
+pub use sizes::dims;
+use sizes::{combinations, named, of_files, shape_words};
+
+/// Operators with random outputs.
+const RANDOM: [&str; 6] =
+    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"];
+/// Most cases that sizes of dimensions may make.
+const MOST_CASES: usize = 64;
+/// Bytes of the inputs of one run.
+const MOST_BYTES: u128 = 1 << 33;
+/// Requests of several callers.
+const USUAL: Usual = Usual { each: 4, least: 16 };
+/// Different sets of inputs of several callers.
+const DIFFERENT: usize = 8;
+
+/// Runs of a graph, a case for each combination of sizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    pub cases: Vec<Run>,
+    /// Names of the graph's outputs.
+    pub outputs: Vec<String>,
+    /// The type of most of its weights, such as `f32` or `int8`.
+    pub stored: Option<String>,
+    /// If given, one of several callers makes each request, for a run each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// The inputs of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub name: String,
+    pub inputs: Vec<Feed>,
+    /// Seed of drawn values.
+    pub seed: u64,
+    /// Sets of inputs, drawn independently: callers ask for them in turn.
+    #[serde(default = "one")]
+    pub sets: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// An array of a file, described by its header. The numbers are in a file of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// Only the numbers, little-endian, row-major.
+    pub numbers: PathBuf,
+}
+
+/// Rejects settings for an ONNX file if the model is none.
+pub(super) fn refuse(request: &Request) -> Result<()> {
+    if request.graph.is_default() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--dim and --input are for ONNX files, and {} is none", request.model())))
+}
+
+/// Resolves runs of an ONNX file. `given`: the arrays of the requested files, by input.
+pub fn resolve(
+    request: &Request,
+    graph: &Description,
+    given: &BTreeMap<String, Given>,
+    seed: u64,
+) -> Result<Graph> {
+    let failure = |why: String| Failure::usage(format!("{}: {why}", request.model()));
+    let refuse = |why: String| Err(failure(why));
+    if let Some(flag) = of_texts(request) {
+        return refuse(format!(
+            "it is an ONNX file, which takes no {flag}: --dim sets its free dimensions, --input what its inputs are given"
+        ));
+    }
+    let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+    if let Some(unknown) = request.graph.inputs.keys().find(|name| !names.contains(&name.as_str())) {
+        let inputs = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return refuse(format!("it has no input {unknown:?}; it has {inputs}"));
+    }
+    if let Some(operator) = RANDOM.iter().find(|operator| graph.operators.contains_key(**operator)) {
+        return refuse(format!(
+            "it draws random numbers ({operator}), so that no two runs give the same and nothing can be compared"
+        ));
+    }
+    let dims = named(graph, &request.graph.dims).map_err(failure)?;
+    let of_files = of_files(graph, given).map_err(failure)?;
+    let mut cases = Vec::new();
+    for sizes in combinations(&dims) {
+        cases.push(run(&request.graph, graph, given, (&sizes, &of_files), seed).map_err(failure)?);
+    }
+    if cases.len() > MOST_CASES {
+        return refuse(format!(
+            "--dim makes {} combinations of sizes; at most {MOST_CASES} are measured",
+            cases.len()
+        ));
+    }
+    let load = request.serving.load(USUAL, seed)?;
+    if let Some(load) = load {
+        let [case] = &mut cases[..] else {
+            return refuse("callers have runs of one size: give each dimension one size with --dim".into());
+        };
+        let joins = |serve: &Serve| matches!(serve, Serve::Batch { .. });
+        if request.serving.serve.iter().any(joins) {
+            joined(graph).map_err(failure)?;
+        }
+        case.sets = if case.is_drawn() { load.requests.min(DIFFERENT) } else { 1 };
+    }
+    let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
+    Ok(Graph { cases, outputs, stored: graph.stored.clone(), load })
+}
+
+/// Rejects a graph if its runs cannot be joined along one free dimension, the first of all inputs.
+fn joined(graph: &Description) -> std::result::Result<(), String> {
+    let first = |input: &GraphInput| match input.shape.as_ref().and_then(|shape| shape.first()) {
+        Some(Size::Free(name)) => Some(name.clone()),
+        _ => None,
+    };
+    let mut firsts = graph.inputs.iter().map(first);
+    let batch = firsts.next().flatten();
+    match batch.is_some() && firsts.all(|other| other == batch) {
+        true => Ok(()),
+        false => Err("its inputs have no free first dimension in common, along which batch:B:W could join requests: serve \
+                      them with shared or pool:K"
+            .to_owned()),
+    }
+}
+
+/// A given flag that does not apply to an ONNX file.
+fn of_texts(request: &Request) -> Option<&'static str> {
+    let flags = [
+        ("prompts", request.prompts != PromptSource::Usual),
+        ("--new-tokens", !request.new_tokens.is_empty()),
+        ("--prefill-chunk", !request.prefill_chunk.is_empty()),
+        ("--prompt-tokens", !request.prompt_tokens.is_empty()),
+        ("--prompt-lengths", !request.prompt_lengths.is_empty()),
+        ("--context", !request.context.is_empty()),
+        ("--batch", !request.batch.is_empty()),
+        ("--task, --lengths, --truncate and --include-tokenizer", !request.encode.is_default()),
+        ("--steps, --algorithm and what else denoising takes", !request.denoise.is_default()),
+        ("--temperature", request.sampling.temperature.is_some()),
+        ("--kv-cache off", request.kv_cache == KvCache::Off),
+        ("--chat", request.chat),
+    ];
+    flags.into_iter().find(|(_, is_asked)| *is_asked).map(|(flag, _)| flag)
+}
+
+fn run(
+    asked: &GraphAsked,
+    graph: &Description,
+    given: &BTreeMap<String, Given>,
+    (sizes, of_files): (&BTreeMap<String, usize>, &BTreeMap<String, usize>),
+    seed: u64,
+) -> std::result::Result<Run, String> {
+    for (name, size) in sizes {
+        if let Some(of_file) = of_files.get(name).filter(|of_file| *of_file != size) {
+            return Err(format!("--dim {name}={size}, and a file of --input has {of_file} there"));
+        }
+    }
+    let size = |name: &str| sizes.get(name).or_else(|| of_files.get(name)).copied();
+    let open: Vec<&str> = graph.free().into_iter().filter(|name| size(name).is_none()).collect();
+    // Dimensions of inputs from files are known by the files.
+    if !open.is_empty() {
+        let sample: Vec<String> = open.iter().map(|name| format!("{name}=1")).collect();
+        let shapes = graph.inputs.iter().filter_map(|input| {
+            let shape = input.shape.as_ref().filter(|_| !given.contains_key(&input.name))?;
+            Some(format!("{} {}", input.name, shape_words(shape)))
+        });
+        let (shapes, names) = (shapes.collect::<Vec<_>>().join(", "), open.join(", "));
+        let are = if open.len() == 1 { "is" } else { "are" };
+        return Err(format!(
+            "of its inputs ({shapes}), {names} {are} free: set sizes, such as --dim {}",
+            sample.join(",")
+        ));
+    }
+    let feed = |input: &GraphInput| {
+        let (name, array) = (input.name.clone(), given.get(&input.name));
+        let shape = match (&input.shape, array) {
+            (_, Some(array)) => array.shape.clone(),
+            (Some(shape), None) => shape
+                .iter()
+                .map(|one| match one {
+                    Size::Fixed(size) => *size,
+                    Size::Free(name) => size(name).unwrap_or(1),
+                })
+                .collect(),
+            (None, None) => {
+                return Err(format!(
+                    "it does not say which shape its input {name:?} has: give it an array with --input {name}=FILE.npy"
+                ));
+            }
+        };
+        let values = match (array, asked.inputs.get(&input.name)) {
+            (Some(array), _) => Values::File(array.numbers.clone()),
+            (None, Some(InputAsked::Drawn { low, high })) => drawn(input, *low, *high)?,
+            (None, Some(InputAsked::File(path))) => return Err(format!("{} was not read", path.display())),
+            (None, None) => usual(input.dtype),
+        };
+        Ok(Feed { name, shape, values })
+    };
+    let inputs: Vec<Feed> = graph.inputs.iter().map(feed).collect::<std::result::Result<_, String>>()?;
+    let bytes = |(feed, input): (&Feed, &GraphInput)| {
+        feed.shape.iter().map(|&size| size as u128).fold(input.dtype.bytes() as u128, u128::saturating_mul)
+    };
+    let bytes = inputs.iter().zip(&graph.inputs).map(bytes).fold(0, u128::saturating_add);
+    if bytes > MOST_BYTES {
+        return Err(format!(
+            "the inputs of one run take {}: take smaller sizes",
+            crate::plan::workers::gigabytes(bytes)
+        ));
+    }
+    let named = |(name, size): (&String, &usize)| format!("{name} {size}");
+    let name = if sizes.is_empty() {
+        "run".to_owned()
+    } else {
+        sizes.iter().map(named).collect::<Vec<_>>().join(", ")
+    };
+    Ok(Run { name, inputs, seed, sets: 1 })
+}
+
+/// Default values of an input: shares from 0 to 1; for whole numbers 0 and 1, which every table of tokens
+/// has.
+fn usual(dtype: Dtype) -> Values {
+    Values::Drawn { low: 0.0, high: if dtype.is_float() { 1.0 } else { 2.0 } }
+}
+
+fn drawn(input: &GraphInput, low: f64, high: f64) -> std::result::Result<Values, String> {
+    let (least, most) = match input.dtype {
+        Dtype::Bool => (0.0, 2.0),
+        Dtype::Int8 => (-128.0, 128.0),
+        Dtype::Uint8 => (0.0, 256.0),
+        Dtype::Int16 => (-32_768.0, 32_768.0),
+        Dtype::Uint16 => (0.0, 65_536.0),
+        Dtype::Int32 => (-2_147_483_648.0, 2_147_483_648.0),
+        Dtype::Uint32 => (0.0, 4_294_967_296.0),
+        // The range in which f64 holds every whole number.
+        Dtype::Int64 => (-9_007_199_254_740_992.0, 9_007_199_254_740_992.0),
+        Dtype::Uint64 => (0.0, 9_007_199_254_740_992.0),
+        Dtype::Float16 => (-65_504.0, 65_504.0),
+        Dtype::Float32 => (f64::from(f32::MIN), f64::from(f32::MAX)),
+        Dtype::Float64 => (f64::MIN / 2.0, f64::MAX / 2.0),
+    };
+    if low < least || high > most {
+        let (name, dtype) = (&input.name, input.dtype);
+        return Err(format!(
+            "--input {name}={low}..{high} is beyond {dtype}, which goes from {least} to {most}"
+        ));
+    }
+    Ok(Values::Drawn { low, high })
+}
+
+impl Run {
+    /// Number of values in a run's inputs.
+    fn numbers(&self) -> usize {
+        self.inputs.iter().map(|feed| feed.shape.iter().product::<usize>()).sum()
+    }
+
+    fn is_drawn(&self) -> bool {
+        self.inputs.iter().any(|feed| matches!(feed.values, Values::Drawn { low, high } if low < high))
+    }
+
+    fn seeded(&self, seed: u64) -> GraphCase {
+        GraphCase { inputs: self.inputs.clone(), seed, sets: self.sets }
+    }
+}
+
+impl Describe for Graph {
+    fn kind(&self) -> WorkKind {
+        self.load.map_or(WorkKind::Graph, work::kind)
+    }
+
+    fn cases(&self) -> usize {
+        self.cases.len()
+    }
+
+    fn case_name(&self, case: usize) -> &str {
+        self.cases.get(case).map_or("", |case| &case.name)
+    }
+
+    fn case_noun(&self) -> &'static str {
+        "case"
+    }
+
+    fn case_tokens(&self, case: usize) -> usize {
+        self.cases.get(case).map_or(0, Run::numbers)
+    }
+
+    fn batch(&self) -> usize {
+        1
+    }
+
+    fn drawn(&self, case: usize) -> usize {
+        self.case_tokens(case) * self.cases.get(case).map_or(1, |case| case.sets)
+    }
+
+    fn words(&self) -> String {
+        let Some(first) = self.cases.first() else { return "no run".to_owned() };
+        let inputs: Vec<String> =
+            first.inputs.iter().map(|feed| format!("{} {}", feed.name, dims(&feed.shape))).collect();
+        let more = if self.cases.len() > 1 {
+            format!(", and {} others", self.cases.len() - 1)
+        } else {
+            String::new()
+        };
+        let inputs = if inputs.is_empty() { "no input".to_owned() } else { inputs.join(", ") };
+        match self.load {
+            None => format!("runs of {inputs}{more}"),
+            Some(load) => format!("{} for a run of {inputs} each", work::words(load)),
+        }
+    }
+
+    fn mark_noun(&self) -> &'static str {
+        "run"
+    }
+
+    fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
+        self.of_reference()
+    }
+
+    fn of_reference(&self) -> protocol::Work {
+        let cases = self.cases.iter().map(|run| run.seeded(run.seed)).collect();
+        protocol::Work::Graph(GraphWork { cases })
+    }
+
+    fn is_whole(&self, case: usize, output: &Output) -> bool {
+        let Output::Tensors(tensors) = output else { return false };
+        let names =
+            std::iter::repeat_n(&self.outputs, self.cases.get(case).map_or(1, |case| case.sets)).flatten();
+        let is_sound = |tensor: &protocol::Tensor| {
+            let elements = tensor.shape.iter().map(|&size| size as u128).fold(1, u128::saturating_mul);
+            let bytes =
+                Dtype::from_name(&tensor.dtype).map(|dtype| elements.saturating_mul(dtype.bytes() as u128));
+            bytes == Some(tensor.data.len() as u128)
+        };
+        tensors.iter().map(|tensor| &tensor.name).eq(names) && tensors.iter().all(is_sound)
+    }
+
+    fn has_all_sequences(&self, sample: &Sample) -> bool {
+        // Every output is compared with the reference's when it arrives, and is not kept.
+        matches!(sample.output, Output::Tensors(_))
+    }
+
+    fn is_done(&self, sample: &Sample) -> bool {
+        let has_calls = work::has_all(self.load, sample);
+        sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Tensors(_))
+    }
+
+    fn load(&self) -> Option<Load> {
+        self.load
+    }
+
+    fn proof(&self) -> Proof {
+        match self.cases.iter().all(Run::is_drawn) {
+            true => Proof::OtherInputs,
+            false => Proof::Nothing("every request has the same inputs, which a worker has seen before"),
+        }
+    }
+
+    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
+        // Each case has drawn values of its own; warm-up uses those of the plan.
+        let of_case =
+            |seed: u64, case: usize| seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ case as u64;
+        let cases = 0..self.cases.len();
+        let input = |seed: u64| cases.clone().map(|case| Input::Seed(of_case(seed, case))).collect();
+        let inputs = seeds.iter().map(|&seed| input(seed)).collect();
+        let run = |(seed, case): (u64, usize)| self.cases[case].seeded(of_case(seed, case));
+        let all =
+            seeds.iter().flat_map(|&seed| cases.clone().map(move |case| (seed, case))).map(run).collect();
+        Some((inputs, protocol::Work::Graph(GraphWork { cases: all })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(name: &str, dtype: Dtype, shape: Vec<Size>) -> GraphInput {
+        GraphInput { name: name.into(), dtype, shape: Some(shape) }
+    }
+
+    fn graph() -> Description {
+        let free = |name: &str| Size::Free(name.into());
+        Description {
+            opset: 17,
+            inputs: vec![
+                input("images", Dtype::Float32, vec![free("batch"), Size::Fixed(3), free("width")]),
+                input("ids", Dtype::Int64, vec![free("batch")]),
+                input("on", Dtype::Bool, Vec::new()),
+            ],
+            outputs: vec![bundle::GraphOutput { name: "y".into(), dtype: Dtype::Float32 }],
+            bytes: 9,
+            stored: None,
+            operators: BTreeMap::new(),
+        }
+    }
+
+    fn asked(dims: &str, inputs: &[&str]) -> Request {
+        let dims =
+            if dims.is_empty() { BTreeMap::new() } else { dims.parse::<crate::plan::Dims>().unwrap().0 };
+        let inputs = inputs.iter().map(|text| text.parse::<crate::plan::NamedInput>().unwrap());
+        let inputs = inputs.map(|crate::plan::NamedInput(name, input)| (name, input)).collect();
+        Request { models: vec!["m.onnx".into()], graph: GraphAsked { dims, inputs }, ..Request::default() }
+    }
+
+    fn refused(request: &Request, given: &BTreeMap<String, Given>) -> String {
+        resolve(request, &graph(), given, 1).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_combination_of_sizes_is_a_case() {
+        let request = asked("batch=1,2,images.2=8,16", &["ids=0..30000"]);
+        let work = resolve(&request, &graph(), &BTreeMap::new(), 1).unwrap();
+        let names: Vec<&str> = work.cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names, ["batch 1, width 8", "batch 1, width 16", "batch 2, width 8", "batch 2, width 16"]);
+        let shapes: Vec<&[usize]> = work.cases[3].inputs.iter().map(|feed| feed.shape.as_slice()).collect();
+        assert_eq!(shapes, [&[2, 3, 16][..], &[2], &[]]);
+        assert_eq!(work.cases[0].inputs[1].values, Values::Drawn { low: 0.0, high: 30000.0 });
+        assert_eq!(work.cases[0].inputs[2].values, Values::Drawn { low: 0.0, high: 2.0 });
+        assert_eq!(work.proof(), Proof::OtherInputs);
+        let (inputs, protocol::Work::Graph(others)) = work.other_inputs(&[5, 6]).unwrap() else { panic!() };
+        assert_eq!((inputs.len(), inputs[0].len(), others.cases.len()), (2, 4, 8));
+        assert_ne!(inputs[0], inputs[1]);
+    }
+
+    #[test]
+    fn a_file_sets_the_sizes_that_its_shape_has() {
+        let array = |shape: &[usize], dtype| Given { dtype, shape: shape.to_vec(), numbers: "n".into() };
+        let file = ["images=a.npy"];
+        let of = |array: Given| BTreeMap::from([("images".to_owned(), array)]);
+        let given = of(array(&[2, 3, 5], Dtype::Float32));
+        let work = resolve(&asked("", &file), &graph(), &given, 1).unwrap();
+        assert_eq!(work.cases[0].inputs[1].shape, [2]);
+        assert_eq!(work.cases[0].inputs[0].values, Values::File("n".into()));
+        assert!(
+            refused(&asked("batch=3", &file), &given)
+                .contains("--dim batch=3, and a file of --input has 2 there")
+        );
+        let wrong = refused(&asked("", &file), &of(array(&[2, 4, 5], Dtype::Float32)));
+        assert!(wrong.contains("has the shape batchx3xwidth, and the file's is 2x4x5"), "{wrong}");
+        let wrong = refused(&asked("", &file), &of(array(&[2, 3, 5], Dtype::Float64)));
+        assert!(wrong.contains("takes float32, and the file holds float64"), "{wrong}");
+    }
+
+    #[test]
+    fn what_does_not_fit_the_file_is_one_sentence() {
+        let none = BTreeMap::new();
+        let open = refused(&asked("", &[]), &none);
+        let expected = "of its inputs (images batchx3xwidth, ids batch, on scalar), batch, width are free: set sizes, such as \
+                        --dim batch=1,width=1";
+        assert!(open.contains(expected), "{open}");
+        assert!(
+            refused(&asked("batch=1", &[]), &none)
+                .contains("width is free: set sizes, such as --dim width=1")
+        );
+        assert!(
+            refused(&asked("batch=1,ids.0=1", &[]), &none).contains("sets the dimension \"batch\" twice")
+        );
+        assert!(
+            refused(&asked("height=1", &[]), &none)
+                .contains("no free dimension \"height\"; it has batch, width")
+        );
+        assert!(
+            refused(&asked("batch=1,width=1", &["z=1"]), &none)
+                .contains("no input \"z\"; it has images, ids, on")
+        );
+        assert!(refused(&asked("batch=1,width=1", &["on=0..3"]), &none).contains("beyond bool"));
+        let texts = Request { new_tokens: vec![3], ..asked("batch=1,width=1", &[]) };
+        assert!(refused(&texts, &none).contains("takes no --new-tokens"));
+        assert!(refused(&asked("batch=4000000,width=4000000", &[]), &none).contains("take smaller sizes"));
+        let drawn = Description { operators: [("Bernoulli".to_owned(), 1)].into(), ..graph() };
+        let why = resolve(&asked("batch=1,width=1", &[]), &drawn, &none, 1).unwrap_err().to_string();
+        assert!(why.contains("draws random numbers (Bernoulli)"), "{why}");
+    }
+}

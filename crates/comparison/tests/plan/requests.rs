@@ -1,0 +1,370 @@
+//! Requests as data, and their errors before anything is measured.
+
+use bundle::Precision;
+use comparison::plan;
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{
+    Arm, DecodeAsked, Draft, EncodeAsked, Engines, Failure, Given, Plan, Prompt, PromptSource, Request,
+    RoundsAsked, Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView, Work,
+};
+use configs::{Engine, Suite, SuitePrompt};
+use protocol::KvCache;
+use serde_json::json;
+
+fn engine(name: &str) -> Engine {
+    Engine { name: name.into(), framework: name.into(), ..Engine::default() }
+}
+
+/// Two engines, `a` and `b`, and a variant `a-base`.
+struct Known;
+
+impl Engines for Known {
+    fn engine(&self, name: &str) -> plan::Result<Engine> {
+        match name {
+            "a" | "b" | "a-base" | "a-eager-attention" => Ok(engine(name)),
+            "compiled" => Ok(Engine { compiles: Some("a compiler".into()), ..engine(name) }),
+            _ => Err(Failure::usage(format!("there is no framework {name:?}"))),
+        }
+    }
+
+    fn selected(&self, names: &[String]) -> plan::Result<Vec<Engine>> {
+        if names.is_empty() {
+            return Ok(vec![engine("a"), engine("b")]);
+        }
+        names.iter().map(|name| self.engine(name)).collect()
+    }
+
+    fn encodes(&self, model: &str) -> plan::Result<bool> {
+        Ok(model == "encoder")
+    }
+}
+
+fn draft(request: &Request) -> plan::Result<Draft> {
+    let suite = Suite { prompts: vec![SuitePrompt::default()], ..Suite::default() };
+    Draft::new(request, vec![engine("a"), engine("b")], suite, 4)
+}
+
+/// The error and the exit code of a rejected request.
+fn refused(request: &Request) -> (String, u8) {
+    let failure = draft(request).map(|_| ()).unwrap_err();
+    (failure.to_string(), failure.exit_code())
+}
+
+#[test]
+fn nothing_asked_for_is_the_usual_comparison() {
+    let request = Request::from_json(&json!({})).unwrap();
+    assert_eq!(request, Request::default());
+    assert_eq!((request.model(), request.precision()), (configs::DEFAULT_MODEL, Precision::F32));
+    assert_eq!((request.jit, request.fair_comparison, request.names_prompts()), (true, true, false));
+}
+
+#[test]
+fn a_gpu_is_asked_for_16_bits_unless_told() {
+    let on_gpu = Request { device: "cuda:0".into(), ..Request::default() };
+    assert_eq!((on_gpu.precision(), on_gpu.half()), (Precision::F16, Precision::F16));
+    let told = Request { precisions: vec![Precision::F32], ..on_gpu };
+    assert_eq!(told.precision(), Precision::F32);
+    assert_eq!(Request::default().half(), Precision::Bf16);
+}
+
+#[test]
+fn a_request_survives_json() {
+    let mut request = Request {
+        frameworks: vec!["a".into(), "a".into()],
+        precisions: vec![Precision::Nf4],
+        prompts: PromptSource::Tokens(vec![1, u32::MAX]),
+        rounds: Some(RoundsAsked::Fixed(6)),
+        decode: DecodeAsked::Greedy,
+        kv_cache: KvCache::Off,
+        seed: Some(u64::MAX),
+        delay_s: 0.1,
+        ..Request::default()
+    };
+    request.sampling.temperature = Some(0.7);
+    request.study.arms = vec![Arm { label: "a (new)".into(), jit: Some(false), ..Arm::default() }];
+    assert_eq!(Request::from_json(&request.to_json()).unwrap(), request);
+    let text = request.to_json().to_string();
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+}
+
+#[test]
+fn outside_a_study_nothing_is_said_of_one() {
+    assert_eq!(Request::default().to_json().get("study"), None);
+}
+
+#[test]
+fn a_request_of_an_older_version_equals_what_it_meant() {
+    let mut older = Request::default().to_json();
+    older.as_object_mut().unwrap().remove("kv_cache");
+    older.as_object_mut().unwrap().remove("patience_s");
+    assert_eq!(Request::from_json(&older).unwrap(), Request::default());
+}
+
+#[test]
+fn a_field_of_a_newer_version_is_named() {
+    let refused = |request: serde_json::Value| Request::from_json(&request).unwrap_err();
+    let failure = refused(json!({"speculative_tokens": 4}));
+    assert!(failure.to_string().contains("`speculative_tokens`"), "{failure}");
+    assert_eq!(failure.exit_code(), 2);
+    for within in [json!({"sampling": {"min_p": 0.1}}), json!({"study": {"min_p": 1}})] {
+        assert!(refused(within).to_string().contains("`min_p`"));
+    }
+}
+
+#[test]
+fn a_study_survives_json_and_measures_the_same_whatever_is_said_of_it() {
+    let study =
+        StudyRequest { kind: StudyKind::Ab(vec!["a".into(), "b".into()]), request: Request::default() };
+    let read: StudyRequest = serde_json::from_value(serde_json::to_value(&study).unwrap()).unwrap();
+    assert_eq!(read, study);
+    let mut other = study.clone();
+    other.request.study.analysis = "what it shows".into();
+    assert!(study.measures_the_same(&other));
+    other.request.seed = Some(1);
+    assert!(!study.measures_the_same(&other));
+}
+
+#[test]
+fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
+    let request = Request { batch: vec![1, 2], prompt_tokens: vec![8], ..Request::default() };
+    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Forward), request };
+    let plan = sweep.plan(&Known).unwrap();
+    assert_eq!((plan.name.as_str(), plan.cells.len()), ("sweep forward", 2));
+    assert_eq!(plan.view, StudyView::Sweep(SweepKind::Forward));
+    let cell = &plan.cells[1].request;
+    assert_eq!((cell.batch.clone(), cell.new_tokens.clone()), (vec![2], vec![1]));
+    assert_eq!((cell.study.name.as_str(), cell.rounds), ("sweep forward", Some(RoundsAsked::Fixed(3))));
+}
+
+#[test]
+fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
+    let ab = StudyRequest { kind: StudyKind::Ab(vec!["fused".into()]), request: Request::default() };
+    let plan = ab.plan(&Known).unwrap();
+    assert_eq!(plan.view, StudyView::Ab(["fused".into(), "base".into()]));
+    let labels: Vec<_> = plan.cells[0].request.study.arms.iter().map(|arm| arm.label.clone()).collect();
+    assert_eq!(labels, ["a (fused)", "a (base)"]);
+    assert_eq!(plan.cells[0].request.study.refused, None);
+    let why = plan.cells[1].request.study.refused.as_deref().unwrap();
+    assert!(why.starts_with("b has no variant to compare it with"), "{why}");
+}
+
+#[test]
+fn attention_is_switched_by_a_variant_and_refused_in_a_sentence_where_there_is_none() {
+    let ab = StudyRequest { kind: StudyKind::Ab(vec!["attention".into()]), request: Request::default() };
+    let plan = ab.plan(&Known).unwrap();
+    let study = &plan.cells[0].request.study;
+    let engines: Vec<_> = study.arms.iter().map(|arm| arm.engine.as_str()).collect();
+    assert_eq!((engines, &study.refused), (vec!["a", "a-eager-attention"], &None));
+    let why = plan.cells[1].request.study.refused.as_deref();
+    assert_eq!(why, Some("b has no variant here that differs in attention alone"));
+}
+
+#[test]
+fn a_study_that_there_is_not_is_refused() {
+    let plan = |kind| StudyRequest { kind, request: Request::default() }.plan(&Known);
+    let unknown = plan(StudyKind::Ab(vec!["speed".into()])).unwrap_err().to_string();
+    assert!(unknown.starts_with("\"speed\" alone is no study; there are kv-cache, jit"), "{unknown}");
+    let quantised = Request { quantize: vec![Precision::Int8], ..Request::default() };
+    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Memory), request: quantised };
+    assert!(sweep.plan(&Known).unwrap_err().to_string().contains("a sweep takes --precision"));
+}
+
+fn labels(request: &Request) -> Vec<&str> {
+    request.study.arms.iter().map(|arm| arm.label.as_str()).collect()
+}
+
+#[test]
+fn a_study_of_warm_up_sets_who_compiles_beside_itself_without() {
+    let warmup = |frameworks: &[&str], jit| {
+        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+        let request = Request { frameworks, jit, ..Request::default() };
+        StudyRequest { kind: StudyKind::Sweep(SweepKind::Warmup), request }.plan(&Known).unwrap()
+    };
+    let both = warmup(&["compiled", "a"], true).cells.remove(0).request;
+    assert_eq!(labels(&both), ["compiled", "compiled (no JIT)", "a"]);
+    assert_eq!((both.study.arms[1].jit, both.study.varied), (Some(false), vec!["R14".to_owned()]));
+    for plan in [warmup(&["a", "b"], true), warmup(&["compiled"], false)] {
+        assert!(labels(&plan.cells[0].request).is_empty(), "nothing to switch");
+    }
+}
+
+#[test]
+fn a_framework_without_a_jit_is_not_held_against_itself() {
+    let ab = |frameworks: &[&str]| {
+        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+        let request = Request { frameworks, ..Request::default() };
+        StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request }.plan(&Known)
+    };
+    let cells = ab(&["a", "compiled"]).unwrap().cells;
+    assert!(cells[0].request.study.refused.as_deref().unwrap().starts_with("there is neither a JIT nor"));
+    assert_eq!((&cells[1].request.study.refused, labels(&cells[1].request).len()), (&None, 2));
+    let error = ab(&["a", "b"]).unwrap_err();
+    assert!(error.to_string().starts_with("a, b: there is neither a JIT nor graph optimisation"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn a_short_warm_up_takes_enough_tokens_to_be_tested() {
+    let request = Request { new_tokens: vec![20], ..Request::default() };
+    let study = StudyRequest { kind: StudyKind::Sweep(SweepKind::ShortWarmup), request };
+    let error = study.plan(&Known).unwrap_err().to_string();
+    assert!(error.contains("--new-tokens 20 is too few, give 21 or more"), "{error}");
+}
+
+#[test]
+fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_study() {
+    let request = Request { shards: vec![1, 2], ..Request::default() };
+    let labels: Vec<String> =
+        planned(&request, 1 << 40).unwrap().contenders.into_iter().map(|contender| contender.label).collect();
+    assert_eq!(labels, ["a", "a on 2 devices", "b", "b on 2 devices"]);
+    let mut ab = request;
+    ab.study.arms = vec![Arm::default(), Arm::default()];
+    assert!(refused(&ab).0.starts_with("--tensor-parallel takes one number here"), "{:?}", refused(&ab));
+}
+
+#[test]
+fn a_draft_refuses_what_cannot_be_one_comparison() {
+    let several = Request { threads: vec![1, 2], ..Request::default() };
+    assert_eq!(
+        refused(&several),
+        ("--threads takes one value here; several are a sweep: `photofinish sweep generate`".to_owned(), 2)
+    );
+    let elsewhere = Request { reference: Some("c".into()), ..Request::default() };
+    assert_eq!(
+        refused(&elsewhere),
+        ("--parity-reference \"c\" is not among the frameworks compared: a, b".to_owned(), 2)
+    );
+    let nothing = Request { new_tokens: vec![0], ..Request::default() };
+    assert_eq!(
+        refused(&nothing),
+        ("suite \"default\" asks for 0 rounds, iterations or new tokens".to_owned(), 2)
+    );
+    // No flag accepts these; a plan's or a history's file may contain them.
+    let negative = Request { delay_s: -1.0, ..Request::default() };
+    assert_eq!(refused(&negative), ("the request's delay_s is out of range".to_owned(), 2));
+    let endless = Request { timeout_s: u64::MAX, ..Request::default() };
+    assert_eq!(refused(&endless), ("the request's timeout_s is out of range".to_owned(), 2));
+    let empty = Draft::new(&Request::default(), vec![engine("a")], Suite::default(), 4);
+    assert_eq!(empty.map(|_| ()).unwrap_err().to_string(), "the request has no prompts");
+    let mut senseless = Request::default();
+    senseless.study.refused = Some("no variant".into());
+    assert_eq!(refused(&senseless), ("no variant".to_owned(), 2));
+}
+
+#[test]
+fn a_draft_resolves_threads_and_contenders() {
+    let request = Request { threads: vec![3], ..Request::default() };
+    let draft = draft(&request).unwrap();
+    assert_eq!((draft.threads(), draft.precisions()), (3, vec![Precision::F32; 2]));
+    assert_eq!(draft.engines(), [engine("a"), engine("b")]);
+    assert_eq!((draft.batch(), draft.lengths().context, draft.least_capacity()), (1, 0, 32));
+}
+
+/// The plan of a request on a machine with so much memory, or its error.
+fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
+    let config = bundle::ModelConfig::from_json(&json!({
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "vocab_size": 320, "max_position_embeddings": 256, "tie_word_embeddings": true
+    }));
+    draft(request)?.plan(Given {
+        name: "m",
+        config: &config.unwrap(),
+        pooled: None,
+        prompts: vec![Prompt {
+            name: "p".into(),
+            text: None,
+            pair: None,
+            chat: None,
+            tokens: vec![1, 2],
+            types: Vec::new(),
+        }],
+        arrays: Default::default(),
+        cpus: None,
+        available_memory: Some(available_memory),
+        drawn_seed: 1,
+        quality: None,
+    })
+}
+
+#[test]
+fn requests_are_interleaved_where_all_workers_fit_into_memory_together() {
+    let (little, enough) = (300_000_000, 10_000_000_000);
+    let asked = |schedule| Request { schedule, ..Request::default() };
+    let of = |schedule, memory| {
+        planned(&asked(schedule), memory).map(|plan| (plan.schedule, plan.schedule_reason))
+    };
+    assert_eq!(of(ScheduleAsked::Auto, enough).unwrap(), (Schedule::Interleaved, None));
+    let (schedule, reason) = of(ScheduleAsked::Auto, little).unwrap();
+    assert_eq!(schedule, Schedule::Sequential);
+    assert!(
+        reason.unwrap().starts_with("all 2 workers together may need 0.50 GB, and 0.30 GB are available")
+    );
+    let refused = of(ScheduleAsked::Interleaved, little).unwrap_err();
+    assert!(refused.to_string().contains("compare fewer frameworks"), "{refused}");
+    assert_eq!(of(ScheduleAsked::Sequential, enough).unwrap().0, Schedule::Sequential);
+}
+
+#[test]
+fn the_number_of_blocks_is_chosen_only_where_nobody_asked_for_one() {
+    let chooses_blocks = |request: &Request| planned(request, 10_000_000_000).unwrap().chooses_blocks;
+    assert!(chooses_blocks(&Request::default()));
+    assert!(!chooses_blocks(&Request { iterations: Some(3), ..Request::default() }));
+    assert!(!chooses_blocks(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
+    assert!(!chooses_blocks(&Request { schedule: ScheduleAsked::Sequential, ..Request::default() }));
+}
+
+#[test]
+fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
+    let usual = planned(&Request::default(), 10_000_000_000).unwrap();
+    let behind = |context: usize| {
+        let mut plan = usual.clone();
+        if let Work::Generate(work) = &mut plan.work {
+            work.context = context;
+        }
+        plan
+    };
+    let lead_in = |plan: &Plan| plan.lead_in(&plan.contenders[0]);
+    // The prompt has two tokens.
+    assert_eq!([0, 4, 5].map(|context| lead_in(&behind(context))), [2, 2, 0]);
+    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..behind(5) }), 2, "a GPU's clock has to settle");
+    assert_eq!(lead_in(&Plan { schedule: Schedule::Sequential, ..usual.clone() }), 0, "nobody waits");
+    let mut uncached = behind(5);
+    uncached.contenders[0].cache.policy = KvCache::Off;
+    assert_eq!(lead_in(&uncached), 2, "without a cache no context is computed before");
+    let batch = |batch: usize| {
+        let mut plan = behind(0);
+        if let Work::Generate(work) = &mut plan.work {
+            work.prompted.batch = batch;
+        }
+        plan
+    };
+    assert_eq!([255, 256].map(|rows| lead_in(&batch(rows))), [2, 0], "512 tokens of prompts lead themselves");
+    assert_eq!(lead_in(&Plan { device: "cuda:0".into(), ..batch(256) }), 2);
+}
+
+#[test]
+fn a_study_of_an_encoder_continues_nothing() {
+    let of = |kind: StudyKind| {
+        StudyRequest { kind, request: Request { models: vec!["encoder".into()], ..Request::default() } }
+            .plan(&Known)
+    };
+    for kind in [StudyKind::Ab(vec!["half".into()]), StudyKind::Sweep(SweepKind::Precision)] {
+        let plan = of(kind).unwrap();
+        let request = &plan.cells[0].request;
+        assert_eq!((&request.new_tokens[..], request.names_prompts()), (&[][..], false), "{}", plan.name);
+    }
+    let crossed = of(StudyKind::Ab(vec!["optimised".into()])).unwrap_err().to_string();
+    assert!(crossed.contains("encoder encodes texts") && crossed.contains("`ab half`"), "{crossed}");
+    let both = Request { models: vec!["encoder".into(), "decoder".into()], ..Request::default() };
+    let mixed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Size), request: both }.plan(&Known);
+    let mixed = mixed.unwrap_err().to_string();
+    assert_eq!(mixed, "encoder encodes texts and decoder continues them: a study takes models of one kind");
+    let alone = of(StudyKind::Sweep(SweepKind::Size)).unwrap_err().to_string();
+    assert!(alone.contains("takes --model several times"), "{alone}");
+    let timed = EncodeAsked { include_tokenizer: true, ..EncodeAsked::default() };
+    let request = Request { models: vec!["encoder".into()], encode: timed, ..Request::default() };
+    let embed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Embed), request }.plan(&Known).unwrap();
+    assert_eq!(embed.cells[0].request.prompt_tokens, [0; 0], "texts are timed as they are written");
+    let forward = of(StudyKind::Sweep(SweepKind::Forward)).unwrap_err().to_string();
+    assert!(forward.contains("`sweep forward` is for models that continue them"), "{forward}");
+}

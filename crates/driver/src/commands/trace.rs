@@ -1,0 +1,428 @@
+//! `photofinish trace`: one run of a framework, to look at.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bundle::Bundle;
+use comparison::facts::{self, Outcome};
+use comparison::judge::report::layer_parity::ParityReport;
+use comparison::judge::report::{Facts, Prepared};
+use comparison::plan::prompts::{self, Text};
+use comparison::plan::work::encode;
+use comparison::plan::{self, Engines, Failure, Plan, PromptSource, Request, Result, RoundsAsked};
+use configs::SuitePrompt;
+use protocol::{
+    Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
+    Trace, Traced, Work, untrusted,
+};
+use render::layer_parity as document;
+use render::trace::{Steps, TraceFile, check};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::cli::Format;
+use crate::cli::work::{ParityArgs, ProfileArgs, TraceArgs};
+use crate::commands::compare::results_dir;
+use crate::commands::single::{Single, asked, of_texts};
+use crate::measure::arrays::{self, ENVIRONMENT, PLAN, SAMPLES};
+use crate::measure::results::write_whole;
+use crate::measure::{self, Places, Results, Session, places, progress, resolve, texts};
+use crate::output::{print, screen};
+use crate::perf::{self, Subject};
+
+pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
+    let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.on.framework).into());
+    // Before anything is run, so that nothing is run in vain.
+    let scratch = Scratch::beside(&output)?;
+    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
+    of_texts(&single.bundle)?;
+    let text = measure::apart::text(&single.bundle)?;
+    let encodes = single.bundle.config().encoder.is_some();
+    let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
+    let file = scratch.file("profile.json").display().to_string();
+    let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
+    let told = Told::read(&args.on.framework, &outcome)?;
+    let trace = TraceFile {
+        framework: &args.on.framework,
+        steps: if encodes { Steps::BATCH } else { Steps::TOKENS },
+        traced: told.traced,
+        profile: told.profile(Path::new(&file))?,
+        about: told.about(args, &single),
+    };
+    let json = trace.json(|token| text.decode(&[token]).ok().flatten());
+    let wrong =
+        |what: String| Failure::failed(format!("the trace of {} is not valid: {what}", args.on.framework));
+    let checked = check(&json).map_err(|broken| wrong(broken.0))?;
+    let expected = if encodes { 3 } else { 2 * new_tokens + 1 };
+    if checked.tokens != expected {
+        return Err(wrong(format!("it has {} steps where {expected} were computed", checked.tokens)));
+    }
+    scratch.write(&json, &output)?;
+    let what = if encodes { "batches" } else { "tokens" };
+    print(&told.summary(&output, &format!("{} {what}", checked.tokens)))?;
+    Ok(0)
+}
+
+/// A prompt that is continued.
+fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
+    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
+    if config.mask_token.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} generates by masked diffusion: a trace is of a request that goes token by token"
+        )));
+    }
+    if args.batch.is_some() {
+        return Err(Failure::usage(format!("{name} continues texts: --batch of a trace is for encoders")));
+    }
+    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    plan::work::check_context(prompt, new_tokens, config)?;
+    // Which tokens are computed makes no difference to the work.
+    let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
+    let prompts = prompts::resolve(&[filled], Some(prompt), config, text, None)?;
+    let prompts = prompts.into_iter().map(|prompt| prompt.tokens).collect();
+    let cases = vec![Case { prompts, ..Case::default() }];
+    let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
+    Ok(Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache, prefill_chunk: None }))
+}
+
+/// A batch of texts that are encoded, all of one length.
+fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
+    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
+    if args.new_tokens.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} encodes texts: --new-tokens is for models that continue them"
+        )));
+    }
+    let (length, positions) = (args.prompt_tokens as usize, config.max_positions);
+    if length > positions {
+        return Err(Failure::usage(format!(
+            "texts of {length} tokens are longer than the model's {positions} positions"
+        )));
+    }
+    let pooled = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+    let (task, _) =
+        encode::task(config, pooled, None).map_err(|why| Failure::usage(format!("{name} {why}")))?;
+    // Which tokens are computed makes no difference to the work.
+    let token = |place: usize| (place % config.vocab_size) as u32;
+    let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
+    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task }))
+}
+
+/// A directory next to the output. The worker's files go there, and the trace until it is complete.
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn beside(output: &Path) -> Result<Scratch> {
+        if output.is_dir() {
+            let text = format!("cannot write {}: it is a directory; name a file", output.display());
+            return Err(Failure::usage(text));
+        }
+        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+        // A worker may look for it from another directory.
+        let parent = std::path::absolute(parent.unwrap_or(Path::new("."))).map_err(|e| cannot(output, &e))?;
+        let directory = tempfile::Builder::new().prefix(".trace-").tempdir_in(parent);
+        Ok(Scratch(directory.map_err(|e| cannot(output, &e))?))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, json: &str, output: &Path) -> Result<()> {
+        let file = self.file("trace.json");
+        let written = std::fs::write(&file, json).and_then(|()| std::fs::rename(&file, output));
+        written.map_err(|e| cannot(output, &e))?;
+        measure::results::readable_by_all(output);
+        Ok(())
+    }
+}
+
+fn cannot(output: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", output.display()))
+}
+
+/// The worker's events.
+struct Told<'a> {
+    hello: &'a Hello,
+    loaded: &'a Loaded,
+    traced: &'a Traced,
+}
+
+impl<'a> Told<'a> {
+    fn read(framework: &str, outcome: &'a Outcome) -> Result<Told<'a>> {
+        let (mut hello, mut loaded, mut traced) = (None, None, None);
+        for event in &outcome.events {
+            match event {
+                Event::Hello(event) => hello = Some(event),
+                Event::Loaded(event) => loaded = Some(event),
+                Event::Traced(event) => traced = Some(event),
+                _ => {}
+            }
+        }
+        match (hello, loaded, traced) {
+            (Some(hello), Some(loaded), Some(traced)) => Ok(Told { hello, loaded, traced }),
+            _ => Err(Failure::failed(format!("{framework} did not report its operations"))),
+        }
+    }
+
+    /// The events of the framework's own profiler, from the path that was given to the worker. The path that
+    /// the worker names itself is not opened.
+    fn profile(&self, file: &Path) -> Result<Vec<ProfileEvent>> {
+        let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
+        let cannot =
+            |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
+        let text =
+            untrusted::file::read_text(file, untrusted::file::RESULTS).map_err(|e| cannot(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
+    }
+
+    /// The file's description of itself.
+    fn about(&self, args: &TraceArgs, single: &Single) -> BTreeMap<String, String> {
+        let mut about: BTreeMap<&str, String> = BTreeMap::new();
+        about.insert("made by", concat!("photofinish ", env!("CARGO_PKG_VERSION")).into());
+        about.insert("commit", env!("BUILD_COMMIT").into());
+        about.insert("command", command());
+        about.insert("framework", args.on.framework.clone());
+        about.insert("library", self.hello.library.to_string());
+        about.insert("binding", self.hello.binding.to_string());
+        about.insert("model", single.bundle.manifest().name.clone());
+        about.insert("precision", self.loaded.in_effect.precision.to_string());
+        about.insert("device", self.loaded.in_effect.device.to_string());
+        about.insert("threads", self.loaded.in_effect.threads.to_string());
+        about.insert("jit", self.loaded.in_effect.jit.to_string());
+        about.insert("prompt tokens", args.prompt_tokens.to_string());
+        match single.bundle.config().encoder {
+            Some(_) => about.insert("texts", args.batch.unwrap_or(1).to_string()),
+            None => about.insert("new tokens", args.new_tokens().to_string()),
+        };
+        about.insert("not a measurement", NO_MEASUREMENT.into());
+        about.insert(
+            "times",
+            "microseconds from the start of the worker's process, by CLOCK_MONOTONIC".into(),
+        );
+        about.insert("profiler", self.profiler());
+        if let Some(profiler) = &self.traced.profiler {
+            about.insert("profiler's clock", aligned(&profiler.alignment));
+        }
+        if !self.traced.notes.is_empty() {
+            about.insert("notes", self.traced.notes.join(" "));
+        }
+        about.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
+    }
+
+    fn profiler(&self) -> String {
+        match &self.traced.profiler {
+            Some(profiler) => format!("{}, {} events", profiler.name, profiler.events),
+            None => "none".into(),
+        }
+    }
+
+    /// `steps`: how many tokens it has, or batches.
+    fn summary(&self, output: &Path, steps: &str) -> String {
+        let beside = match &self.traced.profiler {
+            Some(profiler) => format!("{} events of {} beside them", profiler.events, profiler.name),
+            None => "without a profiler's events".into(),
+        };
+        let mut text = format!(
+            "{}: {steps} of {}, {beside}.\nOpen it in https://ui.perfetto.dev or chrome://tracing. {NO_MEASUREMENT}\n",
+            output.display(),
+            self.hello.framework,
+        );
+        if let Some(profiler) = &self.traced.profiler {
+            text += &format!("The profiler's clock: {}.\n", aligned(&profiler.alignment));
+        }
+        for note in &self.traced.notes {
+            text += &format!("{note}\n");
+        }
+        text
+    }
+}
+
+const NO_MEASUREMENT: &str = "A profiler slows the program, so no time in it is a measurement.";
+
+/// How well the profiler's times agree with the worker's.
+fn aligned(alignment: &protocol::Alignment) -> String {
+    let read = match alignment.error_ns {
+        None => return "none, so its events were placed within their steps".into(),
+        Some(0) => format!("{}, which the worker reads too", alignment.clock),
+        Some(ns) => format!("{}, known to within {} by readings of both clocks", alignment.clock, short(ns)),
+    };
+    match alignment.overhang_ns {
+        0 => format!("{read}; no event reaches over the end of its step"),
+        ns => format!("{read}; an event reaches over the end of its step by {} at most", short(ns)),
+    }
+}
+
+fn short(ns: u64) -> String {
+    if ns < 1000 { format!("{ns} ns") } else { format!("{:.1} µs", ns as f64 / 1e3) }
+}
+
+/// The line that was typed.
+fn command() -> String {
+    let words: Vec<String> = measure::progress::typed().split_off(1);
+    let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
+    format!("photofinish {words}")
+}
+
+// `photofinish profile`: where a worker's time goes, part by part.
+
+const FILE: &str = "profile.md";
+
+pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
+    let places = args.on.here.places.find()?;
+    let (request, engine) = asked(&args.on, &places)?;
+    if request.device != "cpu" {
+        return Err(Failure::usage("a profile is of the time on a CPU: leave out --device"));
+    }
+    perf::require_perf()?;
+    let rules = perf::rules(&places.directory_of(perf::RULES).join(perf::RULES), &engine.framework)?;
+    let (prompt, new_tokens) = args.work.lengths();
+    let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
+    of_texts(&single.bundle)?;
+    let config = single.bundle.config();
+    if config.encoder.is_some() || config.mask_token.is_some() {
+        let name = &single.bundle.manifest().name;
+        return Err(Failure::usage(format!(
+            "{name} does not continue texts token by token, and a profile is of a request that does"
+        )));
+    }
+    plan::work::check_context(prompt, new_tokens, config)?;
+    let (framework, precision, phase) =
+        (args.on.framework.replace('/', "-"), single.contender.precision.name(), args.work.phase.name());
+    let usual = || places.results().join(format!("profile-{framework}-{precision}-{phase}"));
+    let directory = args.results.clone().unwrap_or_else(usual);
+    // Before anything is run, so that nothing is run in vain.
+    std::fs::create_dir_all(&directory).map_err(|error| profile_cannot(&directory, &error))?;
+    let subject = Subject {
+        label: &single.contender.label,
+        worker: &single.worker()?,
+        job: &single.job(false, args.work.task(config.vocab_size)),
+        requests: args.work.phase.requests(),
+    };
+    let table = perf::profile(&subject, &rules)?;
+    let page = untrusted::lines(&format!(
+        "```\n{}\n```\n\n{table}",
+        profile_command(args, request.model(), &single)
+    ))
+    .into_owned();
+    write_whole(&directory, FILE, page.as_bytes()).map_err(|error| profile_cannot(&directory, &error))?;
+    print(&page)?;
+    Ok(0)
+}
+
+fn profile_cannot(directory: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", directory.join(FILE).display()))
+}
+
+/// The line that repeats the profile, with what was left to the defaults.
+fn profile_command(args: &ProfileArgs, model: &str, single: &Single) -> String {
+    let (prompt, new_tokens) = args.work.lengths();
+    let mut words = vec!["photofinish".to_owned(), "profile".to_owned()];
+    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    add("--framework", args.on.framework.clone());
+    add("--model", model.to_owned());
+    add("--precision", single.contender.precision.name().to_owned());
+    add("--phase", args.work.phase.name().to_owned());
+    add("--prompt-tokens", prompt.to_string());
+    add("--new-tokens", new_tokens.to_string());
+    add("--threads", single.contender.threads.to_string());
+    if !single.contender.jit {
+        words.push("--no-jit".to_owned());
+    }
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+}
+
+// `photofinish parity`: compares frameworks with a reference, layer by layer, token by token, process by process.
+
+/// Timed processes of each framework: the smallest number that shows variation between them.
+const PROCESSES: u32 = 3;
+
+pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
+    let mut request = request(args)?;
+    progress::listen()?;
+    let started = OffsetDateTime::now_utc();
+    let places = args.here.places.find()?;
+    include_reference(&mut request, &places)?;
+    let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
+    of_texts(&bundle)?;
+    let encodes = bundle.config().encoder.is_some();
+    if plan.work.generate().is_none() && !encodes {
+        return Err(Failure::usage(
+            "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks the \
+             logits of every step",
+        ));
+    }
+    let parent = results_dir(args.results_dir.as_ref(), &places);
+    let environment = places::read(&places, started.format(&Rfc3339).unwrap_or_default());
+    let model = Prepared::new(&bundle);
+    let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
+    results.write(ENVIRONMENT, arrays::pretty(&environment));
+    results.write(PLAN, arrays::plan_text(&plan, &model));
+    let facts =
+        |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
+    let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
+    print(&match args.format {
+        Format::Json => document::json(&report) + "\n",
+        Format::Markdown => document::markdown(&report),
+        Format::Table | Format::Csv => document::table(&report, &screen()),
+    })?;
+    match unsaved {
+        Some(reason) => Err(Failure::failed(reason)),
+        None if report.interrupted => Err(Failure::Interrupted),
+        None => Ok(report.exit_code()),
+    }
+}
+
+fn measured(
+    plan: &Plan,
+    bundle: &Bundle,
+    places: &Places,
+    args: &ParityArgs,
+    results: Results,
+    facts: impl FnOnce(facts::Evidence, String) -> Facts,
+) -> Result<(ParityReport, Option<String>)> {
+    let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
+    let prose = bundle.config().encoder.is_none().then(|| texts::text_bundled(places, bundle));
+    let (found, evidence, mut results) = session.parity(prose)?;
+    let directory = results.directory().display().to_string();
+    let report = ParityReport::new(&facts(evidence, directory), found);
+    results.write("parity.json", document::json(&report));
+    results.write("parity.md", document::markdown(&report));
+    Ok((report, results.finish()))
+}
+
+/// The request for a comparison of the same frameworks on the same prompts. Parity uses its planning.
+pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
+    if args.format == Format::Csv {
+        return Err(Failure::usage("parity prints a table, json or markdown"));
+    }
+    let mut request = args.model.request();
+    request.frameworks.clone_from(&args.frameworks);
+    request.prompts = match (args.tokens.as_slice(), args.prompt.as_slice(), &args.prompts) {
+        ([], [], None) => PromptSource::Usual,
+        ([], [], Some(file)) => PromptSource::File(file.clone()),
+        ([], texts, _) => PromptSource::Texts(texts.to_vec()),
+        (tokens, _, _) => PromptSource::Tokens(tokens.to_vec()),
+    };
+    request.chat = args.chat.chat;
+    request.new_tokens = args.new_tokens.into_iter().collect();
+    request.reference.clone_from(&args.reference);
+    request.rounds = Some(RoundsAsked::Fixed(PROCESSES));
+    request.cold_load = Some(false);
+    request.accept_noise = args.accept_noise;
+    Ok(request)
+}
+
+/// Adds the reference to the frameworks if it is not among them: it is a row, too, so that its own runs are compared.
+fn include_reference(request: &mut Request, places: &Places) -> Result<()> {
+    let Some(reference) = request.reference.clone() else { return Ok(()) };
+    let named = places.selected(&request.frameworks)?;
+    if named.iter().all(|engine| engine.name != reference) {
+        if request.frameworks.is_empty() {
+            request.frameworks.push(configs::selection::ENGINES.to_owned());
+        }
+        request.frameworks.push(reference);
+    }
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! Arrays in NumPy's files, `.npy` and `.npz`: inputs of an ONNX file, and outputs of its runs
+//! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use bundle::{Dtype, hexadecimal};
+use comparison::facts::Environment;
+use comparison::facts::evidence::{Evidence, Fact};
+use comparison::judge::report::{self, Facts, Prepared, SCHEMA};
+use comparison::plan::work::graph::{Given, dims};
+use comparison::plan::{Failure, GraphAsked, Plan, Result};
+use npyz::{NpyHeader, Order};
+use protocol::{Tensor, untrusted};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::measure::places::Places;
+use crate::measure::results::complete_lines;
+
+/// Most bytes of an array.
+const MOST: u64 = 1 << 32;
+
+/// First bytes of a file.
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Most bytes of a header: NumPy's limit.
+const MOST_OF_HEADER: usize = 10_000;
+
+/// Names of NumPy's types of little-endian numbers, as written in files.
+const CODES: [(&str, Dtype); 12] = [
+    ("<f2", Dtype::Float16),
+    ("<f4", Dtype::Float32),
+    ("<f8", Dtype::Float64),
+    ("|i1", Dtype::Int8),
+    ("<i2", Dtype::Int16),
+    ("<i4", Dtype::Int32),
+    ("<i8", Dtype::Int64),
+    ("|u1", Dtype::Uint8),
+    ("<u2", Dtype::Uint16),
+    ("<u4", Dtype::Uint32),
+    ("<u8", Dtype::Uint64),
+    ("|b1", Dtype::Bool),
+];
+
+/// The input arrays from files, by input. Their numbers are put into the cache, where workers read them.
+pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Given>> {
+    let read = |(input, path): (&str, &PathBuf)| {
+        let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
+        let bytes = untrusted::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
+        let is_archive = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
+        let (dtype, shape, numbers) = array(&bytes, is_archive, input).map_err(refused)?;
+        let numbers = kept(&numbers, &places.cache.join("inputs"))?;
+        Ok((input.to_owned(), Given { dtype, shape, numbers }))
+    };
+    asked.files().map(read).collect()
+}
+
+/// The array of an archive with the input's name, or its only one.
+fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
+    let broken = |error: zip::result::ZipError| format!("it is no .npz file: {error}");
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
+    let names: Vec<String> = archive
+        .file_names()
+        .map(|name| name.map(Cow::into_owned))
+        .collect::<std::result::Result<_, _>>()
+        .map_err(broken)?;
+    let wanted = format!("{input}.npy");
+    let name = match names.as_slice() {
+        [only] => only,
+        names => names.iter().find(|name| **name == wanted).ok_or_else(|| {
+            let arrays: Vec<&str> = names.iter().map(|name| name.trim_end_matches(".npy")).collect();
+            format!("it has no array {input}; it has {}", arrays.join(", "))
+        })?,
+    };
+    let mut array = Vec::new();
+    let file = archive.by_name(name).map_err(broken)?;
+    file.take(MOST).read_to_end(&mut array).map_err(|error| format!("it is no .npz file: {error}"))?;
+    Ok(array)
+}
+
+/// The array of an input from the bytes of a `.npy` or, if they are an archive, a `.npz` file: type, shape
+/// and numbers.
+///
+/// # Errors
+/// A sentence without the file's name.
+pub fn array(
+    bytes: &[u8],
+    is_archive: bool,
+    input: &str,
+) -> std::result::Result<(Dtype, Vec<usize>, Vec<u8>), String> {
+    let file = if is_archive { Cow::from(member(bytes, input)?) } else { Cow::from(bytes) };
+    let (dtype, shape, numbers) = parse(&file)?;
+    Ok((dtype, shape, numbers.to_vec()))
+}
+
+/// Type, shape and numbers of an array.
+fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String> {
+    check_header(bytes)?;
+    let mut rest = bytes;
+    let header = NpyHeader::from_reader(&mut rest).map_err(|error| format!("it is no .npy file: {error}"))?;
+    let code = header.dtype().descr().trim_matches('\'').to_owned();
+    let Some((_, dtype)) = CODES.iter().find(|(known, _)| *known == code) else {
+        return Err(format!("its numbers are of type {code}, which no input takes here"));
+    };
+    let shape: Vec<usize> =
+        header.shape().iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+    if header.order() == Order::Fortran && shape.len() > 1 {
+        return Err("its numbers are column by column: write it with numpy.ascontiguousarray".into());
+    }
+    let bytes = shape.iter().fold(dtype.bytes(), |bytes, &size| bytes.saturating_mul(size));
+    let numbers = rest
+        .get(..bytes)
+        .ok_or_else(|| format!("it ends before its last number: its shape is {}", dims(&shape)))?;
+    Ok((*dtype, shape, numbers))
+}
+
+/// Rejects a header for which the library would need much memory or a deep stack, before parsing it.
+fn check_header(bytes: &[u8]) -> std::result::Result<(), String> {
+    // Version 1.0 of the format has the length in two bytes, the later ones in four.
+    let (length, start) = match bytes {
+        [_, _, _, _, _, _, 1, _, low, high, ..] => (u32::from(u16::from_le_bytes([*low, *high])), 10),
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]), 12),
+        // Too short for any header.
+        _ => return Ok(()),
+    };
+    if !bytes.starts_with(MAGIC) {
+        return Ok(());
+    }
+    let header = bytes.get(start..start + length as usize).filter(|header| header.len() <= MOST_OF_HEADER);
+    let Some(header) = header else {
+        return Err(format!("it is no .npy file: it says that its header has {length} bytes"));
+    };
+    // One is the header's own, one the shape's.
+    if header.iter().filter(|byte| b"([{".contains(byte)).count() > 2 {
+        return Err("its numbers are records, which no input takes here".into());
+    }
+    Ok(())
+}
+
+/// The file with these bytes, named after them.
+fn kept(numbers: &[u8], directory: &Path) -> Result<PathBuf> {
+    let path = directory.join(format!("{}.bin", hexadecimal(&Sha256::digest(numbers)[..16])));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let written = || {
+        std::fs::create_dir_all(directory)?;
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        std::io::Write::write_all(&mut file, numbers)?;
+        file.persist(&path)?;
+        Ok::<_, std::io::Error>(())
+    };
+    written().map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))?;
+    Ok(path)
+}
+
+/// A tensor as a `.npy` file, version 1.0 of the format. `None` if NumPy does not have its type.
+pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
+    const START: &[u8] = b"\x93NUMPY\x01\x00";
+    /// The numbers begin at a multiple of this.
+    const ALIGNMENT: usize = 64;
+    let dtype = Dtype::from_name(&tensor.dtype)?;
+    let (code, _) = CODES.iter().find(|(_, known)| *known == dtype)?;
+    let sizes: String = tensor.shape.iter().map(|size| format!("{size}, ")).collect();
+    let mut header =
+        format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({}), }}", sizes.trim_end());
+    let before = START.len() + 2;
+    let length = (before + header.len() + 1).next_multiple_of(ALIGNMENT) - before;
+    header.push_str(&" ".repeat(length - header.len() - 1));
+    header.push('\n');
+    let mut file = START.to_vec();
+    file.extend(u16::try_from(header.len()).ok()?.to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(&tensor.data);
+    Some(file)
+}
+
+// Reads back everything that is written to a results directory.
+
+/// Names of the files of a comparison.
+pub const PLAN: &str = "plan.json";
+
+pub const ENVIRONMENT: &str = "environment.json";
+
+pub const SAMPLES: &str = "samples.jsonl";
+
+pub const REPORT: &str = "report.json";
+
+/// `plan.json`: the plan, and its model.
+#[derive(Debug, Serialize, Deserialize)]
+struct PlanFile {
+    schema: u32,
+    #[serde(flatten)]
+    plan: Plan,
+    prepared: Prepared,
+}
+
+/// The text of `plan.json`.
+pub fn plan_text(plan: &Plan, prepared: &Prepared) -> String {
+    pretty(&PlanFile { schema: SCHEMA, plan: plan.clone(), prepared: prepared.clone() })
+}
+
+/// JSON for files that people open.
+pub fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain data serialises")
+}
+
+/// Descriptions of the files that a directory lacks, for readers of outputs made from the rest.
+pub type Missing = Vec<String>;
+
+/// The facts of a comparison, from its plan and its journal, and a list of missing files. Works for a run
+/// that was killed, too.
+pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
+    let mut missing = Missing::new();
+    let plan_path = directory.join(PLAN);
+    if !directory.is_dir() {
+        return Err(Failure::usage(format!("{}: there is no such directory", directory.display())));
+    }
+    let value = json(&plan_path)?.ok_or_else(|| {
+        Failure::usage(format!(
+            "{} holds no {PLAN}: it is not the results directory of a comparison",
+            directory.display()
+        ))
+    })?;
+    report::check_schema(&value)
+        .map_err(|why| Failure::usage(format!("{} cannot be read: {why}", plan_path.display())))?;
+    let PlanFile { plan, prepared: model, .. } = typed(&plan_path, value)?;
+    let evidence = Evidence::from_facts(journal(&directory.join(SAMPLES))?);
+    check_rounds(directory, &plan, &evidence)?;
+    let environment = match json(&directory.join(ENVIRONMENT))? {
+        Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
+        None => {
+            missing.push(format!("{ENVIRONMENT}: the machine and the command are not known"));
+            Environment::default()
+        }
+    };
+    if json(&directory.join(REPORT))?.is_none() {
+        missing.push(format!("{REPORT}: it was judged again from the samples"));
+    }
+    let results = directory.display().to_string();
+    Ok((Facts { environment, plan, model, evidence, results }, missing))
+}
+
+/// Most rounds of a run. Figures are listed by round, so a journal with a huge round number could use any
+/// amount of memory.
+const MOST_ROUNDS: usize = 100_000;
+
+/// Rejects rounds that the plan does not have: the journal was changed by hand.
+fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()> {
+    let runs = evidence.runs.iter().chain(&evidence.repeated);
+    let most = plan.rounds.max().min(MOST_ROUNDS);
+    match runs.map(|run| run.round).find(|&round| round >= most) {
+        None => Ok(()),
+        Some(round) => Err(Failure::usage(format!(
+            "{} has a process of round {}, and there are at most {most} rounds",
+            directory.join(SAMPLES).display(),
+            round.saturating_add(1),
+        ))),
+    }
+}
+
+/// The facts of a journal, without an incomplete last line.
+fn journal(path: &Path) -> Result<Vec<Fact>> {
+    let text = complete_lines(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let fact = |(index, line): (usize, &str)| {
+        Fact::read(line)
+            .map_err(|error| Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1)))
+    };
+    text.lines().enumerate().map(fact).collect()
+}
+
+/// Reads a JSON file; `None` if it does not exist.
+pub fn json(path: &Path) -> Result<Option<Value>> {
+    let text = match untrusted::file::read_text(path, untrusted::file::RESULTS) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
+    };
+    let parsed = serde_json::from_str(&text);
+    parsed.map(Some).map_err(|error| Failure::usage(format!("{} is not JSON: {error}", path.display())))
+}
+
+fn typed<T: serde::de::DeserializeOwned>(path: &Path, value: Value) -> Result<T> {
+    serde_json::from_value(value)
+        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[usize], dtype: Dtype) -> Tensor {
+        let bytes = shape.iter().product::<usize>() * dtype.bytes();
+        Tensor {
+            name: "y".into(),
+            dtype: dtype.name().into(),
+            shape: shape.to_vec(),
+            data: (0..bytes).map(|byte| byte as u8).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for dtype in Dtype::ALL {
+            for shape in [&[][..], &[3], &[2, 0], &[2, 3, 1]] {
+                let tensor = tensor(shape, dtype);
+                let file = npy(&tensor).unwrap();
+                assert_eq!(file.len() % 64, tensor.data.len() % 64);
+                assert_eq!(parse(&file), Ok((dtype, shape.to_vec(), &tensor.data[..])), "{dtype} {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_array_or_is_cut_off_is_one_sentence() {
+        assert!(parse(b"hello").unwrap_err().starts_with("it is no .npy file"));
+        let file = npy(&tensor(&[5], Dtype::Int64)).unwrap();
+        assert!(parse(&file[..file.len() - 1]).unwrap_err().contains("ends before its last number"));
+        let turned =
+            String::from_utf8_lossy(&npy(&tensor(&[2, 2], Dtype::Int8)).unwrap()).replace("False", "True ");
+        // Text conversion has changed the first byte; restore it.
+        let mut turned = turned.into_bytes();
+        turned.splice(..turned.iter().position(|&byte| byte == b'N').unwrap(), [0x93]);
+        assert!(parse(&turned).unwrap_err().contains("ascontiguousarray"));
+        let big = npy(&tensor(&[1], Dtype::Int64))
+            .unwrap()
+            .into_iter()
+            .map(|byte| if byte == b'<' { b'>' } else { byte });
+        assert!(parse(&big.collect::<Vec<u8>>()).unwrap_err().contains("type >i8"));
+    }
+
+    #[test]
+    fn a_header_that_would_exhaust_memory_or_stack_is_refused_before_it_is_read() {
+        let file = |length: u32, header: &[u8]| [MAGIC, &[2, 0], &length.to_le_bytes(), header].concat();
+        for (length, header) in [(u32::MAX, &b"{}"[..]), (9, b"{}"), (20_000, &[b' '; 20_000])] {
+            assert!(parse(&file(length, header)).unwrap_err().contains(&format!("{length} bytes")));
+        }
+        let nested = file(9_000, &[b'('; 9_000]);
+        assert!(parse(&nested).unwrap_err().contains("records"));
+        let records = b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }";
+        assert!(parse(&file(records.len() as u32, records)).unwrap_err().contains("records"));
+        assert!(parse(&file(2, b"{}")).unwrap_err().starts_with("it is no .npy file"));
+    }
+
+    #[test]
+    fn an_archive_gives_the_array_of_the_input_s_name_or_its_only_one() {
+        let tensor = tensor(&[2], Dtype::Int16);
+        let archive = |names: &[&str]| {
+            let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+            for name in names {
+                archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+                std::io::Write::write_all(&mut archive, &npy(&tensor).unwrap()).unwrap();
+            }
+            archive.finish().unwrap().into_inner()
+        };
+        let expected = Ok((Dtype::Int16, vec![2], tensor.data.clone()));
+        assert_eq!(array(&archive(&["other.npy"]), true, "x"), expected);
+        let two = archive(&["other.npy", "x.npy"]);
+        assert_eq!(array(&two, true, "x"), expected);
+        assert!(array(&two, true, "y").unwrap_err().contains("it has other, x"));
+        assert!(array(&two[..two.len() / 2], true, "x").unwrap_err().starts_with("it is no .npz file"));
+    }
+}

@@ -1,0 +1,381 @@
+//! The processes of `photofinish parity`, one for each job.
+
+use bundle::Precision;
+use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
+use tempfile::TempPath;
+
+use crate::measure::live::Crew;
+use crate::measure::logits;
+use crate::measure::process::now;
+use crate::measure::reference::RunWork;
+use crate::measure::reference::answers;
+use crate::measure::results::Results;
+use crate::measure::session::Session;
+use crate::measure::texts::{TextReference, scratch_file};
+use crate::measure::{machine, progress};
+use comparison::facts::agreement::VectorAgreement;
+use comparison::facts::evidence::{End, Evidence, Fact};
+use comparison::facts::run::{FailureKind, RunFailure};
+use comparison::judge::parity::Logits;
+use comparison::judge::parity::layers::{self, LayerDifference, LayerSums};
+use comparison::judge::parity::{self, Continuation};
+use comparison::judge::parity::{ContenderParity, Findings, Repeated};
+use comparison::judge::parity::{Reference, Tolerance};
+use comparison::plan::work::Describe;
+use comparison::plan::work::encode::Batch;
+use comparison::plan::{Contender, Prompted, Result, Work};
+
+/// Tokens by `[prompt][batch][new tokens]`.
+type Tokens = Vec<Vec<Vec<u32>>>;
+type Tried<T> = std::result::Result<T, RunFailure>;
+/// Token ids of each sequence, and types of an encoder's tokens.
+type Sequences = (Vec<Vec<u32>>, Vec<Vec<u32>>);
+/// The shapes of logits, if there are any, and of hidden states.
+type Shapes = (Option<logits::Shape>, Vec<logits::Shape>);
+type Checked = std::result::Result<(), String>;
+
+/// Hidden states and logits of every prompt with its continuation, or of every batch of texts, in files of the scratch
+/// directory.
+struct States {
+    files: Vec<TempPath>,
+    /// The shapes of each file's logits, which an encoder does not have, and of every hidden state that it
+    /// may hold.
+    shapes: Vec<(Option<logits::Shape>, Vec<logits::Shape>)>,
+    in_effect: Option<InEffect>,
+    no_layers: Option<String>,
+}
+
+impl Session<'_> {
+    /// Runs every job. In any case, the findings so far are returned. `prose`: the text of the perplexity.
+    pub fn parity(
+        mut self,
+        prose: Option<std::result::Result<Vec<u32>, String>>,
+    ) -> Result<(Findings, Evidence, Results)> {
+        self.recorder.record(Fact::Quota { cpus: machine::quota() });
+        self.handshake()?;
+        let mut findings = Findings::default();
+        let states = self.parity_reference(&mut findings);
+        let text = prose.and_then(|prose| self.crew.text_for_all(prose, &mut findings));
+        for index in 0..self.crew.plan.contenders.len() {
+            let found = self.found(index, states.as_ref(), text.as_ref(), &findings);
+            findings.contenders.push(found);
+        }
+        let traces = findings.reference.as_ref().map(|reference| reference.outputs.clone());
+        let traces = traces.unwrap_or_else(|| self.crew.plan.work.stand_ins());
+        // Outputs were compared above; the rounds only measure how much the speed of decoding varies.
+        let end = match self.crew.plan.work.generate() {
+            Some(_) => self.rounds(RunWork { references: None, traces, parity: false, begun: now() }),
+            None => End::default(),
+        };
+        let end = if progress::requested() { End::Interrupted } else { end };
+        self.recorder.record(Fact::End { end });
+        for (found, contender) in findings.contenders.iter_mut().zip(&self.crew.plan.contenders) {
+            let late = || self.recorder.evidence.absent.get(&contender.label).cloned();
+            found.failure = found.failure.take().or_else(late);
+        }
+        let (evidence, results) = self.finish();
+        Ok((findings, evidence, results))
+    }
+
+    /// Runs every untimed job of one contender. Returns the reason if it could not continue.
+    fn found(
+        &mut self,
+        index: usize,
+        states: Option<&States>,
+        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        findings: &Findings,
+    ) -> ContenderParity {
+        let mut found = ContenderParity::default();
+        let label = self.crew.plan.contenders[index].label.clone();
+        if let Some(failure) = self.recorder.evidence.absent.get(&label) {
+            found.failure = Some(failure.clone());
+        } else if !progress::requested() {
+            let what =
+                if self.crew.plan.work.generate().is_some() { "continuations, text" } else { "vectors" };
+            self.crew.progress.message(&format!("{label}: layers, {what}"));
+            let reference = findings.reference.as_ref().zip(states);
+            if let Err(failure) = self.crew.hold(index, reference, text, &mut found) {
+                if failure.kind != FailureKind::Interrupted {
+                    self.crew.progress.say(&format!("{label}: {}", failure.sentence()));
+                }
+                self.recorder.record(Fact::Absent { framework: label, failure: failure.clone() });
+                found.failure = Some(failure);
+            }
+        }
+        found
+    }
+
+    /// The first candidate that returns hidden states; if there is none, the first that runs at all.
+    fn parity_reference(&mut self, findings: &mut Findings) -> Option<States> {
+        let mut reasons = Vec::new();
+        let mut second_best = None;
+        for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
+            let asked = self.crew.plan.reference.as_ref().is_none_or(|name| contender.engine.name == *name);
+            if !asked || self.recorder.is_absent(contender) || progress::requested() {
+                continue;
+            }
+            self.crew.progress.message(&format!("reference: {} in f32", contender.label));
+            let quantised = self.crew.plan.precision.is_quantised();
+            let precision = if quantised { self.crew.plan.precision } else { Precision::F32 };
+            let in_f32 = Contender { precision, ..contender.clone() };
+            let tried = self.crew.reference_by(index).and_then(|reference| {
+                let states = self.crew.states(index, &in_f32, quantised, &reference.outputs);
+                Ok((reference, states.map_err(|failure| failure.sentence())?))
+            });
+            match tried {
+                Ok((reference, states)) if states.no_layers.is_none() => {
+                    findings.reference = Some(reference);
+                    return Some(states);
+                }
+                Ok(tried) => second_best = second_best.or(Some(tried)),
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+        }
+        if let Some((reference, states)) = second_best {
+            findings.reference = Some(reference);
+            findings.reference_without_layers.clone_from(&states.no_layers);
+            return Some(states);
+        }
+        let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
+        self.recorder.record(Fact::NoReference { reason });
+        None
+    }
+}
+
+impl Crew<'_> {
+    fn text_for_all(
+        &self,
+        prose: std::result::Result<Vec<u32>, String>,
+        findings: &mut Findings,
+    ) -> Option<(Vec<u32>, Option<TextReference>)> {
+        let prose = prose.map_err(|reason| findings.no_text = Some(reason)).ok()?;
+        self.progress.message("reference: the bundled text in f32");
+        let reference = self.text_reference(&prose);
+        let reference = reference.map_err(|reason| findings.no_text = Some(reason)).ok();
+        findings.text_reference = reference.as_ref().map(|reference| reference.framework.clone());
+        Some((prose, reference))
+    }
+
+    /// Runs every untimed job of one contender.
+    fn hold(
+        &self,
+        index: usize,
+        reference: Option<(&Reference, &States)>,
+        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        found: &mut ContenderParity,
+    ) -> Tried<()> {
+        let contender = &self.plan.contenders[index];
+        let names: Vec<&str> =
+            (0..self.plan.work.cases()).map(|case| self.plan.work.case_name(case)).collect();
+        if let Some((reference, theirs)) = reference {
+            let ours = self.states(index, contender, false, &reference.outputs)?;
+            found.in_effect.clone_from(&ours.in_effect);
+            found.no_layers.clone_from(&ours.no_layers);
+            found.layers =
+                compare(theirs, &ours, (layers::limit(contender), self.has_final_norm())).map_err(failed)?;
+        }
+        if let Work::Encode(_) = &self.plan.work {
+            return self.hold_vectors(index, reference.map(|(reference, _)| reference), found);
+        }
+        let first = self.continued(index)?;
+        let second = self.continued(index)?;
+        found.repeated = Some(match parity::first_difference(&first, &second, &names) {
+            None => Repeated::Same,
+            Some((prompt, token)) => Repeated::Differs { prompt, token },
+        });
+        if let Some((reference, _)) = reference {
+            let tie = Tolerance::for_contender(contender).tie;
+            found.continuation = Some(Continuation::new(reference, &first, &names, tie));
+        }
+        if let Some((tokens, reference)) = text {
+            found.text = Some(self.score_text(index, tokens, reference.as_ref()));
+        }
+        Ok(())
+    }
+
+    /// The vectors of two processes, compared with each other and with the reference's.
+    fn hold_vectors(
+        &self,
+        index: usize,
+        reference: Option<&Reference>,
+        found: &mut ContenderParity,
+    ) -> Tried<()> {
+        let [first, second] = [self.encoded(index)?, self.encoded(index)?];
+        let bits = |cases: &[Vec<Vec<f32>>]| -> Vec<u32> {
+            cases.iter().flatten().flatten().map(|number| number.to_bits()).collect()
+        };
+        let is_same = bits(&first) == bits(&second);
+        found.repeated = Some(if is_same { Repeated::Same } else { Repeated::OtherBits });
+        if let Some(reference) = reference {
+            let mut vectors = VectorAgreement::default();
+            for (ours, theirs) in first.iter().zip(&reference.outputs) {
+                let Output::Vectors(theirs) = theirs else { continue };
+                ours.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| vectors.add(ours, theirs));
+            }
+            found.vectors = Some(vectors);
+        }
+        Ok(())
+    }
+
+    fn has_final_norm(&self) -> bool {
+        self.bundle.config().encoder.as_ref().is_none_or(|encoder| encoder.final_norm)
+    }
+
+    /// The contender's vectors of every batch, from a process of its own.
+    fn encoded(&self, index: usize) -> Tried<Vec<Vec<Vec<f32>>>> {
+        let task = Task::Answer(Answer { work: self.plan.work.of_reference(), parity: None });
+        let events = self.done(index, &self.job(&self.plan.contenders[index], task))?;
+        let outputs = answers(events).unwrap_or_default();
+        let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
+        if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
+            return Err(failed("it did not give the vectors asked for".into()));
+        }
+        Ok(outputs.into_iter().map(Output::into_vectors).collect())
+    }
+
+    /// The inputs of a process that computes states, for each case.
+    fn to_score(&self, traces: &[Output]) -> Vec<(Sequences, Shapes)> {
+        let config = self.bundle.config();
+        if let Work::Encode(work) = &self.plan.work {
+            let of_batch = |batch: &Batch| {
+                let tokens = batch.texts.iter().map(Vec::len).sum();
+                let hidden = vec![[1, tokens, config.hidden_size]; config.layers + 1];
+                ((batch.texts.clone(), batch.types.clone()), (None, hidden))
+            };
+            return work.batches.iter().map(of_batch).collect();
+        }
+        let of_prompt = |(prompts, traces): (Vec<Vec<u32>>, &Output)| {
+            let sequences: Vec<Vec<u32>> = prompts
+                .iter()
+                .zip(traces.tokens())
+                .map(|(prompt, trace)| [&prompt[..], trace].concat())
+                .collect();
+            let shape @ [batch, positions, _] = self.score_shape(&sequences);
+            let hidden = vec![[batch, positions, config.hidden_size]; config.layers + 1];
+            ((sequences, Vec::new()), (Some(shape), hidden))
+        };
+        self.prompts().into_iter().zip(traces).map(of_prompt).collect()
+    }
+
+    /// Runs a process for each prompt, teacher-forced along `traces`, or for each batch of texts. A framework without hidden
+    /// states returns only its logits.
+    fn states(
+        &self,
+        index: usize,
+        contender: &Contender,
+        dequantised: bool,
+        traces: &[Output],
+    ) -> Tried<States> {
+        let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
+        for ((sequences, types), shapes) in self.to_score(traces) {
+            let file = scratch_file(self.scratch.path()).map_err(failed)?;
+            let has_logits = shapes.0.is_some();
+            states.shapes.push(shapes);
+            let path = file.display().to_string();
+            let task = Task::Score(Score { sequences, types, piece: 0, kept: None, file: path });
+            let mut job = self.job(contender, task);
+            (job.settings.dequantised, job.settings.hidden_states) =
+                (dequantised, states.no_layers.is_none());
+            let events = match self.done(index, &job) {
+                Err(failure) if failure.kind == FailureKind::Unsupported && !has_logits => {
+                    // Requesting its vectors will show whether it can encode at all.
+                    states.no_layers = Some(failure.sentence());
+                    return Ok(states);
+                }
+                Err(failure) if failure.kind == FailureKind::Unsupported && job.settings.hidden_states => {
+                    job.settings.hidden_states = false;
+                    let events = self.done(index, &job)?;
+                    states.no_layers = Some(failure.sentence());
+                    events
+                }
+                other => other?,
+            };
+            let in_effect = events.into_iter().find_map(|event| match event {
+                Event::Loaded(loaded) => Some(loaded.in_effect),
+                _ => None,
+            });
+            states.in_effect = states.in_effect.or(in_effect);
+            states.files.push(file);
+        }
+        Ok(states)
+    }
+
+    /// The prompts, by case.
+    fn prompts(&self) -> Tokens {
+        self.plan.work.prompted().map(Prompted::case_prompts).unwrap_or_default()
+    }
+
+    /// The contender's own greedy continuation of every prompt, from a process of its own.
+    fn continued(&self, index: usize) -> Tried<Tokens> {
+        let contender = &self.plan.contenders[index];
+        let work = self.plan.work.generate().ok_or_else(|| failed("it continues no prompts".into()))?;
+        let task = Task::Answer(Answer { work: work.greedy(work.prompted.case_prompts()), parity: None });
+        let outputs = answers(self.done(index, &self.job(contender, task))?);
+        let is_whole = |outputs: &Vec<Output>| {
+            outputs.len() == work.cases()
+                && (0..).zip(outputs).all(|(case, output)| work.is_whole(case, output))
+        };
+        let whole = outputs.filter(is_whole);
+        let tokens = whole.map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect());
+        tokens.ok_or_else(|| failed("it did not generate the tokens asked for".into()))
+    }
+
+    fn done(&self, index: usize, job: &Job) -> Tried<Vec<Event>> {
+        let outcome = self.run_job(index, job);
+        RunFailure::from_ending(outcome.ending).map_or(Ok(outcome.events), Err)
+    }
+}
+
+/// Compares the logits, and every layer that both sides return.
+fn compare(
+    theirs: &States,
+    ours: &States,
+    (limit, has_final_norm): (f64, bool),
+) -> std::result::Result<Vec<LayerDifference>, String> {
+    let mut sums: Vec<LayerSums> = Vec::new();
+    let mut of_logits = LayerSums::default();
+    let files = theirs.files.iter().zip(&ours.files);
+    let read = |path: &TempPath, (shape, hidden): &Shapes, each: &mut dyn FnMut(usize, Logits) -> Checked| {
+        match shape {
+            Some(shape) => logits::read_states(path, *shape, hidden, each).map(Some),
+            None => logits::read_texts(path, hidden, each).map(|()| None),
+        }
+    };
+    for ((theirs, ours), shapes) in files.zip(&ours.shapes) {
+        let mut reference = Vec::new();
+        let reference_logits = read(theirs, shapes, &mut |_, states| {
+            reference.push(states);
+            Ok(())
+        })?;
+        let mut count = 0;
+        let our_logits = read(ours, shapes, &mut |layer, states| {
+            count += 1;
+            let Some(reference) = reference.get(layer) else { return Ok(()) };
+            if sums.len() == layer {
+                sums.push(LayerSums::default());
+            }
+            sums[layer].add(reference, &states)
+        })?;
+        if count > 0 && !reference.is_empty() && count != reference.len() {
+            let theirs = reference.len();
+            return Err(format!("it gives {count} hidden states, the reference {theirs}"));
+        }
+        if let (Some(theirs), Some(ours)) = (reference_logits, our_logits) {
+            of_logits.add(&theirs, &ours)?;
+        }
+    }
+    let count = sums.len();
+    let mut layers: Vec<LayerDifference> = sums
+        .iter()
+        .enumerate()
+        .map(|(layer, sums)| sums.difference(layers::name(layer, count, has_final_norm), limit))
+        .collect();
+    if ours.shapes.iter().any(|(logits, _)| logits.is_some()) {
+        layers.push(of_logits.difference("logits".into(), limit));
+    }
+    Ok(layers)
+}
+
+fn failed(reason: String) -> RunFailure {
+    RunFailure { kind: FailureKind::Failed, reason: reason.into(), last_words: None, repeat: None }
+}

@@ -1,0 +1,594 @@
+//! A worker with a job: its events so far, their times, and its waits while others have their turns.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bundle::Bundle;
+use comparison::facts::impossible;
+use comparison::facts::run::{self, Ending, Outcome, Seen, SeenLoad, Waited};
+use comparison::plan::{Contender, Failure, Plan, Result};
+use protocol::{
+    Event, Finish, GpuMemory, Input, Job, Measure, Output, ParityTask, Sample, Task, Turn, untrusted,
+};
+use setup::tooling::Scratch;
+
+use crate::measure::logits;
+use crate::measure::machine::{
+    Confinement, ReadyMemory, Watched, cpu_time, nice, peak_bytes, processor_time,
+};
+use crate::measure::places::Places;
+use crate::measure::process::{
+    Heard, Process, Reaped, came_from_outside, check_version, describe, last_line, nonsense, now,
+};
+use crate::measure::progress::{self, Progress};
+use crate::measure::worker::{self, Worker};
+
+/// A worker with a job.
+pub(crate) struct Live {
+    /// `None` if it could not be started.
+    process: Option<Process>,
+    pid: u32,
+    confinement: Confinement,
+    /// The GPUs that it computes on.
+    gpus: Option<Watched>,
+    /// Memory that it held there when it was asked to finish: it may have ended before its last reading
+    /// arrives.
+    held: Option<u64>,
+    /// Taken until it loads.
+    memory: Option<ReadyMemory>,
+    load: SeenLoad,
+    /// Its events, except its answers to turns.
+    events: Vec<Event>,
+    /// When it was started, and how much later each of its events came.
+    begun: Instant,
+    heard_ns: Vec<u64>,
+    /// Its CPU time up to the end of warm-up, in seconds.
+    warm_cpu_s: Option<f64>,
+    /// The turns that it was asked to take.
+    asked: Vec<Turn>,
+    /// Why it was given up, or that its stdout is closed.
+    over: Option<Over>,
+    /// Time that it may still use.
+    left: Duration,
+    limit: Duration,
+    /// When it is ended, whatever it does.
+    until: Option<Instant>,
+    waiting: Option<Waiting>,
+    waited: Option<Waited>,
+}
+
+/// The answer to a turn.
+enum Answer {
+    Sample(Sample),
+    /// The request goes on, and has so many marks.
+    Slice {
+        marks: usize,
+    },
+}
+
+enum Over {
+    Ended,
+    GivenUp(String),
+}
+
+/// A wait that has begun.
+struct Waiting {
+    since: Instant,
+    cpu_s: Option<f64>,
+    is_stopped: bool,
+}
+
+impl Live {
+    /// Gives a job to a process that has just been started, or records why it could not be started.
+    pub(crate) fn start(
+        spawned: std::result::Result<Process, String>,
+        (limit, until): (Duration, Option<Instant>),
+        job: &Job,
+        gpus: Option<Watched>,
+        (mut confinement, memory): (Confinement, Option<ReadyMemory>),
+    ) -> Live {
+        let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
+        let job = Job { spawned_at_ns, ..job.clone() };
+        let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
+        let (process, over) = match spawned {
+            Ok(process) => (Some(process), None),
+            Err(reason) => (None, Some(Over::GivenUp(reason))),
+        };
+        let pid = process.as_ref().map_or(0, Process::id);
+        if let Some(process) = &process {
+            confinement.apply(pid);
+            process.send(text);
+        }
+        Live {
+            process,
+            pid,
+            confinement,
+            gpus,
+            held: None,
+            load: SeenLoad { ready_ns: memory.as_ref().map(|memory| memory.taken_ns), cpu_ns: None },
+            memory,
+            events: Vec::new(),
+            begun: now(),
+            heard_ns: Vec::new(),
+            warm_cpu_s: None,
+            asked: Vec::new(),
+            over,
+            left: limit,
+            limit,
+            until,
+            waiting: None,
+            waited: None,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn asked(&self) -> &[Turn] {
+        &self.asked
+    }
+
+    /// Whether it was given caches of compiled kernels of its own and has left them empty.
+    pub(crate) fn left_caches_empty(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::left_caches_empty)
+    }
+
+    /// The driver's observations of it. To be called while it waits.
+    pub(crate) fn seen(&self) -> Seen {
+        let cpu_s = self.warm_cpu_s.zip(cpu_time(self.pid)).map(|(warm, now)| (now - warm).max(0.0));
+        Seen {
+            events_ns: self.heard_ns.clone(),
+            peak_bytes: peak_bytes(self.pid),
+            cpu_ns: cpu_s.map(|seconds| (seconds * 1e9) as u64),
+            program: self.process.as_ref().and_then(|process| process.program),
+            nice: nice(self.pid),
+            load: Some(self.load),
+        }
+    }
+
+    /// How long it has waited, and its CPU time meanwhile.
+    pub(crate) fn waited(&self) -> Option<Waited> {
+        self.waited
+    }
+
+    /// Listens until the worker is warm, after so many iterations at most. Returns whether it is.
+    pub(crate) fn warm_up(&mut self, most: usize) -> bool {
+        while let Some(event) = self.hear() {
+            let iterations = match &event {
+                Event::Warmup(warm) => Some(warm.iterations.len()),
+                _ => None,
+            };
+            if let Some(made) = iterations.filter(|&made| made > most) {
+                let reason = format!("its warm-up has {made} iterations, and {most} at most were asked for");
+                return self.give_up::<()>(reason).is_some();
+            }
+            self.events.push(event);
+            self.heard_ns.push(nanoseconds(self.begun));
+            if iterations.is_some() {
+                self.process.iter_mut().for_each(Process::take_orphans);
+                self.warm_cpu_s = cpu_time(self.pid);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the worker take its turn at a case: one request. Also returns how long that took, in nanoseconds.
+    /// `None` if the worker failed.
+    pub(crate) fn request(&mut self, case: usize, input: Option<Input>) -> Option<(Sample, u64)> {
+        match self.turn(Turn::Request { case, input }, case)? {
+            (Answer::Sample(sample), ns) => Some((sample, ns)),
+            (Answer::Slice { .. }, _) => self.give_up("it answered a whole request with a slice".to_owned()),
+        }
+    }
+
+    /// Lets the worker compute the next slice of a request, of so many more marks after its first. `marks`:
+    /// those that the request then has, unless it is complete. Returns the sample, unless the request goes
+    /// on, and how long the slice took, in nanoseconds. `None` if the worker failed.
+    pub(crate) fn slice(
+        &mut self,
+        (case, input): (usize, Option<Input>),
+        more: usize,
+        marks: usize,
+    ) -> Option<(Option<Sample>, u64)> {
+        match self.turn(Turn::Slice { case, marks: more, input }, case)? {
+            (Answer::Sample(sample), _) if sample.marks_ns.len() > marks => {
+                let made = sample.marks_ns.len();
+                self.give_up(format!(
+                    "after a slice its request has to have {marks} marks at most, and has {made}"
+                ))
+            }
+            (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
+            (Answer::Slice { marks: made }, ns) if made == marks => Some((None, ns)),
+            (Answer::Slice { marks: made }, _) => {
+                self.give_up(format!("after a slice its request has to have {marks} marks, and has {made}"))
+            }
+        }
+    }
+
+    /// The answer to a turn, and how long it took, in nanoseconds.
+    fn turn(&mut self, turn: Turn, case: usize) -> Option<(Answer, u64)> {
+        let begun = now();
+        self.ask(turn);
+        let other_case = |answered: usize| {
+            format!("asked for a request of case {case}, it answered with one of case {answered}")
+        };
+        let (event, ns) = (self.hear()?, nanoseconds(begun));
+        match event {
+            Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
+            Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
+            Event::Sample(Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
+                self.give_up(other_case(case))
+            }
+            failed @ Event::Failed(_) => {
+                self.events.push(failed);
+                self.finish();
+                None
+            }
+            _ => self.give_up("it answered a turn with something else than a sample".to_owned()),
+        }
+    }
+
+    /// Asks for the final readings after the last sample, and listens to the end.
+    pub(crate) fn ask_to_finish(&mut self, finish: Finish) {
+        self.ask(Turn::Finish(finish));
+        self.finish();
+    }
+
+    /// Listens until the worker ends.
+    pub(crate) fn finish(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.close_input();
+        }
+        while let Some(event) = self.hear() {
+            match event {
+                Event::Sample(_) | Event::Slice(_) => {
+                    self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
+                }
+                event => self.events.push(event),
+            }
+        }
+    }
+
+    /// Lets the worker wait: it is stopped where the system can stop it.
+    pub(crate) fn pause(&mut self) {
+        if let Some(process) = self.process.as_ref().filter(|_| self.over.is_none()) {
+            let is_stopped = process.stop();
+            self.waiting = Some(Waiting { since: now(), cpu_s: cpu_time(self.pid), is_stopped });
+        }
+    }
+
+    /// Ends its wait.
+    pub(crate) fn resume(&mut self) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let used = waiting.cpu_s.zip(cpu_time(self.pid)).map(|(before, after)| (after - before).max(0.0));
+        let earlier = self.waited.unwrap_or(Waited { seconds: 0.0, cpu_s: Some(0.0), was_stopped: true });
+        self.waited = Some(Waited {
+            seconds: earlier.seconds + waiting.since.elapsed().as_secs_f64(),
+            cpu_s: earlier.cpu_s.zip(used).map(|(sum, more)| sum + more),
+            was_stopped: earlier.was_stopped && waiting.is_stopped,
+        });
+        if let Some(process) = &self.process {
+            process.go_on();
+        }
+    }
+
+    /// Ends the worker, if it is still alive, and returns how it ended.
+    pub(crate) fn end(mut self) -> Outcome {
+        let events = std::mem::take(&mut self.events);
+        let Some(mut process) = self.process.take() else {
+            let reason = match self.over {
+                Some(Over::GivenUp(reason)) => reason,
+                _ => "it could not be started".to_owned(),
+            };
+            let ending = Ending::Broken { reason, last_words: None };
+            return Outcome { pid: 0, events, ending, left_behind: Vec::new() };
+        };
+        if !matches!(self.over, Some(Over::Ended)) {
+            process.kill();
+        }
+        let Reaped { status, stderr, left_behind } = process.reap();
+        let last_words = last_line(&stderr);
+        let out_of_memory = |words: &str| self.confinement.out_of_memory(status, words);
+        let given_up = match self.over {
+            Some(Over::GivenUp(reason)) => Some(reason),
+            Some(Over::Ended) => None,
+            None => Some("it was no longer needed".to_owned()),
+        };
+        let ending = match (given_up, events.last()) {
+            _ if progress::requested() => Ending::Interrupted,
+            (Some(_), _) if self.until.is_some_and(|until| now() >= until) => Ending::OutOfTime,
+            (Some(reason), _) => Ending::Broken { reason, last_words },
+            (None, Some(Event::Failed(failed))) => match out_of_memory(&failed.reason) {
+                Some(reason) if failed.kind == protocol::FailureKind::Failed => {
+                    Ending::OutOfMemory { reason }
+                }
+                _ => Ending::Reported(failed.clone()),
+            },
+            (None, Some(Event::Done)) if status.success() => Ending::Done,
+            (None, _) if status.success() => {
+                Ending::Broken { reason: "it ended before its job was done".into(), last_words }
+            }
+            (None, _) => match out_of_memory(&stderr) {
+                Some(reason) => Ending::OutOfMemory { reason },
+                None if came_from_outside(status) => Ending::Killed { reason: describe(status), last_words },
+                None => Ending::Broken { reason: describe(status), last_words },
+            },
+        };
+        Outcome { pid: self.pid, events, ending, left_behind }
+    }
+
+    /// Memory that it holds on its GPUs now.
+    fn holds(&self) -> Option<u64> {
+        self.gpus.as_ref()?.memory_of(self.pid)
+    }
+
+    fn ask(&mut self, turn: Turn) {
+        if matches!(turn, Turn::Finish(_)) {
+            self.held = self.holds();
+        }
+        if let Some(line) = self.process.as_ref().and_then(Process::unasked) {
+            let start: String = line.chars().take(80).collect();
+            self.give_up::<()>(format!("it sent a line that it was not asked for: {start:?}"));
+        }
+        if self.over.is_none()
+            && let Some(process) = &self.process
+        {
+            process.send(serde_json::to_string(&turn).expect("a turn is plain data"));
+        }
+        self.asked.push(turn);
+    }
+
+    /// The next event; `None` once the worker is over.
+    fn hear(&mut self) -> Option<Event> {
+        if self.over.is_some() {
+            return None;
+        }
+        let begun = now();
+        let until = self.until.into_iter().fold(begun + self.left, Instant::min);
+        let heard = self.process.as_mut()?.hear(until, self.limit);
+        self.left = self.left.saturating_sub(begun.elapsed());
+        let line = match heard {
+            Heard::Line(line) => line,
+            Heard::End => {
+                self.over = Some(Over::Ended);
+                return None;
+            }
+            Heard::Killed(reason) => return self.give_up(reason),
+        };
+        match serde_json::from_str::<Event>(&line) {
+            Err(_) => self.give_up(impossible::number(&line).unwrap_or_else(|| nonsense(&line))),
+            Ok(Event::Hello(hello)) => match check_version(hello.protocol) {
+                Ok(()) => Some(Event::Hello(hello)),
+                Err(reason) => self.give_up(reason),
+            },
+            Ok(event) => {
+                self.watch_load(&event);
+                match impossible::reading(&event) {
+                    Some(reason) => self.give_up(reason),
+                    None => Some(taken(event, || self.held.or_else(|| self.holds()))),
+                }
+            }
+        }
+    }
+
+    /// Frees memory for a load that begins, and reads what CPU time it takes.
+    fn watch_load(&mut self, event: &Event) {
+        let since = |before: [u64; 2]| {
+            let now = processor_time(self.pid)?;
+            Some([now[0].saturating_sub(before[0]), now[1].saturating_sub(before[1])])
+        };
+        match event {
+            Event::Started(_) => {
+                self.memory.iter_mut().for_each(ReadyMemory::free);
+                self.load.cpu_ns = since([0; 2]);
+                self.memory = None;
+            }
+            Event::Loaded(_) => self.load.cpu_ns = self.load.cpu_ns.and_then(since),
+            _ => {}
+        }
+    }
+
+    fn give_up<T>(&mut self, reason: String) -> Option<T> {
+        if self.over.is_none() {
+            self.over = Some(Over::GivenUp(reason));
+            if let Some(process) = &mut self.process {
+                process.kill();
+            }
+        }
+        None
+    }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+// A worker's event in the form that is stored: without fields that only the driver may set, with readings
+// that the driver adds.
+
+/// The event in the form that is stored. `held`: the memory that its process holds on its GPUs.
+pub(crate) fn taken(event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
+    with_gpu_memory(without_notes(event), held)
+}
+
+/// The event without fields that only the driver may set: which steps came just after a pause. Vectors and
+/// tensors of warm-up are dropped too, because nothing reads them.
+fn without_notes(mut event: Event) -> Event {
+    if let Event::Warmup(warmup) = &mut event {
+        for sample in warmup.iterations.iter_mut().flat_map(|each| &mut each.cases) {
+            sample.output.clear_numbers();
+        }
+    }
+    let samples: Vec<&mut Sample> = match &mut event {
+        Event::Sample(sample) => std::slice::from_mut(sample).iter_mut().collect(),
+        Event::Warmup(warmup) => warmup.iterations.iter_mut().flat_map(|each| &mut each.cases).collect(),
+        _ => Vec::new(),
+    };
+    samples.into_iter().for_each(|sample| sample.lead_in.clear());
+    event
+}
+
+/// The event with the memory that its process holds on the GPUs now, if the worker has not read that itself:
+/// references leave it to the driver.
+fn with_gpu_memory(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
+    if let Some(memory) = event.memory_mut().filter(|memory| memory.gpu.is_none()) {
+        memory.gpu = held()
+            .map(|bytes| GpuMemory { bytes, method: "NVML, compute processes, read by the driver".into() });
+    }
+    event
+}
+
+// The workers of a plan, and their jobs. Nothing is recorded here: the caller judges or records the outcome
+// of a job.
+
+/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few
+/// enough to cost little.
+const PARITY_STEPS: usize = 8;
+
+pub(crate) struct Crew<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) bundle: &'a Bundle,
+    /// In the order of the plan's contenders.
+    pub(crate) workers: Vec<Worker>,
+    /// Directory for logits on their way from a worker to this program.
+    pub(crate) scratch: Scratch,
+    pub(crate) progress: Progress,
+}
+
+impl<'a> Crew<'a> {
+    /// The workers of a plan, in the places for its device.
+    pub(crate) fn new(plan: &'a Plan, bundle: &'a Bundle, places: &Places, quiet: bool) -> Result<Crew<'a>> {
+        let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
+        let worker = |contender: &Contender| {
+            let settings = (plan.timeout_s, plan.huge_pages);
+            let own_caches = worker::own_caches(contender, plan.kernel_cache, places.target);
+            let ready_bytes = load_bytes(bundle, contender);
+            let worker = worker::worker(contender, plan.cpus.as_deref(), places, settings);
+            Worker { own_caches, ready_bytes, filler_seed: Some(plan.seed), ..worker }
+        };
+        let workers = plan.contenders.iter().map(worker).collect();
+        Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), quiet) })
+    }
+}
+
+/// Memory that a load takes, about: the weights, and some of them twice while they are converted.
+fn load_bytes(bundle: &Bundle, contender: &Contender) -> u64 {
+    let file = bundle.weights_path(contender.precision).ok().and_then(|path| std::fs::metadata(path).ok());
+    file.map_or(0, |file| file.len() / 4 * 5)
+}
+
+impl Crew<'_> {
+    /// Ends the processes that are started from now on at this time, whatever they do.
+    pub(crate) fn end_at(&mut self, until: Option<Instant>) {
+        self.workers.iter_mut().for_each(|worker| worker.until = until);
+    }
+
+    /// The measurement of a round.
+    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
+        Task::Measure(Measure {
+            work: self.plan.work.asked(contender.cache.policy, traces),
+            warmup: self.plan.warmup.clone(),
+            lead_in: self.plan.lead_in(contender),
+            load: self.plan.work.load(),
+        })
+    }
+
+    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
+        let mut settings = worker::settings(contender, &self.plan.device, false);
+        settings.decoder.autoregressive = self.plan.work.is_autoregressive();
+        Job {
+            protocol: protocol::VERSION,
+            bundle: self.bundle.directory().display().to_string(),
+            model: self.bundle.config().described(),
+            settings,
+            spawned_at_ns: None,
+            evict: false,
+            task,
+        }
+    }
+
+    /// Runs a job without turns to its end.
+    pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
+        let outcome = self.workers[index].run(job);
+        self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
+        outcome
+    }
+
+    pub(crate) fn say_left_behind(&self, label: &str, processes: &[String]) {
+        if let Some(text) = run::left_behind(processes) {
+            self.progress.say(&format!("{label}: {text}"));
+        }
+    }
+
+    /// The shapes of the logits that a process writes, by case; none for work without logits.
+    pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
+        let work = &self.plan.work;
+        let sequences = work.judged_sequences();
+        let shape = |case| Some([sequences, work.judged_positions(case)?, self.vocabulary()]);
+        (0..work.cases()).filter_map(shape).collect()
+    }
+
+    /// The task of writing logits to a file; `None` for work without logits.
+    pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
+        let prompted = self.plan.work.prompted()?;
+        // Logits of several steps at once would need that many times the memory of one.
+        let steps = if prompted.judged.is_some() { prompted.new_tokens } else { PARITY_STEPS };
+        Some(ParityTask {
+            steps,
+            file: file.display().to_string(),
+            prompt_last_only: prompted.prompt_last_only,
+            sequences: prompted.judged,
+        })
+    }
+
+    /// Reads the bundle's weights into the page cache: a framework may have left pages unread.
+    pub(crate) fn read_weights(&self) {
+        let file = |contender: &Contender| self.bundle.weights_path(contender.precision).ok();
+        for path in self.plan.contenders.iter().filter_map(file).collect::<BTreeSet<_>>() {
+            // A file that cannot be read fails the load, which says so.
+            let _ = untrusted::file::open(&path)
+                .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
+        }
+    }
+
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.bundle.config().vocab_size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Memory;
+
+    use super::*;
+
+    fn held(event: Event, bytes: u64) -> Option<u64> {
+        let mut event = with_gpu_memory(event, || Some(bytes));
+        Some(event.memory_mut()?.gpu.as_ref()?.bytes)
+    }
+
+    #[test]
+    fn which_steps_came_after_a_pause_is_not_for_a_worker_to_say() {
+        let sample = Sample { lead_in: vec![0], ..Sample::default() };
+        let Event::Sample(noted) = without_notes(Event::Sample(sample)) else { panic!("another event") };
+        assert!(noted.lead_in.is_empty());
+    }
+
+    #[test]
+    fn memory_of_a_gpu_that_the_worker_did_not_read_is_read_for_it() {
+        let started = |gpu| {
+            let memory = Memory { gpu, ..Memory::default() };
+            Event::Started(protocol::Started { startup_ns: None, runtime_ns: 0, memory })
+        };
+        let told = GpuMemory { bytes: 5, method: "NVML, compute processes".into() };
+        assert_eq!((held(started(None), 7), held(started(Some(told)), 7)), (Some(7), Some(5)));
+        assert_eq!(held(Event::Done, 7), None);
+    }
+}

@@ -1,0 +1,517 @@
+//! A process of a worker with its pipes: its lines are read within limits, it is stopped and continued by
+//! signal, and it is always reaped. A worker may die, hang, flood its output or send nonsense; the driver
+//! goes on.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use protocol::FileIdentity;
+use protocol::untrusted::Foreign;
+use setup::tooling::Scratch;
+
+use crate::measure::machine::{Family, MARK, Pinned};
+use crate::measure::progress;
+
+/// Interval of checking whether the worker has ended, while its pipes stay open.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Time for which its pipes are still read, once it has ended and all other holders were killed.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// A running worker with its pipes.
+pub struct Process {
+    child: Child,
+    /// The file that was started.
+    pub(crate) program: Option<FileIdentity>,
+    /// The clock just before it was started, as the worker can read it.
+    pub spawned_at_ns: Option<u64>,
+    pipes: Pipes,
+    family: Family,
+    /// The processes that it left behind, by number and name; all were killed.
+    left_behind: Vec<String>,
+    /// When it was last checked whether it has ended.
+    looked: Instant,
+    /// When it was found to have ended, with its remaining processes.
+    ended: Option<Instant>,
+    is_reaped: bool,
+    /// Its own caches of compiled kernels. They are deleted when it has ended.
+    caches: Option<Scratch>,
+}
+
+/// A process that has ended.
+pub struct Reaped {
+    pub status: ExitStatus,
+    /// The end of its stderr.
+    pub stderr: String,
+    /// Processes that outlived it and were killed, each by number and name.
+    pub left_behind: Vec<String>,
+}
+
+/// The result of waiting for a line.
+pub(crate) enum Heard {
+    Line(String),
+    /// The worker closed its stdout and has ended.
+    End,
+    /// It was killed, for this reason.
+    Killed(String),
+}
+
+/// The worker's output at the end of a wait that does not affect the worker.
+pub enum Said {
+    Line(String),
+    /// It closed its stdout.
+    Closed,
+    /// It sent a line that is longer than any event.
+    TooLong,
+    /// Nothing, until the time was up.
+    Nothing,
+    /// Nothing, until the user interrupted.
+    Interrupted,
+}
+
+impl Process {
+    /// Starts a program, on these CPUs and with exactly this environment, in a process group of its own.
+    pub fn spawn(
+        binary: &Path,
+        arguments: &[&str],
+        environment: &BTreeMap<String, String>,
+        cpus: Option<&[usize]>,
+    ) -> std::io::Result<Process> {
+        #[expect(clippy::disallowed_methods, reason = "the one place where workers are started")]
+        let mut command = Command::new(binary);
+        let mark = mark();
+        command.args(arguments).env_clear().envs(environment).env(MARK, &mark);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let (mut child, spawned_at_ns) = {
+            let _pinned = cpus.map(Pinned::to);
+            let before = monotonic_ns();
+            (crate::measure::machine::start(|| command.spawn())?, before)
+        };
+        let (pipes, inodes) = Pipes::new(&mut child);
+        let family = Family::new(child.id(), &mark, inodes);
+        Ok(Process {
+            program: std::fs::metadata(binary).ok().as_ref().and_then(identity),
+            child,
+            spawned_at_ns,
+            pipes,
+            family,
+            left_behind: Vec::new(),
+            looked: now(),
+            ended: None,
+            is_reaped: false,
+            caches: None,
+        })
+    }
+
+    /// Gives it ownership of the directory with its caches of compiled kernels.
+    pub(crate) fn with_caches(mut self, caches: Option<Scratch>) -> Process {
+        self.caches = caches;
+        self
+    }
+
+    /// Whether it was given caches of its own and has left them empty.
+    pub(crate) fn left_caches_empty(&self) -> bool {
+        // The lock file of a scratch directory is always there.
+        let entries = |scratch: &Scratch| std::fs::read_dir(scratch.path()).map_or(0, Iterator::count);
+        self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
+    }
+
+    /// Adopts all present orphans.
+    pub(crate) fn take_orphans(&mut self) {
+        self.family.take_orphans();
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a line.
+    pub fn send(&self, line: String) {
+        self.pipes.send(line);
+    }
+
+    /// Closes its stdin, after all lines that were sent.
+    pub fn close_input(&mut self) {
+        self.pipes.close_input();
+    }
+
+    /// A line that came before it was asked for.
+    pub(crate) fn unasked(&self) -> Option<String> {
+        match self.pipes.waiting() {
+            Some(Line::Text(line)) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// Waits for the next line until the time is up, without affecting the worker. The end of the worker ends
+    /// the wait, whichever process still holds its pipes.
+    pub fn listen(&mut self, until: Instant) -> Said {
+        loop {
+            if progress::requested() {
+                return Said::Interrupted;
+            }
+            if self.looked.elapsed() >= LOOK && has_ended(&mut self.child) {
+                self.end_family();
+            }
+            if now() >= until {
+                return Said::Nothing;
+            }
+            match self.pipes.next(Duration::from_millis(50)) {
+                Some(Line::Text(line)) => return Said::Line(line),
+                Some(Line::TooLong) => return Said::TooLong,
+                Some(Line::End) => return Said::Closed,
+                None if self.ended.is_some_and(|at| at.elapsed() >= LAST_WORDS) => return Said::Closed,
+                None => {}
+            }
+        }
+    }
+
+    /// Waits for the next line. Kills the worker when the time is up, or when the user interrupts.
+    pub(crate) fn hear(&mut self, until: Instant, limit: Duration) -> Heard {
+        let reason = match self.listen(until) {
+            Said::Line(line) => return Heard::Line(line),
+            Said::Closed => return self.await_exit(until, limit),
+            Said::TooLong => format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20),
+            Said::Nothing => too_late(limit),
+            Said::Interrupted => "the user interrupted".to_owned(),
+        };
+        self.kill();
+        Heard::Killed(reason)
+    }
+
+    /// Whether the worker has ended. A worker that is still alive when the time is up, or when the user
+    /// interrupts, has not.
+    pub fn has_ended(&mut self, until: Instant) -> bool {
+        while !has_ended(&mut self.child) {
+            if now() >= until || progress::requested() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Waits for the end after stdout was closed; a worker that is still alive at the limit is killed.
+    fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
+        if !self.has_ended(until) {
+            self.kill();
+            return Heard::Killed(too_late(limit));
+        }
+        Heard::End
+    }
+
+    /// Ends the whole process group at once. A stopped process dies of this signal, too.
+    pub fn kill(&mut self) {
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::KILL);
+        // An error means that it has already ended; `reap` finds out how.
+        let _ = self.child.kill();
+    }
+
+    /// Stops the process group. Returns whether the process has stopped.
+    pub fn stop(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            signal_group(self.id(), rustix::process::Signal::STOP);
+            // A signal arrives a moment later.
+            for _ in 0..200 {
+                match crate::measure::machine::state(self.id()) {
+                    Some('T' | 't') => return true,
+                    Some('Z' | 'X') | None => return false,
+                    Some(_) => std::thread::sleep(Duration::from_micros(100)),
+                }
+            }
+        }
+        false
+    }
+
+    pub fn go_on(&self) {
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::CONT);
+    }
+
+    /// Waits for the end of the worker, and ends all processes that it left behind.
+    pub fn reap(mut self) -> Reaped {
+        self.close_input();
+        let status = self.wait().expect("a child of ours can be waited for");
+        let stderr = self.pipes.last_words(now() + LAST_WORDS);
+        Reaped { status, stderr, left_behind: std::mem::take(&mut self.left_behind) }
+    }
+
+    fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        while !has_ended(&mut self.child) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.end_family();
+        self.is_reaped = true;
+        self.child.wait()
+    }
+
+    /// Ends the processes that the worker left behind. It must have ended.
+    fn end_family(&mut self) {
+        if self.ended.is_none() {
+            self.left_behind = self.family.end();
+            self.ended = Some(now());
+        }
+        self.looked = now();
+    }
+}
+
+/// Distinguishes a file from another, and from itself after a change.
+pub(crate) fn identity(found: &std::fs::Metadata) -> Option<FileIdentity> {
+    let bundle::FileIdentity { device, inode, bytes, modified_ns } = bundle::FileIdentity::new(found)?;
+    Some(FileIdentity { device, inode, bytes, modified_ns })
+}
+
+/// Kills and reaps the worker, so that none is left whatever happens to this program.
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill();
+            let _ = self.wait();
+        }
+    }
+}
+
+/// Whether a child has ended. It is not waited for, so that no other process gets its number or its group's.
+fn has_ended(child: &mut Child) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
+    }
+    #[cfg(not(unix))]
+    !matches!(child.try_wait(), Ok(None))
+}
+
+/// A word that no other worker of any driver has.
+fn mark() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn too_late(limit: Duration) -> String {
+    format!("it was not done after {} s (--timeout)", limit.as_secs())
+}
+
+#[cfg(unix)]
+fn signal_group(leader: u32, signal: rustix::process::Signal) {
+    let leader = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(leader) = leader {
+        // Without such a group, the process has ended.
+        let _ = rustix::process::kill_process_group(leader, signal);
+    }
+}
+
+// The pipes of a worker, each served by a thread, so that neither side can block the other.
+
+/// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
+pub(crate) const MAX_LINE: u64 = 64 << 20;
+
+/// Number of lines that are read ahead.
+const LINES_AHEAD: usize = 2;
+
+/// Bytes kept of the end of a worker's stderr.
+const STDERR_TAIL: usize = 16 << 10;
+
+pub(crate) struct Pipes {
+    /// Lines for stdin; `None` once that is closed.
+    input: Option<Sender<String>>,
+    lines: Option<Receiver<Line>>,
+    threads: Vec<JoinHandle<()>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
+}
+
+pub(crate) enum Line {
+    Text(String),
+    /// A line that is longer than any event.
+    TooLong,
+    /// No process holds the pipe any more.
+    End,
+}
+
+impl Pipes {
+    /// Takes the pipes of a child. Also returns their inodes, by which other holders can be found.
+    pub(crate) fn new(child: &mut Child) -> (Pipes, Vec<u64>) {
+        // Bounded, so that a flood of long lines fills the pipe, not this program's memory.
+        let (sender, lines) = sync_channel(LINES_AHEAD);
+        let (input, to_write) = channel::<String>();
+        let stdout = child.stdout.take().expect("piped");
+        let mut pipe = child.stderr.take().expect("piped");
+        let mut stdin = child.stdin.take().expect("piped");
+        let inodes = [inode(&stdout), inode(&pipe), inode(&stdin)].into_iter().flatten().collect();
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let tail = Arc::clone(&stderr);
+        let threads = vec![
+            std::thread::spawn(move || read_lines(stdout, &sender)),
+            std::thread::spawn(move || {
+                let mut buffer = [0u8; 4096];
+                while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                    let mut tail = tail.lock().expect("no reader panics");
+                    tail.extend_from_slice(&buffer[..n]);
+                    let excess = tail.len().saturating_sub(STDERR_TAIL);
+                    tail.drain(..excess);
+                }
+            }),
+            // A worker that dies early breaks this pipe; its exit says more than the write error.
+            std::thread::spawn(move || {
+                for line in to_write {
+                    if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
+                        break;
+                    }
+                }
+            }),
+        ];
+        (Pipes { input: Some(input), lines: Some(lines), threads, stderr }, inodes)
+    }
+
+    pub(crate) fn send(&self, line: String) {
+        if let Some(input) = &self.input {
+            // The thread has ended if the worker no longer reads; the worker's end has the reason.
+            let _ = input.send(line + "\n");
+        }
+    }
+
+    /// Closes stdin, after all lines that were sent.
+    pub(crate) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// A line that has already arrived.
+    pub(crate) fn waiting(&self) -> Option<Line> {
+        self.lines.as_ref()?.try_recv().ok()
+    }
+
+    /// The next line; `None` if none arrives in this time.
+    pub(crate) fn next(&self, time: Duration) -> Option<Line> {
+        match self.lines.as_ref().map(|lines| lines.recv_timeout(time)) {
+            Some(Ok(line)) => Some(line),
+            Some(Err(RecvTimeoutError::Timeout)) => None,
+            Some(Err(RecvTimeoutError::Disconnected)) | None => Some(Line::End),
+        }
+    }
+
+    /// The end of stderr. A process that still holds a pipe when the time is up only keeps a thread waiting.
+    pub(crate) fn last_words(&mut self, until: Instant) -> String {
+        self.close_input();
+        drop(self.lines.take()); // a reader that waits for room in the channel then ends
+        while self.threads.iter().any(|thread| !thread.is_finished()) && now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        String::from_utf8_lossy(&self.stderr.lock().expect("no reader panics")).into_owned()
+    }
+}
+
+#[cfg(unix)]
+fn inode(pipe: &impl std::os::fd::AsFd) -> Option<u64> {
+    rustix::fs::fstat(pipe).ok().map(|stat| stat.st_ino)
+}
+
+#[cfg(not(unix))]
+fn inode<T>(_: &T) -> Option<u64> {
+    None
+}
+
+fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {
+    let mut reader = BufReader::new(stdout);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
+        let complete = line.ends_with(b"\n");
+        let message = match read {
+            Ok(0) | Err(_) => Line::End,
+            Ok(n) if n as u64 == MAX_LINE && !complete => Line::TooLong,
+            Ok(_) => Line::Text(String::from_utf8_lossy(&line).trim_end().to_owned()),
+        };
+        let last = !matches!(message, Line::Text(_));
+        if lines.send(message).is_err() || last {
+            break;
+        }
+    }
+}
+
+// Errors of a worker, in words.
+
+pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
+    if theirs == protocol::VERSION {
+        return Ok(());
+    }
+    let ours = protocol::VERSION;
+    Err(format!(
+        "it speaks protocol {theirs}, this driver {ours} (docs/reference/protocol.md): \
+         build both from the same checkout"
+    ))
+}
+
+pub(crate) fn nonsense(line: &str) -> String {
+    let start: String = line.chars().take(80).collect();
+    format!("it sent a line that is not a valid event: {start:?}")
+}
+
+/// How a process ended, in words.
+pub fn describe(status: std::process::ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        let name = match signal {
+            4 => " (SIGILL)",
+            6 => " (SIGABRT)",
+            7 => " (SIGBUS)",
+            9 => " (SIGKILL: killed from outside, for example for lack of memory)",
+            11 => " (SIGSEGV)",
+            15 => " (SIGTERM)",
+            _ => "",
+        };
+        return format!("it was ended by signal {signal}{name}");
+    }
+    match status.code() {
+        Some(code) => format!("it ended with exit code {code}"),
+        None => "it ended without an exit code".into(),
+    }
+}
+
+/// Whether a signal from another process ended the process: for faults the system sends other signals.
+pub fn came_from_outside(status: std::process::ExitStatus) -> bool {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        use rustix::process::Signal;
+        let sent = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
+        return sent.iter().any(|sent| sent.as_raw() == signal);
+    }
+    false
+}
+
+/// The last line of a text that is not empty, trimmed.
+pub fn last_line(text: &str) -> Option<Foreign> {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().into())
+}
+
+// The driver's clocks.
+
+/// The clock of deadlines.
+#[expect(clippy::disallowed_methods, reason = "a deadline, not a measurement")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The clock that the worker compares its own readings with.
+pub(crate) fn monotonic_ns() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+    #[cfg(not(unix))]
+    None
+}

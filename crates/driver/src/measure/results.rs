@@ -1,0 +1,485 @@
+//! The results directory of one run: every sample as JSON lines, written to disk round by round, and the report.
+//!
+//! Writing may fail at any time (a full disk). The user then gets one message, and measuring goes on. No file
+//! is left half-written: an incomplete line is removed, and a report is written completely or not at all. At
+//! the end, a run that could not be saved completely goes to the system's temporary directory, and one
+//! sentence says where the parts are.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use comparison::facts::Evidence;
+use comparison::facts::evidence::{Fact, Stage, Stages};
+use comparison::judge::Report;
+use comparison::judge::records::Entry;
+use comparison::judge::report::Warning;
+use comparison::plan::{Contender, Failure, Result};
+use protocol::untrusted;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::measure::arrays::{self, REPORT, SAMPLES};
+use crate::measure::places;
+
+pub struct Results {
+    directory: PathBuf,
+    /// Name of the file of records.
+    log: &'static str,
+    samples: File,
+    /// Length of that file up to the last complete line, in bytes.
+    complete: u64,
+    /// Lines that could not be written yet.
+    pending: Vec<String>,
+    /// Lines that were written.
+    lines: usize,
+    /// Names of the files that were written.
+    saved: Vec<String>,
+    /// Files that could not be written, by name.
+    unsaved: Vec<(String, Vec<u8>)>,
+    failure: Option<String>,
+}
+
+impl Results {
+    /// Makes `<parent>/<UTC time>-<host>/`, with `-<study>` if that has a name. Records go to the file `log`. A failure
+    /// here costs nothing, because nothing has been measured yet.
+    pub fn create(parent: &Path, started: OffsetDateTime, study: &str, log: &'static str) -> Result<Results> {
+        std::fs::create_dir_all(parent).map_err(|e| cannot(parent, e))?;
+        let stamp = started
+            .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
+            .expect("the format has no failing part");
+        let host: String =
+            places::host().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let study = if study.is_empty() { String::new() } else { format!("-{}", study.replace(' ', "-")) };
+        let name = format!("{stamp}-{host}{study}");
+        let mut directory = parent.join(&name);
+        for number in 2.. {
+            match std::fs::create_dir(&directory) {
+                Ok(()) => break,
+                // Two runs may start in one second: each has a directory of its own.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {
+                    directory = parent.join(format!("{name}-{number}"));
+                }
+                Err(e) => return Err(cannot(&directory, e)),
+            }
+        }
+        let path = directory.join(log);
+        let samples =
+            OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        Ok(Results::at(directory, log, samples, 0))
+    }
+
+    /// Continues in an existing directory. Returns its records, without an incomplete last one.
+    pub fn reopen(directory: &Path, log: &'static str) -> Result<(Results, Vec<String>)> {
+        let path = directory.join(log);
+        let text = complete_lines(&path).map_err(|e| cannot(&path, e))?;
+        let complete = text.len();
+        let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
+        samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let results = Results::at(directory.to_path_buf(), log, samples, complete as u64);
+        Ok((Results { lines: lines.len(), ..results }, lines))
+    }
+
+    fn at(directory: PathBuf, log: &'static str, samples: File, complete: u64) -> Results {
+        let (pending, saved, unsaved) = (Vec::new(), Vec::new(), Vec::new());
+        Results { directory, log, samples, complete, lines: 0, pending, saved, unsaved, failure: None }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Appends a record to the samples, and waits until it is on the disk.
+    pub fn append(&mut self, record: &impl Serialize) {
+        self.append_soon(record);
+        if let Err(error) = self.samples.sync_data() {
+            self.failed(&self.directory.join(self.log), &error);
+        }
+    }
+
+    /// Appends a record to the samples. It survives a crash of this program, but not of the machine.
+    pub fn append_soon(&mut self, record: &impl Serialize) {
+        let mut line =
+            serde_json::to_string(record).expect("records have string keys and no failing serialiser");
+        line.push('\n');
+        self.pending.push(line);
+        self.flush();
+    }
+
+    /// Writes a file completely or not at all.
+    pub fn write(&mut self, name: &str, contents: impl AsRef<[u8]>) {
+        match write_whole(&self.directory, name, contents.as_ref()) {
+            Ok(()) => self.saved.push(name.to_owned()),
+            Err(error) => {
+                self.unsaved.push((name.to_owned(), contents.as_ref().to_vec()));
+                self.failed(&self.directory.join(name), &error);
+            }
+        }
+    }
+
+    /// The reason why not everything could be saved in its place, and the place of the rest; `None` if all
+    /// was saved.
+    pub fn finish(&mut self) -> Option<String> {
+        self.flush();
+        let reason = self.failure.clone()?;
+        if self.pending.is_empty() && self.unsaved.is_empty() {
+            // There was room again, and the pending lines were written.
+            return None;
+        }
+        let holds = self.holds();
+        Some(match self.rescue() {
+            Ok(directory) => {
+                let directory = shlex::try_quote(&directory.display().to_string())
+                    .map_or_else(|_| directory.display().to_string(), std::borrow::Cow::into_owned);
+                format!(
+                    "{reason}; {holds}; the whole run is in {directory}: move it to where there is room, and \
+                     `photofinish report {directory}`, with the place that it then has, writes every output again"
+                )
+            }
+            Err(error) => format!(
+                "{reason}, nor to a temporary directory: {error}; {holds}; what is printed is all there is of the rest"
+            ),
+        })
+    }
+
+    /// The contents of the results directory, in words.
+    fn holds(&self) -> String {
+        let all = self.lines + self.pending.len();
+        let lines = format!("{} of {all} lines of {}", self.lines, self.log);
+        let held: Vec<&str> =
+            std::iter::once(lines.as_str()).chain(self.saved.iter().map(String::as_str)).collect();
+        format!("{} holds {}", self.directory.display(), held.join(", "))
+    }
+
+    /// Saves the whole run, saved and unsaved parts, in a directory for temporary files.
+    fn rescue(&self) -> std::io::Result<PathBuf> {
+        let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
+        for name in &self.saved {
+            std::fs::copy(self.directory.join(name), directory.path().join(name))?;
+        }
+        let mut log = File::create(directory.path().join(self.log))?;
+        // Without the lines that were saved, the unsaved ones are still worth keeping.
+        if let Ok(saved) = untrusted::file::open(&self.directory.join(self.log)) {
+            std::io::copy(&mut saved.take(self.complete), &mut log)?;
+        }
+        log.write_all(self.pending.concat().as_bytes())?;
+        for (name, contents) in &self.unsaved {
+            std::fs::write(directory.path().join(name), contents)?;
+        }
+        Ok(directory.keep())
+    }
+
+    fn flush(&mut self) {
+        let text = self.pending.concat();
+        match self.samples.write_all(text.as_bytes()) {
+            Ok(()) => {
+                self.complete += text.len() as u64;
+                self.lines += self.pending.len();
+                self.pending.clear();
+            }
+            Err(error) => {
+                // The incomplete part is removed, so that the file ends with a whole line.
+                let _ = self.samples.set_len(self.complete);
+                let _ = self.samples.seek(SeekFrom::Start(self.complete));
+                self.failed(&self.directory.join(self.log), &error);
+            }
+        }
+    }
+
+    fn failed(&mut self, path: &Path, error: &std::io::Error) {
+        let text = format!("cannot save to {}: {error}", path.display());
+        if self.failure.is_none() {
+            protocol::say!("warning: {text}; measuring goes on");
+        }
+        self.failure = Some(text);
+    }
+}
+
+/// The complete lines of a journal. An incomplete last line, which may end within a character, is left out.
+pub fn complete_lines(path: &Path) -> std::io::Result<String> {
+    let mut bytes = untrusted::file::read(path, untrusted::file::RESULTS)?;
+    bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1));
+    String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+}
+
+/// Writes a file completely or not at all, and replaces an existing one.
+pub fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
+    let path = directory.join(name);
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(contents)?;
+    file.as_file().sync_all()?;
+    file.persist(&path).map_err(|e| e.error)?;
+    readable_by_all(&path);
+    Ok(())
+}
+
+fn cannot(path: &Path, error: std::io::Error) -> Failure {
+    Failure::usage(format!(
+        "cannot write results to {}: {error}; choose another place with --results-dir",
+        path.display()
+    ))
+}
+
+/// Gives a temporary file the usual permissions: temporary files are private, results are not.
+pub fn readable_by_all(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // A result that only its owner can read is still a result.
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A results directory with a journal that cannot be written from now on.
+    fn without_room() -> (tempfile::TempDir, Results) {
+        let parent = tempfile::tempdir().unwrap();
+        let mut results =
+            Results::create(parent.path(), OffsetDateTime::now_utc(), "", "samples.jsonl").unwrap();
+        results.write("environment.json", "{}");
+        results.append_soon(&"first");
+        results.samples = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        (parent, results)
+    }
+
+    #[test]
+    fn a_full_disk_is_one_sentence_and_the_whole_run_lies_elsewhere() {
+        let (_parent, mut results) = without_room();
+        results.append_soon(&"second");
+        results.append_soon(&"third");
+        let told = results.finish().unwrap();
+        let place = results.directory().display().to_string();
+        assert!(told.contains("samples.jsonl: No space left on device"), "{told}");
+        assert!(
+            told.contains(&format!("{place} holds 1 of 3 lines of samples.jsonl, environment.json")),
+            "{told}"
+        );
+        let elsewhere = told.split("the whole run is in ").nth(1).unwrap().split(':').next().unwrap();
+        assert!(told.contains(&format!("`photofinish report {elsewhere}`")), "{told}");
+        let elsewhere = Path::new(elsewhere);
+        let journal = std::fs::read_to_string(elsewhere.join("samples.jsonl")).unwrap();
+        assert_eq!(journal, "\"first\"\n\"second\"\n\"third\"\n");
+        assert_eq!(std::fs::read_to_string(elsewhere.join("environment.json")).unwrap(), "{}");
+        std::fs::remove_dir_all(elsewhere).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_has_room_again_holds_everything() {
+        let (_parent, mut results) = without_room();
+        results.append_soon(&"second");
+        let path = results.directory().join("samples.jsonl");
+        results.samples = OpenOptions::new().append(true).open(&path).unwrap();
+        results.append_soon(&"third");
+        assert_eq!(results.finish(), None);
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "\"first\"\n\"second\"\n\"third\"\n");
+    }
+}
+
+// The facts of a run. Every fact is written to the journal before it joins the evidence, so a killed run
+// keeps its facts.
+
+pub(crate) struct Recorder {
+    pub(crate) results: Results,
+    pub(crate) evidence: Evidence,
+    /// The wall time so far, by stage.
+    pub(crate) time: Stages,
+}
+
+impl Recorder {
+    pub(crate) fn new(results: Results) -> Recorder {
+        Recorder { results, evidence: Evidence::default(), time: Stages::new() }
+    }
+
+    /// The evidence, and the directory that it was written to.
+    pub(crate) fn finish(self) -> (Evidence, Results) {
+        (self.evidence, self.results)
+    }
+
+    /// Writes a fact to the journal and adds it to the evidence.
+    pub(crate) fn record(&mut self, fact: Fact) {
+        match fact {
+            // These decide which figures count. The others are written as well, but need not wait for the
+            // disk between two processes.
+            Fact::Run(_) | Fact::Ended(_) | Fact::PutAside { .. } | Fact::RoundDone | Fact::End { .. } => {
+                self.results.append(&fact)
+            }
+            _ => self.results.append_soon(&fact),
+        }
+        self.evidence.note(fact);
+    }
+
+    /// Adds the time since `begun` to this stage.
+    pub(crate) fn add_time(&mut self, stage: Stage, begun: Instant) {
+        *self.time.entry(stage).or_default() += begun.elapsed().as_secs_f64();
+    }
+
+    /// Moves some of the time of one stage to another.
+    pub(crate) fn shift(&mut self, from: Stage, to: Stage, seconds: f64) {
+        *self.time.entry(from).or_default() -= seconds;
+        *self.time.entry(to).or_default() += seconds;
+    }
+
+    pub(crate) fn record_time(&mut self) {
+        self.record(Fact::Time { stages: self.time.clone() });
+    }
+
+    pub(crate) fn is_absent(&self, contender: &Contender) -> bool {
+        self.evidence.absent.contains_key(&contender.label)
+    }
+}
+
+// Reads many results directories, for pages that show them together.
+
+/// Names of the files of a study and of a parity check.
+const CELLS: &str = "cells.jsonl";
+
+const PARITY: &str = "parity.json";
+
+/// Levels of subdirectories in which results are looked for: a machine's, a study's, a cell's.
+const DEEPEST: usize = 3;
+
+/// The results of these directories and of their subdirectories, in the order of their names. An unreadable
+/// one is an entry with the reason. A directory without any results is an error.
+pub fn read(directories: &[PathBuf]) -> Result<Vec<Entry>> {
+    let mut seen = HashSet::new();
+    let mut entries = Vec::new();
+    for directory in directories {
+        if !directory.is_dir() {
+            return Err(Failure::usage(format!("{}: there is no such directory", directory.display())));
+        }
+        let whole = directory.canonicalize().unwrap_or_else(|_| directory.clone());
+        let name = whole.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut found = Vec::new();
+        results(&whole, &name, DEEPEST, &mut found);
+        if found.is_empty() {
+            return Err(Failure::usage(format!(
+                "{} holds no results: give results directories, or directories of such",
+                directory.display()
+            )));
+        }
+        found.retain(|(path, _)| seen.insert(path.clone()));
+        entries.extend(found.into_iter().map(|(path, name)| entry(&path, name)));
+    }
+    Ok(entries)
+}
+
+/// Results directories with their names. Those of a study's cells are below the study.
+fn results(directory: &Path, name: &str, levels: usize, found: &mut Vec<(PathBuf, String)>) {
+    let has = |file: &str| directory.join(file).is_file();
+    let is_study = has(CELLS);
+    if !is_study && [REPORT, SAMPLES, PARITY].into_iter().any(has) {
+        found.push((directory.to_path_buf(), name.to_owned()));
+        return;
+    }
+    let before = found.len();
+    if levels > 0 {
+        let mut inner: Vec<PathBuf> =
+            std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        inner.sort();
+        for path in inner.into_iter().filter(|path| path.is_dir() && !path.is_symlink()) {
+            let own = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            results(&path, &format!("{name}/{own}"), levels - 1, found);
+        }
+    }
+    if is_study && found.len() == before {
+        found.push((directory.to_path_buf(), name.to_owned()));
+    }
+}
+
+fn entry(directory: &Path, name: String) -> Entry {
+    // Local paths are not published.
+    let place = directory.display().to_string();
+    let without_place =
+        |text: String| text.replace(&format!("{place}/"), "").replace(&place, "the directory");
+    match arrays::json(&directory.join(REPORT)) {
+        Err(failure) => Entry::unreadable(name, without_place(failure.to_string())),
+        Ok(Some(value)) if value.get("study").is_some() => Entry::unreadable(
+            name,
+            "it is the report of a study, and the directories of its cells are missing".into(),
+        ),
+        Ok(Some(value)) => Entry::read(name, value),
+        Ok(None) if directory.join(CELLS).is_file() => {
+            Entry::unreadable(name, "it is a study without a finished cell".into())
+        }
+        Ok(None) => match judged(directory) {
+            Ok((report, _)) => Entry::new(name, report),
+            Err(failure) => Entry::unreadable(name, without_place(failure.to_string())),
+        },
+    }
+}
+
+/// Judges the facts of a results directory, even of a run that was killed before it could write its report. A
+/// missing file is a warning.
+pub fn judged(directory: &Path) -> Result<(Report, Evidence)> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with("-parity") || directory.join(PARITY).is_file() {
+        return Err(Failure::usage(format!(
+            "{} is of `photofinish parity`, whose samples alone are no comparison",
+            directory.display()
+        )));
+    }
+    let (mut facts, missing) = arrays::facts(directory)?;
+    facts.evidence = facts.evidence.rejudged(&facts.plan);
+    let mut report = Report::new(&facts);
+    report.warnings.extend(missing.into_iter().map(Warning::Missing));
+    Ok((report, facts.evidence))
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn read_one(place: &Path) -> Vec<(String, String)> {
+        let entries = read(&[place.to_path_buf()]).unwrap();
+        entries.into_iter().map(|entry| (entry.name, entry.run.err().unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn results_are_found_below_and_what_cannot_be_read_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let all = directory.path().join("all");
+        write(&all.join("a/report.json"), "{\"schema\": 99}");
+        write(&all.join("b/report.json"), "{");
+        write(&all.join("c/samples.jsonl"), "");
+        write(&all.join("d/cells.jsonl"), "");
+        write(&all.join("d/cell/report.json"), "{\"schema\": 1}");
+        write(&all.join("e/report.json"), "{\"schema\": 4, \"study\": \"sweep size\"}");
+        write(&all.join("f/notes.txt"), "no results");
+        let found = read_one(&all);
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["all/a", "all/b", "all/c", "all/d/cell", "all/e"]);
+        let said =
+            ["its schema is 99", "report.json is not JSON", "holds no plan.json", "its schema is 1", "cells"];
+        for ((name, reason), said) in found.iter().zip(said) {
+            assert!(reason.contains(said), "{name}: {reason}");
+            assert!(!reason.contains("/all/b/"), "{reason}");
+        }
+        assert_eq!(read(&[all.clone(), all.join("a")]).unwrap().len(), 5, "each once");
+    }
+
+    #[test]
+    fn a_directory_without_results_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (place, said) in
+            [(directory.path().to_path_buf(), "holds no results"), ("gone".into(), "no such directory")]
+        {
+            let refusal = read(&[place]).unwrap_err().to_string();
+            assert!(refusal.contains(said), "{refusal}");
+        }
+    }
+}

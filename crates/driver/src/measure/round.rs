@@ -1,0 +1,634 @@
+//! One round: loads from a cold page cache, then the groups of processes that are measured together.
+//!
+//! The machine is watched. A disturbed start or block is repeated, not its round.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use comparison::facts::evidence::{Block, Fact, Process, Slices, Stage};
+use comparison::facts::run::{FailureKind, Noise, Place, Purpose, Run, RunFailure, Turn};
+use comparison::judge;
+use comparison::judge::report::{COMPLETE, huge_share};
+use comparison::plan::{Plan, Schedule, SliceAsked};
+use protocol::{Event, Job, Sample, Task};
+
+use crate::measure::live::Live;
+use crate::measure::member::Member;
+use crate::measure::process::now;
+use crate::measure::progress;
+use crate::measure::session::{Interrupted, Round, RoundWork, Session};
+
+/// Largest share of the time limit for the loads from a cold page cache of one round.
+const COLD_LOADS: f64 = 0.1;
+
+/// Number of times that a round watched as a whole is repeated.
+const MAX_REPEATS: usize = 2;
+
+impl Session<'_> {
+    /// Runs one round. If its parts are too short to be watched, it is watched and repeated as a whole.
+    pub(crate) fn round(
+        &mut self,
+        round: Round,
+        order: &[usize],
+        work: &RoundWork<'_>,
+    ) -> Result<(), Interrupted> {
+        self.cold_loads(round, order)?;
+        let groups = of_round(self.crew.plan, order);
+        for repeat in 0.. {
+            (self.unwatched, self.stays_disturbed) = (false, false);
+            let (whole, begun) = (self.guard.watch(), now());
+            self.groups(round, &groups, work)?;
+            let noise = whole.end(&self.guard);
+            let reason = noise.complaints().join(", ");
+            self.recorder.record(Fact::Watched { noise });
+            if !self.unwatched || reason.is_empty() {
+                break;
+            }
+            // If a part stayed disturbed already, repeating the whole would not help.
+            if !self.should_repeat(round, &reason, repeat < MAX_REPEATS && !self.stays_disturbed) {
+                if !self.crew.plan.accept_noise {
+                    self.too_noisy = self.recorder.evidence.complaints.last().cloned();
+                }
+                break;
+            }
+            self.recorder.record(Fact::PutAside { round: round.number, framework: None });
+            self.await_quiet_again();
+            self.limit.repeated(begun);
+        }
+        self.tokenise();
+        self.crew.progress.step();
+        Ok(())
+    }
+
+    /// Loads with the weights dropped from the page cache. No process that maps the file may be alive.
+    fn cold_loads(&mut self, round: Round, order: &[usize]) -> Result<(), Interrupted> {
+        if round.number >= self.crew.plan.cold_loads {
+            return Ok(());
+        }
+        let (begun, mut runs) = (now(), Vec::new());
+        let order = order.iter().copied().enumerate();
+        let running: Vec<(usize, usize)> =
+            order.filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index])).collect();
+        for &(position, index) in &running {
+            let contender = &self.crew.plan.contenders[index];
+            self.crew.progress.message(&format!("{}: load from a cold page cache", contender.label));
+            let job = Job { evict: true, ..self.crew.job(contender, Task::Load) };
+            let outcome = self.crew.run_job(index, &job);
+            let place = Place { round: round.number, attempt: 0, position };
+            runs.push(Run::new(Purpose::ColdLoad, place, &contender.label, outcome));
+            if self.is_over() {
+                return Err(Interrupted);
+            }
+            // All contenders have as many.
+            let each = begun.elapsed() / runs.len() as u32;
+            if each.saturating_mul(running.len() as u32) > self.limit.part(COLD_LOADS) {
+                let few = "too little time for loads from a cold page cache: none in this round";
+                self.crew.progress.say(few);
+                runs.clear();
+                break;
+            }
+        }
+        runs.into_iter().for_each(|run| self.recorder.record(Fact::Run(Box::new(run))));
+        self.crew.read_weights();
+        self.recorder.add_time(Stage::ColdLoads, begun);
+        Ok(())
+    }
+}
+
+// The groups of a round: processes that are alive together and take turns.
+
+impl Session<'_> {
+    /// One group after another. The anchor of the grouped schedule is alive from the first to the last.
+    pub(crate) fn groups(
+        &mut self,
+        round: Round,
+        groups: &[Group],
+        work: &RoundWork<'_>,
+    ) -> Result<(), Interrupted> {
+        let (mut round, mut kept) = (round, None);
+        for (number, group) in groups.iter().enumerate() {
+            let others = group
+                .iter()
+                .filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index]));
+            // There is no contender left to compare with the anchor.
+            if kept.is_some() && others.count() == 0 && number + 1 < groups.len() {
+                continue;
+            }
+            let keeps = self.crew.plan.schedule == Schedule::Grouped && number + 1 < groups.len();
+            (round, kept) =
+                self.group(Round { first: number * round.blocks, ..round }, group, (kept, keeps), work)?;
+        }
+        Ok(())
+    }
+}
+
+/// Processes that are measured together, by (place in the order, contender).
+pub(crate) type Group = Vec<(usize, usize)>;
+
+/// The groups of a round, each in the order of the round. The anchor of the grouped schedule is only in the
+/// first: it is started there.
+pub(crate) fn of_round(plan: &Plan, order: &[usize]) -> Vec<Group> {
+    let placed: Group = order.iter().copied().enumerate().collect();
+    if plan.schedule == Schedule::Interleaved {
+        return vec![placed];
+    }
+    if plan.schedule == Schedule::Sequential {
+        return placed.into_iter().map(|one| vec![one]).collect();
+    }
+    let label = |index: usize| plan.contenders[index].label.as_str();
+    let is_anchor = |index: usize| Some(label(index)) == plan.anchor();
+    let of_group = |members: &Vec<String>| -> Group {
+        let is_member = |(_, index): &(usize, usize)| members.iter().any(|member| member == label(*index));
+        placed.iter().copied().filter(|one| is_member(one) && !is_anchor(one.1)).collect()
+    };
+    let mut groups: Vec<Group> = plan.groups.iter().map(of_group).collect();
+    groups.sort_by_key(|group| group.first().copied());
+    if let Some(first) = groups.first_mut() {
+        first.extend(placed.iter().copied().filter(|(_, index)| is_anchor(*index)));
+        first.sort();
+    }
+    groups
+}
+
+// Processes that are measured together: they are started one after another, each alone until it is warm;
+// then they wait and take turns in blocks; then each finishes. Under the sequential schedule every process
+// is such a group of its own.
+
+impl Session<'_> {
+    /// Starts processes, given as (place in the order, contender), gives them their turns, and lets them
+    /// finish. The anchor may be running already, and may be kept. Returns the round with its number of
+    /// blocks, and the anchor.
+    pub(crate) fn group(
+        &mut self,
+        round: Round,
+        group: &[(usize, usize)],
+        (kept, keeps): (Option<Member>, bool),
+        work: &RoundWork<'_>,
+    ) -> Result<(Round, Option<Member>), Interrupted> {
+        let begun = now();
+        let turns_are_shared = group.len() + usize::from(kept.is_some()) > 1;
+        let mut members: Vec<Member> = kept.into_iter().collect();
+        let started = group.iter().try_for_each(|&(position, index)| {
+            if self.is_over() {
+                return Err(Interrupted);
+            }
+            if !self.recorder.is_absent(&self.crew.plan.contenders[index]) {
+                let member = self.start(round, position, index, work)?;
+                members.extend(member.map(|mut member| {
+                    if turns_are_shared {
+                        member.live.pause();
+                    }
+                    member
+                }));
+            }
+            Ok(())
+        });
+        self.recorder.add_time(Stage::Starts, begun);
+        let dealt = started.and_then(|()| {
+            let round = self.choose_blocks(round, &members, begun, work);
+            let round = self.blocks(round, &mut members, work)?;
+            self.probe_beside(&members);
+            Ok(round)
+        });
+        let begun = now();
+        let mut anchor = None;
+        for member in members {
+            match dealt {
+                Ok(_) if keeps && Some(member.process.framework.as_str()) == self.crew.plan.anchor() => {
+                    anchor = Some(member);
+                }
+                Ok(round) if !self.is_over() => {
+                    let index = member.index;
+                    self.finish_member(member, round, work);
+                    self.hold_memory(index);
+                }
+                _ => self.end_member(member),
+            }
+        }
+        self.recorder.add_time(Stage::Finishing, begun);
+        if self.is_over() {
+            anchor.into_iter().for_each(|member| self.end_member(member));
+            return Err(Interrupted);
+        }
+        Ok((dealt?, anchor))
+    }
+}
+
+// The start of a process, until it is warm.
+
+/// Number of times that a start is repeated.
+const START_REPEATS: usize = 1;
+
+/// Number of times in a row that a contender's processes are started again for more huge pages in vain.
+const PAGE_REPEATS: usize = 2;
+
+impl Session<'_> {
+    /// Starts a process, and waits until it is warm. `None` if it failed.
+    pub(crate) fn start(
+        &mut self,
+        round: Round,
+        position: usize,
+        index: usize,
+        work: &RoundWork<'_>,
+    ) -> Result<Option<Member>, Interrupted> {
+        let contender = &self.crew.plan.contenders[index];
+        for repeat in 0.. {
+            self.crew.progress.running(
+                round,
+                self.crew.plan.rounds.max(),
+                &format!("{} starts", contender.label),
+            );
+            let attempt = self.recorder.evidence.attempts(round.number, &contender.label);
+            let process = Process { round: round.number, attempt, framework: contender.label.clone() };
+            let place = Place { round: round.number, attempt, position };
+            let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
+            let (watch, begun) = (self.guard.watch(), now());
+            let held = self.held.remove(&index);
+            let mut live = self.crew.workers[index].start(&job, held);
+            self.guard.add(live.pid());
+            let is_warm = live.warm_up(self.crew.plan.warmup.max_iterations);
+            let noise = watch.end(&self.guard);
+            self.unwatched |= noise.foreign.is_none();
+            let complaints = noise.complaints();
+            let run = |live: &Live| Run {
+                noise: Some(noise.clone()),
+                failure: Some(cut_off()),
+                ..Run::of_events(
+                    Purpose::Measure,
+                    place,
+                    &contender.label,
+                    live.pid(),
+                    live.events().to_vec(),
+                )
+            };
+            self.recorder.record(Fact::Warm(Box::new(run(&live))));
+            let said = live.events().len();
+            let member = Member { index, live, job, process, said, is_over: !is_warm };
+            if !is_warm {
+                self.end_member(member);
+                return if self.is_over() { Err(Interrupted) } else { Ok(None) };
+            }
+            let reason = format!("while {} started, {}", contender.label, complaints.join(", "));
+            let is_disturbed =
+                !complaints.is_empty() && self.should_repeat(round, &reason, repeat < START_REPEATS);
+            if !is_disturbed && !self.lacks_pages(&member, repeat < START_REPEATS) {
+                return Ok(Some(member));
+            }
+            let framework = Some(contender.label.clone());
+            self.discard(member);
+            self.recorder.record(Fact::PutAside { round: round.number, framework });
+            self.await_quiet_again();
+            self.limit.repeated(begun);
+        }
+        unreachable!("repeats end")
+    }
+
+    /// Whether a process is started again because it has a smaller share of huge pages than others. After two
+    /// failures in a row this is given up: some allocators do not ask for them.
+    fn lacks_pages(&mut self, member: &Member, can_repeat: bool) -> bool {
+        let share = |events: &[Event]| {
+            let warm = events.iter().rev().find_map(|event| match event {
+                Event::Warmup(warm) => Some(&warm.memory),
+                _ => None,
+            });
+            warm.and_then(huge_share)
+        };
+        let given = self
+            .recorder
+            .evidence
+            .runs
+            .iter()
+            .filter_map(|run| share(&run.events))
+            .any(|share| share >= COMPLETE);
+        let Some(ours) = share(member.live.events()).filter(|_| given) else { return false };
+        let tried = self.page_repeats.entry(member.index).or_default();
+        if ours >= COMPLETE {
+            *tried = 0;
+            return false;
+        }
+        let again = can_repeat && *tried < PAGE_REPEATS && self.limit.can_repeat();
+        *tried += usize::from(again);
+        again
+    }
+}
+
+/// The failure of a process without an end in the journal.
+fn cut_off() -> RunFailure {
+    RunFailure {
+        kind: FailureKind::Interrupted,
+        reason: "photofinish was ended before it".into(),
+        last_words: None,
+        repeat: None,
+    }
+}
+
+// The blocks of a group: each waiting process has one turn.
+
+/// Number of times that a block is repeated.
+const BLOCKS_MAX_REPEATS: usize = 2;
+
+/// Shortest stretch of blocks that is watched separately: over less time the kernel's counters are too
+/// coarse.
+const STRETCH: Duration = Duration::from_millis(500);
+
+impl Session<'_> {
+    /// Gives every member its turns. Returns the round with the number of blocks that there was time for.
+    pub(crate) fn blocks(
+        &mut self,
+        mut round: Round,
+        members: &mut Vec<Member>,
+        work: &RoundWork<'_>,
+    ) -> Result<Round, Interrupted> {
+        let begun = now();
+        let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
+        while next < round.blocks && !members.is_empty() {
+            let watched = now();
+            let (mut dealt, noise) = self.stretch(round, members, (next, repeat), work)?;
+            self.unwatched |= noise.foreign.is_none();
+            let complaints = noise.complaints();
+            let reason = format!("block {}: {}", next + 1, complaints.join(", "));
+            let count = dealt.len();
+            let is_again =
+                !complaints.is_empty() && self.should_repeat(round, &reason, repeat < BLOCKS_MAX_REPEATS);
+            if !complaints.is_empty() && !is_again {
+                disturbed += count;
+            }
+            for block in &mut dealt {
+                block.noise.clone_from(&noise);
+                for (_, turn) in &mut block.turns {
+                    turn.stands = !is_again;
+                    let sample = &turn.sample;
+                    timed_ns += sample.marks_ns.end();
+                }
+            }
+            dealt.into_iter().for_each(|block| self.recorder.record(Fact::Block(block)));
+            self.end_failed(members);
+            if is_again {
+                repeat += 1;
+                self.await_quiet_again();
+                self.limit.repeated(watched);
+            } else {
+                (next, repeat) = (next + count, 0);
+            }
+            if next < round.blocks && self.is_late(next, watched.elapsed() / count.max(1) as u32) {
+                round.blocks = next;
+                self.record_fewer_blocks(round);
+            }
+        }
+        // Both contenders of a pair had the same disturbance in a block. That does not help if most are
+        // disturbed.
+        if 2 * disturbed > round.blocks && !self.crew.plan.accept_noise {
+            let most = format!("{disturbed} of {} blocks of round {}", round.blocks, round.number + 1);
+            let last = self.recorder.evidence.complaints.last().cloned().unwrap_or_default();
+            self.too_noisy = Some(format!("{most} stayed disturbed; {last}"));
+        }
+        self.recorder.add_time(Stage::Turns, begun);
+        self.recorder.shift(Stage::Turns, Stage::Requests, timed_ns as f64 / 1e9);
+        Ok(round)
+    }
+
+    /// Runs blocks, from the block `first` on, until they have lasted long enough to be watched.
+    fn stretch(
+        &mut self,
+        round: Round,
+        members: &mut [Member],
+        (first, repeat): (usize, usize),
+        work: &RoundWork<'_>,
+    ) -> Result<(Vec<Block>, Noise), Interrupted> {
+        let (watch, begun) = (self.guard.watch(), now());
+        let mut dealt = Vec::new();
+        for number in first..round.blocks {
+            dealt.push(self.block(round, members, (round.first + number, repeat), work)?);
+            // The rest must be long enough to be watched, too.
+            let each = begun.elapsed() / dealt.len() as u32;
+            let left = (round.blocks - number - 1) as u32;
+            let is_long = begun.elapsed() >= STRETCH && (left == 0 || each * left >= STRETCH);
+            let is_late = self.is_late(number + 1, each);
+            if is_long || is_late || members.iter().all(|member| member.is_over) {
+                break;
+            }
+        }
+        Ok((dealt, watch.end(&self.guard)))
+    }
+
+    /// One turn for each member, in a newly drawn order: a request, whole or slice by slice; each pass over
+    /// the members has another order.
+    fn block(
+        &mut self,
+        round: Round,
+        members: &mut [Member],
+        (number, repeat): (usize, usize),
+        work: &RoundWork<'_>,
+    ) -> Result<Block, Interrupted> {
+        self.pause_between_blocks();
+        let case = work.cases[number % work.cases.len()];
+        let (slice, limit) = (self.slice(members), self.limit);
+        let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
+        let (mut turns, mut places, mut passes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
+        loop {
+            let mut pass = Vec::new();
+            for index in orders.next().expect("orders have no end") {
+                if progress::requested() || limit.is_over() {
+                    return Err(Interrupted);
+                }
+                if turns.iter().any(|(_, done, _)| *done == index) {
+                    continue;
+                }
+                let mut open = members.iter_mut().filter(|member| !member.is_over);
+                let Some(member) = open.find(|member| member.index == index) else { continue };
+                self.crew.progress.turn(
+                    round,
+                    self.crew.plan.rounds.max(),
+                    number,
+                    &member.process.framework,
+                );
+                pass.push(index);
+                member.live.resume();
+                let request = requests.entry(index).or_insert_with(|| Sliced::new(places.len()));
+                if !places.contains(&index) {
+                    places.push(index);
+                }
+                match request.next(&mut member.live, (case, work), slice) {
+                    None => member.is_over = true,
+                    Some(None) => {}
+                    Some(Some(sample)) => {
+                        let seen_ns = std::mem::take(&mut request.seen_ns);
+                        turns.push((request.position, index, (sample, seen_ns)));
+                    }
+                }
+                if self.crew.plan.schedule.has_turns() {
+                    member.live.pause();
+                }
+            }
+            passes.push(pass);
+            let is_done = |index: usize| turns.iter().any(|(_, done, _)| *done == index);
+            if members.iter().all(|member| member.is_over || is_done(member.index)) {
+                break;
+            }
+        }
+        turns.sort_by_key(|(position, ..)| *position);
+        let turn = |(position, index, (sample, seen_ns))| {
+            let member = members.iter().find(|member| member.index == index)?;
+            let (sample, vectors) = judge::work::kept(sample, work.of_requests);
+            let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns, vectors };
+            Some((member.process.framework.clone(), turn))
+        };
+        let turns = turns.into_iter().filter_map(turn).collect();
+        if passes.len() < 2 {
+            passes.clear();
+        }
+        Ok(Block { round: round.number, turns, passes, noise: Noise::default() })
+    }
+
+    /// The requested pause, in slices, so that an interrupt ends it.
+    fn pause_between_blocks(&self) {
+        let (begun, delay) = (now(), Duration::from_nanos(self.crew.plan.delay_ns));
+        while begun.elapsed() < delay && !progress::requested() {
+            std::thread::sleep((delay - begun.elapsed().min(delay)).min(Duration::from_millis(50)));
+        }
+    }
+}
+
+// Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate
+// every few tokens have the same conditions, those that alternate whole requests do not. For masked
+// diffusion, a step takes the role of a token.
+
+/// Fewest timed tokens of a slice: with fewer, most steps would be those just after a pause.
+const FEWEST: usize = 2;
+
+/// Shortest and longest duration of a slice, in seconds. The shorter slices are, the more alike are the
+/// contenders' conditions: where a token took 33 ms, a pair's ratio varied from block to block by 3 to 8 %
+/// with slices of 5 timed tokens, and by 2 to 3 % with 2.
+const SECONDS: (f64, f64) = (0.05, 0.2);
+
+/// Steps just after a pause, which do not count in any figure of decoding.
+const LEAD_IN: usize = 1;
+
+impl Session<'_> {
+    /// Timed tokens of a slice; `None` if each turn is a whole request. The first block chooses for all.
+    pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
+        if self.recorder.evidence.slices.is_none() && !members.is_empty() {
+            let slices = match self.tokens(members) {
+                Ok(tokens) => Slices::Tokens { tokens, lead_in: LEAD_IN },
+                Err(reason) => Slices::Whole { reason },
+            };
+            self.recorder.record(Fact::Slices { slices });
+        }
+        match self.recorder.evidence.slices {
+            Some(Slices::Tokens { tokens, .. }) if members.len() > 1 => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// Timed tokens of a slice, or the reason for whole requests.
+    fn tokens(&self, members: &[Member]) -> Result<usize, String> {
+        if let Some(reason) = self.crew.plan.whole_requests() {
+            return Err(reason.into());
+        }
+        let can_pause = |event: &Event| matches!(event, Event::Hello(hello) if hello.slices == Some(true));
+        if members.len() < 2 {
+            return Err("no other framework waits for a turn".into());
+        }
+        if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
+            return Err(format!("{} cannot pause within a request", other.process.framework));
+        }
+        let (marks, noun) = (self.crew.plan.work.marks(), self.crew.plan.work.mark_noun());
+        let later = marks.saturating_sub(1);
+        let tokens = match self.crew.plan.slice {
+            SliceAsked::Tokens(tokens) => (later > LEAD_IN).then_some(tokens as usize),
+            _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), later),
+        };
+        tokens.ok_or_else(|| {
+            format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
+        })
+    }
+}
+
+/// Seconds of a token in the last iteration of warm-up.
+fn token_s(events: &[Event]) -> Option<f64> {
+    let warm = events.iter().find_map(|event| match event {
+        Event::Warmup(warm) => warm.iterations.last(),
+        _ => None,
+    })?;
+    let steps_s: Vec<f64> = warm.steps_ns().map(|ns| ns as f64 / 1e9).collect();
+    statistics::median(&steps_s)
+}
+
+/// Timed tokens of the shortest slice that is not too short for the fastest contender, nor too long for the
+/// slowest, and that leaves at least two slices in a request with so many `later` marks after its first;
+/// `None` if requests are too short for that.
+fn tokens(each_s: impl Iterator<Item = f64>, later: usize) -> Option<usize> {
+    let longest = (later / 2).saturating_sub(LEAD_IN);
+    if longest < FEWEST {
+        return None;
+    }
+    let (least, most) = each_s.fold((f64::INFINITY, 0.0_f64), |(least, most), s| (least.min(s), most.max(s)));
+    let steps = |seconds: f64, each: f64| (seconds / each).clamp(1.0, later as f64);
+    let long_enough = steps(SECONDS.0, least).ceil() as usize;
+    let steps = long_enough.min(steps(SECONDS.1, most).floor() as usize);
+    Some(steps.saturating_sub(LEAD_IN).clamp(FEWEST, longest))
+}
+
+/// A request in progress, slice by slice.
+pub(crate) struct Sliced {
+    /// Its place within the block.
+    pub(crate) position: usize,
+    marks: usize,
+    lead_in: Vec<usize>,
+    /// How long each slice took by the driver's clock, in nanoseconds.
+    pub(crate) seen_ns: Vec<u64>,
+}
+
+impl Sliced {
+    pub(crate) fn new(position: usize) -> Sliced {
+        Sliced { position, marks: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
+    }
+
+    /// The next slice, of so many timed tokens, or the whole request. `None` if the worker failed,
+    /// `Some(None)` while the request goes on.
+    pub(crate) fn next(
+        &mut self,
+        live: &mut Live,
+        (case, work): (usize, &RoundWork<'_>),
+        slice: Option<usize>,
+    ) -> Option<Option<Sample>> {
+        let input = if self.marks == 0 { work.input(case) } else { None };
+        let Some(timed) = slice else {
+            let (sample, ns) = live.request(case, input)?;
+            self.seen_ns.push(ns);
+            return Some(Some(sample));
+        };
+        let more = timed + LEAD_IN;
+        let marks = match self.marks {
+            0 => 1,
+            made => {
+                self.lead_in.extend((0..LEAD_IN).map(|step| made - 1 + step));
+                made + more
+            }
+        };
+        let (answer, ns) = live.slice((case, input), more, marks)?;
+        self.seen_ns.push(ns);
+        self.marks = marks;
+        Some(answer.map(|sample| {
+            let places = self.lead_in.iter().copied().filter(|&place| place + 1 < sample.marks_ns.len());
+            Sample { lead_in: places.collect(), ..sample }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_neither_too_short_for_the_fastest_nor_too_long_for_the_slowest() {
+        let of = |each_ms: &[f64], later| tokens(each_ms.iter().map(|ms| ms / 1e3), later);
+        assert_eq!(of(&[15.0, 20.0], 31), Some(3));
+        assert_eq!(of(&[33.0], 31), Some(2));
+        assert_eq!(of(&[1.0, 2.0], 255), Some(49), "50 ms of the fastest");
+        assert_eq!(of(&[1.0, 100.0], 255), Some(2), "200 ms of the slowest");
+        assert_eq!(of(&[4.0], 15), Some(6), "two slices at least");
+        assert_eq!([0, 5].map(|later| of(&[15.0], later)), [None; 2]);
+    }
+}

@@ -1,0 +1,538 @@
+//! Workers: started with a scrubbed environment, checked with `--hello`, and given jobs.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use comparison::facts::evidence::{Ended, Fact};
+use comparison::facts::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
+use comparison::judge::parity::{self, Tolerance};
+use comparison::judge::work::{self, Compared};
+use comparison::plan::{Contender, HugePages, KernelCache, Rounds};
+use protocol::{Event, FileIdentity, Finish, Hello, Job, Task, Turn, untrusted};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use setup::Target;
+use setup::tooling::Scratch;
+
+use crate::measure::live::Live;
+use crate::measure::machine::{Confinement, ReadyMemory, Watched};
+use crate::measure::member::Member;
+use crate::measure::places::Places;
+use crate::measure::process::{Heard, Process, Reaped, check_version, describe, last_line, nonsense, now};
+use crate::measure::progress::is_secret;
+use crate::measure::session::{Round, RoundWork, Session};
+use crate::measure::{logits, provision};
+
+/// Longest wait for the answer to `--hello`.
+const HELLO: Duration = Duration::from_secs(60);
+
+/// A variable without a meaning. The environment is at the start of a process's stack, so its size decides where the
+/// stack is, which alone changes speeds by some percent (Mytkowicz, Diwan, Hauswirth & Sweeney 2009). With a constant
+/// environment every process of a contender would have the same advantage or disadvantage.
+const FILLER: &str = "PHOTOFINISH_FILLER";
+
+/// Most bytes of its value: a page.
+const MOST_FILLER: usize = 4096;
+
+/// Number of processes with a filler so far.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// A worker that can be started repeatedly.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub binary: PathBuf,
+    /// Why there is no such worker, if that is known.
+    pub absent: Option<String>,
+    /// The whole environment of the process.
+    pub environment: BTreeMap<String, String>,
+    /// Variables that name a cache on disk of each process's own, overriding the environment.
+    pub own_caches: Vec<String>,
+    /// Draws the size of a variable that only fills each process's environment; none if there is no seed.
+    pub filler_seed: Option<u64>,
+    /// Limit of its private memory as a share of the available memory: 1, unless a run is only tried.
+    pub memory_share: f64,
+    /// Bytes of memory that the system is made to have ready for its load.
+    pub ready_bytes: u64,
+    /// The CPUs it may use; all of them if there is no list.
+    pub cpus: Option<Vec<usize>>,
+    /// The longest time of a process for its job, without waiting for its turns.
+    pub timeout: Duration,
+    /// When its processes are ended, whatever they do.
+    pub until: Option<Instant>,
+}
+
+impl Worker {
+    /// A worker on all CPUs, with caches that it shares and as much memory as there is.
+    pub fn new(binary: PathBuf, environment: BTreeMap<String, String>, timeout: Duration) -> Worker {
+        Worker {
+            binary,
+            absent: None,
+            environment,
+            own_caches: Vec::new(),
+            filler_seed: None,
+            memory_share: 1.0,
+            ready_bytes: 0,
+            cpus: None,
+            timeout,
+            until: None,
+        }
+    }
+
+    /// Sends the worker `--hello`. `Err` has its last words, or the reason of the failure.
+    pub fn hello(&self) -> Result<Hello, String> {
+        if let Some(reason) = &self.absent {
+            return Err(reason.clone());
+        }
+        if !self.binary.is_file() {
+            return Err(format!("there is no worker at {}", self.binary.display()));
+        }
+        let mut process = self.spawn(&["--hello"])?;
+        process.close_input();
+        let limit = self.timeout.min(HELLO);
+        let until = self.until.into_iter().fold(now() + limit, Instant::min);
+        let mut line = None;
+        let stopped = loop {
+            match process.hear(until, limit) {
+                Heard::Line(text) => line = Some(text),
+                Heard::End => break None,
+                Heard::Killed(reason) => break Some(reason),
+            }
+        };
+        let Reaped { status, stderr, .. } = process.reap();
+        let last_words = last_line(&stderr);
+        let cause = |reason: String| last_words.clone().map_or(reason, String::from);
+        match (stopped, line) {
+            (Some(reason), _) => Err(reason),
+            (None, _) if !status.success() => Err(cause(describe(status))),
+            (None, None) => Err(cause("it printed nothing for --hello".into())),
+            (None, Some(line)) => {
+                let hello: Hello = serde_json::from_str(&line).map_err(|_| nonsense(&line))?;
+                check_version(hello.protocol)?;
+                Ok(hello)
+            }
+        }
+    }
+
+    /// Runs a job without turns to its end.
+    pub fn run(&self, job: &Job) -> Outcome {
+        let mut live = self.start(job, None);
+        live.finish();
+        live.end()
+    }
+
+    /// Starts a job. `held`: memory for its load, if some is held already.
+    pub(crate) fn start(&self, job: &Job, held: Option<ReadyMemory>) -> Live {
+        // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
+        let gpus = Watched::new(&job.settings.device);
+        // The available memory is read before some of it is taken.
+        let confinement = Confinement::new(&job.settings.device, self.memory_share);
+        let loads = !matches!(job.task, Task::Probe(_));
+        let mut memory = held.or_else(|| loads.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
+        memory.iter_mut().for_each(ReadyMemory::release);
+        Live::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
+        let cannot = |error: &dyn Display| format!("cannot start {}: {error}", self.binary.display());
+        let mut environment = self.environment.clone();
+        let caches = (!self.own_caches.is_empty()).then(Scratch::new).transpose();
+        let caches = caches.map_err(|error| cannot(&format_args!("{error:#}")))?;
+        if let Some(scratch) = &caches {
+            // Some frameworks expect a directory, others a file: the path does not exist yet, and each
+            // creates its own.
+            let place = |name: &String| (name.clone(), scratch.path().join(name).display().to_string());
+            environment.extend(self.own_caches.iter().map(place));
+        }
+        if let Some(seed) = self.filler_seed {
+            environment.insert(FILLER.to_owned(), filler(seed, COUNT.fetch_add(1, Ordering::Relaxed)));
+        }
+        let process = Process::spawn(&self.binary, arguments, &environment, self.cpus.as_deref());
+        Ok(process.map_err(|error| cannot(&error))?.with_caches(caches))
+    }
+
+    /// The shell line that repeats a job stored in `file`.
+    pub(crate) fn shell_line(&self, file: &Path) -> String {
+        // It is stored with the results; people who repeat it know their own secrets.
+        let others = self.environment.iter().filter(|(name, _)| !self.own_caches.contains(name));
+        let variables = others.map(|(name, value)| {
+            let value = if is_secret(name) { "***" } else { value };
+            format!("{name}={}", quoted(value))
+        });
+        let caches = self.own_caches.iter().map(|name| format!("{name}=\"$(mktemp -d)/cache\""));
+        let variables = variables.chain(caches).collect::<Vec<_>>().join(" ");
+        let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
+        format!("env -i {variables} {} < {}", quoted(&binary), quoted(&file))
+    }
+}
+
+/// Up to a page of random letters, by the seed and the number of the process.
+fn filler(seed: u64, process: u64) -> String {
+    let mut random = ChaCha8Rng::seed_from_u64(seed.wrapping_add(process));
+    let size = random.random_range(0..=MOST_FILLER);
+    (0..size).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect()
+}
+
+/// The lines that repeat a job and the turns that were taken. The repetition always finishes.
+pub(crate) fn lines(job: &Job, turns: &[Turn]) -> String {
+    let mut text = to_line(job);
+    for turn in turns {
+        text += &to_line(turn);
+    }
+    if !matches!(turns.last(), Some(Turn::Finish(_))) {
+        text += &to_line(&Turn::Finish(protocol::Finish::default()));
+    }
+    text
+}
+
+fn to_line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser") + "\n"
+}
+
+/// Quotes a word for a shell.
+fn quoted(text: &str) -> String {
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Fills its cache, which must be empty, and answers with its path; or dies with that as its last word.
+    const SCRIPT: &str = r#"#!/bin/sh
+[ -e "$CACHE" ] && exit 1
+mkdir "$CACHE" && touch "$CACHE/kernel"
+if [ "$DIES" ]; then echo "$CACHE" >&2; kill -9 $$; fi
+cat <<END
+{"protocol": VERSION, "framework": "f", "binding": "b", "library": "l", "library_path": "$CACHE", "build": {"profile": "release"}}
+END
+"#;
+
+    #[test]
+    fn environments_are_filled_up_to_a_page_by_the_seed() {
+        let sizes: Vec<usize> = (0..1000).map(|process| filler(7, process).len()).collect();
+        assert!(sizes.iter().all(|&size| size <= MOST_FILLER));
+        assert!(
+            (1800..2300).contains(&(sizes.iter().sum::<usize>() / sizes.len())),
+            "all sizes are as likely"
+        );
+        assert_eq!((filler(7, 3), filler(7, 3) == filler(8, 3)), (filler(7, 3), false));
+    }
+
+    #[test]
+    fn every_process_has_caches_of_its_own_which_go_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("worker");
+        std::fs::write(&binary, SCRIPT.replace("VERSION", &protocol::VERSION.to_string())).unwrap();
+        std::fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).unwrap();
+        let shared = directory.path().join("kept").display().to_string();
+        let environment = |dies: &str| {
+            let path = std::env::var("PATH").unwrap();
+            let pairs = [("PATH", path), ("CACHE", shared.clone()), ("DIES", dies.to_owned())];
+            pairs.map(|(name, value)| (name.to_owned(), value)).into()
+        };
+        let own_caches = vec!["CACHE".to_owned()];
+        let timeout = Duration::from_secs(60);
+        let worker = Worker { own_caches, ..Worker::new(binary, environment(""), timeout) };
+        let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
+        let dying = Worker { environment: environment("yes"), ..worker.clone() };
+        let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];
+        assert!(own.iter().all(|place| place.ends_with("/CACHE") && !Path::new(place).exists()), "{own:?}");
+        assert_ne!(own[0], own[1]);
+        assert!(worker.shell_line("job".as_ref()).contains(r#" CACHE="$(mktemp -d)/cache" "#));
+        let keeping = Worker { own_caches: Vec::new(), ..worker };
+        assert_eq!(place(&keeping), shared);
+        assert!(Path::new(&shared).join("kernel").exists());
+    }
+}
+
+// The end of a process: its usage, its outputs compared with the reference's, and its failure if it has one.
+
+impl Session<'_> {
+    /// Lets a process finish, and compares its outputs with the reference.
+    pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
+        // A directory of its own: files that a worker leaves there cannot be mistaken for another's.
+        let directory = self.crew.scratch.path().join(format!("parity-{}", member.live.pid()));
+        let _ = std::fs::create_dir(&directory);
+        let file = directory.join("logits.safetensors");
+        // Without any, a row has no part in verdicts: a round with too little time leaves them to the next.
+        let has_none =
+            self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
+        let is_due = work.parity && (has_none || self.has_logits(round.number));
+        let task = self.crew.parity_task(&file).filter(|_| is_due && work.reference.is_some());
+        let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
+        let task = task.filter(|_| !has_no_time);
+        if has_no_time {
+            let framework = &member.process.framework;
+            self.crew.progress.say(&format!("{framework}: the time limit leaves no time for its logits"));
+        }
+        let (is_asked, begun) = (task.is_some(), now());
+        let identity = identity(member.live.events());
+        let label = member.process.framework.clone();
+        let is_hashed = |identity| {
+            self.recorder.evidence.hashed.iter().any(|(known, _)| *known == identity)
+                || self.hashed.contains(&(label.clone(), identity))
+        };
+        let hash = !identity.is_some_and(is_hashed);
+        member.live.resume();
+        let seen = member.live.seen();
+        member.live.ask_to_finish(Finish { hash, parity: task });
+        if is_asked {
+            self.logits_take = self.logits_take.max(begun.elapsed());
+        }
+        let said = member.live.events();
+        if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
+            self.hashed.extend(identity.map(|identity| (label, identity)));
+        }
+        self.close(member, |session, run, ended| {
+            ended.seen = Some(seen);
+            let contender = session.crew.plan.contender(&run.framework);
+            let (Some(contender), Some(reference), Some(of_requests)) =
+                (contender, work.reference, work.of_requests)
+            else {
+                return;
+            };
+            let tolerance = Tolerance::for_work(contender, &session.crew.plan.work);
+            let tokens = match work::of_requests(session.crew.plan, of_requests, run, tolerance) {
+                Compared::Tokens(tokens) => tokens,
+                Compared::Outputs(agreement) => {
+                    ended.agreement = Some(*agreement);
+                    return;
+                }
+            };
+            ended.tokens = Some(tokens);
+            if is_asked {
+                let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
+                let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
+                let agreement = told().map_err(str::to_owned).and_then(|()| {
+                    let logits = logits::read_parity(&file, &session.crew.parity_shapes())?;
+                    parity::compare(reference, &logits, tokens, tolerance)
+                });
+                match agreement {
+                    Ok(agreement) => ended.agreement = Some(agreement),
+                    Err(reason) => {
+                        session.crew.progress.say(&format!("{}: {reason}", run.framework));
+                        ended.no_agreement = Some(reason);
+                    }
+                }
+            }
+        });
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+
+    /// Ends a process that failed, or that is no longer needed.
+    pub(crate) fn end_member(&mut self, member: Member) {
+        self.close(member, |_, _, _| {});
+    }
+
+    /// Ends a process that is started again. Its events are kept, and its end is no failure.
+    pub(crate) fn discard(&mut self, member: Member) {
+        let pid = member.live.pid();
+        let outcome = member.live.end();
+        self.crew.say_left_behind(&member.process.framework, &outcome.left_behind);
+        self.guard.remove(pid);
+    }
+
+    /// Whether processes of this round write logits: the first round does, and one of the next that the seed
+    /// draws. Automatic rounds may end after the fewest for a verdict.
+    fn has_logits(&self, round: usize) -> bool {
+        let fewest = match self.crew.plan.rounds {
+            Rounds::Auto { max, .. } => max.min(statistics::MIN_ROUNDS),
+            Rounds::Fixed(rounds) => rounds,
+        };
+        let later = fewest.saturating_sub(1).max(1) as u64;
+        round == 0 || round as u64 == 1 + self.crew.plan.seed % later
+    }
+
+    /// Reaps a process and records its end. `check` compares the outputs of a process that did its job.
+    fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
+        let Member { index, live, job, process, said, .. } = member;
+        let (contender, asked) = (&self.crew.plan.contenders[index], live.asked().to_vec());
+        let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
+        let outcome = live.end();
+        self.guard.remove(pid);
+        let mut ended = Ended {
+            events: outcome.events.get(said..).unwrap_or_default().to_vec(),
+            failure: RunFailure::from_ending(outcome.ending),
+            process,
+            waited,
+            seen: None,
+            agreement: None,
+            no_agreement: None,
+            tokens: None,
+            derived: None,
+            left_behind: outcome.left_behind,
+            unused_caches: if has_no_kernels { contender.engine.kernel_cache.clone() } else { Vec::new() },
+        };
+        if let Some(run) = self.recorder.evidence.run(&ended.process) {
+            if ended.failure.is_none() {
+                check(self, run, &mut ended);
+            }
+            if contender.engine.reference {
+                ended.derived = derived_weights(run);
+            }
+        }
+        if let Some(failure) = &mut ended.failure
+            && matches!(failure.kind, FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory)
+        {
+            let round = ended.process.round + 1;
+            let name = format!("job-round{round}-{}.jsonl", contender.label.replace(' ', ""));
+            self.recorder.results.write(&name, lines(&job, &asked));
+            failure.repeat =
+                Some(self.crew.workers[index].shell_line(&self.recorder.results.directory().join(name)));
+        }
+        self.crew.say_left_behind(&contender.label, &ended.left_behind);
+        if ended.failure.is_none()
+            && ended.process.round == 0
+            && let Some(text) = run::unused_caches(&ended.unused_caches)
+        {
+            self.crew.progress.say(&format!("{}: {text}", contender.label));
+        }
+        let failure = ended.failure.clone();
+        let round = ended.process.round + 1;
+        let framework = contender.label.clone();
+        self.recorder.record(Fact::Ended(Box::new(ended)));
+        let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
+            return;
+        };
+        self.crew.progress.say(&format!("{framework}, round {round}: {}", failure.sentence()));
+        if let Some(repeat) = &failure.repeat {
+            self.crew.progress.say(&format!("  to repeat it: {repeat}"));
+        }
+        // One failed process excludes the row: figures of only the successful processes would be biased.
+        self.recorder.record(Fact::Absent { framework, failure });
+    }
+
+    /// Takes the memory that a process has just freed, for the contender's next one.
+    pub(crate) fn hold_memory(&mut self, index: usize) {
+        let has_next = !self.recorder.is_absent(&self.crew.plan.contenders[index]);
+        if self.crew.plan.schedule.has_turns() && has_next && !self.is_over() {
+            let of_round = self.crew.workers.iter().map(|worker| worker.ready_bytes).sum();
+            let held = ReadyMemory::hold(self.crew.workers[index].ready_bytes, of_round);
+            self.held.extend(held.map(|held| (index, held)));
+        }
+    }
+
+    /// Ends the processes that failed in their turns.
+    pub(crate) fn end_failed(&mut self, members: &mut Vec<Member>) {
+        let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
+        over.into_iter().for_each(|member| self.end_member(member));
+    }
+}
+
+fn identity(events: &[Event]) -> Option<FileIdentity> {
+    events.iter().find_map(|event| match event {
+        Event::Loaded(loaded) => loaded.weights_identity,
+        _ => None,
+    })
+}
+
+/// The record next to the weights file that a process loaded.
+fn derived_weights(run: &Run) -> Option<DerivedWeights> {
+    let path = format!("{}.json", run.loaded()?.weights_file);
+    serde_json::from_slice(&untrusted::file::read(Path::new(&path), untrusted::file::CONFIG).ok()?).ok()
+}
+
+// Prepares the start of a contender's worker: its request, its environment and its CPUs.
+
+pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
+    protocol::Settings {
+        precision: contender.precision.name().into(),
+        decoder: contender.cache.settings(contender.precision),
+        device: device.into(),
+        threads: contender.threads,
+        shards: contender.shards,
+        jit: contender.jit,
+        hidden_states,
+        dequantised: false,
+        options: contender.engine.options.clone(),
+        serve: contender.serve,
+        slowdown: contender.engine.settings.slowdown,
+        anew: contender.anew,
+    }
+}
+
+/// Variables that set a number of threads, one for each runtime that reads one.
+const THREAD_VARIABLES: [&str; 5] =
+    ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+
+/// The environment of every worker: the variables that the system needs, the thread budget and the memory
+/// policy.
+pub fn environment(threads: usize, huge_pages: HugePages) -> BTreeMap<String, String> {
+    let mut environment = BTreeMap::new();
+    for name in ["PATH", "TMPDIR", "SYSTEMROOT", gpu::VISIBLE, gpu::LIBRARY_VARIABLE] {
+        if let Ok(value) = std::env::var(name) {
+            environment.insert(name.to_owned(), value);
+        }
+    }
+    // The driver and the workers number GPUs alike.
+    environment.insert(gpu::ORDER.0.to_owned(), gpu::ORDER.1.to_owned());
+    // 0 leaves the number to the framework.
+    for name in THREAD_VARIABLES.into_iter().filter(|_| threads > 0) {
+        environment.insert(name.to_owned(), threads.to_string());
+    }
+    environment.insert(configs::TUNABLES.to_owned(), huge_pages.tunables().to_owned());
+    environment
+}
+
+/// The worker of an engine with its CPUs and its whole environment: that of every worker, and the variables
+/// of the engine's configuration.
+pub fn worker(
+    contender: &Contender,
+    cpus: Option<&[usize]>,
+    places: &Places,
+    (timeout_s, huge_pages): (u64, HugePages),
+) -> Worker {
+    let engine = &contender.engine;
+    let mut environment = environment(contender.threads, huge_pages);
+    for (name, value) in &engine.env {
+        let value = std::env::var(name)
+            .ok()
+            .filter(|value| !value.is_empty())
+            .unwrap_or_else(|| value.replace("{cache}", &places.cache.display().to_string()));
+        environment.insert(name.clone(), value);
+    }
+    environment.extend(provision::variables(places, engine));
+    Worker {
+        absent: provision::absent(engine),
+        cpus: cpus.filter(|_| contender.threads > 0).map(<[usize]>::to_vec),
+        ..Worker::new(provision::binary(places, engine), environment, Duration::from_secs(timeout_s))
+    }
+}
+
+/// The variables that name a process's own cache of compiled kernels; `asked` is the run's setting.
+pub fn own_caches(contender: &Contender, asked: KernelCache, target: Target) -> Vec<String> {
+    let own = contender.engine.kernel_cache.iter().cloned();
+    match (contender.engine.settings.kernel_cache.unwrap_or(asked), target) {
+        (KernelCache::Keep, _) => Vec::new(),
+        (KernelCache::Fresh, Target::Cpu) => own.collect(),
+        (KernelCache::Fresh, Target::Cuda) => own.chain([provision::CUDA_KERNELS.to_owned()]).collect(),
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use comparison::plan::Request;
+    use configs::{Engine, EngineSettings};
+
+    use super::*;
+
+    #[test]
+    fn a_column_s_own_setting_of_its_kernel_cache_comes_first() {
+        let contender = |kernel_cache| {
+            let settings = EngineSettings { kernel_cache, ..EngineSettings::default() };
+            let engine = Engine { settings, kernel_cache: vec!["CACHE".into()], ..Engine::default() };
+            Contender::new("a".into(), engine, &Request::default(), 1)
+        };
+        let own = |setting, asked| own_caches(&contender(setting), asked, Target::Cpu).len();
+        assert_eq!((own(None, KernelCache::Keep), own(None, KernelCache::Fresh)), (0, 1));
+        assert_eq!(own(Some(KernelCache::Fresh), KernelCache::Keep), 1);
+        assert_eq!(own(Some(KernelCache::Keep), KernelCache::Fresh), 0);
+        let on_a_gpu = own_caches(&contender(None), KernelCache::Fresh, Target::Cuda);
+        assert_eq!(on_a_gpu, ["CACHE", provision::CUDA_KERNELS]);
+    }
+}

@@ -1,0 +1,389 @@
+//! A table of where a worker spends its time. The worker runs one job under `perf record`, which is only
+//! switched on for the requests, so load, warm-up and hashing are excluded.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use clap::ValueEnum;
+use comparison::facts::run::Ending;
+use comparison::plan::{Failure, Result};
+use protocol::{
+    Case, Decode, Event, Finish, GenerateWork, Job, KvCache, Measure, Task, Turn, Warmup, Work, untrusted,
+};
+use serde::{Deserialize, Serialize};
+use setup::tooling::process::{command, output_of};
+
+use crate::measure::process::{Process, Said, describe, last_line, now};
+use crate::measure::worker::Worker;
+use crate::measure::{self, Scratch};
+
+/// Samples a second: not a divisor of the kernel's ticks.
+const FREQUENCY: &str = "997";
+
+/// Symbols shown per part, and the least share shown, in percent.
+const SYMBOLS: usize = 3;
+
+const LEAST: f64 = 0.5;
+
+/// The profiled worker and its job.
+pub(crate) struct Subject<'a> {
+    /// Its name in messages.
+    pub(crate) label: &'a str,
+    pub(crate) worker: &'a Worker,
+    /// A job of [`WorkArgs::task`].
+    pub(crate) job: &'a Job,
+    /// Number of recorded requests.
+    pub(crate) requests: usize,
+}
+
+/// Fails unless perf is installed; the error says how to install it.
+pub(crate) fn require_perf() -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Err(Failure::usage(
+            "a profile needs perf, which only Linux has; `photofinish trace` works here",
+        ));
+    }
+    let found = output_of(command("perf").arg("--version"));
+    found.map(drop).map_err(|_| {
+        Failure::usage(
+            "perf is not installed: on Debian and Ubuntu `apt-get install linux-perf` (or linux-tools-generic)",
+        )
+    })
+}
+
+/// Profiles the worker: a table of parts with their shares.
+pub(crate) fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
+    let scratch = Scratch::new().map_err(|error| failed(&error))?;
+    record(subject, scratch.path())?;
+    Ok(table(&parts(rules, report(&scratch.path().join("data"))?)))
+}
+
+/// perf's samples, by symbol.
+fn report(data: &Path) -> Result<Vec<Sample>> {
+    let mut report = command("perf");
+    report.args(["report", "--stdio", "--no-children", "-g", "none", "--percent-limit", "0"]);
+    report.args(["--sort", "dso,symbol", "--field-separator", ";", "--input"]).arg(data);
+    let samples = self::samples(&output_of(&mut report).map_err(|error| failed(&error))?);
+    if samples.is_empty() {
+        let text = "perf took no sample: the job was too short, or perf may not record here";
+        return Err(Failure::failed(text));
+    }
+    Ok(samples)
+}
+
+/// Runs the worker under perf, which records from the end of warm-up to the last answer.
+fn record(subject: &Subject<'_>, scratch: &Path) -> Result<()> {
+    let Subject { label, worker, job, requests } = subject;
+    let control = scratch.join("control");
+    output_of(command("mkfifo").arg(&control)).map_err(|error| failed(&error))?;
+    let fifo = format!("fifo:{}", control.display());
+    let (data, binary) = (scratch.join("data").display().to_string(), worker.binary.display().to_string());
+    let arguments =
+        ["record", "--quiet", "--no-buildid-cache", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1"];
+    let arguments = [&arguments[..], &["--control", &fifo, "--output", &data, "--", &binary]].concat();
+    let perf = Process::spawn("perf".as_ref(), &arguments, &worker.environment, worker.cpus.as_deref());
+    let mut perf = perf.map_err(|error| Failure::failed(format!("cannot start perf: {error}")))?;
+    // For reading as well, so that opening does not wait for perf.
+    let mut control =
+        File::options().read(true).write(true).open(&control).map_err(|error| failed(&error))?;
+    let mut switch = |word: &str| control.write_all(word.as_bytes()).map_err(|error| failed(&error));
+    let broken = |reason: String, last_words| measure::finished(label, Ending::Broken { reason, last_words });
+    let late = || broken(format!("it was not done after {} s (--timeout)", worker.timeout.as_secs()), None);
+    let until = now() + worker.timeout;
+    let mut answers = 0;
+    perf.send(line(job));
+    loop {
+        let text = match perf.listen(until) {
+            Said::Line(text) => text,
+            Said::Closed => break,
+            Said::Interrupted => return Err(Failure::Interrupted),
+            Said::Nothing | Said::TooLong => return late(),
+        };
+        match serde_json::from_str(&text) {
+            Ok(Event::Warmup(_)) => {
+                switch("enable\n")?;
+                (0..*requests).for_each(|_| perf.send(line(&Turn::request(0))));
+            }
+            Ok(Event::Sample(_)) => {
+                answers += 1;
+                if answers == *requests {
+                    switch("disable\n")?;
+                    perf.send(line(&Turn::Finish(Finish::default())));
+                }
+            }
+            Ok(Event::Failed(reported)) => return measure::finished(label, Ending::Reported(reported)),
+            Ok(_) => {}
+            Err(_) => return broken("it sent a line that is not a valid event".into(), None),
+        }
+    }
+    if !perf.has_ended(until) {
+        return late();
+    }
+    let ended = perf.reap();
+    match ended.status.success() {
+        true if answers < *requests => broken("it ended before its job was done".into(), None),
+        true => Ok(()),
+        false if ended.stderr.contains("perf_event_paranoid") => Err(Failure::failed(
+            "perf may not record here: as root, `sysctl kernel.perf_event_paranoid=2` allows it until the next start",
+        )),
+        false => broken(describe(ended.status), last_line(&ended.stderr)),
+    }
+}
+
+fn line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser")
+}
+
+/// The failure of a tool. The cause may be an interruption by the user.
+fn failed(error: &impl ToString) -> Failure {
+    match measure::progress::requested() {
+        true => Failure::Interrupted,
+        false => Failure::failed(error.to_string()),
+    }
+}
+
+fn table(parts: &[Part]) -> String {
+    let mut text = "| part | share | most of it in |\n|---|---:|---|\n".to_owned();
+    for part in parts.iter().filter(|part| part.share >= LEAST) {
+        let shown = |sample: &&Sample| sample.share >= LEAST;
+        let symbol = |sample: &Sample| format!("`{}` {:.0} %", short(&sample.symbol), sample.share);
+        let symbols: Vec<_> = part.symbols.iter().filter(shown).take(SYMBOLS).map(symbol).collect();
+        text += &format!("| {} | {:.1} % | {} |\n", part.name, part.share, symbols.join(", "));
+    }
+    text
+}
+
+// Assigns perf's samples to parts, by the rules in `configs/profile.toml`.
+
+/// Name of the rules' file.
+pub(crate) const RULES: &str = "profile.toml";
+
+/// Which symbols belong to which part.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Rule {
+    part: String,
+    #[serde(default)]
+    object: String,
+    #[serde(default)]
+    symbols: Vec<String>,
+}
+
+impl Rule {
+    fn takes(&self, sample: &Sample) -> bool {
+        sample.object.contains(&self.object)
+            && (self.symbols.is_empty() || self.symbols.iter().any(|name| sample.symbol.contains(name)))
+    }
+}
+
+/// The rules for one framework, in the order in which they are tried.
+pub(crate) fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
+    let cannot = |why: String| Failure::usage(format!("cannot read {}: {why}", file.display()));
+    let text = untrusted::file::read_text(file, untrusted::file::CONFIG)
+        .map_err(|error| cannot(error.to_string()))?;
+    let mut all: BTreeMap<String, Vec<Rule>> =
+        toml::from_str(&text).map_err(|error| cannot(error.to_string()))?;
+    let mut rules = all.remove(framework).unwrap_or_default();
+    rules.extend(all.remove("all").unwrap_or_default());
+    Ok(rules)
+}
+
+/// perf's line for one symbol.
+#[derive(Debug, Clone, PartialEq)]
+struct Sample {
+    /// Percent of all samples.
+    pub(crate) share: f64,
+    pub(crate) object: String,
+    pub(crate) symbol: String,
+}
+
+/// Reads the output of `perf report`, one line per symbol: `12.34;object;[.] name`.
+fn samples(report: &str) -> Vec<Sample> {
+    let sample = |line: &str| {
+        let mut fields = line.trim().splitn(3, ';');
+        let share = fields.next()?.trim().trim_end_matches('%').parse().ok()?;
+        let (object, symbol) = (fields.next()?.trim(), fields.next()?);
+        // An empty column for call graphs, which are not recorded, may follow.
+        let symbol = symbol.split(';').next()?.trim();
+        // `[.]` is user code, `[k]` the kernel.
+        let symbol = symbol.split_once("] ").map_or(symbol, |(_, name)| name);
+        Some(Sample { share, object: object.to_owned(), symbol: symbol.trim().to_owned() })
+    };
+    report.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+/// One part's share and its symbols, the largest first.
+#[derive(Debug, PartialEq)]
+struct Part {
+    pub(crate) name: String,
+    pub(crate) share: f64,
+    pub(crate) symbols: Vec<Sample>,
+}
+
+fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
+    let mut parts: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+    for sample in samples {
+        let rule = rules.iter().find(|rule| rule.takes(&sample));
+        parts.entry(rule.map_or("other", |rule| &rule.part).to_owned()).or_default().push(sample);
+    }
+    let mut parts: Vec<Part> = parts
+        .into_iter()
+        .map(|(name, mut symbols)| {
+            symbols.sort_by(|a, b| b.share.total_cmp(&a.share));
+            Part { name, share: symbols.iter().map(|sample| sample.share).sum(), symbols }
+        })
+        .collect();
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    parts
+}
+
+/// A symbol's name for a table: the end of its path, without type arguments, which can fill pages.
+fn short(symbol: &str) -> String {
+    const LONGEST: usize = 48;
+    let mut plain = String::new();
+    let mut depth = 0_usize;
+    for c in symbol.chars() {
+        match c {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let plain = plain.replace(['|', '`'], "");
+    // A method of `<T as Trait>` has lost everything except its own name.
+    let plain = if plain.trim_matches(':').len() < 8 { symbol.replace(['|', '`'], "") } else { plain };
+    let tail: Vec<&str> = plain.trim_start_matches(':').rsplitn(3, "::").take(2).collect();
+    let tail = tail.into_iter().rev().collect::<Vec<_>>().join("::");
+    tail.trim().chars().take(LONGEST).collect()
+}
+
+// The profiled work: continuing a prompt.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Phase {
+    Decode,
+    Prefill,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct WorkArgs {
+    /// Part of a request that most of the work is in
+    #[arg(long, value_enum, default_value = "decode")]
+    pub(crate) phase: Phase,
+    /// Tokens of the prompt [default: 16 for decode, 512 for prefill]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    prompt_tokens: Option<u32>,
+    /// Tokens that are added [default: 128 for decode, 1 for prefill]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    new_tokens: Option<u32>,
+}
+
+impl Phase {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Phase::Decode => "decode",
+            Phase::Prefill => "prefill",
+        }
+    }
+
+    /// Recorded requests.
+    pub(crate) fn requests(self) -> usize {
+        match self {
+            Phase::Decode => 3,
+            Phase::Prefill => 8,
+        }
+    }
+}
+
+impl WorkArgs {
+    /// Numbers of prompt tokens and of new tokens.
+    pub(crate) fn lengths(&self) -> (usize, usize) {
+        let (prompt, new) = match self.phase {
+            Phase::Decode => (16, 128),
+            Phase::Prefill => (512, 1),
+        };
+        (self.prompt_tokens.unwrap_or(prompt) as usize, self.new_tokens.unwrap_or(new) as usize)
+    }
+
+    /// A measuring job that is mostly one phase. The choice of tokens does not affect the work.
+    pub(crate) fn task(&self, vocab_size: usize) -> Task {
+        let (prompt, new_tokens) = self.lengths();
+        let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
+        let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
+        Task::Measure(Measure {
+            work: Work::Generate(GenerateWork {
+                cases: vec![case],
+                new_tokens,
+                decode: Decode::Forced,
+                kv_cache: KvCache::On,
+                prefill_chunk: None,
+            }),
+            warmup: Warmup {
+                min_iterations: 1,
+                max_iterations: 2,
+                max_ns: 30_000_000_000,
+                settled_within: 0.05,
+                from_cold: false,
+            },
+            lead_in: 0,
+            load: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_shows_parts_and_their_largest_symbols() {
+        let sample = |share, symbol: &str| Sample { share, object: "o".into(), symbol: symbol.into() };
+        let symbols = vec![sample(70.0, "a::b::c"), sample(0.1, "rare")];
+        let part = |name: &str, share, symbols| Part { name: name.into(), share, symbols };
+        let text = table(&[part("products", 70.1, symbols), part("nothing much", 0.2, Vec::new())]);
+        assert!(text.ends_with("| products | 70.1 % | `b::c` 70 % |\n"), "{text}");
+    }
+
+    fn rule(part: &str, object: &str, symbols: &[&str]) -> Rule {
+        let symbols = symbols.iter().map(|name| (*name).to_owned()).collect();
+        Rule { part: part.into(), object: object.into(), symbols }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_takes_a_sample_and_the_rest_is_other() {
+        let report = "# header\n 60.50;libx.so;[.] gemm_kernel<float>  ;-  -\n  9.50;libx.so;[.] wait\n\n 30.00;worker;[.] a::b\n";
+        let rules = [rule("products", "", &["gemm"]), rule("library", "libx", &[])];
+        let found = parts(&rules, samples(report));
+        let shares: Vec<_> = found.iter().map(|part| (part.name.as_str(), part.share)).collect();
+        assert_eq!(shares, [("products", 60.5), ("other", 30.0), ("library", 9.5)]);
+    }
+
+    #[test]
+    fn every_framework_with_an_engine_has_rules() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(RULES);
+        let of_all = rules(&file, "no such framework").unwrap().len();
+        for framework in ["candle", "tch", "ort"] {
+            assert!(rules(&file, framework).unwrap().len() > of_all, "{framework}");
+        }
+    }
+
+    #[test]
+    fn a_symbol_is_shortened_to_the_end_of_its_path() {
+        assert_eq!(short("candle_core::quantized::k_quants::matmul<f32>"), "k_quants::matmul");
+        assert_eq!(short("void at::native::(anonymous namespace)::kernel<8, 1>(float*)"), "::kernel");
+        assert!(!short("a|b").contains('|'), "a cell of a table stays one");
+    }
+
+    #[test]
+    fn a_job_is_mostly_of_the_phase_asked_for() {
+        let tokens = |phase| match (WorkArgs { phase, prompt_tokens: None, new_tokens: None }).task(1000) {
+            Task::Measure(Measure { work: Work::Generate(work), .. }) => {
+                (work.cases[0].prompts[0].len(), work.cases[0].trace[0].len())
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((tokens(Phase::Decode), tokens(Phase::Prefill)), ((16, 128), (512, 1)));
+    }
+}

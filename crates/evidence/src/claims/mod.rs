@@ -1,0 +1,27 @@
+pub mod claim;
+
+pub mod judged;
+pub mod kept;
+
+pub mod page;
+
+pub mod published;
+
+pub mod rows;
+
+#[cfg(test)]
+mod testing;
+
+use setup::tooling;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// The page below `root`, with its block made again from the stored results.
+pub fn page(root: &Path) -> Result<String> {
+    let claims = claim::read_all(root)?;
+    let judged: Result<Vec<_>> = claims.iter().map(|claim| judged::judge(root, claim)).collect();
+    let file = root.join(page::PAGE);
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    tooling::splice(&text, page::BLOCK, &page::render(&judged?)).context(page::PAGE)
+}

@@ -1,1 +1,0 @@
-//! No code: as `features`, for the crates that only the driver, `prepare` and the workers share.

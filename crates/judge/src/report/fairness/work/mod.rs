@@ -1,3 +1,0 @@
-//! Checks for only one kind of work.
-
-pub(super) mod cache;

@@ -1,3 +1,0 @@
-//! Fields of records that only one kind of work has.
-
-pub(super) mod generate;

@@ -1,3 +1,0 @@
-//! Charts for one kind of work only.
-
-pub(crate) mod generate;

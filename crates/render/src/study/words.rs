@@ -1,0 +1,619 @@
+//! A study in words: its heading, and the findings of its cells.
+
+use std::collections::BTreeMap;
+
+use comparison::judge::report::crossed::{Contribution, Crossed, Effect};
+use comparison::judge::report::generate::FirstOfPrompt;
+use comparison::judge::report::verdicts::Verdict;
+use comparison::judge::report::{State, number};
+use comparison::judge::study::columns::Scaling;
+use comparison::judge::study::{self, Cell, CellRow, Compiled, Crossing, Outcome, StudyReport, axes};
+use comparison::judge::{self, Metric};
+use comparison::plan::sweep::SweepKind;
+use comparison::plan::{Axis, Setting, StudyView};
+use statistics::MIN_ROUNDS;
+
+use crate::table::Tone;
+use crate::words::answer::Standing;
+use crate::words::verdicts::{self, sentence};
+use crate::words::{Line, Summary, times};
+
+/// The summary in words. The study's own statements about cells are not split any further.
+pub(crate) fn summary(document: &StudyReport) -> Summary {
+    Summary {
+        answer: answer(&document.view, &document.cells, &document.outcomes),
+        heading: heading(document),
+        details: findings(document),
+        ..Summary::default()
+    }
+}
+
+fn heading(document: &StudyReport) -> String {
+    let (done, planned) = (document.cells.len(), document.planned.len());
+    let cells = if done == planned { format!("{done} cells") } else { format!("{done} of {planned} cells") };
+    let rounds: Vec<usize> =
+        document.cells.iter().map(|cell| cell.rounds).filter(|&rounds| rounds > 0).collect();
+    let rounds = match (rounds.iter().min(), rounds.iter().max()) {
+        (Some(least), Some(most)) if least == most => format!(", {least} rounds each"),
+        (Some(least), Some(most)) => format!(", {least} to {most} rounds each"),
+        _ => String::new(),
+    };
+    let shared = shared(document);
+    let shared = if shared.is_empty() { String::new() } else { format!(" ({})", shared.join(", ")) };
+    format!("{}{shared}: {cells}{rounds}", document.study)
+}
+
+/// Axes with one value, which have no column.
+fn shared(document: &StudyReport) -> Vec<String> {
+    let columns = axes(document);
+    let first = document.planned.first();
+    let single = first.into_iter().flatten().filter(|(axis, _)| !columns.contains(axis));
+    single.map(|(axis, value)| format!("{} {value}", axis.title().to_lowercase())).collect()
+}
+
+fn findings(document: &StudyReport) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let axes = axes(document);
+    let name = |cell: &Cell| study::name(&cell.settings, &axes);
+    if document.interrupted {
+        let (done, planned) = (document.cells.len(), document.planned.len());
+        let text = format!("interrupted: {done} of {planned} cells are done; --resume goes on");
+        lines.push(Line::qualifying(Tone::Plain, text));
+    }
+    for cell in &document.cells {
+        let refused = |reason| format!("{}: not run: {reason}", name(cell));
+        lines.extend(cell.refused.iter().map(refused).map(|text| Line::qualifying(Tone::Plain, text)));
+        for row in cell.rows.iter().filter(|row| row.state != State::Measured) {
+            let told = |reason| format!("{}: {}: {reason}", name(cell), row.framework);
+            lines.extend(row.reasons.iter().map(told).map(|text| Line::qualifying(Tone::Plain, text)));
+        }
+    }
+    lines.extend(document.scaling.iter().filter_map(|found| scaling(found, &axes)).map(Line::plain));
+    let of_view = match &document.view {
+        StudyView::Sweep(kind) => {
+            let mut found = verdicts(document, *kind);
+            found.extend(short_warmups(document, *kind));
+            found.extend(compiling(document, *kind));
+            if *kind == SweepKind::Denoise {
+                found.extend(judge::study::crossings(&document.cells).iter().map(crossing));
+            }
+            found
+        }
+        StudyView::Ab(_) => speed_ups(&document.outcomes),
+        StudyView::Crossed => details(&document.cells),
+    };
+    lines.extend(of_view.into_iter().map(Line::plain));
+    let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
+    for cell in &document.cells {
+        for warning in cell.warnings.iter().map(verdicts::warnings_sentence) {
+            match warnings.iter_mut().find(|(text, _)| *text == warning) {
+                Some((_, cells)) => cells.push(name(cell)),
+                None => warnings.push((warning, vec![name(cell)])),
+            }
+        }
+    }
+    for (warning, cells) in warnings {
+        let place = match cells.len() {
+            count if count == document.cells.len() => String::new(),
+            1 => format!("{}: ", cells[0]),
+            count => format!("{count} cells, {} the first: ", cells[0]),
+        };
+        lines.push(Line::warning(&format!("{place}{warning}")));
+    }
+    lines.extend(noisy(document, &axes).map(|text| Line::qualifying(Tone::Plain, text)));
+    lines
+}
+
+/// The last line, if the machine was too noisy for verdicts in some cells.
+fn noisy(document: &StudyReport, axes: &[Axis]) -> Option<String> {
+    let noisy: Vec<&Cell> = document.cells.iter().filter(|cell| cell.is_noisy()).collect();
+    let first = study::name(&noisy.first()?.settings, axes);
+    Some(format!(
+        "too noisy: {} of {} cells, {first} the first; their figures are disturbed and have no verdicts on speed: \
+         run them again on a quiet machine, or add --accept-noise",
+        noisy.len(),
+        document.cells.len()
+    ))
+}
+
+/// The verdicts on the study's main metric, if there were enough rounds.
+fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    let rounds = document.cells.iter().map(|cell| cell.rounds).max().unwrap_or(0);
+    let fewest = statistics::MIN_ROUNDS;
+    let is_compared = document.cells.iter().any(|cell| cell.rows.len() > 1);
+    if !is_compared || rounds == 0 {
+        return Vec::new();
+    }
+    if rounds < fewest {
+        return vec![format!(
+            "inconclusive: a verdict takes {fewest} rounds in each cell, and there were {rounds} (--rounds {fewest})"
+        )];
+    }
+    let deciding = self::deciding(kind);
+    let axes = axes(document);
+    let (mut clear, mut open) = (Vec::new(), Vec::new());
+    for cell in &document.cells {
+        let name = study::name(&cell.settings, &axes);
+        let deciding = of_cell(cell, deciding);
+        for verdict in cell.verdicts.iter().filter(|verdict| verdict.metric == deciding) {
+            if verdict.verdict == Verdict::Inconclusive {
+                let pair = format!("{} and {}", verdict.a, verdict.b);
+                open.push(if name.is_empty() { pair } else { format!("{name} ({pair})") });
+            } else {
+                let place = if name.is_empty() { String::new() } else { format!("{name}: ") };
+                clear.push(place + &sentence(verdict, cell.origin.margin));
+            }
+        }
+    }
+    if !open.is_empty() {
+        clear.push(format!("inconclusive: {}", open.join("; ")));
+    }
+    clear
+}
+
+/// The result of a benchmark with too short a warm-up, next to the steady one.
+fn short_warmups(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    if !matches!(kind, SweepKind::Warmup | SweepKind::ShortWarmup) {
+        return Vec::new();
+    }
+    let of_row = |row: &CellRow| {
+        let short = row.steadiness.short_warmup.as_ref()?;
+        Some(format!(
+            "{}: a script with {} tokens of warm-up and {} of test would have reported {:.1} tok/s, {:+.1} % from the steady {:.1} at the same places",
+            row.framework,
+            short.warmup_tokens,
+            short.test_tokens,
+            short.tokens_per_second,
+            100.0 * short.error,
+            short.steady_tokens_per_second,
+        ))
+    };
+    document.cells.iter().flat_map(|cell| &cell.rows).filter_map(of_row).collect()
+}
+
+/// The cost of compiling, the tokens from which it pays, and the first times by length of prompt.
+fn compiling(document: &StudyReport, kind: SweepKind) -> Vec<String> {
+    if kind != SweepKind::Warmup {
+        return Vec::new();
+    }
+    let axes = axes(document);
+    let mut lines = Vec::new();
+    for cell in &document.cells {
+        let place = match study::name(&cell.settings, &axes) {
+            name if name.is_empty() => name,
+            name => format!("{name}: "),
+        };
+        let told =
+            |row: &CellRow| Some(place.clone() + &compiled(&Compiled::new(cell, row)?, &row.framework));
+        lines.extend(cell.rows.iter().filter_map(told));
+        lines.extend(cell.rows.iter().filter_map(prompts).map(|told| place.clone() + &told));
+    }
+    lines
+}
+
+/// The first times of prompts of several lengths, next to later ones.
+fn prompts(row: &CellRow) -> Option<String> {
+    let prompts = &row.steadiness.first_runs.as_ref()?.prompts;
+    let is_varied = prompts.iter().any(|prompt| prompt.tokens != prompts[0].tokens);
+    let told = prompts.iter().map(|prompt| {
+        let FirstOfPrompt { tokens, first_ms, steady_ms } = prompt;
+        format!("{tokens} tokens {first_ms:.0} ms, later {steady_ms:.0}")
+    });
+    is_varied.then(|| {
+        format!("{}, first time of each prompt: {}", row.framework, told.collect::<Vec<_>>().join("; "))
+    })
+}
+
+// The findings of a study along its axes, a sentence each.
+
+/// "candle: time to first token grows with prompt^1.08 (batch 1)".
+fn scaling(scaling: &Scaling, axes: &[Axis]) -> Option<String> {
+    let exponent = scaling.exponent?;
+    let at = study::name(&scaling.at, axes);
+    let at = if at.is_empty() { at } else { format!(" ({at})") };
+    let axis = scaling.axis.title().to_lowercase();
+    Some(format!("{}: {} grows with {axis}^{exponent:.2}{at}", scaling.framework, scaling.metric.title()))
+}
+
+/// "candle, new tokens 64: a step takes 200 ms, all tokens one by one 1100 ms: diffusion is slower from 6 steps on".
+fn crossing(crossing: &Crossing) -> String {
+    let Crossing { framework, step_ms, by_token_ms, .. } = crossing;
+    let at = study::name(&crossing.at, &[Axis::Batch, Axis::PromptTokens, Axis::NewTokens]);
+    let steps = match crossing.slower_from() {
+        1 => "a single step is slower".to_owned(),
+        steps => format!("diffusion is slower from {steps} steps on"),
+    };
+    let (step, by_token) = (number(*step_ms), number(*by_token_ms));
+    format!("{framework}, {at}: a step takes {step} ms, all tokens one by one {by_token} ms: {steps}")
+}
+
+/// The cost and the gain of compiling.
+fn compiled(compiled: &Compiled, framework: &str) -> String {
+    let Compiled { compiling_ms, with_ms, without_ms } = *compiled;
+    let took = match compiling_ms {
+        ms if ms >= 1000.0 => format!("compiling takes {:.1} s once", ms / 1e3),
+        ms if ms > 0.0 => format!("compiling takes {ms:.0} ms once"),
+        // Without its JIT a framework may compile every operation by itself.
+        _ => "with its JIT the first runs take no longer than without".to_owned(),
+    };
+    let steady = format!("a token takes {with_ms:.1} ms with it and {without_ms:.1} without");
+    let pays = match compiled.pays_from() {
+        None => "it gains nothing, so it never pays".to_owned(),
+        Some(tokens) => format!("it pays from {tokens} new tokens on"),
+    };
+    format!("{framework}: {took}; {steady}: {pays}")
+}
+
+/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only speed-ups
+/// with a verdict count: an estimate from a round or two is noise.
+fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut frameworks: Vec<&Setting> = Vec::new();
+    for outcome in outcomes {
+        if let Some(framework) = outcome.settings.get(&Axis::Framework)
+            && !frameworks.contains(&framework)
+        {
+            frameworks.push(framework);
+        }
+    }
+    for framework in frameworks {
+        let along: Vec<(&Setting, f64)> = outcomes
+            .iter()
+            .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
+            .filter(|outcome| {
+                matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent))
+            })
+            .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
+            .collect();
+        if let [(first, least), .., (last, most)] = along[..] {
+            lines.push(format!(
+                "{framework}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
+            ));
+        }
+    }
+    lines
+}
+
+// The answer of a study: the sentences that every output begins with.
+
+/// The metric that a sweep is about.
+fn deciding(kind: SweepKind) -> Metric {
+    match kind {
+        SweepKind::Forward => Metric::PrefillThroughput,
+        SweepKind::Memory => Metric::PeakMemory,
+        SweepKind::Denoise => Metric::DenoisingThroughput,
+        SweepKind::Embed => Metric::EncodingThroughput,
+        SweepKind::Callers => Metric::RequestThroughput,
+        _ => Metric::Throughput,
+    }
+}
+
+/// One sentence, or two where cells are open.
+fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> Vec<String> {
+    let measured: Vec<&Cell> = cells.iter().filter(|cell| cell.rounds > 0).collect();
+    let Some(rounds) = measured.iter().map(|cell| cell.rounds).max() else {
+        return vec!["Nothing was measured.".into()];
+    };
+    if rounds < MIN_ROUNDS {
+        let each = if rounds == 1 { "One round decides".into() } else { format!("{rounds} rounds decide") };
+        return vec![format!(
+            "A first look at {}. {each} nothing; a verdict takes {MIN_ROUNDS} in each cell (`--rounds {MIN_ROUNDS}`).",
+            counted(measured.len())
+        )];
+    }
+    match view {
+        StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
+        StudyView::Ab(_) if has_mistakes(outcomes) => vec![mistakes(outcomes)],
+        StudyView::Ab(arms) => ab(outcomes, arms),
+        StudyView::Crossed => crossed_answer(&measured),
+    }
+}
+
+fn counted(count: usize) -> String {
+    if count == 1 { "1 cell".into() } else { format!("{count} cells") }
+}
+
+/// "ort decodes fastest in 5 of 8 cells, candle in 1; 2 too close to call."
+fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
+    let compared: Vec<&&Cell> = measured.iter().filter(|cell| cell.rows.len() > 1).collect();
+    if compared.is_empty() {
+        return vec![format!(
+            "{} of one framework: there is nothing to compare it with.",
+            counted(measured.len())
+        )];
+    }
+    let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
+    for best in compared.iter().filter_map(|cell| standing(cell, of_cell(cell, metric)).winner()) {
+        *wins.entry(best).or_default() += 1;
+    }
+    let open = compared.len() - wins.values().sum::<usize>();
+    let mut ranked: Vec<(&str, usize)> = wins.into_iter().collect();
+    ranked.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    let all = counted(compared.len());
+    let is_one = |metric| compared.iter().all(|cell| of_cell(cell, metric) == metric);
+    // Cells may have several questions: batches of texts, and a single one.
+    let is_best =
+        metric.phrases().filter(|_| is_one(metric)).map_or("is fastest", |phrases| phrases.superlative);
+    let told: Vec<String> = ranked
+        .iter()
+        .enumerate()
+        .map(|(place, (name, count))| match place {
+            0 => format!("{name} {is_best} in {count} of {all}"),
+            _ => format!("{name} in {count}"),
+        })
+        .collect();
+    vec![match (told.is_empty(), open) {
+        (true, _) => format!("Too close to call in all of {all}."),
+        (false, 0) => format!("{}.", told.join(", ")),
+        (false, open) => format!("{}; {open} too close to call.", told.join(", ")),
+    }]
+}
+
+/// The metric in a cell: in a study of denoising some go token by token, and in one of encoders some have a single text.
+fn of_cell(cell: &Cell, metric: Metric) -> Metric {
+    let has = cell.verdicts.iter().any(|verdict| verdict.metric == metric);
+    match metric {
+        Metric::DenoisingThroughput if !has => Metric::Throughput,
+        Metric::EncodingThroughput if !has => Metric::SingleText,
+        _ => metric,
+    }
+}
+
+/// The contenders of a cell in one metric.
+pub(super) fn standing(cell: &Cell, metric: Metric) -> Standing<'_> {
+    let rows = cell.rows.iter().filter(|row| row.state.takes_part());
+    Standing::new(metric, &cell.verdicts, rows.map(|row| (row.framework.as_str(), row.typical(metric))))
+}
+
+fn has_mistakes(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().any(|outcome| outcome.settings.contains_key(&Axis::Mistake))
+}
+
+/// "candle: a debug build costs most: a request takes 38x as long. 5 of 7 mistakes cost time for certain."
+fn mistakes(outcomes: &[Outcome]) -> String {
+    let at = |outcome: &Outcome, axis| outcome.settings.get(&axis).map_or(String::new(), ToString::to_string);
+    let compared: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.verdict.is_some()).collect();
+    let mut costly = compared.iter().filter(|outcome| outcome.verdict == Some(Verdict::Faster));
+    let (count, all) = (costly.clone().count(), compared.len());
+    let Some(worst) = costly.next() else {
+        return format!("None of {all} mistakes costs time for certain.");
+    };
+    let (framework, mistake) = (at(worst, Axis::Framework), at(worst, Axis::Mistake));
+    let long = times(worst.speedup.unwrap_or(1.0));
+    format!(
+        "{framework}: {mistake} costs most, a request takes {long} as long. {count} of {all} mistakes cost time for certain."
+    )
+}
+
+/// "fused against base: faster in 6 of 9 cells (1.05x to 12x), slower in 1 (1.1x); 2 too close to call."
+fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
+    let outcomes: Vec<_> = outcomes.iter().filter(|outcome| outcome.speedup.is_some()).collect();
+    let of = |verdict: Verdict| -> Vec<f64> {
+        let found = outcomes.iter().filter(|outcome| outcome.verdict == Some(verdict));
+        found.filter_map(|outcome| outcome.speedup).collect()
+    };
+    let range = |ratios: &[f64]| {
+        let (least, most) = (
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            ratios.iter().copied().fold(0.0, f64::max),
+        );
+        let [least, most] = [least, most].map(times);
+        if least == most { least } else { format!("{least} to {most}") }
+    };
+    let (faster, slower, same) = (of(Verdict::Faster), of(Verdict::Slower), of(Verdict::Equivalent));
+    let inverse: Vec<f64> = slower.iter().map(|ratio| 1.0 / ratio).collect();
+    let all = counted(outcomes.len());
+    let groups = [
+        ("faster", faster.len(), range(&faster)),
+        ("slower", slower.len(), range(&inverse)),
+        ("equally fast", same.len(), String::new()),
+    ];
+    let mut told: Vec<String> = Vec::new();
+    for (word, count, range) in groups.into_iter().filter(|(_, count, _)| *count > 0) {
+        let of_all = if told.is_empty() { format!(" of {all}") } else { String::new() };
+        let range = if range.is_empty() { range } else { format!(" ({range})") };
+        told.push(format!("{word} in {count}{of_all}{range}"));
+    }
+    let open = outcomes.len() - faster.len() - slower.len() - same.len();
+    let rest = match (told.is_empty(), open) {
+        (_, 0) => String::new(),
+        (true, _) => format!("too close to call in all of {all}"),
+        (false, open) => format!("; {open} too close to call"),
+    };
+    vec![format!("{with} against {without}: {}{rest}.", told.join(", "))]
+}
+
+// `ab optimised` in words: the gain of all switches of a framework together, and of each.
+
+/// Most sentences of an answer; the rest is in the table.
+const MOST: usize = 3;
+
+/// A sentence for each framework and place.
+fn crossed_answer(measured: &[&Cell]) -> Vec<String> {
+    let axes = varied(measured);
+    let told: Vec<String> = measured.iter().filter_map(|cell| crossed_sentence(cell, &axes)).collect();
+    if told.is_empty() {
+        return vec!["Nothing can be said: no framework ran with all switches on and with all off.".into()];
+    }
+    let others = told.len().saturating_sub(MOST);
+    let rest = (others > 0).then(|| format!("The table has {others} more."));
+    told.into_iter().take(MOST).chain(rest).collect()
+}
+
+/// "jax: all on is 14.2x (13.5–14.9x) as fast as all off; of it the cache gives 9.81x (…), the JIT 1.45x (…)."
+fn crossed_sentence(cell: &Cell, axes: &[Axis]) -> Option<String> {
+    let crossed = cell.crossed.as_ref()?;
+    let (name, whole) = (title(cell, axes), crossed.together.share.as_ref()?);
+    if whole.verdict == Some(Verdict::NotMeasurable) {
+        return Some(format!("{name}: no verdict, for the machine was too noisy."));
+    }
+    let certain = match whole.verdict {
+        Some(Verdict::Equivalent) => ", which is equivalent",
+        Some(Verdict::Inconclusive) => ", which is not certain",
+        _ => "",
+    };
+    let all = format!("{name}: all on is {} as fast as all off{certain}", amount(whole));
+    Some(match shares(crossed) {
+        None => {
+            let missing = crossed.missing.join(", ");
+            format!("{all}; what each switch gives of it cannot be said without {missing}.")
+        }
+        Some(shares) => {
+            let of = |(place, (switch, share)): (usize, (&str, &Effect))| {
+                let gives = if place == 0 { " gives" } else { "" };
+                format!("{}{gives} {}", subject(switch), amount(share))
+            };
+            let told: Vec<String> = shares.into_iter().enumerate().map(of).collect();
+            format!("{all}; of it {}.", told.join(", "))
+        }
+    })
+}
+
+/// The share of every switch, if all are known.
+fn shares(crossed: &Crossed) -> Option<Vec<(&str, &Effect)>> {
+    let each = crossed.switches.iter();
+    each.map(|switch| Some((switch.switch.as_str(), switch.share.as_ref()?))).collect()
+}
+
+/// Conclusions from the table: shares multiply to the whole, and the effect of the order.
+fn details(cells: &[Cell]) -> Vec<String> {
+    let axes = varied(&cells.iter().collect::<Vec<_>>());
+    cells.iter().flat_map(|cell| crossed_of_cell(cell, &axes)).collect()
+}
+
+fn crossed_of_cell(cell: &Cell, axes: &[Axis]) -> Vec<String> {
+    let Some(crossed) = &cell.crossed else { return Vec::new() };
+    let name = title(cell, axes);
+    let mut lines = Vec::new();
+    if let (Some(shares), Some(whole)) = (shares(crossed), &crossed.together.share) {
+        let factors: Vec<String> =
+            shares.iter().map(|(switch, share)| format!("{switch} {}", crossed_times(share.ratio))).collect();
+        let product: f64 = shares.iter().map(|(_, share)| share.ratio).product();
+        let each = |of: fn(&Contribution) -> &Option<Effect>| {
+            of(&crossed.together).as_ref().map_or_else(|| "–".to_owned(), amount)
+        };
+        lines.push(format!(
+            "{name}: the shares multiply to the whole: {} = {}, all on against all off {}; what each gives alone \
+             multiplies to {}, what goes without each to {}{}",
+            factors.join(" × "),
+            crossed_times(product),
+            crossed_times(whole.ratio),
+            each(|of| &of.alone),
+            each(|of| &of.left_out),
+            relation(crossed),
+        ));
+    }
+    let ran =
+        |label: &&String| cell.rows.iter().any(|row| row.framework == **label && !row.reasons.is_empty());
+    let untold = crossed.missing.iter().filter(|label| !ran(label));
+    lines.extend(untold.map(|label| format!("{name}: {label} takes no part")));
+    if cell.rounds > 0 && cell.rounds < MIN_ROUNDS {
+        lines.push(format!("{name}: {} rounds decide nothing; a verdict takes {MIN_ROUNDS}", cell.rounds));
+    }
+    lines
+}
+
+/// Whether the order matters, where that is certain.
+fn relation(crossed: &Crossed) -> &'static str {
+    let ends = |effect: &Option<Effect>| effect.as_ref()?.interval;
+    match (ends(&crossed.together.alone), ends(&crossed.together.left_out)) {
+        (Some((_, alone)), Some((left_out, _))) if alone < left_out => {
+            ": each gives more where the others are on"
+        }
+        (Some((alone, _)), Some((_, left_out))) if alone > left_out => {
+            ": each gives less where the others are on"
+        }
+        _ => "",
+    }
+}
+
+/// The axes on which cells differ, apart from the framework.
+fn varied(cells: &[&Cell]) -> Vec<Axis> {
+    let Some(first) = cells.first() else { return Vec::new() };
+    let axes = first.settings.keys().filter(|axis| **axis != Axis::Framework);
+    let differs = |axis: &&Axis| cells.iter().any(|cell| cell.settings.get(axis) != first.settings.get(axis));
+    axes.filter(differs).copied().collect()
+}
+
+/// The framework, with the cell's place where there are several.
+fn title(cell: &Cell, axes: &[Axis]) -> String {
+    let framework = cell.settings.get(&Axis::Framework).map_or_else(String::new, ToString::to_string);
+    match study::name(&cell.settings, axes) {
+        place if place.is_empty() => framework,
+        place => format!("{framework} ({place})"),
+    }
+}
+
+fn subject(switch: &str) -> String {
+    match switch {
+        "fused" => "fused kernels".to_owned(),
+        "cache" | "JIT" => format!("the {switch}"),
+        other => other.to_owned(),
+    }
+}
+
+/// A ratio with its interval: "9.81x (9.52–10.1x)".
+pub(super) fn amount(effect: &Effect) -> String {
+    match effect.interval {
+        Some((low, high)) if high.is_finite() && high < BEYOND && low > 1.0 / BEYOND => {
+            format!(
+                "{} ({}–{})",
+                crossed_times(effect.ratio),
+                crossed_times(low).trim_end_matches('x'),
+                crossed_times(high)
+            )
+        }
+        _ => crossed_times(effect.ratio),
+    }
+}
+
+/// Beyond this an interval says nothing that a reader could use.
+const BEYOND: f64 = 1000.0;
+
+/// A factor with three digits, or two decimals below 1: "14.2x", "9.81x", "0.97x".
+pub(super) fn crossed_times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 99.95 => format!("{ratio:.0}x"),
+        ratio if ratio >= 9.995 => format!("{ratio:.1}x"),
+        ratio => format!("{ratio:.2}x"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use comparison::plan::Settings;
+
+    use super::*;
+
+    #[test]
+    fn diffusion_is_compared_with_going_token_by_token() {
+        let told = |step_ms: f64, by_token_ms: f64| {
+            let at = Settings::from([(Axis::NewTokens, Setting::Number(64))]);
+            crossing(&Crossing { framework: "candle".into(), at, step_ms, by_token_ms })
+        };
+        assert_eq!(
+            told(200.0, 1100.0),
+            "candle, new tokens 64: a step takes 200 ms, all tokens one by one 1100 ms: diffusion is slower from 6 \
+             steps on"
+        );
+        assert!(told(200.0, 100.0).ends_with("a single step is slower"));
+    }
+
+    #[test]
+    fn compiling_has_a_cost_a_gain_and_a_break_even() {
+        let told = |compiling_ms: f64, with_ms: f64, without_ms: f64, framework: &str| {
+            compiled(&Compiled { compiling_ms, with_ms, without_ms }, framework)
+        };
+        assert_eq!(
+            told(2310.0, 12.9, 61.0, "jax"),
+            "jax: compiling takes 2.3 s once; a token takes 12.9 ms with it and 61.0 without: it pays from 49 new \
+             tokens on"
+        );
+        assert!(told(80.0, 13.0, 12.0, "ort").ends_with("gains nothing, so it never pays"));
+        let none = told(-1443.0, 13.5, 93.2, "jax");
+        assert!(
+            none.starts_with("jax: with its JIT the first runs take no longer than without; a token"),
+            "{none}"
+        );
+    }
+}

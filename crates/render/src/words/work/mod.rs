@@ -1,3 +1,0 @@
-//! Sentences about one kind of work alone.
-
-pub(super) mod hybrid;

@@ -1,0 +1,234 @@
+//! Starting other programs: their descriptions in messages, their output, and how they are interrupted.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::tooling;
+
+pub use xtask::command;
+
+/// The cargo that runs this program, in the checkout at `root`.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Standard output of a command that ends by itself.
+pub fn output_of(command: &mut Command) -> Result<String> {
+    let what = describe(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
+    if !output.status.success() {
+        let cause = cause(&output.stderr).unwrap_or_else(|| output.status.to_string());
+        bail!("{what} failed: {cause}");
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
+}
+
+/// Like [`output_of`], for a command that may hang: it is killed after `limit`.
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
+    const STEP: Duration = Duration::from_millis(20);
+    let what = describe(command);
+    let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone()?)
+        .stderr(stderr.try_clone()?)
+        .spawn()
+        .with_context(|| format!("cannot start {what}"))?;
+    let mut waited = Duration::ZERO;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if waited >= limit {
+            child.kill()?;
+            child.wait()?;
+            bail!("{what} did not end within {} s", limit.as_secs());
+        }
+        std::thread::sleep(STEP);
+        waited += STEP;
+    };
+    let (stdout, stderr) = (read_back(stdout)?, read_back(stderr)?);
+    if !status.success() {
+        bail!("{what} failed: {}", last_line(&stderr).unwrap_or_else(|| status.to_string()));
+    }
+    String::from_utf8(stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
+}
+
+fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
+    use std::io::{Read, Seek};
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Runs a command and shows its output as it is printed; whether it succeeded. The error is
+/// [`Interrupted`](crate::tooling::Interrupted) if the user interrupted meanwhile, and [`tooling::listen`] was
+/// called before.
+pub fn succeeds(command: &mut Command) -> Result<bool> {
+    Ok(status_of(command)?.success())
+}
+
+/// As [`succeeds`], for cargo: its progress is shown, and the time where it says nothing for long.
+pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
+    let what = describe(command);
+    let child = command.envs(xtask::colours()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {what}"))?;
+    let status = {
+        let _passing = tooling::pass_on(child.id());
+        xtask::watch(&mut child)
+            .and_then(|()| child.wait())
+            .with_context(|| format!("cannot wait for {what}"))?
+    };
+    tooling::check()?;
+    Ok(status.success())
+}
+
+/// As [`succeeds`], for a command with a stderr that only matters if it fails: `Err` has all of it. `seen` is
+/// called with each line as it is printed.
+pub fn succeeds_logged(
+    command: &mut Command,
+    mut seen: impl FnMut(&str),
+) -> Result<std::result::Result<(), String>> {
+    let what = describe(command);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {what}"))?;
+    let mut log = String::new();
+    let status = {
+        let _passing = tooling::pass_on(child.id());
+        for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
+            let line = line.with_context(|| format!("cannot read what {what} says"))?;
+            seen(&line);
+            log += &line;
+            log.push('\n');
+        }
+        child.wait().with_context(|| format!("cannot wait for {what}"))?
+    };
+    tooling::check()?;
+    Ok(if status.success() { Ok(()) } else { Err(log) })
+}
+
+/// As [`succeeds`], for a command with a meaningful exit code.
+pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
+    let what = describe(command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+    let status = {
+        let _passing = tooling::pass_on(child.id());
+        child.wait().with_context(|| format!("cannot wait for {what}"))?
+    };
+    tooling::check()?;
+    Ok(status)
+}
+
+/// As [`status_of`], for a command that may take too long: after `limit` it gets a signal to end, and 20 s
+/// later it is killed. `None`: it did not end by itself.
+#[expect(clippy::disallowed_methods, reason = "the deadline of a program")]
+pub fn status_within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    const STEP: Duration = Duration::from_millis(50);
+    const GRACE: Duration = Duration::from_secs(20);
+    let what = describe(command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+    let started = Instant::now();
+    let mut asked = false;
+    let status = {
+        let _passing = tooling::pass_on(child.id());
+        loop {
+            if let Some(status) = child.try_wait().with_context(|| format!("cannot wait for {what}"))? {
+                break status;
+            }
+            let taken = started.elapsed();
+            if taken >= limit && !asked {
+                tooling::terminate(child.id());
+                asked = true;
+            }
+            if taken >= limit + GRACE {
+                child.kill()?;
+            }
+            std::thread::sleep(STEP);
+        }
+    };
+    tooling::check()?;
+    Ok((!asked).then_some(status))
+}
+
+/// The output of a command; stderr is shown as it is printed. Errors are those of [`succeeds`].
+pub fn output_shown(command: &mut Command) -> Result<Output> {
+    let what = describe(command);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+    let child = child.with_context(|| format!("cannot start {what}"))?;
+    let output = {
+        let _passing = tooling::pass_on(child.id());
+        child.wait_with_output().with_context(|| format!("cannot wait for {what}"))?
+    };
+    tooling::check()?;
+    Ok(output)
+}
+
+/// Name of the program that compiles C++ here, if there is one: the one that the `cc` crate would use.
+pub fn cxx_compiler() -> Option<String> {
+    let name = std::env::var("CXX").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "c++".into());
+    output_of(command(&name).arg("--version")).is_ok().then_some(name)
+}
+
+/// The last line that calls itself an error, as pip's, cargo's and git's do, which advice may follow; the last
+/// line of all if there is none.
+pub fn cause(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let begins = |line: &str, word: &str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    let is_error = |line: &&str| ["error:", "fatal:"].iter().any(|word| begins(line, word));
+    text.lines().rfind(is_error).map(str::to_owned).or_else(|| last_line(stderr))
+}
+
+fn last_line(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+}
+
+/// Program and arguments, for messages.
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(command.get_program());
+    let mut words = vec![program.to_string_lossy()];
+    words.extend(command.get_args().map(OsStr::to_string_lossy));
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_carries_the_last_line_of_stderr() {
+        let script = "echo first >&2; echo the cause >&2; echo >&2; exit 3";
+        let error = output_of(command("sh").args(["-c", script])).unwrap_err();
+        assert!(error.to_string().ends_with("failed: the cause"), "{error}");
+        let error = output_within(command("sh").args(["-c", script]), Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().ends_with("failed: the cause"), "{error}");
+    }
+
+    #[test]
+    fn the_cause_is_the_last_line_that_calls_itself_an_error() {
+        assert_eq!(cause(b"ERROR: first\nerror: second\nhelp: advice\n").as_deref(), Some("error: second"));
+        assert_eq!(cause(b"one\ntwo\n\n").as_deref(), Some("two"));
+        assert_eq!(cause(b""), None);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended() {
+        let error = output_within(command("sleep").arg("600"), Duration::from_millis(40)).unwrap_err();
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = output_of(&mut command("photofinish-no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("photofinish-no-such-program"), "{error}");
+    }
+}

@@ -1,0 +1,496 @@
+//! An engine's capability for each kind of work, as a trait.
+
+use bundle::{Dtype, Graph, Head, ModelConfig, Pooling, Scored};
+
+use crate::engine::EngineError;
+
+pub use crate::engine::hand_over::{CacheMemory, HandOver, Plane};
+
+// The capability to continue sequences of tokens.
+
+/// Which logits [`Decode::append`] computes and returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Logits of the last appended position alone: the output head runs over one row per sequence.
+    Last,
+    /// Logits of every appended position.
+    All,
+}
+
+/// Hidden states of the last `append`, or of the last texts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HiddenStates {
+    /// `layers[0]` are the embeddings, `layers[i]` the residual stream after layer i; the last one
+    /// is taken after the final norm, as Hugging Face transformers has it. Each `[batch, positions,
+    /// hidden]`, of texts `[tokens, hidden]`, row-major f32.
+    pub layers: Vec<Vec<f32>>,
+}
+
+impl HiddenStates {
+    /// The states that were kept, or why there are none.
+    pub fn kept(layers: Option<Vec<Vec<f32>>>) -> Result<HiddenStates, EngineError> {
+        let why = "hidden states are kept only where the settings at load ask for them";
+        layers.map(|layers| HiddenStates { layers }).ok_or_else(|| EngineError::Unsupported(why.into()))
+    }
+}
+
+/// The result of a hand-over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
+    pub bytes: u64,
+    /// Addresses of the first layer's keys in the engine that had them, and in the one that has them now.
+    pub addresses: [usize; 2],
+}
+
+/// Two engines that act as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hybrid {
+    /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
+    pub prefill: String,
+    pub decode: String,
+    /// Why one of them computes everything, as the second half of a sentence; then both names are that
+    /// engine's.
+    pub alone: Option<String>,
+    /// Why keys and values of the present sequences are copied; `None` if both engines keep them in the same
+    /// memory, and if there are no sequences yet.
+    pub obstacle: Option<String>,
+}
+
+/// The side on which sequences of different lengths are padded to form one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Before their first token.
+    Left,
+    /// After their last token.
+    Right,
+}
+
+/// How prompts of different lengths became one batch, observed by the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPadding {
+    pub side: Side,
+    /// Positions of padding that went through the layers with the prompts; 0 where padding only takes room in
+    /// the KV cache.
+    pub computed: usize,
+}
+
+/// A model that continues sequences: any number of times [`begin`](Self::begin), each followed by
+/// [`append`](Self::append)s.
+pub trait Decode {
+    /// Forgets all earlier sequences and prepares `batch` new ones, with a KV cache for `capacity` tokens
+    /// each. Buffers of an equal earlier `begin` may be reused. Everything that depends on the capacity
+    /// (cache, rotary tables) is allocated here, never in `append`. Timed as part of the first token, unless
+    /// untimed tokens come first.
+    ///
+    /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
+    /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::engine::check_begin).
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
+
+    /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
+    /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for [`Want::All`].
+    /// Several appends give the same as one long one.
+    ///
+    /// The result is complete on return: an engine on a GPU has synchronised and copied. The slice borrows
+    /// the engine's own buffer where that saves a copy. This call is timed as prefill (n > 1) and decode (n =
+    /// 1).
+    ///
+    /// Errors with [`EngineError::Input`] for a token outside the vocabulary, or past the
+    /// capacity: see [`check_append`](crate::engine::check_append).
+    ///
+    /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one
+    /// piece and computes a pass over all positions. Nothing is kept from one pass to the next.
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+
+    /// Appends prompts of different lengths, right after [`begin`](Self::begin): `tokens` has them one after
+    /// another, `lengths` their numbers of tokens. Returns the logits of the last token of each, `[batch, 1,
+    /// vocabulary]`: the same as each prompt gives alone. Every later [`append`](Self::append) continues
+    /// after each sequence's own tokens. The capacity is that of the longest.
+    ///
+    /// Errors with [`EngineError::Input`] as [`check_append_each`](crate::engine::check_append_each) does, and with
+    /// [`EngineError::Unsupported`] if all sequences of a batch must have one length.
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+        let _ = (tokens, lengths);
+        Err(EngineError::Unsupported(
+            "this framework is driven here with prompts of one length in a batch: leave --mixed out, or serve callers \
+             one by one"
+                .into(),
+        ))
+    }
+
+    /// How the last [`append_each`](Self::append_each) padded; `None` if there was none since [`begin`](Self::begin).
+    /// Not timed.
+    fn padding(&self) -> Option<BatchPadding> {
+        None
+    }
+
+    /// Size of the buffers of keys and values of the present sequences, as allocated, including unused room
+    /// and padding; `None` if the engine cannot tell, or has no sequences. Not timed.
+    ///
+    /// Read from the buffers, not computed from the model's shapes: it is compared with those.
+    fn kv_cache_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The two engines of a hybrid; `None` if this is a single engine ([`HandOver`](crate::engine::HandOver)).
+    fn hybrid(&self) -> Option<Hybrid> {
+        None
+    }
+
+    /// Hands keys and values of the present sequences to the engine that computes steps of one token, if
+    /// another one read the prompt. `append` would do it itself: it is called before the first step so that
+    /// it can be timed separately. `None` if one engine computes everything.
+    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+        Ok(None)
+    }
+
+    /// Hidden states of the last `append`, if [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
+    }
+}
+
+// A toy capability, of the mock engine alone.
+
+/// Returns its input.
+pub trait Echo {
+    fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError>;
+}
+
+// The capability to turn texts into vectors, or into scores.
+
+/// Texts of different lengths, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Texts<'a> {
+    pub tokens: &'a [u32],
+    /// The type of each token, as for the second of a pair of texts; all 0 where it is empty.
+    pub types: &'a [u32],
+    /// Number of tokens of each text, 1 or more.
+    pub lengths: &'a [usize],
+}
+
+/// The output for texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncodeTask {
+    /// A vector for each text, `[texts, hidden]`, divided by its length (the root of the sum of squares) if
+    /// `normalise` is set.
+    Embed { pooling: Pooling, normalise: bool },
+    /// The output of the model's head: `[texts, labels]`, or `[tokens, labels]` of a head that scores tokens.
+    Score,
+}
+
+/// Encodes texts, with the loaded model.
+pub trait Encode {
+    /// The numbers of `task`, row-major. Complete on return.
+    ///
+    /// # Errors
+    /// [`EngineError::Input`] if [`Texts::check`] fails.
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError>;
+
+    /// The model that is loaded.
+    fn config(&self) -> &ModelConfig;
+
+    /// Positions that the last call computed, padding included.
+    fn positions(&self) -> usize;
+
+    /// Hidden states of the last call, `[tokens, hidden]` each, text by text without padding, if
+    /// [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.
+    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+        Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
+    }
+}
+
+impl Texts<'_> {
+    /// Rejects texts that this model cannot encode, and scores from a model without a head.
+    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<(), EngineError> {
+        let Some(encoder) = &config.encoder else {
+            return Err(EngineError::Input("the model continues texts and encodes none".into()));
+        };
+        let refuse = |text: String| Err(EngineError::Input(text));
+        if task == EncodeTask::Score && encoder.head.is_none() {
+            return refuse("the model has no head that gives scores".into());
+        }
+        if self.lengths.is_empty() || self.lengths.contains(&0) {
+            return refuse("there is an empty text, or none at all".into());
+        }
+        let all: usize = self.lengths.iter().sum();
+        if all != self.tokens.len() || ![0, all].contains(&self.types.len()) {
+            return refuse(format!("texts of {all} tokens come with {}", self.tokens.len()));
+        }
+        if let Some(longest) = self.lengths.iter().find(|&&length| length > config.max_positions) {
+            let positions = config.max_positions;
+            return refuse(format!(
+                "a text of {longest} tokens is longer than the model's {positions} positions"
+            ));
+        }
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
+            let vocabulary = config.vocab_size;
+            return refuse(format!("token {token} is outside the vocabulary of {vocabulary} tokens"));
+        }
+        if let Some(kind) = self.types.iter().find(|&&kind| kind as usize >= encoder.token_types.max(1)) {
+            return refuse(format!(
+                "token type {kind} is not one of the model's {}",
+                encoder.token_types.max(1)
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl EncodeTask {
+    /// Number of numbers for a text of so many tokens.
+    pub fn width(self, config: &ModelConfig, tokens: usize) -> usize {
+        match self {
+            EncodeTask::Embed { .. } => config.hidden_size,
+            EncodeTask::Score => config.scoring().map_or(0, |head| head.numbers(tokens)),
+        }
+    }
+}
+
+/// The places of texts by their lengths: those of one length, in their order, for each length. Texts of one
+/// length can be computed as one batch.
+pub fn by_length(lengths: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (place, &length) in lengths.iter().enumerate() {
+        match groups.iter_mut().find(|(of, _)| *of == length) {
+            Some((_, places)) => places.push(place),
+            None => groups.push((length, vec![place])),
+        }
+    }
+    groups
+}
+
+// The capability to run an ONNX file: named tensors to named tensors.
+
+/// A tensor in host memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    /// The numbers, little-endian, row-major; a `bool` is 0 or 1.
+    pub data: Vec<u8>,
+}
+
+/// Runs the loaded graph.
+pub trait Run {
+    /// The graph that is loaded.
+    fn graph(&self) -> &Graph;
+
+    /// Takes the inputs of the following runs, one for each of the graph's and in that order: puts them where
+    /// the framework reads them. Not timed: programs keep their inputs in such tensors.
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError>;
+
+    /// Computes all outputs of the graph. Complete on return, in host memory.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] with the operator's name if the framework only now finds that it does not
+    /// implement it.
+    fn run(&mut self) -> Result<(), EngineError>;
+
+    /// The outputs of the last run, in the order of the graph's outputs. Not timed.
+    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError>;
+}
+
+/// Runs framework code that reads an untrusted file. A panic of the framework becomes an error; its message
+/// goes to stderr.
+pub fn without_panic<T>(
+    framework: &str,
+    work: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let said = payload.downcast_ref::<String>().map(String::as_str);
+        let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it gave no reason");
+        Err(EngineError::Framework(format!("{framework} gave up on this file: {}", said.replace('\n', " "))))
+    })
+}
+
+impl Tensor {
+    /// Number of elements of a shape.
+    pub fn elements(shape: &[usize]) -> usize {
+        shape.iter().product()
+    }
+}
+
+// Texts that are padded to one length, and their outputs without the padding.
+
+impl Texts<'_> {
+    /// Number of tokens of the longest text.
+    pub fn longest(&self) -> usize {
+        self.lengths.iter().copied().max().unwrap_or(0)
+    }
+
+    /// One number for each token, as rows of a matrix `[texts, longest]` that `fill` completes.
+    pub fn padded<T: Copy>(&self, numbers: impl Iterator<Item = T>, fill: T) -> Vec<T> {
+        self.padded_to(self.longest(), numbers, fill)
+    }
+
+    /// The same as rows of `width`.
+    pub fn padded_to<T: Copy>(&self, width: usize, mut numbers: impl Iterator<Item = T>, fill: T) -> Vec<T> {
+        let rows = self.lengths.iter().flat_map(|&length| {
+            let mut row: Vec<T> = numbers.by_ref().take(length).collect();
+            row.resize(width, fill);
+            row
+        });
+        rows.collect()
+    }
+
+    /// The cell of each token in a matrix with rows of `width`.
+    pub fn cells(&self, width: usize) -> impl Iterator<Item = usize> {
+        self.lengths
+            .iter()
+            .enumerate()
+            .flat_map(move |(text, &length)| (0..length).map(move |at| text * width + at))
+    }
+
+    /// The numbers of `task`, from the model's output for so many rows of each text; the first rows are its
+    /// tokens: vectors `[rows, hidden]`, or the head's output, `[rows, labels]`, or `[texts, labels]` of a
+    /// head of texts.
+    pub fn numbers(
+        &self,
+        rows: &[usize],
+        (task, config): (EncodeTask, &ModelConfig),
+        found: &[f32],
+    ) -> Vec<f32> {
+        let width = match (task, config.scoring()) {
+            (EncodeTask::Embed { .. }, _) => config.hidden_size,
+            (EncodeTask::Score, Some(Head { of: Scored::Tokens, labels, .. })) => *labels,
+            (EncodeTask::Score, _) => return found.to_vec(),
+        };
+        let (mut rest, mut numbers) = (found, Vec::new());
+        for (&rows, &length) in rows.iter().zip(self.lengths) {
+            let of_text;
+            (of_text, rest) = rest.split_at(rows * width);
+            let of_tokens = &of_text[..length * width];
+            match task {
+                EncodeTask::Embed { pooling, normalise } => {
+                    pool(of_tokens, width, (pooling, normalise), &mut numbers);
+                }
+                EncodeTask::Score => numbers.extend_from_slice(of_tokens),
+            }
+        }
+        numbers
+    }
+}
+
+/// The length that an encoder's texts are padded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// The longest of their batch.
+    Longest,
+    /// So many tokens, or the longest of their batch if that has more.
+    To(usize),
+}
+
+impl Padding {
+    /// Tokens of each text, padding included.
+    pub fn width(self, texts: &Texts<'_>) -> usize {
+        match self {
+            Padding::Longest => texts.longest(),
+            Padding::To(tokens) => texts.longest().max(tokens),
+        }
+    }
+}
+
+impl std::fmt::Display for Padding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Padding::Longest => write!(f, "texts padded to the longest"),
+            Padding::To(tokens) => write!(f, "texts padded to {tokens} tokens each"),
+        }
+    }
+}
+
+/// Texts that are padded, to be computed as texts of one length.
+#[derive(Debug)]
+pub struct Padded {
+    tokens: Vec<u32>,
+    types: Vec<u32>,
+    lengths: Vec<usize>,
+}
+
+impl Padded {
+    /// To the longest.
+    pub fn new(texts: Texts<'_>, pad_token: u32) -> Padded {
+        Padded::to(texts.longest(), texts, pad_token)
+    }
+
+    /// To texts of `width` tokens.
+    pub fn to(width: usize, texts: Texts<'_>, pad_token: u32) -> Padded {
+        let filled = |numbers: &[u32], with| texts.padded_to(width, numbers.iter().copied(), with);
+        Padded {
+            tokens: filled(texts.tokens, pad_token),
+            types: if texts.types.is_empty() { Vec::new() } else { filled(texts.types, 0) },
+            lengths: vec![width; texts.lengths.len()],
+        }
+    }
+
+    pub fn texts(&self) -> Texts<'_> {
+        Texts { tokens: &self.tokens, types: &self.types, lengths: &self.lengths }
+    }
+}
+
+/// Appends the vector of a text to `vectors`, from those of its tokens.
+fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vectors: &mut Vec<f32>) {
+    let start = vectors.len();
+    let of_token = match pooling {
+        Pooling::Last => &rows[rows.len() - width..],
+        _ => &rows[..width],
+    };
+    vectors.extend_from_slice(of_token);
+    let vector = &mut vectors[start..];
+    let others = rows.chunks_exact(width).skip(1);
+    match pooling {
+        Pooling::Cls | Pooling::Last => {}
+        Pooling::Max => others.for_each(|row| {
+            vector.iter_mut().zip(row).for_each(|(largest, number)| *largest = largest.max(*number));
+        }),
+        Pooling::Mean => {
+            others.for_each(|row| vector.iter_mut().zip(row).for_each(|(sum, number)| *sum += number));
+            let share = ((rows.len() / width) as f32).recip();
+            vector.iter_mut().for_each(|number| *number *= share);
+        }
+    }
+    if normalise {
+        // The lower bound is that of PyTorch's `normalize`.
+        let norm = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
+        vector.iter_mut().for_each(|number| *number /= norm);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_one_length_are_together_and_keep_their_order() {
+        let groups = by_length(&[3, 1, 3, 2, 1]);
+        assert_eq!(groups, [(3, vec![0, 2]), (1, vec![1, 4]), (2, vec![3])]);
+    }
+
+    #[test]
+    fn a_vector_is_pooled_from_the_rows_of_its_text() {
+        let pooled = |pooling, normalise| {
+            let mut vectors = vec![9.0];
+            pool(&[1.0, -8.0, 5.0, 0.0], 2, (pooling, normalise), &mut vectors);
+            vectors
+        };
+        assert_eq!(pooled(Pooling::Cls, false), [9.0, 1.0, -8.0]);
+        assert_eq!(pooled(Pooling::Last, false), [9.0, 5.0, 0.0]);
+        assert_eq!(pooled(Pooling::Max, false), [9.0, 5.0, 0.0]);
+        assert_eq!(pooled(Pooling::Mean, false), [9.0, 3.0, -4.0]);
+        assert_eq!(pooled(Pooling::Mean, true), [9.0, 0.6, -0.8]);
+    }
+
+    #[test]
+    fn padding_completes_the_shorter_texts() {
+        let texts = Texts { tokens: &[5, 6, 7, 8], types: &[], lengths: &[1, 3] };
+        assert_eq!(Padded::new(texts, 9).texts().tokens, [5, 9, 9, 6, 7, 8]);
+        assert_eq!(texts.cells(3).collect::<Vec<_>>(), [0, 3, 4, 5]);
+        let width = |padding: Padding| padding.width(&texts);
+        assert_eq!([Padding::Longest, Padding::To(2), Padding::To(4)].map(width), [3, 3, 4]);
+        let wider = Padded::to(4, texts, 9);
+        assert_eq!(wider.texts().tokens, [5, 9, 9, 9, 6, 7, 8, 9]);
+        assert_eq!(texts.cells(4).collect::<Vec<_>>(), [0, 4, 5, 6]);
+    }
+}
