@@ -39,7 +39,7 @@ fn the_schema_of_reports_names_every_field_that_is_written() {
     };
     let schema = file("docs/report.schema.json");
     assert_eq!(schema["properties"]["schema"]["const"], SCHEMA);
-    let recorded = judge::report::read(file("crates/judge/tests/fixtures/mixed/report.json")).unwrap();
+    let recorded = judge::report::read(file("crates/comparison/tests/fixtures/mixed/report.json")).unwrap();
     let written: Value = serde_json::from_str(&json(&recorded)).unwrap();
     let mut found = Vec::new();
     unsaid("report", &schema, &schema, &written, &mut found);

@@ -1,5 +1,5 @@
 //! A target under libFuzzer, which keeps the inputs that reach new code. The variable `PHOTOFINISH_FUZZ_TARGET` names
-//! it; the arguments are libFuzzer's. `cargo xtask fuzz` builds this with the instrumentation that libFuzzer needs.
+//! it; the arguments are libFuzzer's. `fuzz/run.sh` builds this with the instrumentation that libFuzzer needs.
 
 #![no_main]
 #![allow(unsafe_code, reason = "libFuzzer calls functions by name, and fuzz_target! exports them")]

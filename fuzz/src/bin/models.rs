@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz models`: changed models, of which the accepted ones are run.
+//! Changed models, of which the accepted ones are run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

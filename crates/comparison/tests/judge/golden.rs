@@ -1,5 +1,5 @@
 //! Facts in, report out: recorded runs are judged again and must give the recorded report. `UPDATE_GOLDEN=1
-//! cargo xtask test -p judge` records the reports of today's rules.
+//! cargo xtask test -p comparison` records the reports of today's rules.
 
 use comparison::facts;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! The schemas and the page of measures agree with the types and the table of metrics. `UPDATE_SCHEMAS=1
-//! cargo xtask test -p judge` writes the metrics of the table into the schemas.
+//! cargo xtask test -p comparison` writes the metrics of the table into the schemas.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn hold(name: &str, from: &str, to: &str, said: &str) {
         std::fs::write(&path, before.replacen(written, said, 1)).unwrap();
         return;
     }
-    assert_eq!(written, said, "docs/{name}: UPDATE_SCHEMAS=1 cargo xtask test -p judge");
+    assert_eq!(written, said, "docs/{name}: UPDATE_SCHEMAS=1 cargo xtask test -p comparison");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn results(name: &str) -> PathBuf {
-    repository().join("crates/judge/tests/fixtures/candle-ort").join(name)
+    repository().join("crates/comparison/tests/fixtures/candle-ort").join(name)
 }
 
 fn of_tiny_models(name: &str) -> Result<Seeds> {
