@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
     /// Resolve the command and print its plan; nothing is built, fetched or measured
-    #[arg(long, global = true, help_heading = OUTPUT)]
+    #[arg(long, global = true, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) screen: ScreenArgs,
@@ -54,6 +54,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
+    #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
     Compare(Box<CompareArgs>),
     /// Repeat a comparison while one or several settings change: a table of cells
     Sweep(Box<SweepArgs>),
@@ -129,7 +130,7 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HereArgs {
     /// No progress on stderr
-    #[arg(short, long, help_heading = OUTPUT)]
+    #[arg(short, long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) places: Places,
@@ -183,22 +184,22 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) request: RequestArgs,
     /// Directory of the results
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) results_dir: Option<PathBuf>,
     /// Format of the output [default: by the ending of --output, else table]
-    #[arg(long = "format", value_enum, help_heading = OUTPUT)]
+    #[arg(long = "format", value_enum, help_heading = OUTPUT, hide_short_help = true)]
     format_asked: Option<Format>,
-    /// Write the output to FILE in place of stdout: .md, .json or .csv says in what format
+    /// Write to FILE in place of stdout: .md, .json or .csv
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) output: Option<PathBuf>,
     /// With --format markdown: the answer and the table alone
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) short: bool,
     /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history export`
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) export: Option<PathBuf>,
     /// Show below the figures the text that each framework chose in its last measured requests (only compare)
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) show_text: bool,
     #[command(flatten)]
     pub(crate) here: HereArgs,

@@ -24,9 +24,10 @@ const EVIDENCE: &str = "How much evidence";
 /// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct RequestArgs {
-    /// Names from configs/engines, or sets of them: engines, references, all; -NAME leaves one out; NAME@1.24.4,
-    /// NAME@PATH and NAME@git:URL#REVISION are another version of its framework (docs/how-to/versions.md) [default:
-    /// engines]
+    /// Names, or sets of them: engines, references, all [default: engines]
+    ///
+    /// Names are those of configs/engines; -NAME leaves one out; NAME@1.24.4, NAME@PATH and NAME@git:URL#REVISION are
+    /// another version of its framework (docs/how-to/versions.md).
     #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',', help_heading = COMPARE)]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub(crate) struct RequestArgs {
     #[command(flatten)]
     chat: ChatFlag,
     /// Prompts and settings by name from configs/suites
-    #[arg(long, value_name = "NAME", help_heading = WORK)]
+    #[arg(long, value_name = "NAME", help_heading = WORK, hide_short_help = true)]
     pub(crate) suite: Option<String>,
     /// Compare at each of these precisions in turn, and show the costs and savings of each: speed, memory, agreement
     /// with f32. Each precision is a comparison of its own
@@ -59,7 +60,7 @@ pub(crate) struct RequestArgs {
     tokens: TokenFlags,
     /// Rounds; in each, every framework runs once in a process of its own. auto adds rounds, from 6 to 30, until the
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
-    #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE)]
+    #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE, hide_short_help = true)]
     rounds: Option<RoundsAsked>,
     /// Time after which automatic rounds end: 90s, 3m; at least 6 rounds run [default: 3m]
     #[arg(long, value_name = "TIME", value_parser = parse_minutes, help_heading = EVIDENCE)]
@@ -109,7 +110,7 @@ pub(crate) struct RequestArgs {
     warmup: Option<u32>,
     /// Sequences computed together [default: 1]; max searches the largest number that fits into memory; of encoders,
     /// sizes of batches of texts [default: 1,32]
-    #[arg(long, value_name = "N|max", value_delimiter = ',', value_parser = parse_batch, help_heading = WORK)]
+    #[arg(long, value_name = "N|max", value_delimiter = ',', value_parser = parse_batch, help_heading = WORK, hide_short_help = true)]
     batch: Vec<BatchArg>,
     /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
     #[arg(long = "tensor-parallel", value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64), help_heading = WORK, hide_short_help = true)]
@@ -134,7 +135,9 @@ pub(crate) struct RequestArgs {
     /// Pause before each block of requests [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = EXPERT, hide_short_help = true)]
     delay: Option<f64>,
-    /// A first look in under a minute: 2 rounds, 1 iteration; too little evidence for a verdict
+    /// A first look in under a minute, without verdicts: 2 rounds
+    ///
+    /// One iteration each: too little evidence for a verdict.
     #[arg(long, help_heading = EVIDENCE)]
     quick: bool,
 }
@@ -235,17 +238,22 @@ fn apply_batches(request: &mut Request, typed: &[BatchArg]) {
 /// Settings that every command shares.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ModelArgs {
-    /// A name from configs/models, a directory, a .gguf or .onnx file, hf:owner/name, or synthetic:NAME
-    /// [default: smollm2-135m]
+    /// A name, a directory, a .gguf or .onnx file, hf:owner/name [default: smollm2-135m]
+    ///
+    /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = COMPARE)]
     model: Vec<String>,
-    /// [default: f32 on a CPU, f16 on CUDA]
-    #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE)]
+    /// f32, bf16, f16, int8, int4 or nf4 [default: f32 on a CPU, f16 on CUDA]
+    #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE, hide_possible_values = true)]
     precision: Vec<Precision>,
-    /// auto, cpu or cuda[:N] (or gpu); auto: the first GPU, if every selected framework supports it [default: cpu]
+    /// auto, cpu or cuda[:N] (or gpu) [default: cpu]
+    ///
+    /// auto is the first GPU, if every selected framework supports it.
     #[arg(long, value_parser = parse_device, help_heading = COMPARE)]
     device: Option<String>,
-    /// Threads that may compute at once [default: all cores this process may use]
+    /// Threads that may compute at once [default: all cores]
+    ///
+    /// All are those that this process may use.
     #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = COMPARE)]
     threads: Vec<u32>,
     /// Turn off graph optimisation and JIT for all frameworks
@@ -324,11 +332,11 @@ impl ServingFlags {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ScreenArgs {
     /// Show everything: figures by prompt, spreads, memory by part, every warning
-    #[arg(short, long, global = true, help_heading = OUTPUT)]
+    #[arg(short, long, global = true, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) verbose: bool,
     /// Colours in tables and sentences; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_name = "auto|always|never", default_value_t = ColorChoice::Auto,
-          hide_default_value = true, hide_possible_values = true, help_heading = OUTPUT)]
+          hide_default_value = true, hide_possible_values = true, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) color: ColorChoice,
 }
 
@@ -337,7 +345,7 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub(crate) struct ChatFlag {
     /// Put every prompt through the model's own chat template, as a message of the user's
-    #[arg(long, help_heading = super::spelling::WORK)]
+    #[arg(long, help_heading = super::spelling::WORK, hide_short_help = true)]
     pub(crate) chat: bool,
 }
 
