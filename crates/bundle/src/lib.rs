@@ -17,7 +17,6 @@
 //! This crate reads bundles. `prepare` writes them.
 
 mod config;
-mod precision;
 pub mod weights;
 
 use std::collections::BTreeMap;
@@ -37,7 +36,7 @@ pub use config::{
     LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
     StoredTensor, TensorSpec,
 };
-pub use precision::{Element, Precision};
+pub use protocol::{Element, Precision};
 pub use weights::{Quantised, Weights, scale_name};
 
 /// An opened bundle: its configuration and its manifest. No weights are read until asked for.

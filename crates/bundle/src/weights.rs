@@ -9,8 +9,8 @@ use protocol::untrusted;
 use safetensors::SafeTensors;
 
 use crate::config::{Llama3Scaling, LongRope, ModelConfig, Rotary, StoredTensor};
-use crate::precision::{Element, Precision};
 use crate::{BundleError, TensorView, touch};
+use crate::{Element, Precision};
 
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;

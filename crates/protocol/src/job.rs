@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{DecoderSettings, Input, Trace, Work};
+use crate::{DecoderSettings, Input, Precision, Trace, Work};
 
 /// Everything that a worker is asked to do: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -32,8 +32,7 @@ pub struct Job {
 /// Settings asked for. Compare [`InEffect`](crate::InEffect).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// `f32`, `bf16`, `f16`
-    pub precision: String,
+    pub precision: Precision,
     #[serde(flatten)]
     pub decoder: DecoderSettings,
     /// `cpu` or `cuda:N`

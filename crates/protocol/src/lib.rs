@@ -1,19 +1,23 @@
+//! The messages between the driver and a worker: one [`Job`] in, for a measurement [`Turn`]s after it, and
+//! [`Event`]s out, as JSON, a line each.
+//!
+//! `docs/reference/protocol.md` describes it for people; these are its types. Field names are the wire
+//! format. Times are integer nanoseconds, sizes are bytes; an absent reading is `null`, never 0. The worker
+//! reports facts and the driver judges, so nothing here is a verdict.
+
 mod event;
 pub mod finite;
 mod job;
-
 mod memory;
-
+mod precision;
 mod trace;
 pub mod untrusted;
 mod work;
 
-pub use event::gpus;
 pub use event::*;
 pub use job::*;
-
-pub use job::{Arrivals, Call, Load, Search, Serve};
 pub use memory::*;
+pub use precision::{Element, Precision};
 pub use trace::*;
 pub use work::*;
 

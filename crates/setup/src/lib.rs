@@ -1,3 +1,10 @@
+//! `photofinish setup` and `cargo xtask setup`: native libraries, the model and references, into the cache
+//! directory. Also the paths of an installed program and its parts.
+//!
+//! An installed piece is recognised by its receipt and used without any network. A missing one is staged next
+//! to its place on the same file system, verified, and moved in; its receipt comes last, so that an
+//! interrupted set-up is repeated and never leaves a half-installed piece in use.
+
 mod layout;
 mod pins;
 mod pip;

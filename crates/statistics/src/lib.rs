@@ -1,3 +1,20 @@
+//! Verdicts that say when the data do not support one. Pure functions of numbers: no I/O, no clock; a random
+//! choice is a function of a seed.
+//!
+//! The unit of evidence is a process. A round runs every contender once, so figures are paired by round,
+//! which removes the effects common to a round (temperature, neighbours). All computation is on the log
+//! scale, where a/b and its inverse are treated alike. Iterations inside a process are already one figure: rounds are
+//! the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones 2013).
+//!
+//! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
+//! [`classify`] says whether a change is a regression. [`crossed`] gives the effect of each of several
+//! switches.
+//!
+//! [`decide`] is a whole comparison: a table of paired series in, verdicts out. A series has its weight in
+//! the error rate; [`Looks`] says how often the evidence was looked at, [`settled`] whether to stop looking,
+//! [`BalancedOrder`] gives the order of the contenders, [`blocks()`] how many requests each process of a
+//! round answers, and [`steady::classify`] whether one process has reached a steady state.
+
 pub mod contrast;
 
 mod decision;

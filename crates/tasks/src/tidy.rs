@@ -233,13 +233,11 @@ fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
         remedy,
     };
     let strangers = member.names().filter_map(|dependency| match name {
-        "protocol" if !["base64", "features", "serde", "serde_json"].contains(&dependency) => {
-            Some(finding(
-                dependency,
-                "protocol depends on serde, serde_json and base64 alone",
-                "keep what handles messages in worker and driver",
-            ))
-        }
+        "protocol" if !["base64", "features", "serde", "serde_json"].contains(&dependency) => Some(finding(
+            dependency,
+            "protocol depends on serde, serde_json and base64 alone",
+            "keep what handles messages in worker and driver",
+        )),
         "engine" if dependency.starts_with("serde") => Some(finding(
             dependency,
             "engine does not serialise",

@@ -160,10 +160,9 @@ fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
         let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
         return Err(EngineError::Unsupported(reason));
     }
-    let precision = wire.precision.parse().map_err(EngineError::Input)?;
     Ok(Settings {
-        precision,
-        cache: work::precision(&wire.decoder, precision)?,
+        precision: wire.precision,
+        cache: work::precision(&wire.decoder, wire.precision)?,
         device: device(&wire.device)?,
         threads: wire.threads,
         jit: wire.jit,

@@ -97,7 +97,7 @@ fn job(bundle: &Path, precision: Precision, prompt: Vec<u32>) -> Job {
         model: serde_json::Value::Null,
         settings: Settings {
             decoder: Default::default(),
-            precision: precision.name().to_owned(),
+            precision,
             device: "cpu".to_owned(),
             threads: 1,
             shards: 1,

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::form::{self, Form};
 use super::model::{self, Architecture, Graph, ModelConfig};
 use super::{Position, Rotary, activation, encoder, even_share};
-use crate::precision::{Element, Precision};
 use crate::weights::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BundleError, config};
+use crate::{Element, Precision};
 
 /// The tensors of every layer are listed by name; a malicious config.json must not make that list fill
 /// memory.

@@ -1,3 +1,5 @@
+//! The command line as typed. It becomes a `Request`, which knows nothing of flags.
+
 pub(crate) mod commands;
 mod request;
 

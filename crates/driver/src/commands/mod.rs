@@ -1,3 +1,5 @@
+//! One module for each command, named as it is typed.
+
 mod archive;
 mod bundles;
 mod check;

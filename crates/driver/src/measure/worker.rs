@@ -441,7 +441,7 @@ fn derived_weights(run: &Run) -> Option<DerivedWeights> {
 
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
-        precision: contender.precision.name().into(),
+        precision: contender.precision,
         decoder: contender.cache.settings(contender.precision),
         device: device.into(),
         threads: contender.threads,

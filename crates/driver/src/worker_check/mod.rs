@@ -156,7 +156,7 @@ impl Subject<'_> {
             model: self.bundle.config().described(),
             settings: Settings {
                 decoder: Default::default(),
-                precision: self.precision.name().into(),
+                precision: self.precision,
                 device: self.device.into(),
                 threads: self.threads,
                 shards: 1,

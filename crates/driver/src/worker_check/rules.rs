@@ -45,8 +45,8 @@ pub(crate) fn loaded(loaded: &Loaded, job: &Job, since_start: Duration) -> Vec<P
     found.extend(memory(&loaded.memory));
     let in_effect = &loaded.in_effect;
     for (field, observed, asked) in [
-        ("in_effect.precision", &in_effect.precision, &job.settings.precision),
-        ("in_effect.device", &in_effect.device, &job.settings.device),
+        ("in_effect.precision", &in_effect.precision, job.settings.precision.name()),
+        ("in_effect.device", &in_effect.device, job.settings.device.as_str()),
     ] {
         let text = format!(
             "{observed:?}, but the job asked for {asked:?}; do what is asked, or send {{\"event\": \"failed\", \

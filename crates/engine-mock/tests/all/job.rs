@@ -228,7 +228,7 @@ fn what_cannot_be_done_is_a_reason_not_a_crash() {
     let cuda = Settings { device: "cuda:0".into(), ..settings(&[]) };
     let events = serve(cuda, Task::Measure(measure()));
     assert_eq!(failure(&events).0, FailureKind::Unsupported);
-    let bf16 = Settings { precision: "bf16".into(), ..settings(&[]) };
+    let bf16 = Settings { precision: protocol::Precision::Bf16, ..settings(&[]) };
     let events = serve(bf16, Task::Measure(measure()));
     assert_eq!(failure(&events).0, FailureKind::Input);
     assert!(failure(&events).1.contains("holds f32"));

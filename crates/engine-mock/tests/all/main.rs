@@ -25,7 +25,7 @@ fn bundle(layers: usize) -> tempfile::TempDir {
 
 fn settings(options: &[(&str, &str)]) -> Settings {
     Settings {
-        precision: "f32".into(),
+        precision: protocol::Precision::F32,
         decoder: Default::default(),
         device: "cpu".into(),
         threads: 1,

@@ -1,3 +1,10 @@
+//! Tests of published claims. A claim is a file of `configs/claims`: the source and its claim, the studies
+//! that test it here, and which of their figures are compared with which published ones. `cargo xtask claims`
+//! runs the studies, stores their results in `results/published/claims`, and makes `docs/evidence/claims.md`
+//! from them.
+//!
+//! Verdicts are decided here by code, from reports alone; no figure of ours is in a claim's file.
+
 pub mod claim;
 
 pub mod judged;

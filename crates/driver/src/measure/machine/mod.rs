@@ -1,3 +1,8 @@
+//! The state of the machine that affects a comparison: which CPUs the workers get, and how quiet they are.
+//!
+//! Everything that the driver reads from `/proc` and `/sys` is read here. A value that the system does not report is
+//! `None`; it is printed as "not available" and never counts as quiet.
+
 mod confinement;
 mod counters;
 pub mod readings;

@@ -25,7 +25,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
         bundle: bundle.display().to_string(),
         model: serde_json::Value::Null,
         settings: protocol::Settings {
-            precision: "f32".into(),
+            precision: protocol::Precision::F32,
             decoder: Default::default(),
             device: "cpu".into(),
             threads: 2,

@@ -1,4 +1,4 @@
-//! Storage types of weights.
+//! Storage types of weights: one type from the flag to the kernel.
 
 /// Storage type of a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
