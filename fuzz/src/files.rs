@@ -1,12 +1,12 @@
 //! The files of a model, from the hub or from any disk. `prepare` maps files, so each input is written to a
 //! file, in memory where the system has such a place.
 
-use comparison::plan;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use comparison::plan;
 use bundle::{Bundle, Graph, Manifest, ModelConfig, Precision};
 use comparison::plan::prompts::Text;
 use onnx::read::Unreadable;

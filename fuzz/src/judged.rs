@@ -1,10 +1,10 @@
 //! Results: the journal and the report of a comparison, and the history. Input that is read goes through
 //! everything that a user would do with it next.
 
-use comparison::judge;
-use comparison::plan;
 use std::sync::LazyLock;
 
+use comparison::judge;
+use comparison::plan;
 use comparison::facts::{Environment, Evidence, Fact};
 use comparison::history::{Filter, History};
 use comparison::judge::report::generate::Times;

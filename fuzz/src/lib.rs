@@ -14,8 +14,9 @@ mod roundtrip;
 mod settings;
 mod talk;
 
-use protocol::untrusted;
 use std::path::{Path, PathBuf};
+
+use protocol::untrusted;
 
 /// Most characters of a sentence on an input that is refused. Names from the input are in it.
 const LONGEST: usize = 4000;

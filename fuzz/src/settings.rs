@@ -1,10 +1,10 @@
 //! Files that people write and share: engines, models, suites, prompts, plans.
 
+use std::path::Path;
+
 use comparison::plan;
 use driver::measure;
 use protocol::untrusted;
-use std::path::Path;
-
 use bundle::ModelConfig;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::{Plan, Request};

@@ -25,18 +25,17 @@ use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use protocol::untrusted;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
-
 pub use config::{
     Activation, Architecture, Dense, Dtype, Encoder, Feature, Form, GRAPH_FILE, Graph, GraphInput,
     GraphOutput, Head, HeadActivation, HeadNames, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
     LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
     StoredTensor, TensorSpec,
 };
+use protocol::untrusted;
 pub use protocol::{Element, Precision};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 pub use weights::{Quantised, Weights, scale_name};
 
 /// An opened bundle: its configuration and its manifest. No weights are read until asked for.

@@ -6,15 +6,14 @@ mod layers;
 mod published;
 pub mod selection;
 
-use protocol::untrusted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use layers::Layers;
+use protocol::untrusted;
+pub use published::{Published, PublishedRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-pub use layers::Layers;
-pub use published::{Published, PublishedRow};
 
 /// One sentence on a file that cannot be used or a name that does not exist: a mistake of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -13,15 +13,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use protocol::Event;
-use safetensors::SafeTensors;
-use serde_json::{Value, json};
-use worker::engine::{
-    Bundle, Decode, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want,
-};
-
-use crate::models::{diffusion_models, threads};
-
 pub use encoders::{
     check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, graph_files, graphs, refuses_graphs,
 };
@@ -30,6 +21,14 @@ pub use models::{
     check_follows, check_growth, check_hidden_states, check_padding, each, fixtures, logits_in_pieces,
     max_abs_difference, tiny, tiny_models, with, with_options,
 };
+use protocol::Event;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use worker::engine::{
+    Bundle, Decode, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want,
+};
+
+use crate::models::{diffusion_models, threads};
 
 /// Holds an f32 engine to every tiny model, without hidden states and with them.
 pub fn check_tiny_models<E: InferenceEngine + Decode>(settings: &Settings) {

@@ -9,11 +9,11 @@ mod output;
 mod perf;
 pub mod worker_check;
 
-use protocol::untrusted;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use comparison::plan::Failure;
+use protocol::untrusted;
 
 use crate::cli::spelling;
 

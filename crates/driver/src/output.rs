@@ -4,12 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::measure::results::write_whole;
 use clap::ColorChoice;
 use comparison::plan::{Failure, Result};
 use render::table::Screen;
 
 use crate::cli::ScreenArgs;
+use crate::measure::results::write_whole;
 
 /// Columns where the width of the reader's terminal is not known.
 const UNKNOWN_WIDTH: usize = 120;

@@ -4,7 +4,6 @@
 //! where Go is not installed.
 #![expect(clippy::disallowed_methods, reason = "the conformance suite is a program of its own")]
 
-use comparison::plan;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bundle::{Bundle, Precision};
+use comparison::plan;
 use driver::measure::worker::Worker;
 use driver::worker_check::{Outcome, Phase, Subject, check};
 use libtest_mimic::{Arguments, Failed, Trial};

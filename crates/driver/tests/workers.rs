@@ -1,7 +1,6 @@
 //! Whole workers, checked against the protocol: the mock in Rust, the references' worker in Python, and the one of
 //! `examples`, whole and broken in many ways.
 
-use comparison::plan;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bundle::{Bundle, Precision};
+use comparison::plan;
 use driver::measure::worker::Worker;
 use driver::worker_check::{Held, Outcome, Phase, Subject, check};
 

@@ -24,21 +24,20 @@ mod share;
 
 mod tensors;
 
-use bundle::Precision;
-use candle_core::{Device as CandleDevice, utils};
-use worker::engine;
-use worker::engine::{
-    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
-    InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
-};
-
 use bench::CandleBench;
 use blocks::Decoder;
+use bundle::Precision;
+use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
 use encoder::Encoder;
 use model::Form;
 use model::framework;
 use tensors::Tensors;
+use worker::engine;
+use worker::engine::{
+    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
+    InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+};
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
 const ON_A_CPU_ALONE: &str =

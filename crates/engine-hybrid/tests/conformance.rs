@@ -2,10 +2,10 @@
 //! one engine to the other.
 
 use std::sync::{Mutex, MutexGuard};
-use worker::engine;
 
 use conformance::{Model, Reference, argmax, at, check_model, senseless, tiny, unsupported, with_options};
 use engine_hybrid::Hybrid;
+use worker::engine;
 use worker::engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
 
 const PAIRS: [(&str, &str); 6] = [

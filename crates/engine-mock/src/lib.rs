@@ -47,6 +47,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use output::through;
+pub use script::{Fault, Noise, ProcessNoise, Script};
 use worker::engine::{
     Allocated, BatchPadding, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates,
     InEffect, InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want,
@@ -54,9 +56,6 @@ use worker::engine::{
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
-
-pub use output::through;
-pub use script::{Fault, Noise, ProcessNoise, Script};
 
 pub struct Mock {
     config: bundle::ModelConfig,

@@ -11,12 +11,12 @@ mod sequences;
 mod tests;
 
 use std::path::Path;
-use worker::engine;
 
 use bundle::ModelConfig;
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
 use ort::session::Session;
+use worker::engine;
 use worker::engine::{
     BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
     KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,

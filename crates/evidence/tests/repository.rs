@@ -1,9 +1,9 @@
 //! The claims of this repository, their results and their page.
 
-use comparison::judge;
-use evidence::claims;
 use std::path::{Path, PathBuf};
 
+use comparison::judge;
+use evidence::claims;
 use evidence::claims::claim::{self, Claim};
 use evidence::claims::{judged, kept, page};
 

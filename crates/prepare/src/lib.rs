@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use bundle::{Bundle, BundleError, MANIFEST, ModelConfig, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-
 pub use synthetic::names as synthetic_names;
 
 /// Makes the bundle for `request`, or its missing parts, and returns its directory.

@@ -1,6 +1,5 @@
 //! Prepares a model from the command line.
 
-use protocol::untrusted;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use bundle::{Bundle, Precision};
 use clap::Parser;
 use prepare::{PrepareError, Progress, Request, Source, config, prepare};
+use protocol::untrusted;
 use serde_json::json;
 
 /// Makes a bundle, the one form of a model that every engine reads, and prints where it is.

@@ -1,7 +1,8 @@
 //! A process's memory, phase by phase.
 
-use crate::untrusted::Foreign;
 use serde::{Deserialize, Serialize};
+
+use crate::untrusted::Foreign;
 
 /// A phase's readings. Each is `null` where the system does not report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::untrusted::{Foreign, ForeignPath, Foreigns};
 use serde::{Deserialize, Serialize};
 
 use crate::Work;
+use crate::untrusted::{Foreign, ForeignPath, Foreigns};
 
 /// Load, cold start, one request of warm-up and one request, all recorded with clock readings, and the
 /// framework's own profiler where it has one. Requests are those of the first case, not forced.

@@ -1,10 +1,10 @@
 //! Reports made up for tests.
 
-use comparison::judge;
 use std::collections::BTreeMap;
 
 use bundle::Precision;
 use comparison::facts::{End, Environment, testing};
+use comparison::judge;
 use comparison::judge::Metric;
 use comparison::judge::report::crossed::{Contribution, Crossed, Effect};
 use comparison::judge::report::variation::Steadiness;

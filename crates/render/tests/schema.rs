@@ -1,8 +1,8 @@
 //! The schema of reports agrees with the written reports.
 
-use comparison::judge;
 use std::path::Path;
 
+use comparison::judge;
 use comparison::judge::report::SCHEMA;
 use render::result::json;
 use serde_json::Value;

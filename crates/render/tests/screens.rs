@@ -4,12 +4,12 @@
 //! `SCREENS=DIR cargo test -p render --test screens` also saves a screenshot of each.
 #![expect(clippy::disallowed_methods, reason = "the browser is a process of its own")]
 
-use comparison::judge;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use comparison::facts::evidence::{Evidence, Fact};
+use comparison::judge;
 use comparison::judge::regression;
 use comparison::judge::report::generate::Times;
 use comparison::judge::report::verdicts::Verdict;

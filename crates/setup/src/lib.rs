@@ -18,19 +18,18 @@ pub mod versions;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::tooling::{BadInput, Reporter};
 use anyhow::Result;
 use clap::ValueEnum;
-
-use pins::Pins;
-use pip::Given;
-use versions::Version;
-
 pub use layout::Home;
 pub use layout::{BuildRecord, Layout, PROGRAM};
+use pins::Pins;
 pub use pins::this_platform;
+use pip::Given;
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
+use versions::Version;
+
+use crate::tooling::{BadInput, Reporter};
 
 /// What set-up is asked for, as typed.
 #[derive(Debug, Clone, clap::Args)]

@@ -14,14 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+pub use build::{Builder, Built, Framework};
+pub use manifest::packages;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::tooling::process::{command, output_of};
 use crate::tooling::{BadInput, Reporter};
-
-pub use build::{Builder, Built, Framework};
-pub use manifest::packages;
 
 /// Why a program failed, in its own words, without the command line, which says little to people.
 fn cause(error: &anyhow::Error) -> String {

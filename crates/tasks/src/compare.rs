@@ -10,9 +10,8 @@ use setup::Target;
 use setup::tooling::process::command;
 use setup::tooling::{BadInput, Reporter};
 
-use crate::build::{self, HUB, PROGRAMS, Wanted};
-
 use crate::build::Engines;
+use crate::build::{self, HUB, PROGRAMS, Wanted};
 use crate::cuda;
 use crate::workspace::replace_this_process;
 use crate::workspace::{PHOTOFINISH, Workspace};

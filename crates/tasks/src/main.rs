@@ -23,12 +23,12 @@ mod test;
 mod tidy;
 mod workspace;
 
-use setup::tooling;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use setup::tooling;
 use setup::tooling::Reporter;
 use setup::{Asked, Target};
 

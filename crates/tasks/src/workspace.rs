@@ -9,10 +9,9 @@ use configs::{Engine, Layers};
 use setup::tooling::process::command;
 use setup::tooling::{BadInput, Reporter};
 use setup::{Home, Provision, References, Target};
+pub(crate) use setup::{PROGRAM as PHOTOFINISH, Reference};
 
 use crate::build::{self, build};
-
-pub(crate) use setup::{PROGRAM as PHOTOFINISH, Reference};
 
 #[derive(Clone)]
 pub(crate) struct Workspace {

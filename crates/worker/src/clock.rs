@@ -6,9 +6,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::engine::EngineError;
-
 pub use scripted::advance_clock;
+
+use crate::engine::EngineError;
 
 /// Stops the clock of this process: from here on only [`advance_clock`] moves it.
 pub fn stop_clock() {

@@ -23,13 +23,12 @@ use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
+pub use clock::{advance_clock, stop_clock};
 use protocol::{Build, Event, FailureKind, Hello, Task};
 use serde_json::to_string;
+pub use serve::serve;
 
 use crate::engine::{Device, EngineError, InEffect, InferenceEngine, Runtime, Settings};
-
-pub use clock::{advance_clock, stop_clock};
-pub use serve::serve;
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
 /// measurement its turns.

@@ -9,11 +9,11 @@ use std::sync::{Barrier, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::engine::{EngineError, InferenceEngine, Settings};
 use bundle::Bundle;
 use protocol::{Arrivals, Call, Load, Serve};
 
 use crate::clock;
+use crate::engine::{EngineError, InferenceEngine, Settings};
 
 /// Work for a model of a pool.
 type Task<E> = Box<dyn FnOnce(&mut E) + Send>;

@@ -14,7 +14,6 @@ use anyhow::{Context, Result};
 use bundle::Precision;
 use prepare::{PrepareError, Progress, Request, Source, prepare};
 use rand_chacha::ChaCha8Rng;
-
 pub use worker::{Ended, Worker};
 
 /// A model that is held in memory: a Hugging Face directory, or a GGUF file.

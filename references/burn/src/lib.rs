@@ -16,7 +16,6 @@ use worker::engine::{
     Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
-
 use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
 

@@ -6,15 +6,14 @@ mod error;
 mod model;
 
 use std::path::PathBuf;
-use worker::engine;
 
+use worker::engine;
 use bundle::ModelConfig;
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin,
 };
-
 use encoder::Encoder;
 use error::framework;
 use model::Model;

@@ -9,7 +9,6 @@ use worker::engine::{
     Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, check_features,
 };
-
 use encoder::Encoder;
 
 /// The version that the workspace pins; fastembed does not tell its own.

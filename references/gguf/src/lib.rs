@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
 use serde::{Deserialize, Serialize};
-
 pub use error::Error;
 
 /// What a derived file was made from: `FILE.json` beside it, as docs/reference/frameworks.md describes.

@@ -13,7 +13,6 @@ use worker::engine::{
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window, without_panic,
 };
-
 use encoder::Encoder;
 use graph::GraphModel;
 use model::Model;

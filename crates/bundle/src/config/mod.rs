@@ -10,17 +10,16 @@ mod read;
 
 use std::ops::Range;
 
-use read::Fields;
-use serde::{Deserialize, Serialize};
-
-use crate::{BundleError, Pooling};
-
 pub use form::{Dense, Encoder, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 pub use model::{
     Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, HeadNames, LayerNames, LinearNames,
     ModelConfig, NormNames, Size, TensorSpec,
 };
+use read::Fields;
 pub use read::StoredTensor;
+use serde::{Deserialize, Serialize};
+
+use crate::{BundleError, Pooling};
 
 // Activations, and their names in a config.json.
 

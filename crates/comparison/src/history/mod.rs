@@ -8,13 +8,12 @@ mod file;
 
 use std::collections::{BTreeMap, HashSet};
 
+pub use file::{History, Skipped};
 use protocol::untrusted::{Foreign, ForeignText};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-
-pub use file::{History, Skipped};
 
 // Records that are excluded from a development over time, and why.
 

@@ -11,13 +11,12 @@ pub mod report;
 pub mod study;
 pub mod work;
 
-use crate::facts::evidence::Evidence;
-use crate::judge::report::{crossed, verdicts};
-use crate::plan::Plan;
-
 pub use metrics::Metric;
 pub use report::Report;
 
+use crate::facts::evidence::Evidence;
+use crate::judge::report::{crossed, verdicts};
+use crate::plan::Plan;
 pub use crate::plan::WorkKind;
 
 // Whether the evidence suffices, after a round.

@@ -24,7 +24,6 @@ pub mod sweep;
 pub mod work;
 pub mod workers;
 
-pub use self::plan::{Contender, Plan, Rounds, Schedule};
 pub use axes::{Arm, StudySettings, ThreadsAsked};
 pub use axes::{Axis, Setting, Settings};
 pub use configs::KernelCache;
@@ -43,3 +42,5 @@ pub use request::{
     SamplingAsked, ScheduleAsked, SliceAsked,
 };
 pub use work::{Prompted, Work, WorkKind};
+
+pub use self::plan::{Contender, Plan, Rounds, Schedule};

@@ -1,17 +1,16 @@
 //! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
 
-use protocol::untrusted;
 use std::path::Path;
 use std::sync::Once;
 use std::time::Instant;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bundle::{Bundle, ModelConfig};
-use tokenizers::{EncodeInput, Encoding, Tokenizer};
-
 use configs::{Suite, SuitePrompt};
+use protocol::untrusted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokenizers::{EncodeInput, Encoding, Tokenizer};
 
 use crate::plan::chat::Chat;
 pub use crate::plan::chat::Whole;

@@ -1,9 +1,9 @@
 //! Facts in, report out: recorded runs are judged again and must give the recorded report. `UPDATE_GOLDEN=1
 //! cargo xtask test -p comparison` records the reports of today's rules.
 
-use comparison::facts;
 use std::path::{Path, PathBuf};
 
+use comparison::facts;
 use comparison::facts::{Evidence, Fact};
 use comparison::judge::report::layer_parity;
 use comparison::judge::report::{self, Facts, Reason, Report, Warning};

@@ -1,9 +1,9 @@
 //! Tokenizers with SentencePiece tables, which XLM-RoBERTa and other multilingual encoders have.
 
-use comparison::plan;
 use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use comparison::plan;
 use comparison::plan::prompts::Text;
 use serde_json::json;
 

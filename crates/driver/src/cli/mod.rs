@@ -9,20 +9,17 @@ pub(crate) mod spelling;
 mod values;
 pub(crate) mod work;
 
-use crate::measure;
-use comparison::plan;
 use std::path::{Path, PathBuf};
 
-use crate::measure::places::GivenPlaces;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use comparison::plan::{StudyKind, StudyRequest};
-
 pub(crate) use commands::FootprintArgs;
 pub(crate) use commands::HistoryArgs;
 use commands::SweepArg;
 pub(crate) use commands::WorkerCheckArgs;
 pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use commands::{CheckArgs, GateArgs};
+use comparison::plan;
+use comparison::plan::{StudyKind, StudyRequest};
 pub(crate) use request::ChatFlag;
 pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
@@ -33,6 +30,9 @@ use values::parse_switch;
 pub(crate) use values::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 use work::Job;
 use work::ParityArgs;
+
+use crate::measure;
+use crate::measure::places::GivenPlaces;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.

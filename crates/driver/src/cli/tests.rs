@@ -1,12 +1,12 @@
 //! What pages and comments say of the command line is so.
 
-use comparison::judge;
-use comparison::plan;
-use setup::tooling;
 use std::path::Path;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use comparison::judge;
+use comparison::plan;
+use setup::tooling;
 use setup::tooling::pages::{self, Command as Named};
 
 use super::Cli;

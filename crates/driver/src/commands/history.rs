@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::measure::places;
-use crate::measure::results::write_whole;
 use comparison::history::{Apart, Found, History, Record, Skipped};
 use comparison::judge::records::{self, HISTORY};
 use comparison::plan::{Failure, Result};
 use render::history::is_exported;
 
 use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::measure::places;
+use crate::measure::results::write_whole;
 use crate::output::{print, screen};
 
 /// Records that an export leaves out. Arms of studies are exported.

@@ -22,11 +22,11 @@ mod study;
 mod work;
 mod worker_check;
 
-use crate::measure;
 use comparison::judge;
 use comparison::plan::Result;
 
 use crate::cli::{CacheCommand, Cli, Command};
+use crate::measure;
 use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.

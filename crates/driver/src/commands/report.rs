@@ -1,12 +1,9 @@
 //! `photofinish report`: writes every output again, from saved results.
 
-use crate::measure;
-use comparison::judge;
 use std::path::{Path, PathBuf};
 
-use crate::measure::arrays::{self, REPORT, SAMPLES};
-use crate::measure::results::write_whole;
 use comparison::facts::Evidence;
+use comparison::judge;
 use comparison::judge::Metric;
 use comparison::judge::records::HISTORY;
 use comparison::judge::report::layer_parity;
@@ -16,6 +13,9 @@ use super::archive;
 use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use crate::cli::{Format, ReportArgs, ReportCommand};
+use crate::measure;
+use crate::measure::arrays::{self, REPORT, SAMPLES};
+use crate::measure::results::write_whole;
 use crate::output::print;
 
 const PARITY: &str = "parity.json";

@@ -1,11 +1,5 @@
 //! One framework, one untimed job: the part that `generate` and `score` share.
 
-use crate::measure;
-use crate::measure::provision::{self, Wanted};
-use crate::measure::resolve;
-use crate::measure::resolve::available_threads;
-use crate::measure::worker::Worker;
-use crate::measure::{Places, machine, progress, worker};
 use bundle::Bundle;
 use comparison::facts;
 use comparison::facts::Outcome;
@@ -16,6 +10,12 @@ use protocol::untrusted;
 use protocol::{Job, Task};
 
 use crate::cli::work::OnArgs;
+use crate::measure;
+use crate::measure::provision::{self, Wanted};
+use crate::measure::resolve;
+use crate::measure::resolve::available_threads;
+use crate::measure::worker::Worker;
+use crate::measure::{Places, machine, progress, worker};
 
 /// Everything that is resolved before the job.
 pub(crate) struct Single {

@@ -8,14 +8,13 @@ use comparison::judge::report::SCHEMA;
 use comparison::judge::study::{self, Cell, StudyReport, varied};
 use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
 use store::{Asked, Store};
+pub(crate) use store::{CELLS, together, unfinished};
 
 use super::compare::{self, Destination, results_dir};
 use super::history::{export_runs, prepare_export};
 use crate::cli::{AbArgs, CompareArgs, Format, Part, Places, SweepArgs};
 use crate::measure::{self, progress};
 use crate::output::{print, screen};
-
-pub(crate) use store::{CELLS, together, unfinished};
 
 /// The settings of a study apart from its request.
 pub(crate) struct Options {

@@ -1,21 +1,21 @@
 //! `photofinish worker-check`: a worker in any language, checked against the protocol.
 
-use crate::worker_check;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use comparison::plan::{Contender, Failure, Request, Result};
+
+use super::single::of_texts;
+use crate::cli::WorkerCheckArgs;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::resolve;
 use crate::measure::resolve::available_threads;
 use crate::measure::worker::Worker;
 use crate::measure::{Places, machine, progress, worker};
-use crate::worker_check::{Interrupted, Subject};
-use comparison::plan::{Contender, Failure, Request, Result};
-
-use super::single::of_texts;
-use crate::cli::WorkerCheckArgs;
 use crate::output::print;
+use crate::worker_check;
+use crate::worker_check::{Interrupted, Subject};
 
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     progress::listen()?;

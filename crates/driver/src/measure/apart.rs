@@ -1,7 +1,6 @@
 //! The process that runs a model's tokenizer and template: this program again, with limits on memory and
 //! time.
 
-use comparison::plan;
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bundle::Bundle;
+use comparison::plan;
 use comparison::plan::chat::{self, Chat};
 use comparison::plan::chat::{Answer, Apart, Asked, Question};
 use comparison::plan::prompts::Text;

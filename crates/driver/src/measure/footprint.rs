@@ -1,6 +1,5 @@
 //! The files needed to run a contender without its model, measured on this machine.
 
-use protocol::untrusted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +9,7 @@ use comparison::facts::evidence::Shipped;
 use comparison::plan::{Contender, Failure, HugePages, Request, Result};
 use configs::Engine;
 use protocol::Hello;
+use protocol::untrusted;
 use serde::Serialize;
 use setup::tooling::Scratch;
 

@@ -1,6 +1,17 @@
 //! The processes of `photofinish parity`, one for each job.
 
 use bundle::Precision;
+use comparison::facts::agreement::VectorAgreement;
+use comparison::facts::evidence::{End, Evidence, Fact};
+use comparison::facts::run::{FailureKind, RunFailure};
+use comparison::judge::parity::Logits;
+use comparison::judge::parity::layers::{self, LayerDifference, LayerSums};
+use comparison::judge::parity::{self, Continuation};
+use comparison::judge::parity::{ContenderParity, Findings, Repeated};
+use comparison::judge::parity::{Reference, Tolerance};
+use comparison::plan::work::Describe;
+use comparison::plan::work::encode::Batch;
+use comparison::plan::{Contender, Prompted, Result, Work};
 use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
 use tempfile::TempPath;
 
@@ -13,17 +24,6 @@ use crate::measure::results::Results;
 use crate::measure::session::Session;
 use crate::measure::texts::{TextReference, scratch_file};
 use crate::measure::{machine, progress};
-use comparison::facts::agreement::VectorAgreement;
-use comparison::facts::evidence::{End, Evidence, Fact};
-use comparison::facts::run::{FailureKind, RunFailure};
-use comparison::judge::parity::Logits;
-use comparison::judge::parity::layers::{self, LayerDifference, LayerSums};
-use comparison::judge::parity::{self, Continuation};
-use comparison::judge::parity::{ContenderParity, Findings, Repeated};
-use comparison::judge::parity::{Reference, Tolerance};
-use comparison::plan::work::Describe;
-use comparison::plan::work::encode::Batch;
-use comparison::plan::{Contender, Prompted, Result, Work};
 
 /// Tokens by `[prompt][batch][new tokens]`.
 type Tokens = Vec<Vec<Vec<u32>>>;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::measure::process::now;
-use crate::measure::process::{Process, Reaped, Said};
-use crate::measure::process::{describe, last_line};
-use crate::measure::worker::Worker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::measure::process::now;
+use crate::measure::process::{Process, Reaped, Said};
+use crate::measure::process::{describe, last_line};
+use crate::measure::worker::Worker;
 use crate::worker_check::events;
 use crate::worker_check::events::{EVENTS, fields};
 use crate::worker_check::{Problem, cannot_start};

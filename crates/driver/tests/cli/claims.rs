@@ -1,7 +1,8 @@
 //! The command line accepts the commands of the published claims.
 
-use evidence::claims;
 use std::path::Path;
+
+use evidence::claims;
 
 use crate::common::{Ran, photofinish};
 

@@ -3,9 +3,10 @@
 //!
 //! `append FILE RUN COUNT < RECORD`: runs `RUN-0` … , COUNT records of each.
 
+use std::io::Read;
+
 use comparison::history;
 use driver::history_file;
-use std::io::Read;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

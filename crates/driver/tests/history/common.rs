@@ -1,9 +1,9 @@
 //! Records for the tests.
 
-use comparison::history;
-use driver::history_file;
 use std::path::Path;
 
+use comparison::history;
+use driver::history_file;
 use serde_json::{Value, json};
 
 /// In the driver's form, with each optional part.

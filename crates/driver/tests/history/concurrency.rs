@@ -1,13 +1,14 @@
 //! Several processes append to one file, and are killed while appending.
 #![expect(clippy::disallowed_methods, reason = "these tests are about processes")]
 
-use driver::history_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use driver::history_file;
 
 use crate::common;
 

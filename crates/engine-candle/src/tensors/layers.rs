@@ -6,7 +6,6 @@ use candle_nn::{ops, rotary_emb};
 use worker::engine::EngineError;
 
 use super::{Linear, Upload};
-
 pub(super) use crate::sequences::Cache;
 
 /// RMSNorm, or LayerNorm if there is a bias.

@@ -2,7 +2,6 @@
 //! reference.
 
 use std::borrow::Cow;
-use worker::engine;
 
 use conformance::{Reference, TOLERANCE, architectures, each, max_abs_difference, tiny};
 use onnx::Storage;
@@ -12,6 +11,7 @@ use onnx::graph::{
 use onnx::portable::{self, Form};
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor};
+use worker::engine;
 use worker::engine::Bundle;
 
 use crate::model::location;

@@ -1,13 +1,13 @@
-use evidence::claims;
-use setup::tooling;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use evidence::claims;
 use evidence::claims::claim::{self, Claim};
 use evidence::claims::kept::Runner;
 use evidence::claims::page::PAGE;
+use setup::tooling;
 use setup::tooling::BadInput;
 
 /// Put published claims to the test: run their studies, keep the results, make docs/evidence/claims.md from them

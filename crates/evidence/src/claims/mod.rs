@@ -19,10 +19,10 @@ pub mod rows;
 #[cfg(test)]
 mod testing;
 
-use setup::tooling;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use setup::tooling;
 
 /// The page below `root`, with its block made again from the stored results.
 pub fn page(root: &Path) -> Result<String> {

@@ -11,13 +11,12 @@ use bundle::{
 };
 
 use super::{Form, Linear, Writer};
+pub use crate::graph::LOGITS as SCORES;
 use crate::graph::{
     Attribute, COS, Dim, GraphBuilder, LAST_POSITIONS, MICROSOFT, ONNX, POSITIONS, SIN, Storage, TOTAL,
     Written, cache_names, hidden_state, rotary_names,
 };
 use crate::proto::DataType;
-
-pub use crate::graph::LOGITS as SCORES;
 
 /// Token ids `[batch, sequence]`.
 pub const INPUT_IDS: &str = "input_ids";

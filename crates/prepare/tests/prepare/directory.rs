@@ -1,10 +1,11 @@
 //! A Hugging Face directory becomes a bundle with the same numbers.
 
-use crate::common::{Model, Tensor, prepared, request, safetensors_file, tiny};
 use bundle::{Bundle, Precision, sha256_of};
 use half::{bf16, f16};
 use prepare::{Source, prepare};
 use serde_json::json;
+
+use crate::common::{Model, Tensor, prepared, request, safetensors_file, tiny};
 
 fn names() -> Vec<String> {
     let models = conformance::tiny_models();

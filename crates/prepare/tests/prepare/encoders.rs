@@ -1,10 +1,10 @@
 //! Encoders with files that differ from transformers' own.
 
 use bundle::{Bundle, Pooling, Precision};
+use prepare::Source;
 use serde_json::json;
 
 use crate::common::{Model, Tensor, prepared, refusal};
-use prepare::Source;
 
 fn encoder(name: &str) -> Model {
     Model::read(&conformance::fixtures().with_file_name("encoders").join(name))

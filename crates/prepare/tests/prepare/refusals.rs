@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::common::{Model, Tensor, prepared, refusal, safetensors_file, tiny, with_header};
 use bundle::Precision;
 use prepare::Source;
 use serde_json::json;
+
+use crate::common::{Model, Tensor, prepared, refusal, safetensors_file, tiny, with_header};
 
 /// Asserts that `directory` is refused in one line that contains all of `parts`.
 fn refused(directory: &Path, parts: &[&str]) {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::common::{Model, entries, request, tiny};
 use bundle::{Bundle, MANIFEST, Precision};
 use prepare::{PrepareError, Source, prepare};
+
+use crate::common::{Model, entries, request, tiny};
 
 fn source() -> Source {
     Source::Directory(tiny("qwen3-qknorm"))

@@ -1,9 +1,9 @@
 //! Continuation of prompts, token by token.
 
-use crate::untrusted::Foreign;
 use serde::{Deserialize, Serialize};
 
 use crate::finite;
+use crate::untrusted::Foreign;
 
 /// Requests that continue prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

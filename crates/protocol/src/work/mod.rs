@@ -8,10 +8,6 @@ mod graph;
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
-use crate::Call;
-
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{
@@ -19,6 +15,9 @@ pub use generate::{
     Padding, Sampling,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
+use serde::{Deserialize, Serialize};
+
+use crate::Call;
 
 /// The requests of a job, by kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

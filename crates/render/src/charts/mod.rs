@@ -12,12 +12,11 @@ mod pen;
 use std::collections::BTreeMap;
 use std::sync::Once;
 
-use plotters::style::{FontStyle, RGBColor, register_font};
-
 pub use bars::{Bar, Bars, Dots, DotsGroup, DotsRow, Forest, ForestGroup, Group, Heatmap, Pair};
 pub use figure::{Error, Figure, Panel, Size};
 pub use lines::{Line, LineAxis, Lines, Point, Sample, Stack, StackRow, Strand, Strands, Survival};
 pub use pen::number;
+use plotters::style::{FontStyle, RGBColor, register_font};
 
 // The figure that scripts in this field usually draw in addition to their tables.
 

@@ -16,13 +16,12 @@ use optimised::is_optimised;
 use protocol::untrusted;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json};
+pub use trend::trend;
 
 use crate::Format;
 use crate::pictures::{self, over_time};
 use crate::table::{Cell, Column, Screen, Table};
 use crate::words::{self, or_dash};
-
-pub use trend::trend;
 
 // The layout that scripts of this field read: `inference_metrics.json`, `inference_metrics.csv` and pictures.
 

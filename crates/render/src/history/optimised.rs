@@ -1,13 +1,13 @@
 //! The gains of optimisations: each framework with them and without, in one picture.
 
-use crate::charts;
-use crate::charts::{Arm, Estimate, Figure, Optimised};
 use comparison::history::Record;
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
 use statistics::{median, median_interval};
 
 use super::has_cache;
+use crate::charts;
+use crate::charts::{Arm, Estimate, Figure, Optimised};
 use crate::pictures;
 
 const NOTE: &str = "Bar: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \

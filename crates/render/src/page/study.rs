@@ -1,6 +1,5 @@
 //! The page of a study: the answer, warnings, the table with its rows grouped by place, the pictures.
 
-use crate::charts::Panel;
 use comparison::judge::report::State;
 use comparison::judge::study::{Cell, StudyReport};
 use comparison::judge::study::{axes, varied};
@@ -10,6 +9,7 @@ use maud::{Markup, html};
 use super::Chart;
 use super::Source;
 use super::{Look, looking};
+use crate::charts::Panel;
 use crate::page;
 use crate::pictures::sweep::{study_panels, subtitle, title};
 use crate::study;

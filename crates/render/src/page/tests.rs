@@ -1,6 +1,5 @@
 //! Pages of reports that no run here would make.
 
-use crate::charts;
 use comparison::judge::report::State;
 use comparison::judge::report::fairness::{Breach, RuleState};
 use comparison::judge::report::verdicts::{Comparison, Verdict};
@@ -10,6 +9,7 @@ use comparison::plan::sweep::SweepKind;
 use comparison::plan::{Axis, Prompt, Setting, Settings, StudyView};
 
 use super::*;
+use crate::charts;
 use crate::testing::{cell, report, row};
 
 fn html(report: &Report) -> String {

@@ -7,20 +7,19 @@ pub mod precisions;
 mod tests;
 mod texts;
 
+pub use changes::changes;
 use comparison::judge::metrics::Metric;
 use comparison::judge::report::verdicts::Comparison;
 use comparison::judge::report::{Figure, Report, Row, number};
+pub use figures::csv;
 use protocol::untrusted::markdown as plain;
+pub use texts::texts;
 
 use crate::table::{Cell, Column, Table};
 use crate::table::{Screen, Tone};
 use crate::words::answer;
 use crate::words::verdicts::warnings;
 use crate::words::{self, Json, Summary, summary, verdicts, wrapped_at};
-
-pub use changes::changes;
-pub use figures::csv;
-pub use texts::texts;
 
 /// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;

@@ -6,24 +6,22 @@ mod grids;
 mod tests;
 mod words;
 
+pub(crate) use TITLE as PUBLISHED;
 use comparison::judge::metrics::Metric;
 use comparison::judge::report::crossed::{Contribution, Effect};
 use comparison::judge::report::{State, number};
 use comparison::judge::study::{Cell, CellRow, StudyReport, axes};
 use comparison::plan::{Axis, StudyView};
+pub use figures::csv;
 use grids::places;
 use protocol::untrusted::markdown as plain;
+pub(crate) use published_table as published;
+pub(crate) use words::summary;
 use words::{amount, crossed_times};
 
 use crate::table::{self, Column, Screen, Table, Tone};
 use crate::words::verdicts::{self, warnings_sentence as warning, word};
 use crate::words::{DASH, Json, Line, Summary, or_dash, titled, wrapped};
-
-pub use figures::csv;
-
-pub(crate) use TITLE as PUBLISHED;
-pub(crate) use published_table as published;
-pub(crate) use words::summary;
 
 /// The study as text for a terminal.
 pub fn table(report: &StudyReport, screen: &Screen) -> String {

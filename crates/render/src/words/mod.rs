@@ -8,16 +8,14 @@ use std::fmt;
 
 use comparison::history::Record;
 use comparison::judge::report::{Figure, Reason, Row, State};
+pub(crate) use findings::summary;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::charts;
-use crate::table::Tone;
-
-pub(crate) use findings::summary;
-
 pub(crate) use crate::table::DASH;
+use crate::table::Tone;
 
 /// A report in words: the text above and below the table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

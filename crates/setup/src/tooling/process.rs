@@ -7,10 +7,9 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+pub use xtask::command;
 
 use crate::tooling;
-
-pub use xtask::command;
 
 /// The cargo that runs this program, in the checkout at `root`.
 pub fn cargo(root: &Path) -> Command {

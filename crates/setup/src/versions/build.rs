@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::tooling::process::{self, command, output_of};
-use crate::tooling::{BadInput, Reporter};
 use anyhow::{Context, Result, bail};
 use semver::VersionReq;
 use serde::Deserialize;
@@ -13,6 +11,8 @@ use super::check_out;
 use super::manifest::{Origins, Package};
 use super::{Build, NAMED, Version, cause};
 use crate::receipt;
+use crate::tooling::process::{self, command, output_of};
+use crate::tooling::{BadInput, Reporter};
 
 /// The compiler's flags for any processor of its kind.
 const FOR_ANY: &str = "-C target-cpu=generic";

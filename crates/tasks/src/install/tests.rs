@@ -1,5 +1,6 @@
-use super::*;
 use setup::tooling;
+
+use super::*;
 
 /// A made-up checkout with two binaries, and the root of an installation.
 struct Scene {

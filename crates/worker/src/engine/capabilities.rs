@@ -3,7 +3,6 @@
 use bundle::{Dtype, Graph, Head, ModelConfig, Pooling, Scored};
 
 use crate::engine::EngineError;
-
 pub use crate::engine::hand_over::{CacheMemory, HandOver, Plane};
 
 // The capability to continue sequences of tokens.

@@ -13,9 +13,8 @@ mod hand_over;
 
 use std::collections::BTreeMap;
 
-use bundle::{Feature, ModelConfig};
-
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
+use bundle::{Feature, ModelConfig};
 pub use capabilities::{
     BatchPadding, CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,
     Padded, Padding, Plane, Run, Side, Tensor, Texts, Want, by_length, without_panic,

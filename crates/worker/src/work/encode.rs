@@ -1,12 +1,12 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
 use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
 
 use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
+use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
 
 /// Encodes batches of texts.
 pub(crate) struct Encoding<'a, E> {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use crate::engine::{EngineError, InferenceEngine, Tensor};
 use bundle::Dtype;
 use half::f16;
 use protocol::{Call, Feed, GraphWork, Input, Output, ParityTask, Values};
@@ -11,6 +10,7 @@ use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
+use crate::engine::{EngineError, InferenceEngine, Tensor};
 
 /// Runs a graph.
 pub(crate) struct Running<'a, E> {

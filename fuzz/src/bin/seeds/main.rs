@@ -6,11 +6,11 @@
 mod gguf;
 mod weights;
 
-use driver::measure;
 use std::fs;
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
+use driver::measure;
 use anyhow::{Context, Result};
 use fuzz::{TARGETS, Target, root};
 use protocol::Tensor;

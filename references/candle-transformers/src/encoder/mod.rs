@@ -12,10 +12,10 @@ use candle_core::{DType, Device, IndexOp, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
 use worker::engine::{Encode, EncodeTask, Precision, Texts};
-
-use crate::error::framework;
 use described::{Described, Refusable, unsupported};
 use held::{published, tensors};
+
+use crate::error::framework;
 
 pub(crate) struct Encoder {
     config: ModelConfig,

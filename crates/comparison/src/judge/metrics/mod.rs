@@ -20,9 +20,8 @@ use crate::facts::evidence::Evidence;
 use crate::facts::impossible::{BYTES, DAY};
 use crate::facts::run::Run;
 use crate::judge::work::Selection;
-use crate::plan::{Plan, WorkKind};
-
 pub use crate::judge::work::Size;
+use crate::plan::{Plan, WorkKind};
 
 /// The definition of one metric.
 struct Entry {

@@ -1,10 +1,10 @@
-use crate::plan;
 use proptest::prelude::*;
 use protocol::{Event, Marks, Output};
 
 use super::*;
 use crate::facts::testing;
 use crate::judge::report::warnings::Figures;
+use crate::plan;
 use crate::plan::WorkKind::{Denoising, OneToken, TokenByToken};
 
 fn case(first_ms: u64, gaps_ms: &[u64]) -> Sample {

@@ -3,9 +3,8 @@
 use bundle::Precision;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Contender;
-
 use crate::judge::parity::Logits;
+use crate::plan::Contender;
 
 /// Largest relative RMSE of a layer for which two computations still count as the same.
 ///

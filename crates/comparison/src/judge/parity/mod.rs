@@ -13,11 +13,10 @@ use protocol::{InEffect, Input, Output};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use crate::facts::agreement::{Agreement, LogitAgreement, QuantisationLoss, TokenAgreement, Tolerance};
 use crate::facts::agreement::{TextScore, VectorAgreement};
 use crate::facts::run::{Run, RunFailure};
 use crate::judge::parity::layers::LayerDifference;
-
-pub use crate::facts::agreement::{Agreement, LogitAgreement, QuantisationLoss, TokenAgreement, Tolerance};
 
 /// The reference: traces, and the reference engine's logits along them, computed in f32. The traces are its
 /// own greedy ones, or these with less likely tokens in some places. At a quantised precision it uses the

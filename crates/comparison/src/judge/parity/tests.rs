@@ -1,12 +1,12 @@
-use crate::facts;
 use bundle::Precision;
+use protocol::Decode;
 use protocol::{Marks, Sample, Steps};
 
 use super::*;
+use crate::facts;
 use crate::facts::testing;
 use crate::judge::work::{Compared, of_requests};
 use crate::plan::{Plan, Work};
-use protocol::Decode;
 
 /// The tokens of a run with the plan's work.
 fn tokens(plan: &Plan, reference: &Reference, run: &Run) -> TokenAgreement {

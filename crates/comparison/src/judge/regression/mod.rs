@@ -5,14 +5,13 @@ pub mod pairing;
 pub mod testing;
 
 use pairing::Speed;
+pub use pairing::{Alone, Pair, Pairing};
 use serde::Serialize;
 use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 
 use crate::history::{Figure, Machine, Record};
 use crate::judge::metrics::Metric;
 use crate::judge::{records, work};
-
-pub use pairing::{Alone, Pair, Pairing};
 
 // The outcome as one value. The table, Markdown, CSV, JSON, annotations and JUnit are made from it.
 

@@ -1,8 +1,6 @@
 //! The effects of crossed switches: all of them against none, and each by itself, in both orders and on
 //! average.
 
-use crate::plan;
-use crate::plan::{Plan, StudySettings};
 use serde::{Deserialize, Serialize};
 use statistics::{Decision, Outcome, Series, Settings, contrast};
 
@@ -10,6 +8,8 @@ use crate::facts::evidence::Evidence;
 use crate::judge::metrics::Metric;
 use crate::judge::report::verdicts::Verdict;
 use crate::judge::report::warnings::Figures;
+use crate::plan;
+use crate::plan::{Plan, StudySettings};
 
 /// The outcome of arms that cross switches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -19,14 +19,18 @@ use std::collections::BTreeSet;
 use bundle::{Manifest, ModelConfig};
 use crossed::Crossed;
 use fairness::{Breach, MACHINE, RuleState};
+pub use hybrid::Hybrid;
 use limit::Flag;
 use prompts::{FromText, PromptFigures};
+pub use prompts::{LoadParts, Loads};
 use protocol::{GpuWork, Memory, untrusted};
 use row::Floor;
+pub use row::{Energy, Kind, Reason, Requested, Row, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use statistics::{Looks, Moments, geometric_interval, geometric_mean, median};
 use verdicts::Comparison;
+pub use warnings::Warning;
 use warnings::{Figures, SlowMoments};
 
 use crate::facts::agreement;
@@ -35,11 +39,6 @@ use crate::facts::run::{Environment, Noise, Run};
 use crate::judge::metrics::{self, Metric};
 use crate::judge::report::verdicts::Verdict;
 use crate::plan::Plan;
-
-pub use hybrid::Hybrid;
-pub use prompts::{LoadParts, Loads};
-pub use row::{Energy, Kind, Reason, Requested, Row, State};
-pub use warnings::Warning;
 
 /// Version of the JSON, and of the other files of a results directory.
 pub const SCHEMA: u32 = 5;

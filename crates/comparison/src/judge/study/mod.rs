@@ -6,6 +6,7 @@ pub mod columns;
 use std::collections::BTreeMap;
 
 use columns::Scaling;
+pub use columns::{Crossing, crossings};
 use configs::Published;
 use protocol::untrusted::{Foreign, Foreigns};
 use serde::{Deserialize, Serialize};
@@ -20,8 +21,6 @@ use crate::judge::report::verdicts::{Comparison, Verdict};
 use crate::judge::report::{self, Reason, Report, Row, State, Warning};
 use crate::plan::sweep::without_jit;
 use crate::plan::{Axis, Setting, Settings, StudyView};
-
-pub use columns::{Crossing, crossings};
 
 // A/B studies: each framework with an optimisation and without it, paired by round.
 

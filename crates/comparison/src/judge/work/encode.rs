@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::facts::agreement::{Agreement, Tolerance, VectorAgreement};
-use crate::facts::run::Run;
-use crate::history::Case;
-use crate::plan::WorkKind;
-use crate::plan::work::{Encode, encode};
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec, scale_name};
 use protocol::{Output, Sample};
 
 use super::Selection;
+use crate::facts::agreement::{Agreement, Tolerance, VectorAgreement};
+use crate::facts::run::Run;
+use crate::history::Case;
 use crate::judge::metrics::Metric::*;
 use crate::judge::parity::Reference;
+use crate::plan::WorkKind;
+use crate::plan::work::{Encode, encode};
 
 pub(super) const NAME: &str = "encode";
 

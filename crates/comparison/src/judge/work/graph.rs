@@ -1,15 +1,15 @@
 //! Runs of an ONNX file: every output of every timed run is compared with the reference's.
 
-use crate::facts::agreement::VectorAgreement;
-use crate::history::Case;
-use crate::plan::work::Graph;
 use bundle::Dtype;
 use half::f16;
 use protocol::{Output, Sample, Tensor, Values};
 
 use super::Selection;
+use crate::facts::agreement::VectorAgreement;
+use crate::history::Case;
 use crate::judge::metrics::Metric::*;
 use crate::judge::parity::Reference;
+use crate::plan::work::Graph;
 
 pub(super) const NAME: &str = "graph";
 

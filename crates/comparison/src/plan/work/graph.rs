@@ -8,15 +8,14 @@ use std::path::PathBuf;
 use bundle::{Dtype, Graph as Description, GraphInput, Size};
 use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
 use serde::{Deserialize, Serialize};
+pub use sizes::dims;
+use sizes::{combinations, named, of_files, shape_words};
 
 use super::{Describe, Proof, WorkKind};
 use crate::plan::options::Usual;
 use crate::plan::options::{GraphAsked, InputAsked};
 use crate::plan::work;
 use crate::plan::{Failure, PromptSource, Request, Result};
-
-pub use sizes::dims;
-use sizes::{combinations, named, of_files, shape_words};
 
 /// Operators with random outputs.
 const RANDOM: [&str; 6] =

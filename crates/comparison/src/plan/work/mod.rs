@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use bundle::{ModelConfig, Pooled};
-use protocol::{Arrivals, EchoWork, Input, KvCache, Load, Output, Sample};
-use serde::{Deserialize, Serialize};
-
-use crate::plan::{Failure, Prompt, Request, Result};
-
 pub use denoise::Denoise;
 pub use encode::Encode;
 pub use generate::{Generate, Lengths, Prompted, check_context};
 pub use graph::Graph;
+use protocol::{Arrivals, EchoWork, Input, KvCache, Load, Output, Sample};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Failure, Prompt, Request, Result};
 
 /// The computation of requests. All other code uses it through [`Describe`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

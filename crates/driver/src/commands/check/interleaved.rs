@@ -1,15 +1,10 @@
 //! Compares two builds, or two versions of each framework: each runs as it is here and as it is in another build or version,
 //! interleaved round by round. A disturbance of the machine then affects both alike.
 
-use protocol::untrusted;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use comparison::history::Record;
-use statistics::{Decision, Series, Settings};
-
-use crate::measure::resolve::available_threads;
-use crate::measure::{Places, places, provision, worker};
 use comparison::judge::Report;
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
@@ -19,9 +14,13 @@ use comparison::judge::regression::{Document, Kind, Pair, Side, pairing};
 use comparison::plan::ab::engines_of;
 use comparison::plan::{Arm, Contender, Engines, Failure, Request, Result};
 use configs::{Engine, EngineSettings};
+use protocol::untrusted;
+use statistics::{Decision, Series, Settings};
 
 use crate::cli::CheckArgs;
 use crate::commands::compare::{self, Destination, results_dir};
+use crate::measure::resolve::available_threads;
+use crate::measure::{Places, places, provision, worker};
 
 /// The suffix of a framework's name for its other build.
 pub(super) const BASE: &str = "@base";

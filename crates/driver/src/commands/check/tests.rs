@@ -3,7 +3,6 @@
 use clap::Parser;
 use comparison::history::Record;
 use comparison::judge;
-
 use comparison::judge::regression::Verdict;
 use comparison::judge::regression::testing::{record, set};
 use render::regression::conclusion;

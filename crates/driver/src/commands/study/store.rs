@@ -1,12 +1,9 @@
 //! The results directory of a study: the request, a line for each finished cell, and the outcome. `--resume` does not
 //! measure a finished cell again.
 
-use comparison::judge;
 use std::path::{Path, PathBuf};
 
-use crate::measure::arrays::{self, pretty};
-use crate::measure::results::complete_lines;
-use crate::measure::{Places, Results, places};
+use comparison::judge;
 use comparison::judge::records;
 use comparison::judge::report::{SCHEMA, check_schema};
 use comparison::judge::study::{Cell, StudyReport};
@@ -16,6 +13,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::commands::compare::study_outputs;
+use crate::measure::arrays::{self, pretty};
+use crate::measure::results::complete_lines;
+use crate::measure::{Places, Results, places};
 
 pub(crate) const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";

@@ -8,11 +8,10 @@ use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{Row, State};
 use comparison::judge::{Metric, Report};
 use comparison::plan::{Plan, Rounds};
+pub(crate) use grid::{about, grid, in_full, notes};
 use statistics::{Cause, MIN_ROUNDS, Split, Undecided};
 
 use crate::words::{between, figures, times, title};
-
-pub(crate) use grid::{about, grid, in_full, notes};
 
 /// The most rounds that a contender completed.
 fn rounds(report: &Report) -> usize {

@@ -1,8 +1,8 @@
-use crate::engine;
-use crate::engine::Decode;
 use protocol::{Algorithm, Sample};
 
 use super::*;
+use crate::engine;
+use crate::engine::Decode;
 
 /// An engine with logits that depend on the position alone.
 struct Scripted {

@@ -13,6 +13,7 @@ use protocol::untrusted::Foreign;
 use protocol::{Build, Event};
 use readings::Check::{OfEach, OfMachine};
 use readings::{RULES, Rule};
+pub use readings::{ids, markdown};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::evidence::{End, Evidence};
@@ -20,8 +21,6 @@ use crate::facts::run::{self, DerivedWeights, Run};
 use crate::judge::report;
 use crate::judge::report::warnings::Threads;
 use crate::plan::{Contender, Plan};
-
-pub use readings::{ids, markdown};
 
 /// The material that the rules judge.
 pub struct Judged<'a> {

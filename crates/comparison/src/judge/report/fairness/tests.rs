@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::KvPrecision;
 use bundle::Precision;
 use protocol::{Event, FileIdentity, Loaded, Usage};
 
@@ -10,6 +9,7 @@ use super::*;
 use crate::facts::evidence::End;
 use crate::facts::run::{DerivedWeights, Waited};
 use crate::facts::testing::{self, loaded, usage};
+use crate::plan::KvPrecision;
 
 /// Two processes of each label, taking turns; `change` may alter each (label, round).
 fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> Evidence {
