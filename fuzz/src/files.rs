@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use comparison::plan;
 use bundle::{Bundle, Graph, Manifest, ModelConfig, Precision};
+use comparison::plan;
 use comparison::plan::prompts::Text;
 use onnx::read::Unreadable;
 use prepare::{PrepareError, Progress, Request, Source, prepare};

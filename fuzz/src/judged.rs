@@ -3,12 +3,12 @@
 
 use std::sync::LazyLock;
 
-use comparison::judge;
-use comparison::plan;
 use comparison::facts::{Environment, Evidence, Fact};
 use comparison::history::{Filter, History};
+use comparison::judge;
 use comparison::judge::report::generate::Times;
 use comparison::judge::report::{self, Facts, Report};
+use comparison::plan;
 use comparison::plan::Plan;
 use render::table::Screen;
 use render::{Format, result};

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use comparison::plan;
-use driver::measure;
-use protocol::untrusted;
 use bundle::ModelConfig;
+use comparison::plan;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::{Plan, Request};
 use configs::{Engine, Model, Suite};
+use driver::measure;
+use protocol::untrusted;
 use serde_json::Value;
 
 use crate::judged::plan_of_scene;

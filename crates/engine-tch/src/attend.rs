@@ -2,7 +2,7 @@
 
 use bundle::{ModelConfig, weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{self, EngineError};
+use worker::engine::EngineError;
 
 use crate::framework;
 use crate::layer::{Heads, Manner, rms_weight, unit_rms};
@@ -310,7 +310,7 @@ mod tests {
         let settings = Settings {
             precision: Precision::F32,
             cache,
-            device: engine::Device::Cpu,
+            device: worker::engine::Device::Cpu,
             threads: 2,
             jit: true,
             hidden_states: false,

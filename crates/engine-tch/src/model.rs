@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, Element, ModelConfig, Precision, TensorView, Weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{self, EngineError, Settings, Want};
+use worker::engine::{EngineError, Settings, Want};
 
 use crate::layer::{Embedding, Layer, Norm, Residual, RmsNorm};
 use crate::layout::{self, Layout};

@@ -2,7 +2,7 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{self, CacheMemory, EngineError, HandOver, Plane, Precision, Settings, check_begin};
+use worker::engine::{CacheMemory, EngineError, HandOver, Plane, Precision, Settings, check_begin};
 
 use crate::attend::{self, Rotation};
 use crate::layout::Layout;

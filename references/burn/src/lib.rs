@@ -11,13 +11,13 @@ mod tensor;
 
 use bundle::Feature;
 use burn_backend::{DType, TensorData};
+use model::{Model, floats};
+use sequences::{Cache, Sequences, is_written_in_place};
 use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
 };
-use model::{Model, floats};
-use sequences::{Cache, Sequences, is_written_in_place};
 
 /// The version that the workspace pins, which is that of all of burn's crates; burn does not tell its own.
 const VERSION: &str = worker::framework_version!("burn-flex 0.22.1");

@@ -7,16 +7,16 @@ mod model;
 
 use std::path::PathBuf;
 
-use worker::engine;
 use bundle::ModelConfig;
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
+use encoder::Encoder;
+use error::framework;
+use model::Model;
+use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision,
     Runtime, Settings, Want, check_append, check_begin,
 };
-use encoder::Encoder;
-use error::framework;
-use model::Model;
 
 /// The version that the workspace pins; candle does not tell its own.
 const VERSION: &str = worker::framework_version!("candle-transformers 0.11.1");

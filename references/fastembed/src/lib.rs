@@ -4,12 +4,12 @@
 mod encoder;
 mod tokenizer;
 
+use encoder::Encoder;
 use engine_ort::Ort;
 use worker::engine::{
     Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
     Settings, check_features,
 };
-use encoder::Encoder;
 
 /// The version that the workspace pins; fastembed does not tell its own.
 const VERSION: &str = "fastembed 7.7.0";

@@ -13,8 +13,8 @@ mod model;
 use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
-use serde::{Deserialize, Serialize};
 pub use error::Error;
+use serde::{Deserialize, Serialize};
 
 /// What a derived file was made from: `FILE.json` beside it, as docs/reference/frameworks.md describes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

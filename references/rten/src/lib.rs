@@ -6,17 +6,16 @@ mod graph;
 mod model;
 mod sequences;
 
+use encoder::Encoder;
+use graph::GraphModel;
+use model::Model;
 use rten_gemm::GemmExecutor;
-use worker::engine;
+use sequences::Sequences;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window, without_panic,
 };
-use encoder::Encoder;
-use graph::GraphModel;
-use model::Model;
-use sequences::Sequences;
 
 /// The version that the workspace pins; rten does not tell its own.
 const VERSION: &str = worker::framework_version!("rten 0.27.0");

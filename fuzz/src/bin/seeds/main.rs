@@ -10,8 +10,8 @@ use std::fs;
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 
-use driver::measure;
 use anyhow::{Context, Result};
+use driver::measure;
 use fuzz::{TARGETS, Target, root};
 use protocol::Tensor;
 use serde_json::Value;

@@ -11,9 +11,9 @@ use bundle::{Bundle, ModelConfig, Pooling};
 use candle_core::{DType, Device, IndexOp, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
-use worker::engine::{Encode, EncodeTask, Precision, Texts};
 use described::{Described, Refusable, unsupported};
 use held::{published, tensors};
+use worker::engine::{Encode, EncodeTask, Precision, Texts};
 
 use crate::error::framework;
 
