@@ -62,7 +62,9 @@ pub(crate) struct RequestArgs {
     /// verdicts on throughput are clear or --time-budget ends [default: auto]
     #[arg(long, value_name = "auto|N", value_parser = parse_rounds, help_heading = EVIDENCE, hide_short_help = true)]
     rounds: Option<RoundsAsked>,
-    /// Time after which automatic rounds end: 90s, 3m; at least 6 rounds run [default: 3m]
+    /// Time after which automatic rounds end: 90s, 3m [default: 3m]
+    ///
+    /// At least 6 rounds run, if they fit.
     #[arg(long, value_name = "TIME", value_parser = parse_minutes, help_heading = EVIDENCE)]
     time_budget: Option<f64>,
     /// Margin of equivalence: smaller differences count as none [default: 2%]
@@ -238,12 +240,12 @@ fn apply_batches(request: &mut Request, typed: &[BatchArg]) {
 /// Settings that every command shares.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct ModelArgs {
-    /// A name, a directory, a .gguf or .onnx file, hf:owner/name [default: smollm2-135m]
+    /// Name, directory, .gguf or .onnx file, hf:owner/name [default: smollm2-135m]
     ///
     /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = COMPARE)]
     model: Vec<String>,
-    /// f32, bf16, f16, int8, int4 or nf4 [default: f32 on a CPU, f16 on CUDA]
+    /// f32, bf16, f16, int8, int4 or nf4 [default: f32; on CUDA f16]
     #[arg(long, value_parser = precisions(), value_delimiter = ',', help_heading = COMPARE, hide_possible_values = true)]
     precision: Vec<Precision>,
     /// auto, cpu or cuda[:N] (or gpu) [default: cpu]

@@ -142,16 +142,15 @@ pub(super) const VERSION: &str = concat!(
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  photofinish                                    candle, tch and ort on the default model: three minutes
-  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish                                candle, tch and ort on the default model: 3 minutes
+  photofinish --quick --model ~/models/mine  a first look at a model of yours
   photofinish --frameworks candle,ort --time-budget 8
-
 All flags, and exit codes: --help";
 
 pub(super) const AFTER_LONG_HELP: &str = "\
 Examples:
-  photofinish                                    candle, tch and ort on the default model: three minutes
-  photofinish --quick --model ~/models/mine      a first look at a model of yours
+  photofinish                                candle, tch and ort on the default model: 3 minutes
+  photofinish --quick --model ~/models/mine  a first look at a model of yours
   photofinish --frameworks candle,ort --time-budget 8
 
 Exit codes:
