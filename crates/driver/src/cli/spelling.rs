@@ -144,8 +144,7 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   photofinish                                candle, tch and ort on the default model: 3 minutes
   photofinish --quick --model ~/models/mine  a first look at a model of yours
-  photofinish --frameworks candle,ort --time-budget 8
-All flags, and exit codes: --help";
+  photofinish --frameworks candle,ort --time-budget 8";
 
 pub(super) const AFTER_LONG_HELP: &str = "\
 Examples:
