@@ -238,11 +238,6 @@ fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
             "protocol depends on serde, serde_json and base64 alone",
             "keep what handles messages in worker and driver",
         )),
-        "engine" if dependency.starts_with("serde") => Some(finding(
-            dependency,
-            "engine does not serialise",
-            "keep the trait's types plain and convert them in worker",
-        )),
         _ => None,
     });
     strangers.collect()
@@ -324,7 +319,7 @@ mod tests {
     #[test]
     fn an_arrow_outside_the_table_is_found() {
         assert_eq!(found(&[("driver", "worker", "*")]), ["driver depends on worker"]);
-        assert_eq!(found(&[("bundle", "engine", "*")]), ["bundle depends on engine"]);
+        assert_eq!(found(&[("bundle", "worker", "*")]), ["bundle depends on worker"]);
         assert_eq!(found(&[("xtask", "driver", "*")]), ["xtask depends on driver"]);
     }
 
@@ -353,9 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn protocol_and_engine_keep_their_diets() {
+    fn protocol_keeps_its_diet() {
         assert_eq!(found(&[("protocol", "time", "^1")]), ["protocol depends on time"]);
-        assert_eq!(found(&[("engine", "serde", "^1")]), ["engine depends on serde"]);
     }
 
     #[test]

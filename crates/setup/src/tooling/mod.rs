@@ -160,7 +160,7 @@ mod tests {
 
     /// Says to the process below that it is the one that is interrupted.
     const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
-    const NAME: &str = "interrupt::tests::a_signal_ends_what_runs_and_is_an_error_here";
+    const NAME: &str = "tooling::tests::a_signal_ends_what_runs_and_is_an_error_here";
 
     #[test]
     fn a_signal_ends_what_runs_and_is_an_error_here() {
