@@ -17,7 +17,9 @@
 //! This crate reads bundles. `prepare` writes them.
 
 mod config;
-pub mod weights;
+pub mod quantised;
+pub mod rotary;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,10 +35,11 @@ pub use config::{
 };
 use protocol::untrusted;
 pub use protocol::{Element, Precision};
+pub use quantised::{Quantised, scale_name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-pub use weights::{Quantised, Weights, scale_name};
+pub use weights::Weights;
 
 /// An opened bundle: its configuration and its manifest. No weights are read until asked for.
 #[derive(Debug, Clone)]
@@ -400,7 +403,8 @@ impl ModelConfig {
     /// `docs/reference/protocol.md`.
     pub fn described(&self) -> Value {
         let rotations = self.rotations().into_iter();
-        let mut frequencies = rotations.map(|rotary| weights::inverse_frequencies(rotary, self.rotary_dim()));
+        let mut frequencies =
+            rotations.map(|rotary| crate::rotary::inverse_frequencies(rotary, self.rotary_dim()));
         let (inverse_frequencies, sliding_inverse_frequencies) = (frequencies.next(), frequencies.next());
         let features = self.features().into_iter().map(|feature| (feature.name(), feature.words())).collect();
         let tensors = Tensors {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bundle::{ModelConfig, weights};
+use bundle::{ModelConfig, rotary};
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 use worker::engine::{CacheMemory, EngineError, HandOver, Plane};
 
@@ -132,7 +132,7 @@ impl RotaryTable {
     /// One for each of the model's rotations, for `positions` positions.
     pub(crate) fn of_rotations(config: &ModelConfig, positions: usize) -> Vec<RotaryTable> {
         let half = config.rotary_dim() / 2;
-        let tables = weights::tables(config, positions).into_iter();
+        let tables = rotary::tables(config, positions).into_iter();
         tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect()
     }
 

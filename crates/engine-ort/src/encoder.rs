@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use bundle::{ModelConfig, Pooling, RelativePositions, Scored, weights};
+use bundle::{ModelConfig, Pooling, RelativePositions, Scored, rotary};
 use onnx::fused::encoder::{
     CELLS, LENGTHS, PADDED, RELATIVE, SCORED, SHARES, TYPES, UNPADDED, UNSEEN, activation_operator, blocks,
     output, state, window_in_blocks,
@@ -196,7 +196,7 @@ impl Inputs {
         let config = &model.config;
         let (count, longest) = (lengths.len(), longest(rows));
         // Only as long as these texts: a model may have positions for far longer ones.
-        let tables = weights::tables(config, longest).into_iter().enumerate();
+        let tables = rotary::tables(config, longest).into_iter().enumerate();
         let shape = [longest, config.rotary_dim() / 2];
         for (rotation, (cos, sin)) in tables {
             let [of_cos, of_sin] = rotary_names(rotation);

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use bundle::weights::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Precision, Quantised, TensorView};
 use half::f16;
 use onnx::graph::{CacheNames, LAST_POSITIONS, TOTAL, cache_names};

@@ -1,6 +1,6 @@
 //! A batch of sequences: their KV cache, and the tensors bound to the graph, for each shape of append.
 
-use bundle::weights;
+use bundle::rotary;
 use onnx::graph::{
     LAST_POSITIONS, LOGITS, POSITIONS, ROWS, TOKENS, TOTAL, cache_names, hidden_output, rotary_names,
 };
@@ -88,7 +88,7 @@ impl Sequences {
     ) -> ort::Result<Sequences> {
         let (config, float) = (&model.config, model.products.float());
         let shape = [capacity, config.rotary_dim() / 2];
-        let tables = weights::tables(config, capacity).into_iter();
+        let tables = rotary::tables(config, capacity).into_iter();
         let rotary = tables
             .map(|(cos, sin)| Ok([runtime::table(shape, cos, float)?, runtime::table(shape, sin, float)?]));
         let rotary = rotary.collect::<ort::Result<_>>()?;

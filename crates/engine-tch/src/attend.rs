@@ -1,6 +1,6 @@
 //! Attention of queries over the cache, by libtorch's kernel.
 
-use bundle::{ModelConfig, weights};
+use bundle::{ModelConfig, rotary};
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::EngineError;
 
@@ -162,7 +162,7 @@ impl Rotation {
         options: (Kind, Device),
     ) -> Result<Vec<Rotation>, TchError> {
         let width = config.rotary_dim() as i64;
-        let tables = weights::tables(config, positions).into_iter();
+        let tables = rotary::tables(config, positions).into_iter();
         tables.map(|tables| Rotation::new(&tables, width, options)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Linear layers, and the layouts of their weights.
 
-use bundle::weights::INT4_GROUP;
+use bundle::quantised::INT4_GROUP;
 use bundle::{Activation, LinearNames};
 use tch::{Kind, TchError, Tensor};
 use worker::engine::EngineError;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bundle::weights::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Position, Precision, Quantised, TensorView};
 use prost::Message;
 

@@ -7,7 +7,7 @@
 //!   (Dettmers and others, 2023), without its second quantisation, of the scales.
 
 use bundle::Precision;
-use bundle::weights::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
 use half::{bf16, f16};
 
 /// Codes as they are stored, and scales.

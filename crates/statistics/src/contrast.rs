@@ -7,8 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::{MIN_ROUNDS, SIGNIFICANCE, Settings, from_log, holm};
+use crate::decision::{Settings, from_log, holm};
 use crate::descriptive::{mean, normal_quantile, student_critical, variance};
+use crate::limits::{MIN_ROUNDS, SIGNIFICANCE};
 use crate::paired::{Welch, mann_whitney};
 
 /// Power required of a number of rounds.

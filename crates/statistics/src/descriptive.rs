@@ -7,7 +7,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::function::beta::beta_reg;
 use statrs::function::erf::erfc;
 
-use crate::decision::MIN_ROUNDS;
+use crate::limits::MIN_ROUNDS;
 
 /// Quantile by linear interpolation between order statistics (type 7 of Hyndman & Fan 1996). `None` without
 /// values.

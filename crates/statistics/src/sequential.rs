@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::decision::MIN_ROUNDS;
 use crate::descriptive::{density, upper_tail};
+use crate::limits::MIN_ROUNDS;
 
 /// Exponent of the spending function. 1 would spend like Pocock (1977), 3 nearly like O'Brien & Fleming
 /// (1979).

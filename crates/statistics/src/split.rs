@@ -10,10 +10,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
 
-use crate::decision::MIN_ROUNDS;
 use crate::descriptive::slope;
 use crate::descriptive::student_upper_tail;
 use crate::descriptive::{mean, variance};
+use crate::limits::MIN_ROUNDS;
 
 /// Simulated series of normal noise that a statistic is compared with.
 const SIMULATED: usize = 9_999;

@@ -6,15 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, anyhow};
 use configs::{ConfigError, Engine};
-use setup::tooling::process::{self, succeeds_watched};
+use setup::tooling::process::{self};
 use setup::tooling::{self, BadInput, Reporter};
 use setup::{DERIVE, Piece, Provision, Reference, Target};
 
-use crate::workspace::{self, Workspace};
+use crate::cargo::{build, build_what_can_be};
+use crate::references;
+use crate::workspace::Workspace;
 
 /// The programs of every comparison besides workers.
 pub(crate) const PROGRAMS: [&str; 2] = ["driver", "prepare"];
@@ -149,8 +151,8 @@ fn workers(
 
 /// Whether cargo builds this engine's worker; an error if something is missing that it needs.
 fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: bool) -> Result<bool> {
-    if let Some(reference) = workspace::behind(engine) {
-        workspace::all(workspace, target).check(reference)?;
+    if let Some(reference) = references::behind(engine) {
+        references::all(workspace, target).check(reference)?;
         return Ok(false);
     }
     if engine.worker.contains('/') {
@@ -175,91 +177,6 @@ fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: b
 pub(crate) fn tools(engines: &[&Engine], hub: bool) -> Vec<&'static str> {
     let has_llamacpp = engines.iter().any(|engine| engine.framework == Reference::Llamacpp.to_string());
     has_llamacpp.then_some(DERIVE).into_iter().chain(hub.then_some(HUB)).collect()
-}
-
-// Packages of the workspace, built by the cargo that runs this program.
-
-pub(crate) fn cargo(workspace: &Workspace) -> Command {
-    let mut command = process::cargo(&workspace.root);
-    if let Some(target) = &workspace.target {
-        command.env("CARGO_TARGET_DIR", target);
-    }
-    if !workspace.variables.is_empty() {
-        // It would win over RUSTFLAGS.
-        command.env_remove("CARGO_ENCODED_RUSTFLAGS");
-        command.envs(workspace.variables.iter().map(|(name, value)| (name, value)));
-    }
-    command
-}
-
-/// Builds packages in one invocation.
-pub(crate) fn build(
-    workspace: &Workspace,
-    names: &[&str],
-    libtorch: Option<&Path>,
-    reporter: Reporter,
-) -> Result<()> {
-    let unbuilt = build_what_can_be(workspace, names, libtorch, reporter)?;
-    unbuilt.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
-}
-
-/// The manifest of the workspace of references.
-pub(crate) const REFERENCES: &str = "references/Cargo.toml";
-
-/// That of the fuzz targets.
-const FUZZ: &str = "fuzz/Cargo.toml";
-
-/// The workspaces that there are.
-pub(crate) const MANIFESTS: [&str; 3] = ["Cargo.toml", REFERENCES, FUZZ];
-
-/// The manifest of a package's workspace: references and fuzz targets have one of their own.
-pub(crate) fn manifest_of(package: &str) -> &'static str {
-    match package {
-        "fuzz" => FUZZ,
-        name if is_reference(name) => REFERENCES,
-        _ => "Cargo.toml",
-    }
-}
-
-pub(crate) fn is_reference(name: &str) -> bool {
-    name.starts_with("reference-")
-}
-
-/// Builds packages in one invocation, and each reference in one of its own, so that none has features that another asks
-/// for; those that do not build, each with its error.
-pub(crate) fn build_what_can_be<'a>(
-    workspace: &Workspace,
-    names: &[&'a str],
-    libtorch: Option<&Path>,
-    reporter: Reporter,
-) -> Result<Vec<(&'a str, Error)>> {
-    let command = |names: &[&str]| {
-        let mut build = cargo(workspace);
-        build.args(["build", "--release", "--locked", "--keep-going"]);
-        if names.iter().any(|name| is_reference(name)) && workspace.root.join(REFERENCES).is_file() {
-            build.args(["--manifest-path", REFERENCES]);
-            if let Some(target) = workspace.binaries.parent() {
-                build.env("CARGO_TARGET_DIR", target);
-            }
-        }
-        build.args(names.iter().flat_map(|name| ["--package", name]));
-        build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
-        if reporter.is_quiet() {
-            build.arg("--quiet");
-        }
-        build
-    };
-    let (references, ours): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_reference(name));
-    // An older commit may not have declared one set of features for all.
-    let are_built = !workspace.is_apart() && (ours.is_empty() || succeeds_watched(&mut command(&ours))?);
-    let mut unbuilt = Vec::new();
-    for name in ours.into_iter().filter(|_| !are_built).chain(references) {
-        if !succeeds_watched(&mut command(&[name]))? {
-            unbuilt
-                .push((name, anyhow!("{name} does not build; `photofinish doctor` names what is missing")));
-        }
-    }
-    Ok(unbuilt)
 }
 
 // The files that define engines and models: configs/engines/*.toml and configs/models/*.toml.

@@ -13,7 +13,7 @@ use setup::tooling::{BadInput, Reporter};
 use crate::build::Engines;
 use crate::build::{self, HUB, PROGRAMS, Wanted};
 use crate::cuda;
-use crate::workspace::replace_this_process;
+use crate::programs::replace_this_process;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// The driver's arguments that decide what must be built before it starts.
@@ -31,7 +31,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     let needs = Needs::read(args)?;
     let reporter = Reporter::new(needs.quiet);
     if needs.is_idle || needs.is_refused() {
-        build::build(workspace, &["driver"], None, reporter)?;
+        crate::cargo::build(workspace, &["driver"], None, reporter)?;
     } else {
         provide(workspace, &needs, reporter)?;
     }

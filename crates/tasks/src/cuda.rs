@@ -12,7 +12,8 @@ use setup::tooling::Reporter;
 use setup::tooling::process::{command, cxx_compiler, output_of, succeeds};
 use setup::{Piece, Provision, Target};
 
-use crate::build::{Engines, cargo};
+use crate::build::Engines;
+use crate::cargo::cargo;
 use crate::workspace::Workspace;
 
 /// Packages with workers that can compute on a GPU, with the features that enable it. ONNX Runtime loads its

@@ -194,7 +194,7 @@ fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> 
         let below = package.strip_prefix(workspace.root.canonicalize()?)?.to_owned();
         copy_tree(&package, &sources.join(below))?;
     }
-    if workers.iter().any(|name| build::is_reference(name)) {
+    if workers.iter().any(|name| crate::cargo::is_reference(name)) {
         for file in ["references/Cargo.toml", "references/Cargo.lock"] {
             copy(&workspace.root.join(file), &sources.join(file))?;
         }

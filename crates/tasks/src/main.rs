@@ -2,9 +2,12 @@
 //! small ones alone, so that an engine or a driver that does not compile takes no command with it.
 
 mod build;
+mod cargo;
 
 mod compare;
 mod cuda;
+mod programs;
+mod references;
 
 #[cfg(test)]
 mod features;
@@ -163,7 +166,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
         Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
-            done(workspace::set_up(&workspace, device, &named, Reporter::new(quiet)))
+            done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
         }
         Task::Setup(asked) => {
             done(workspace.provision(Reporter::new(asked.quiet))?.provide_all(&asked.pieces()))
@@ -179,12 +182,12 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::GpuRun(args) => gpu_run::run(&workspace, &args),
-        Task::Calibrate { args } => workspace::calibrate_run(&workspace, &args),
-        Task::Claims { args } => workspace::claims_run(&workspace, &args),
+        Task::Calibrate { args } => programs::calibrate(&workspace, &args),
+        Task::Claims { args } => programs::claims(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
-        Task::Doctor { args } => workspace::run(&workspace, "doctor", &args),
+        Task::Doctor { args } => programs::run(&workspace, "doctor", &args),
         Task::Tidy => done(tidy::run(&workspace.root)),
-        Task::Profile { args } => workspace::run(&workspace, "profile", &args),
+        Task::Profile { args } => programs::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
             splice::run(&workspace, &results, &page, &block, short)
         }

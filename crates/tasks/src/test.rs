@@ -18,9 +18,10 @@ use setup::tooling::{BadInput, Reporter};
 use setup::{Piece, Provided, Reference, Target};
 
 use self::watched::{Tally, Watched};
-use crate::build::{self, Engines, Wanted, cargo};
-use crate::workspace::{self, Workspace};
-use crate::{cuda, readers, rehearsal, tidy};
+use crate::build::{self, Engines, Wanted};
+use crate::cargo::{self, cargo};
+use crate::workspace::Workspace;
+use crate::{cuda, readers, references, rehearsal, tidy};
 
 /// References that install from the registry alone in a minute: crate `worker-check` tests them (`columns`). Those with
 /// PyTorch take five gigabytes, and llama.cpp ten minutes to build: they are tested where they are set up.
@@ -248,7 +249,7 @@ impl Findings {
     /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
     /// reference is skipped with a message.
     fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
-        let set_up = || workspace::set_up(workspace, Target::Cpu, &[reference], reporter);
+        let set_up = || references::set_up(workspace, Target::Cpu, &[reference], reporter);
         if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
             let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
             if !installed.unwrap_or(false) {
@@ -267,7 +268,7 @@ impl Findings {
             self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
             return Ok(());
         }
-        for manifest in build::MANIFESTS {
+        for manifest in cargo::MANIFESTS {
             let check = ["fmt", "--all", "--manifest-path", manifest];
             let formatted = succeeds(cargo(workspace).args(check).arg("--check"))?;
             let corrects = || anyhow!("`cargo {}` corrects it", check.join(" "));
@@ -340,17 +341,17 @@ impl Findings {
 /// The tests of these packages: one command for each workspace.
 fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Vec<Command> {
     let mut tests = Vec::new();
-    for manifest in build::MANIFESTS {
+    for manifest in cargo::MANIFESTS {
         let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
         let names: Vec<&str> =
-            names.into_iter().filter(|name| build::manifest_of(name) == manifest).collect();
+            names.into_iter().filter(|name| cargo::manifest_of(name) == manifest).collect();
         if names.is_empty() {
             continue;
         }
         let mut test = cargo(workspace);
         // `--tests`: all but those of the documentation, which has none.
         test.args(["test", "--release", "--locked", "--tests"]);
-        if manifest != build::MANIFESTS[0] {
+        if manifest != cargo::MANIFESTS[0] {
             test.args(["--manifest-path", manifest]);
             test.envs(workspace.binaries.parent().map(|target| ("CARGO_TARGET_DIR", target)));
         }

@@ -1,17 +1,12 @@
 //! Where things are.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
-use configs::{Engine, Layers};
-use setup::tooling::process::command;
+use configs::Layers;
+pub(crate) use setup::PROGRAM as PHOTOFINISH;
 use setup::tooling::{BadInput, Reporter};
-use setup::{Home, Provision, References, Target};
-pub(crate) use setup::{PROGRAM as PHOTOFINISH, Reference};
-
-use crate::build::{self, build};
+use setup::{Home, Provision};
 
 #[derive(Clone)]
 pub(crate) struct Workspace {
@@ -96,111 +91,4 @@ fn own_checkout() -> Result<&'static Path> {
         .ancestors()
         .nth(2)
         .context("the package tasks has no directory above it")
-}
-
-// The program in the place of a task: `doctor` and `profile` are commands of it, as `compare` is.
-
-/// Builds the program and runs one of its commands, which provides what else it needs.
-pub(crate) fn run(workspace: &Workspace, name: &str, args: &[OsString]) -> Result<ExitCode> {
-    build::build(workspace, &["driver"], None, Reporter::new(true))?;
-    let mut program = command(workspace.binary(PHOTOFINISH));
-    // As `cargo run` sets it: workers whose sources have changed are built again.
-    program.arg(name).args(args).env("CARGO_MANIFEST_DIR", &workspace.root);
-    replace_this_process(program)
-}
-
-/// Signals reach the program itself, and its exit code is this command's.
-#[cfg(unix)]
-pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-    Err(program.exec()).context("cannot start the driver")
-}
-
-#[cfg(not(unix))]
-pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    let status = program.status().context("cannot start the driver")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
-// `cargo xtask setup --references`: builds the references of crate `setup` that are compiled here
-// (docs/reference/frameworks.md).
-
-/// The references of this checkout.
-pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
-    References {
-        cache: workspace.cache.clone(),
-        sources: workspace.root.join("references/python"),
-        binaries: workspace.binaries.clone(),
-        command: "cargo xtask setup",
-        target,
-    }
-}
-
-/// The reference of an engine that cargo does not build.
-pub(crate) fn behind(engine: &Engine) -> Option<Reference> {
-    let in_python = engine.reference && engine.worker.starts_with("{root}/");
-    Reference::ALL.into_iter().find(|reference| in_python && reference.to_string() == engine.framework)
-}
-
-pub(crate) fn set_up(
-    workspace: &Workspace,
-    target: Target,
-    named: &[Reference],
-    reporter: Reporter,
-) -> Result<()> {
-    all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
-        Some(name) => build(workspace, &[name], None, reporter),
-        None => Ok(()),
-    })
-}
-
-// `cargo xtask calibrate`: the statistics against simulated comparisons.
-
-pub(crate) fn calibrate_run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    build(workspace, &["evidence"], None, Reporter::new(false))?;
-    // The page's default place is relative to the root.
-    let status = command(workspace.binary("calibrate"))
-        .args(args)
-        .current_dir(&workspace.root)
-        .status()
-        .context("cannot start calibrate")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
-// `cargo xtask claims`: tests of published claims.
-
-/// With these flags nothing is measured, so that no driver is needed.
-const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
-
-pub(crate) fn claims_run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    let runs = !args.iter().any(|arg| WITHOUT_RUNS.iter().any(|name| arg == name));
-    let names = if runs { &["evidence", "driver"][..] } else { &["evidence"] };
-    build(workspace, names, None, Reporter::new(false))?;
-    let status = command(workspace.binary("claims"))
-        .args(args)
-        .current_dir(&workspace.root)
-        .status()
-        .context("cannot start claims")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::build::Engines;
-
-    use super::*;
-
-    #[test]
-    fn every_reference_of_configs_can_be_set_up() {
-        let workspace = Workspace::locate().unwrap().shipped();
-        let engines = Engines::read(&workspace).unwrap();
-        let references: Vec<_> = engines.all().iter().filter(|engine| engine.reference).collect();
-        assert!(references.len() >= Reference::ALL.len());
-        for engine in references {
-            let known = Reference::ALL.iter().find(|reference| reference.to_string() == engine.framework);
-            let known = known.unwrap_or_else(|| panic!("{} is not known", engine.name));
-            let cargo_builds_it = known.worker() == Some(engine.worker.as_str());
-            assert_eq!(behind(engine).is_none(), cargo_builds_it, "{}", engine.name);
-        }
-    }
 }

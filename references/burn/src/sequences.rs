@@ -1,6 +1,6 @@
 //! What depends on batch and capacity: the KV cache and the rotary tables.
 
-use bundle::{ModelConfig, Position, weights};
+use bundle::{ModelConfig, Position, rotary};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Slice};
 use burn_flex::Flex;
@@ -39,7 +39,7 @@ impl Sequences {
         let rotation = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
-                let (cos, sin) = weights::cos_sin(rotary, config.head_dim, capacity);
+                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
                 let table = |half: &[f32], sign: f32| {
                     let rows = half.chunks_exact(config.head_dim / 2);
                     let whole =

@@ -1,6 +1,6 @@
 //! One row of a weight, in GGUF's element types.
 
-use bundle::weights::INT4_GROUP;
+use bundle::quantised::INT4_GROUP;
 use bundle::{Element, Precision, Quantised, TensorView};
 use half::f16;
 
@@ -73,7 +73,7 @@ pub(crate) fn blocks(weight: &Quantised<'_>, row: usize) -> Option<Vec<u8>> {
         if weight.precision == Precision::Int4 {
             // Byte i holds weights i (low half) and i + 16.
             let (low, high) = integers.split_at(BLOCK / 2);
-            let code = |integer: &i8| (integer + bundle::weights::INT4_OFFSET) as u8;
+            let code = |integer: &i8| (integer + bundle::quantised::INT4_OFFSET) as u8;
             out.extend(low.iter().zip(high).map(|(low, high)| code(low) | code(high) << 4));
         } else {
             out.extend(integers.iter().map(|&integer| integer as u8));

@@ -1,6 +1,6 @@
 //! An encoder in rten: texts padded to the longest, with a mask.
 
-use bundle::{ModelConfig, weights};
+use bundle::{ModelConfig, rotary};
 use onnx::Storage;
 use onnx::graph::rotary_names;
 use onnx::portable::Form;
@@ -47,7 +47,7 @@ impl Encoder {
         if self.config.token_type_embedding().is_some() {
             inputs.push((self.loaded.node(TOKEN_TYPE_IDS)?, padded(texts.types, 0).into()));
         }
-        for (rotation, (cos, sin)) in weights::tables(&self.config, longest).into_iter().enumerate() {
+        for (rotation, (cos, sin)) in rotary::tables(&self.config, longest).into_iter().enumerate() {
             for (name, table) in rotary_names(rotation).into_iter().zip([cos, sin]) {
                 let table = NdTensor::from_data([longest, self.config.head_dim / 2], table);
                 inputs.push((self.loaded.node(&name)?, table.into()));

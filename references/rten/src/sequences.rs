@@ -1,6 +1,6 @@
 //! A batch of sequences and their KV cache.
 
-use bundle::{ModelConfig, Position, weights};
+use bundle::{ModelConfig, Position, rotary};
 use rten::{NodeId, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensor, Storage};
@@ -34,7 +34,7 @@ impl Sequences {
         let rotary = match &config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
-                let (cos, sin) = weights::cos_sin(rotary, config.head_dim, capacity);
+                let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
                 Some([cos, sin].map(|table| NdTensor::from_data([capacity, config.head_dim / 2], table)))
             }
         };

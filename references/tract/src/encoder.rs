@@ -1,6 +1,6 @@
 //! An encoder in tract: texts padded to the longest, with a mask.
 
-use bundle::{ModelConfig, weights};
+use bundle::{ModelConfig, rotary};
 use onnx::graph::rotary_names;
 use onnx::portable::Form;
 use onnx::portable::encoder::{ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE, SCORES, TOKEN_TYPE_IDS, build};
@@ -65,7 +65,7 @@ impl Encoder {
             let rows = texts.padded(values.iter().map(|&value| i64::from(value)), i64::from(fill));
             tensor(&[texts.lengths.len(), longest], &rows)
         };
-        let tables = weights::tables(&self.config, longest).into_iter().enumerate();
+        let tables = rotary::tables(&self.config, longest).into_iter().enumerate();
         let tables: Vec<(String, Vec<f32>)> = tables
             .flat_map(|(rotation, (cos, sin))| rotary_names(rotation).into_iter().zip([cos, sin]))
             .collect();

@@ -1,6 +1,6 @@
 //! A batch of sequences: tract's state of the plan, in which the KV cache is.
 
-use bundle::{Position, weights};
+use bundle::{Position, rotary};
 use onnx::graph::{COS, POSITIONS, ROWS, SIN, TOKENS};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::format_err;
@@ -26,7 +26,7 @@ impl Sequences {
         let rotary = match &model.config.position {
             Position::Learned => None,
             Position::Rotary(rotary) => {
-                let (cos, sin) = weights::cos_sin(rotary, model.config.head_dim, capacity);
+                let (cos, sin) = rotary::cos_sin(rotary, model.config.head_dim, capacity);
                 let shape = [capacity, model.config.head_dim / 2];
                 Some([tensor(&shape, &cos).map_err(framework)?, tensor(&shape, &sin).map_err(framework)?])
             }

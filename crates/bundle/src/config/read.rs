@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::form::{self, Form};
 use super::model::{self, Architecture, Graph, ModelConfig};
 use super::{Position, Rotary, activation, encoder, even_share};
-use crate::weights::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
+use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BundleError, config};
 use crate::{Element, Precision};
 

@@ -122,7 +122,7 @@ fn longrope_divides_by_one_list_within_the_original_context_and_by_the_other_bey
         "type": "longrope", "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8] } });
     let config = config("phi3", longrope);
     assert!(config.features().contains(&Feature::LongRope));
-    let sin = |positions: usize| bundle::weights::tables(&config, positions)[0].1[8];
+    let sin = |positions: usize| bundle::rotary::tables(&config, positions)[0].1[8];
     let scale = (1.0 + 8f32.ln() / 32f32.ln()).sqrt();
     assert!((sin(32) - scale * 1f32.sin()).abs() < 1e-6);
     assert!((sin(33) - scale * 0.5f32.sin()).abs() < 1e-6);
@@ -131,7 +131,7 @@ fn longrope_divides_by_one_list_within_the_original_context_and_by_the_other_bey
 #[test]
 fn a_part_of_phi3_s_heads_may_be_rotated() {
     let config = config("phi3", json!({ "partial_rotary_factor": 0.75 }));
-    assert_eq!((config.rotary_dim(), bundle::weights::tables(&config, 1)[0].0.len()), (12, 6));
+    assert_eq!((config.rotary_dim(), bundle::rotary::tables(&config, 1)[0].0.len()), (12, 6));
 }
 
 #[test]

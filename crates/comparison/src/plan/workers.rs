@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bundle::weights::scale_name;
+use bundle::scale_name;
 use bundle::{ModelConfig, Precision};
 use configs::{Engine, EngineMemory};
 

@@ -1,6 +1,6 @@
 //! Layers, without their attention.
 
-use bundle::{Activation, LayerAttention, ModelConfig, NormNames, weights};
+use bundle::{Activation, LayerAttention, ModelConfig, NormNames, rotary};
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use worker::engine::EngineError;
@@ -348,7 +348,7 @@ impl Sequences {
                 .to_dtype(dtype)?
                 .to_device(device)
         };
-        let tables = weights::tables(config, capacity).into_iter();
+        let tables = rotary::tables(config, capacity).into_iter();
         let rotary = tables.map(|(cos, sin)| Ok([table(cos)?, table(sin)?])).collect::<Result<_>>()?;
         let window = config.form.window;
         let padding = Vec::new();

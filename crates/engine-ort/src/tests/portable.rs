@@ -75,7 +75,7 @@ impl Portable {
             inputs.push((TOTAL.into(), small(vec![], vec![total as i32]).into()));
         }
         if let bundle::Position::Rotary(rotary) = &config.position {
-            let (cos, sin) = bundle::weights::cos_sin(rotary, config.head_dim, config.max_positions);
+            let (cos, sin) = bundle::rotary::cos_sin(rotary, config.head_dim, config.max_positions);
             for (name, table) in [(COS, cos), (SIN, sin)] {
                 let shape = [config.max_positions, config.head_dim / 2];
                 inputs.push((

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 
-use bundle::weights::INT4_GROUP;
+use bundle::quantised::INT4_GROUP;
 use bundle::{Position, Weights};
 use conformance::{Reference, argmax, check_model, logits_in_pieces, max_abs_difference, tiny};
 use onnx::{DataType, Dim, GraphBuilder, Products, Storage, WITH_INT8, quantised_product};

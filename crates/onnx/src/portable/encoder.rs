@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use bundle::{
     Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, ModelConfig, NormNames,
-    Pooling, Position, Precision, Scored, weights,
+    Pooling, Position, Precision, Scored, rotary,
 };
 
 use super::{Form, Linear, Writer};
@@ -102,7 +102,7 @@ impl Writer<'_> {
         self.graph.integers("one", &[1]);
         self.graph.node((ONNX, "Gather"), &["tokens.shape", "one"], &["sequence"], &[]);
         let (count, half) = (config.max_positions, config.head_dim / 2);
-        let tables = weights::tables(config, if inputs == Inputs::Usual { count } else { 0 });
+        let tables = rotary::tables(config, if inputs == Inputs::Usual { count } else { 0 });
         for (rotation, (cos, sin)) in tables.into_iter().enumerate() {
             for (table, values) in rotary_names(rotation).into_iter().zip([cos, sin]) {
                 if inputs == Inputs::Usual {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use bundle::weights::inverse_frequencies;
+use bundle::rotary::inverse_frequencies;
 use bundle::{BundleError, Element, Llama3Scaling, ModelConfig, NormPlacement, Rotary, TensorSpec};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;

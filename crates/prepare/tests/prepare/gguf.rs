@@ -105,7 +105,7 @@ fn llama_3_scaling_is_found_again_from_its_divisors() {
     let ((_a, ours), (_b, theirs)) =
         (gguf.prepared(), prepared(Source::Directory(tiny("llama3-rope-scaled"))));
     let frequencies = |bundle: &Bundle| match &bundle.config().position {
-        Position::Rotary(rotary) => bundle::weights::inverse_frequencies(rotary, 16),
+        Position::Rotary(rotary) => bundle::rotary::inverse_frequencies(rotary, 16),
         Position::Learned => panic!("a llama rotates"),
     };
     for (ours, theirs) in frequencies(&ours).iter().zip(frequencies(&theirs)) {

@@ -9,7 +9,6 @@ use setup::tooling::{BadInput, Reporter};
 use setup::{Layout, Piece, Target as Device};
 
 use super::fatbin;
-use crate::build;
 use crate::cuda;
 use crate::install;
 use crate::install::Target;
@@ -57,7 +56,7 @@ pub(super) fn pack(workspace: &Workspace, directory: &Path, cut: &Cut, reporter:
     provision.provide_all(&Device::Cuda.pieces())?;
     let place = workspace.binaries.with_file_name("dist");
     let shipped = workspace.shipped().built_with(place.join("build"), install::variables());
-    build::build(&shipped, &["driver", "prepare", "xtask", "tasks"], None, reporter)?;
+    crate::cargo::build(&shipped, &["driver", "prepare", "xtask", "tasks"], None, reporter)?;
     let staging = tempfile::Builder::new().prefix(".staging-").tempdir_in(&place)?;
     let root = staging.path().join("photofinish");
     let record = setup::BuildRecord { libtorch: None, ..install::record(&shipped)? };

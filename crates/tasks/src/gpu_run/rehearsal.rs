@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use setup::tooling::Reporter;
 
 use super::plan::{Machine, Plan};
-use crate::build;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 /// The abilities of the mocks: a step of a simulated GPU of 3,000 GB/s takes 0.5 ms.
@@ -31,7 +30,7 @@ pub(super) fn machine(
     scratch: &Path,
     reporter: Reporter,
 ) -> Result<Machine> {
-    build::build(workspace, &["driver", "prepare", "engine-mock", "nvml-fake"], None, reporter)?;
+    crate::cargo::build(workspace, &["driver", "prepare", "engine-mock", "nvml-fake"], None, reporter)?;
     let lacks = || format!("cannot write to {}", scratch.display());
     let library = nvml_fake::install(scratch, &nvml_fake::Script::default()).with_context(lacks)?;
     let configs = scratch.join("configs");

@@ -1,0 +1,62 @@
+//! Programs of this workspace in the place of a task: `doctor` and `profile` are commands of `photofinish`, as `compare`
+//! is; `calibrate` and `claims` are programs of package `evidence`.
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use setup::tooling::Reporter;
+use setup::tooling::process::command;
+
+use crate::cargo::build;
+use crate::workspace::{PHOTOFINISH, Workspace};
+
+/// Builds the program and runs one of its commands, which provides what else it needs.
+pub(crate) fn run(workspace: &Workspace, name: &str, args: &[OsString]) -> Result<ExitCode> {
+    build(workspace, &["driver"], None, Reporter::new(true))?;
+    let mut program = command(workspace.binary(PHOTOFINISH));
+    // As `cargo run` sets it: workers whose sources have changed are built again.
+    program.arg(name).args(args).env("CARGO_MANIFEST_DIR", &workspace.root);
+    replace_this_process(program)
+}
+
+/// Signals reach the program itself, and its exit code is this command's.
+#[cfg(unix)]
+pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    Err(program.exec()).context("cannot start the driver")
+}
+
+#[cfg(not(unix))]
+pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
+    let status = program.status().context("cannot start the driver")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// `cargo xtask calibrate`: the statistics against simulated comparisons.
+pub(crate) fn calibrate(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    build(workspace, &["evidence"], None, Reporter::new(false))?;
+    // The page's default place is relative to the root.
+    let status = command(workspace.binary("calibrate"))
+        .args(args)
+        .current_dir(&workspace.root)
+        .status()
+        .context("cannot start calibrate")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// With these flags nothing is measured, so that no driver is needed.
+const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
+
+/// `cargo xtask claims`: tests of published claims.
+pub(crate) fn claims(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    let runs = !args.iter().any(|arg| WITHOUT_RUNS.iter().any(|name| arg == name));
+    let names = if runs { &["evidence", "driver"][..] } else { &["evidence"] };
+    build(workspace, names, None, Reporter::new(false))?;
+    let status = command(workspace.binary("claims"))
+        .args(args)
+        .current_dir(&workspace.root)
+        .status()
+        .context("cannot start claims")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
