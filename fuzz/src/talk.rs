@@ -14,7 +14,7 @@ use crate::{Outcome, text};
 pub(crate) fn events(input: &[u8]) -> Outcome {
     let mut processes: Vec<Vec<Event>> = Vec::new();
     for line in text(input)?.lines() {
-        // As `measure::live` does, before anything is judged.
+        // As `measure::running_worker` does, before anything is judged.
         let event: Event = serde_json::from_str(line)
             .map_err(|error| impossible::number(line).unwrap_or_else(|| plain(&error)))?;
         written_and_read(&event);

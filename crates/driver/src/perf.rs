@@ -15,7 +15,7 @@ use protocol::{
 use serde::{Deserialize, Serialize};
 use setup::tooling::process::{command, output_of};
 
-use crate::measure::process::{Process, Said, describe, last_line, now};
+use crate::measure::process::{Process, Received, describe, last_line, now};
 use crate::measure::worker::Worker;
 use crate::measure::{self, Scratch};
 
@@ -95,11 +95,11 @@ fn record(subject: &Subject<'_>, scratch: &Path) -> Result<()> {
     let mut answers = 0;
     perf.send(line(job));
     loop {
-        let text = match perf.listen(until) {
-            Said::Line(text) => text,
-            Said::Closed => break,
-            Said::Interrupted => return Err(Failure::Interrupted),
-            Said::Nothing | Said::TooLong => return late(),
+        let text = match perf.try_recv(until) {
+            Received::Line(text) => text,
+            Received::Closed => break,
+            Received::Interrupted => return Err(Failure::Interrupted),
+            Received::TimedOut | Received::TooLong => return late(),
         };
         match serde_json::from_str(&text) {
             Ok(Event::Warmup(_)) => {

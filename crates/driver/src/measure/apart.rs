@@ -17,7 +17,7 @@ use comparison::plan::{Failure, Result};
 use crate::measure::machine::cpu_time;
 use crate::measure::process::describe;
 use crate::measure::process::now;
-use crate::measure::process::{Heard, Process, Reaped, Said};
+use crate::measure::process::{Process, Reaped, Received};
 
 /// The hidden command that answers questions about a bundle.
 pub const COMMAND: &str = "text-process";
@@ -100,20 +100,20 @@ impl Apart for Client {
             None => self.start()?,
         };
         process.send(serde_json::to_string(question).expect("a question is plain data"));
-        match self.hear(&mut process) {
-            Heard::Line(line) => {
+        match self.recv(&mut process) {
+            Ok(Some(line)) => {
                 *held = Some(process);
                 serde_json::from_str(&line).map_err(|error| Failure::failed(error.to_string()))
             }
-            Heard::Killed(_) => Err(self.ended(question, process, true)),
-            Heard::End => Err(self.ended(question, process, false)),
+            Err(_) => Err(self.ended(question, process, true)),
+            Ok(None) => Err(self.ended(question, process, false)),
         }
     }
 }
 
 impl Client {
     /// Waits for the answer, within the limits.
-    fn hear(&self, process: &mut Process) -> Heard {
+    fn recv(&self, process: &mut Process) -> std::result::Result<Option<String>, String> {
         let (begun, before) = (now(), cpu_time(process.id()));
         let has_time = |process: &Process| {
             let used = before.zip(cpu_time(process.id())).map(|(before, after)| after - before);
@@ -121,12 +121,12 @@ impl Client {
             used < self.limit && begun.elapsed() < self.limit * SLOWED
         };
         loop {
-            match process.listen(now() + LOOK) {
-                Said::Line(line) => return Heard::Line(line),
-                Said::Nothing if has_time(process) => {}
+            match process.try_recv(now() + LOOK) {
+                Received::Line(line) => return Ok(Some(line)),
+                Received::TimedOut if has_time(process) => {}
                 // Its end is awaited, or it is killed.
-                Said::Closed => return process.hear(now() + self.limit, self.limit),
-                _ => return process.hear(now(), self.limit),
+                Received::Closed => return process.recv(now() + self.limit, self.limit),
+                _ => return process.recv(now(), self.limit),
             }
         }
     }

@@ -12,7 +12,7 @@ use comparison::plan::workers::gigabytes;
 use comparison::plan::{Contender, Failure, KvPrecision, Plan, Result, WorkKind};
 use protocol::{Event, Measure, Task, Warmup};
 
-use crate::measure::live::Crew;
+use crate::measure::crew::Crew;
 use crate::measure::machine::readings;
 use crate::measure::places::Places;
 use crate::measure::progress;
@@ -232,13 +232,13 @@ fn peak(crew: &Crew<'_>, index: usize, contender: &Contender) -> std::result::Re
         Warmup { min_iterations: 1, max_iterations: 1, max_ns: 0, settled_within: 1.0, from_cold: false };
     let work = crew.plan.work.asked(contender.cache.policy, &crew.plan.work.stand_ins());
     let task = Task::Measure(Measure { work, warmup, lead_in: 0, load: None });
-    let mut live = crew.workers[index].start(&crew.job(contender, task), None);
-    if live.warm_up(1) && live.request(0, None).is_some() {
-        live.ask_to_finish(protocol::Finish::default());
+    let mut running = crew.workers[index].start(&crew.job(contender, task), None);
+    if running.warm_up(1) && running.request(0, None).is_some() {
+        running.ask_to_finish(protocol::Finish::default());
     } else {
-        live.finish();
+        running.finish();
     }
-    let outcome = live.end();
+    let outcome = running.end();
     if let Some(failure) = RunFailure::from_ending(outcome.ending) {
         return Err(failure.sentence());
     }

@@ -15,7 +15,7 @@ use comparison::plan::{Contender, Prompted, Result, Work};
 use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
 use tempfile::TempPath;
 
-use crate::measure::live::Crew;
+use crate::measure::crew::Crew;
 use crate::measure::logits;
 use crate::measure::process::now;
 use crate::measure::reference::RunWork;

@@ -25,8 +25,8 @@ use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::Event;
 use statistics::{Components, Costs, MIN_ROUNDS, Prior};
 
-use crate::measure::member::Member;
 use crate::measure::process::now;
+use crate::measure::running_worker::WarmWorker;
 use crate::measure::session::{Round, RoundWork, Session};
 
 /// Time for the verdicts and the table.
@@ -142,7 +142,7 @@ impl Session<'_> {
     pub(crate) fn choose_blocks(
         &mut self,
         round: Round,
-        members: &[Member],
+        members: &[WarmWorker],
         begun: Instant,
         work: &RoundWork<'_>,
     ) -> Round {
@@ -260,9 +260,9 @@ fn fewest(cases: usize) -> usize {
 }
 
 /// Seconds of a block by the last requests of warm-up. A cold start does not count: it may have compiled.
-fn warm_block_s(members: &[Member]) -> f64 {
-    let last = |member: &Member| {
-        let warm = member.live.events().iter().find_map(|event| match event {
+fn warm_block_s(members: &[WarmWorker]) -> f64 {
+    let last = |member: &WarmWorker| {
+        let warm = member.running.events().iter().find_map(|event| match event {
             Event::Warmup(warm) => Some(warm),
             _ => None,
         })?;

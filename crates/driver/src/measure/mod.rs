@@ -1,38 +1,29 @@
 //! Gathers and stores facts: worker processes, rounds, the machine, provisioning, results directories.
 //!
-//! Nothing is judged here; crate `judge` does that.
+//! Nothing is judged here; crate `comparison` does that.
 
 pub mod apart;
 pub mod arrays;
-pub mod texts;
-
+mod crew;
 pub mod doctor;
-
+mod finish;
 pub mod footprint;
-
 mod largest_batch;
-
 mod layer_parity;
 mod limit;
-mod live;
 pub mod logits;
 pub mod machine;
-mod member;
-
 pub mod places;
-
 pub mod process;
 pub mod progress;
-
 pub mod provision;
-
 mod reference;
 pub mod resolve;
 pub mod results;
 pub mod round;
-
+mod running_worker;
 mod session;
-
+pub mod texts;
 pub mod worker;
 
 pub use places::Places;

@@ -55,24 +55,15 @@ pub struct Reaped {
 }
 
 /// The result of waiting for a line.
-pub(crate) enum Heard {
-    Line(String),
-    /// The worker closed its stdout and has ended.
-    End,
-    /// It was killed, for this reason.
-    Killed(String),
-}
-
-/// The worker's output at the end of a wait that does not affect the worker.
-pub enum Said {
+pub enum Received {
     Line(String),
     /// It closed its stdout.
     Closed,
     /// It sent a line that is longer than any event.
     TooLong,
-    /// Nothing, until the time was up.
-    Nothing,
-    /// Nothing, until the user interrupted.
+    /// The time was up.
+    TimedOut,
+    /// The user interrupted.
     Interrupted,
 }
 
@@ -154,38 +145,41 @@ impl Process {
 
     /// Waits for the next line until the time is up, without affecting the worker. The end of the worker ends
     /// the wait, whichever process still holds its pipes.
-    pub fn listen(&mut self, until: Instant) -> Said {
+    pub fn try_recv(&mut self, until: Instant) -> Received {
         loop {
             if progress::requested() {
-                return Said::Interrupted;
+                return Received::Interrupted;
             }
             if self.looked.elapsed() >= LOOK && has_ended(&mut self.child) {
                 self.end_family();
             }
             if now() >= until {
-                return Said::Nothing;
+                return Received::TimedOut;
             }
             match self.pipes.next(Duration::from_millis(50)) {
-                Some(Line::Text(line)) => return Said::Line(line),
-                Some(Line::TooLong) => return Said::TooLong,
-                Some(Line::End) => return Said::Closed,
-                None if self.ended.is_some_and(|at| at.elapsed() >= LAST_WORDS) => return Said::Closed,
+                Some(Line::Text(line)) => return Received::Line(line),
+                Some(Line::TooLong) => return Received::TooLong,
+                Some(Line::End) => return Received::Closed,
+                None if self.ended.is_some_and(|at| at.elapsed() >= LAST_WORDS) => return Received::Closed,
                 None => {}
             }
         }
     }
 
-    /// Waits for the next line. Kills the worker when the time is up, or when the user interrupts.
-    pub(crate) fn hear(&mut self, until: Instant, limit: Duration) -> Heard {
-        let reason = match self.listen(until) {
-            Said::Line(line) => return Heard::Line(line),
-            Said::Closed => return self.await_exit(until, limit),
-            Said::TooLong => format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20),
-            Said::Nothing => too_late(limit),
-            Said::Interrupted => "the user interrupted".to_owned(),
+    /// Waits for the next line; `None` once the worker has ended. When the time is up, or when the user interrupts, the
+    /// worker is killed: `Err` has the reason.
+    pub(crate) fn recv(&mut self, until: Instant, limit: Duration) -> Result<Option<String>, String> {
+        let reason = match self.try_recv(until) {
+            Received::Line(line) => return Ok(Some(line)),
+            Received::Closed if self.has_ended(until) => return Ok(None),
+            Received::Closed | Received::TimedOut => {
+                format!("it was not done after {} s (--timeout)", limit.as_secs())
+            }
+            Received::TooLong => format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20),
+            Received::Interrupted => "the user interrupted".to_owned(),
         };
         self.kill();
-        Heard::Killed(reason)
+        Err(reason)
     }
 
     /// Whether the worker has ended. A worker that is still alive when the time is up, or when the user
@@ -198,15 +192,6 @@ impl Process {
             std::thread::sleep(Duration::from_millis(2));
         }
         true
-    }
-
-    /// Waits for the end after stdout was closed; a worker that is still alive at the limit is killed.
-    fn await_exit(&mut self, until: Instant, limit: Duration) -> Heard {
-        if !self.has_ended(until) {
-            self.kill();
-            return Heard::Killed(too_late(limit));
-        }
-        Heard::End
     }
 
     /// Ends the whole process group at once. A stopped process dies of this signal, too.
@@ -299,10 +284,6 @@ fn has_ended(child: &mut Child) -> bool {
 fn mark() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn too_late(limit: Duration) -> String {
-    format!("it was not done after {} s (--timeout)", limit.as_secs())
 }
 
 #[cfg(unix)]

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use comparison::facts::evidence::Fact;
 use comparison::plan::{Failure, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::untrusted;
 use setup::tooling;
 
 use crate::measure::process::now;
-use crate::measure::session::{Round, Session};
+use crate::measure::session::Round;
 
 pub struct Progress {
     bar: ProgressBar,
@@ -177,26 +176,6 @@ pub(crate) fn with_nothing_to_save<T>(work: impl FnOnce() -> Result<T>) -> Resul
     let done = work()?;
     drop(expendable);
     if requested() { Err(Failure::Interrupted) } else { Ok(done) }
-}
-
-// Consequences of the guard's complaints.
-
-impl Session<'_> {
-    /// Records a complaint of the guard. Returns whether to repeat: not if noise is accepted or known to
-    /// last, and only as long as it `can_retry` and there is time.
-    pub(crate) fn should_repeat(&mut self, round: Round, reason: &str, can_retry: bool) -> bool {
-        let reason = format!("round {}, {reason}", round.number + 1);
-        let can_retry = can_retry && self.limit.can_repeat();
-        self.recorder.record(Fact::Complaint { reason: reason.clone() });
-        if self.crew.plan.accept_noise || self.too_noisy.is_some() {
-            return false;
-        }
-        self.stays_disturbed |= !can_retry;
-        self.crew
-            .progress
-            .say(&format!("{reason}; {}", if can_retry { "it is done again" } else { "it stays so" }));
-        can_retry
-    }
 }
 
 // The command line as stored with results. Results are published, so it must not contain secrets.

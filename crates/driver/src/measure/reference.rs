@@ -14,7 +14,7 @@ use protocol::{Answer, Decode, Event, Kept, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::measure::live::Crew;
+use crate::measure::crew::Crew;
 use crate::measure::session::Session;
 use crate::measure::{logits, progress};
 

@@ -12,10 +12,9 @@ use comparison::judge::report::{COMPLETE, huge_share};
 use comparison::plan::{Plan, Schedule, SliceAsked};
 use protocol::{Event, Job, Sample, Task};
 
-use crate::measure::live::Live;
-use crate::measure::member::Member;
 use crate::measure::process::now;
 use crate::measure::progress;
+use crate::measure::running_worker::{RunningWorker, WarmWorker};
 use crate::measure::session::{Interrupted, Round, RoundWork, Session};
 
 /// Largest share of the time limit for the loads from a cold page cache of one round.
@@ -58,6 +57,22 @@ impl Session<'_> {
         self.tokenise();
         self.crew.progress.step();
         Ok(())
+    }
+
+    /// Records a complaint of the guard. Returns whether to repeat: not if noise is accepted or known to
+    /// last, and only as long as it `can_retry` and there is time.
+    pub(crate) fn should_repeat(&mut self, round: Round, reason: &str, can_retry: bool) -> bool {
+        let reason = format!("round {}, {reason}", round.number + 1);
+        let can_retry = can_retry && self.limit.can_repeat();
+        self.recorder.record(Fact::Complaint { reason: reason.clone() });
+        if self.crew.plan.accept_noise || self.too_noisy.is_some() {
+            return false;
+        }
+        self.stays_disturbed |= !can_retry;
+        self.crew
+            .progress
+            .say(&format!("{reason}; {}", if can_retry { "it is done again" } else { "it stays so" }));
+        can_retry
     }
 
     /// Loads with the weights dropped from the page cache. No process that maps the file may be alive.
@@ -162,12 +177,12 @@ impl Session<'_> {
         &mut self,
         round: Round,
         group: &[(usize, usize)],
-        (kept, keeps): (Option<Member>, bool),
+        (kept, keeps): (Option<WarmWorker>, bool),
         work: &RoundWork<'_>,
-    ) -> Result<(Round, Option<Member>), Interrupted> {
+    ) -> Result<(Round, Option<WarmWorker>), Interrupted> {
         let begun = now();
         let turns_are_shared = group.len() + usize::from(kept.is_some()) > 1;
-        let mut members: Vec<Member> = kept.into_iter().collect();
+        let mut members: Vec<WarmWorker> = kept.into_iter().collect();
         let started = group.iter().try_for_each(|&(position, index)| {
             if self.is_over() {
                 return Err(Interrupted);
@@ -176,7 +191,7 @@ impl Session<'_> {
                 let member = self.start(round, position, index, work)?;
                 members.extend(member.map(|mut member| {
                     if turns_are_shared {
-                        member.live.pause();
+                        member.running.pause();
                     }
                     member
                 }));
@@ -230,7 +245,7 @@ impl Session<'_> {
         position: usize,
         index: usize,
         work: &RoundWork<'_>,
-    ) -> Result<Option<Member>, Interrupted> {
+    ) -> Result<Option<WarmWorker>, Interrupted> {
         let contender = &self.crew.plan.contenders[index];
         for repeat in 0.. {
             self.crew.progress.running(
@@ -244,26 +259,26 @@ impl Session<'_> {
             let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
             let (watch, begun) = (self.guard.watch(), now());
             let held = self.held.remove(&index);
-            let mut live = self.crew.workers[index].start(&job, held);
-            self.guard.add(live.pid());
-            let is_warm = live.warm_up(self.crew.plan.warmup.max_iterations);
+            let mut running = self.crew.workers[index].start(&job, held);
+            self.guard.add(running.pid());
+            let is_warm = running.warm_up(self.crew.plan.warmup.max_iterations);
             let noise = watch.end(&self.guard);
             self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
-            let run = |live: &Live| Run {
-                noise: Some(noise.clone()),
+            let run = Run {
+                noise: Some(noise),
                 failure: Some(cut_off()),
                 ..Run::of_events(
                     Purpose::Measure,
                     place,
                     &contender.label,
-                    live.pid(),
-                    live.events().to_vec(),
+                    running.pid(),
+                    running.events().to_vec(),
                 )
             };
-            self.recorder.record(Fact::Warm(Box::new(run(&live))));
-            let said = live.events().len();
-            let member = Member { index, live, job, process, said, is_over: !is_warm };
+            self.recorder.record(Fact::Warm(Box::new(run)));
+            let warmup_events = running.events().len();
+            let member = WarmWorker { index, running, job, process, warmup_events, is_over: !is_warm };
             if !is_warm {
                 self.end_member(member);
                 return if self.is_over() { Err(Interrupted) } else { Ok(None) };
@@ -285,7 +300,7 @@ impl Session<'_> {
 
     /// Whether a process is started again because it has a smaller share of huge pages than others. After two
     /// failures in a row this is given up: some allocators do not ask for them.
-    fn lacks_pages(&mut self, member: &Member, can_repeat: bool) -> bool {
+    fn lacks_pages(&mut self, member: &WarmWorker, can_repeat: bool) -> bool {
         let share = |events: &[Event]| {
             let warm = events.iter().rev().find_map(|event| match event {
                 Event::Warmup(warm) => Some(&warm.memory),
@@ -300,7 +315,7 @@ impl Session<'_> {
             .iter()
             .filter_map(|run| share(&run.events))
             .any(|share| share >= COMPLETE);
-        let Some(ours) = share(member.live.events()).filter(|_| given) else { return false };
+        let Some(ours) = share(member.running.events()).filter(|_| given) else { return false };
         let tried = self.page_repeats.entry(member.index).or_default();
         if ours >= COMPLETE {
             *tried = 0;
@@ -336,7 +351,7 @@ impl Session<'_> {
     pub(crate) fn blocks(
         &mut self,
         mut round: Round,
-        members: &mut Vec<Member>,
+        members: &mut Vec<WarmWorker>,
         work: &RoundWork<'_>,
     ) -> Result<Round, Interrupted> {
         let begun = now();
@@ -391,7 +406,7 @@ impl Session<'_> {
     fn stretch(
         &mut self,
         round: Round,
-        members: &mut [Member],
+        members: &mut [WarmWorker],
         (first, repeat): (usize, usize),
         work: &RoundWork<'_>,
     ) -> Result<(Vec<Block>, Noise), Interrupted> {
@@ -416,7 +431,7 @@ impl Session<'_> {
     fn block(
         &mut self,
         round: Round,
-        members: &mut [Member],
+        members: &mut [WarmWorker],
         (number, repeat): (usize, usize),
         work: &RoundWork<'_>,
     ) -> Result<Block, Interrupted> {
@@ -444,12 +459,12 @@ impl Session<'_> {
                     &member.process.framework,
                 );
                 pass.push(index);
-                member.live.resume();
+                member.running.resume();
                 let request = requests.entry(index).or_insert_with(|| Sliced::new(places.len()));
                 if !places.contains(&index) {
                     places.push(index);
                 }
-                match request.next(&mut member.live, (case, work), slice) {
+                match request.next(&mut member.running, (case, work), slice) {
                     None => member.is_over = true,
                     Some(None) => {}
                     Some(Some(sample)) => {
@@ -458,7 +473,7 @@ impl Session<'_> {
                     }
                 }
                 if self.crew.plan.schedule.has_turns() {
-                    member.live.pause();
+                    member.running.pause();
                 }
             }
             passes.push(pass);
@@ -507,7 +522,7 @@ const LEAD_IN: usize = 1;
 
 impl Session<'_> {
     /// Timed tokens of a slice; `None` if each turn is a whole request. The first block chooses for all.
-    pub(crate) fn slice(&mut self, members: &[Member]) -> Option<usize> {
+    pub(crate) fn slice(&mut self, members: &[WarmWorker]) -> Option<usize> {
         if self.recorder.evidence.slices.is_none() && !members.is_empty() {
             let slices = match self.tokens(members) {
                 Ok(tokens) => Slices::Tokens { tokens, lead_in: LEAD_IN },
@@ -522,7 +537,7 @@ impl Session<'_> {
     }
 
     /// Timed tokens of a slice, or the reason for whole requests.
-    fn tokens(&self, members: &[Member]) -> Result<usize, String> {
+    fn tokens(&self, members: &[WarmWorker]) -> Result<usize, String> {
         if let Some(reason) = self.crew.plan.whole_requests() {
             return Err(reason.into());
         }
@@ -530,14 +545,14 @@ impl Session<'_> {
         if members.len() < 2 {
             return Err("no other framework waits for a turn".into());
         }
-        if let Some(other) = members.iter().find(|member| !member.live.events().iter().any(can_pause)) {
+        if let Some(other) = members.iter().find(|member| !member.running.events().iter().any(can_pause)) {
             return Err(format!("{} cannot pause within a request", other.process.framework));
         }
         let (marks, noun) = (self.crew.plan.work.marks(), self.crew.plan.work.mark_noun());
         let later = marks.saturating_sub(1);
         let tokens = match self.crew.plan.slice {
             SliceAsked::Tokens(tokens) => (later > LEAD_IN).then_some(tokens as usize),
-            _ => tokens(members.iter().filter_map(|member| token_s(member.live.events())), later),
+            _ => tokens(members.iter().filter_map(|member| token_s(member.running.events())), later),
         };
         tokens.ok_or_else(|| {
             format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
@@ -589,13 +604,13 @@ impl Sliced {
     /// `Some(None)` while the request goes on.
     pub(crate) fn next(
         &mut self,
-        live: &mut Live,
+        running: &mut RunningWorker,
         (case, work): (usize, &RoundWork<'_>),
         slice: Option<usize>,
     ) -> Option<Option<Sample>> {
         let input = if self.marks == 0 { work.input(case) } else { None };
         let Some(timed) = slice else {
-            let (sample, ns) = live.request(case, input)?;
+            let (sample, ns) = running.request(case, input)?;
             self.seen_ns.push(ns);
             return Some(Some(sample));
         };
@@ -607,7 +622,7 @@ impl Sliced {
                 made + more
             }
         };
-        let (answer, ns) = live.slice((case, input), more, marks)?;
+        let (answer, ns) = running.slice((case, input), more, marks)?;
         self.seen_ns.push(ns);
         self.marks = marks;
         Some(answer.map(|sample| {

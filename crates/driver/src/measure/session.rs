@@ -16,14 +16,14 @@ use comparison::plan::{Contender, Failure, Plan, Result, Rounds};
 use protocol::{Event, FileIdentity, Hello, Input, Output, Probed, Task};
 use statistics::BalancedOrder;
 
+use crate::measure::crew::Crew;
 use crate::measure::limit::{BEFORE_ROUNDS, Limit, REFERENCE};
-use crate::measure::live::Crew;
 use crate::measure::machine::{self, Guard, ReadyMemory};
-use crate::measure::member::Member;
 use crate::measure::places::Places;
 use crate::measure::process::{identity, now};
 use crate::measure::reference::{References, RunWork};
 use crate::measure::results::{Recorder, Results};
+use crate::measure::running_worker::WarmWorker;
 use crate::measure::{footprint, progress};
 
 pub struct Session<'a> {
@@ -504,7 +504,7 @@ fn is_of(probed: &Probed, device: &str) -> bool {
 
 impl Session<'_> {
     /// Probes after the turns of these processes.
-    pub(crate) fn probe_beside(&mut self, members: &[Member]) {
+    pub(crate) fn probe_beside(&mut self, members: &[WarmWorker]) {
         let processes: Vec<Process> = members.iter().map(|member| member.process.clone()).collect();
         if processes.is_empty() {
             return;

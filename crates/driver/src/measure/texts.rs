@@ -17,7 +17,7 @@ use configs::{Suite, SuitePrompt};
 use protocol::{Answer, EncodeTask, EncodeWork, Output, Score, Task, TextBatch, Work, untrusted};
 use tempfile::TempPath;
 
-use crate::measure::live::Crew;
+use crate::measure::crew::Crew;
 use crate::measure::places::Places;
 use crate::measure::process::now;
 use crate::measure::reference::answers;

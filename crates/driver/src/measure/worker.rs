@@ -6,25 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use comparison::facts::evidence::{Ended, Fact};
-use comparison::facts::run::{self, DerivedWeights, FailureKind, Outcome, Run, RunFailure};
-use comparison::judge::parity::{self, Tolerance};
-use comparison::judge::work::{self, Compared};
-use comparison::plan::{Contender, HugePages, KernelCache, Rounds};
-use protocol::{Event, FileIdentity, Finish, Hello, Job, Task, Turn, untrusted};
+use comparison::facts::run::Outcome;
+use comparison::plan::{Contender, HugePages, KernelCache};
+use protocol::{Hello, Job, Task, Turn};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use setup::Target;
 use setup::tooling::Scratch;
 
-use crate::measure::live::Live;
 use crate::measure::machine::{Confinement, ReadyMemory, Watched};
-use crate::measure::member::Member;
 use crate::measure::places::Places;
-use crate::measure::process::{Heard, Process, Reaped, check_version, describe, last_line, nonsense, now};
+use crate::measure::process::{Process, Reaped, check_version, describe, last_line, nonsense, now};
 use crate::measure::progress::is_secret;
-use crate::measure::session::{Round, RoundWork, Session};
-use crate::measure::{logits, provision};
+use crate::measure::provision;
+use crate::measure::running_worker::RunningWorker;
 
 /// Longest wait for the answer to `--hello`.
 const HELLO: Duration = Duration::from_secs(60);
@@ -95,10 +90,10 @@ impl Worker {
         let until = self.until.into_iter().fold(now() + limit, Instant::min);
         let mut line = None;
         let stopped = loop {
-            match process.hear(until, limit) {
-                Heard::Line(text) => line = Some(text),
-                Heard::End => break None,
-                Heard::Killed(reason) => break Some(reason),
+            match process.recv(until, limit) {
+                Ok(Some(text)) => line = Some(text),
+                Ok(None) => break None,
+                Err(reason) => break Some(reason),
             }
         };
         let Reaped { status, stderr, .. } = process.reap();
@@ -118,13 +113,13 @@ impl Worker {
 
     /// Runs a job without turns to its end.
     pub fn run(&self, job: &Job) -> Outcome {
-        let mut live = self.start(job, None);
-        live.finish();
-        live.end()
+        let mut running = self.start(job, None);
+        running.finish();
+        running.end()
     }
 
     /// Starts a job. `held`: memory for its load, if some is held already.
-    pub(crate) fn start(&self, job: &Job, held: Option<ReadyMemory>) -> Live {
+    pub(crate) fn start(&self, job: &Job, held: Option<ReadyMemory>) -> RunningWorker {
         // Opened before the worker starts: NVML takes tens of milliseconds, which would fall into its load.
         let gpus = Watched::new(&job.settings.device);
         // The available memory is read before some of it is taken.
@@ -132,7 +127,7 @@ impl Worker {
         let loads = !matches!(job.task, Task::Probe(_));
         let mut memory = held.or_else(|| loads.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
         memory.iter_mut().for_each(ReadyMemory::release);
-        Live::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
+        RunningWorker::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
@@ -194,247 +189,6 @@ fn to_line(value: &impl serde::Serialize) -> String {
 /// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    /// Fills its cache, which must be empty, and answers with its path; or dies with that as its last word.
-    const SCRIPT: &str = r#"#!/bin/sh
-[ -e "$CACHE" ] && exit 1
-mkdir "$CACHE" && touch "$CACHE/kernel"
-if [ "$DIES" ]; then echo "$CACHE" >&2; kill -9 $$; fi
-cat <<END
-{"protocol": VERSION, "framework": "f", "binding": "b", "library": "l", "library_path": "$CACHE", "build": {"profile": "release"}}
-END
-"#;
-
-    #[test]
-    fn environments_are_filled_up_to_a_page_by_the_seed() {
-        let sizes: Vec<usize> = (0..1000).map(|process| filler(7, process).len()).collect();
-        assert!(sizes.iter().all(|&size| size <= MOST_FILLER));
-        assert!(
-            (1800..2300).contains(&(sizes.iter().sum::<usize>() / sizes.len())),
-            "all sizes are as likely"
-        );
-        assert_eq!((filler(7, 3), filler(7, 3) == filler(8, 3)), (filler(7, 3), false));
-    }
-
-    #[test]
-    fn every_process_has_caches_of_its_own_which_go_with_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let binary = directory.path().join("worker");
-        std::fs::write(&binary, SCRIPT.replace("VERSION", &protocol::VERSION.to_string())).unwrap();
-        std::fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).unwrap();
-        let shared = directory.path().join("kept").display().to_string();
-        let environment = |dies: &str| {
-            let path = std::env::var("PATH").unwrap();
-            let pairs = [("PATH", path), ("CACHE", shared.clone()), ("DIES", dies.to_owned())];
-            pairs.map(|(name, value)| (name.to_owned(), value)).into()
-        };
-        let own_caches = vec!["CACHE".to_owned()];
-        let timeout = Duration::from_secs(60);
-        let worker = Worker { own_caches, ..Worker::new(binary, environment(""), timeout) };
-        let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
-        let dying = Worker { environment: environment("yes"), ..worker.clone() };
-        let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];
-        assert!(own.iter().all(|place| place.ends_with("/CACHE") && !Path::new(place).exists()), "{own:?}");
-        assert_ne!(own[0], own[1]);
-        assert!(worker.shell_line("job".as_ref()).contains(r#" CACHE="$(mktemp -d)/cache" "#));
-        let keeping = Worker { own_caches: Vec::new(), ..worker };
-        assert_eq!(place(&keeping), shared);
-        assert!(Path::new(&shared).join("kernel").exists());
-    }
-}
-
-// The end of a process: its usage, its outputs compared with the reference's, and its failure if it has one.
-
-impl Session<'_> {
-    /// Lets a process finish, and compares its outputs with the reference.
-    pub(crate) fn finish_member(&mut self, mut member: Member, round: Round, work: &RoundWork<'_>) {
-        // A directory of its own: files that a worker leaves there cannot be mistaken for another's.
-        let directory = self.crew.scratch.path().join(format!("parity-{}", member.live.pid()));
-        let _ = std::fs::create_dir(&directory);
-        let file = directory.join("logits.safetensors");
-        // Without any, a row has no part in verdicts: a round with too little time leaves them to the next.
-        let has_none =
-            self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
-        let is_due = work.parity && (has_none || self.has_logits(round.number));
-        let task = self.crew.parity_task(&file).filter(|_| is_due && work.reference.is_some());
-        let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
-        let task = task.filter(|_| !has_no_time);
-        if has_no_time {
-            let framework = &member.process.framework;
-            self.crew.progress.say(&format!("{framework}: the time limit leaves no time for its logits"));
-        }
-        let (is_asked, begun) = (task.is_some(), now());
-        let identity = identity(member.live.events());
-        let label = member.process.framework.clone();
-        let is_hashed = |identity| {
-            self.recorder.evidence.hashed.iter().any(|(known, _)| *known == identity)
-                || self.hashed.contains(&(label.clone(), identity))
-        };
-        let hash = !identity.is_some_and(is_hashed);
-        member.live.resume();
-        let seen = member.live.seen();
-        member.live.ask_to_finish(Finish { hash, parity: task });
-        if is_asked {
-            self.logits_take = self.logits_take.max(begun.elapsed());
-        }
-        let said = member.live.events();
-        if said.iter().any(|event| matches!(event, Event::Usage(usage) if usage.weights_sha256.is_some())) {
-            self.hashed.extend(identity.map(|identity| (label, identity)));
-        }
-        self.close(member, |session, run, ended| {
-            ended.seen = Some(seen);
-            let contender = session.crew.plan.contender(&run.framework);
-            let (Some(contender), Some(reference), Some(of_requests)) =
-                (contender, work.reference, work.of_requests)
-            else {
-                return;
-            };
-            let tolerance = Tolerance::for_work(contender, &session.crew.plan.work);
-            let tokens = match work::of_requests(session.crew.plan, of_requests, run, tolerance) {
-                Compared::Tokens(tokens) => tokens,
-                Compared::Outputs(agreement) => {
-                    ended.agreement = Some(*agreement);
-                    return;
-                }
-            };
-            ended.tokens = Some(tokens);
-            if is_asked {
-                let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
-                let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
-                let agreement = told().map_err(str::to_owned).and_then(|()| {
-                    let logits = logits::read_parity(&file, &session.crew.parity_shapes())?;
-                    parity::compare(reference, &logits, tokens, tolerance)
-                });
-                match agreement {
-                    Ok(agreement) => ended.agreement = Some(agreement),
-                    Err(reason) => {
-                        session.crew.progress.say(&format!("{}: {reason}", run.framework));
-                        ended.no_agreement = Some(reason);
-                    }
-                }
-            }
-        });
-        let _ = std::fs::remove_dir_all(&directory);
-    }
-
-    /// Ends a process that failed, or that is no longer needed.
-    pub(crate) fn end_member(&mut self, member: Member) {
-        self.close(member, |_, _, _| {});
-    }
-
-    /// Ends a process that is started again. Its events are kept, and its end is no failure.
-    pub(crate) fn discard(&mut self, member: Member) {
-        let pid = member.live.pid();
-        let outcome = member.live.end();
-        self.crew.say_left_behind(&member.process.framework, &outcome.left_behind);
-        self.guard.remove(pid);
-    }
-
-    /// Whether processes of this round write logits: the first round does, and one of the next that the seed
-    /// draws. Automatic rounds may end after the fewest for a verdict.
-    fn has_logits(&self, round: usize) -> bool {
-        let fewest = match self.crew.plan.rounds {
-            Rounds::Auto { max, .. } => max.min(statistics::MIN_ROUNDS),
-            Rounds::Fixed(rounds) => rounds,
-        };
-        let later = fewest.saturating_sub(1).max(1) as u64;
-        round == 0 || round as u64 == 1 + self.crew.plan.seed % later
-    }
-
-    /// Reaps a process and records its end. `check` compares the outputs of a process that did its job.
-    fn close(&mut self, member: Member, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
-        let Member { index, live, job, process, said, .. } = member;
-        let (contender, asked) = (&self.crew.plan.contenders[index], live.asked().to_vec());
-        let (pid, waited, has_no_kernels) = (live.pid(), live.waited(), live.left_caches_empty());
-        let outcome = live.end();
-        self.guard.remove(pid);
-        let mut ended = Ended {
-            events: outcome.events.get(said..).unwrap_or_default().to_vec(),
-            failure: RunFailure::from_ending(outcome.ending),
-            process,
-            waited,
-            seen: None,
-            agreement: None,
-            no_agreement: None,
-            tokens: None,
-            derived: None,
-            left_behind: outcome.left_behind,
-            unused_caches: if has_no_kernels { contender.engine.kernel_cache.clone() } else { Vec::new() },
-        };
-        if let Some(run) = self.recorder.evidence.run(&ended.process) {
-            if ended.failure.is_none() {
-                check(self, run, &mut ended);
-            }
-            if contender.engine.reference {
-                ended.derived = derived_weights(run);
-            }
-        }
-        if let Some(failure) = &mut ended.failure
-            && matches!(failure.kind, FailureKind::Failed | FailureKind::Killed | FailureKind::OutOfMemory)
-        {
-            let round = ended.process.round + 1;
-            let name = format!("job-round{round}-{}.jsonl", contender.label.replace(' ', ""));
-            self.recorder.results.write(&name, lines(&job, &asked));
-            failure.repeat =
-                Some(self.crew.workers[index].shell_line(&self.recorder.results.directory().join(name)));
-        }
-        self.crew.say_left_behind(&contender.label, &ended.left_behind);
-        if ended.failure.is_none()
-            && ended.process.round == 0
-            && let Some(text) = run::unused_caches(&ended.unused_caches)
-        {
-            self.crew.progress.say(&format!("{}: {text}", contender.label));
-        }
-        let failure = ended.failure.clone();
-        let round = ended.process.round + 1;
-        let framework = contender.label.clone();
-        self.recorder.record(Fact::Ended(Box::new(ended)));
-        let Some(failure) = failure.filter(|failure| failure.kind != FailureKind::Interrupted) else {
-            return;
-        };
-        self.crew.progress.say(&format!("{framework}, round {round}: {}", failure.sentence()));
-        if let Some(repeat) = &failure.repeat {
-            self.crew.progress.say(&format!("  to repeat it: {repeat}"));
-        }
-        // One failed process excludes the row: figures of only the successful processes would be biased.
-        self.recorder.record(Fact::Absent { framework, failure });
-    }
-
-    /// Takes the memory that a process has just freed, for the contender's next one.
-    pub(crate) fn hold_memory(&mut self, index: usize) {
-        let has_next = !self.recorder.is_absent(&self.crew.plan.contenders[index]);
-        if self.crew.plan.schedule.has_turns() && has_next && !self.is_over() {
-            let of_round = self.crew.workers.iter().map(|worker| worker.ready_bytes).sum();
-            let held = ReadyMemory::hold(self.crew.workers[index].ready_bytes, of_round);
-            self.held.extend(held.map(|held| (index, held)));
-        }
-    }
-
-    /// Ends the processes that failed in their turns.
-    pub(crate) fn end_failed(&mut self, members: &mut Vec<Member>) {
-        let over: Vec<Member> = members.extract_if(.., |member| member.is_over).collect();
-        over.into_iter().for_each(|member| self.end_member(member));
-    }
-}
-
-fn identity(events: &[Event]) -> Option<FileIdentity> {
-    events.iter().find_map(|event| match event {
-        Event::Loaded(loaded) => loaded.weights_identity,
-        _ => None,
-    })
-}
-
-/// The record next to the weights file that a process loaded.
-fn derived_weights(run: &Run) -> Option<DerivedWeights> {
-    let path = format!("{}.json", run.loaded()?.weights_file);
-    serde_json::from_slice(&untrusted::file::read(Path::new(&path), untrusted::file::CONFIG).ok()?).ok()
 }
 
 // Prepares the start of a contender's worker: its request, its environment and its CPUs.
@@ -534,5 +288,59 @@ mod unit {
         assert_eq!(own(Some(KernelCache::Keep), KernelCache::Fresh), 0);
         let on_a_gpu = own_caches(&contender(None), KernelCache::Fresh, Target::Cuda);
         assert_eq!(on_a_gpu, ["CACHE", provision::CUDA_KERNELS]);
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Fills its cache, which must be empty, and answers with its path; or dies with that as its last word.
+    const SCRIPT: &str = r#"#!/bin/sh
+[ -e "$CACHE" ] && exit 1
+mkdir "$CACHE" && touch "$CACHE/kernel"
+if [ "$DIES" ]; then echo "$CACHE" >&2; kill -9 $$; fi
+cat <<END
+{"protocol": VERSION, "framework": "f", "binding": "b", "library": "l", "library_path": "$CACHE", "build": {"profile": "release"}}
+END
+"#;
+
+    #[test]
+    fn environments_are_filled_up_to_a_page_by_the_seed() {
+        let sizes: Vec<usize> = (0..1000).map(|process| filler(7, process).len()).collect();
+        assert!(sizes.iter().all(|&size| size <= MOST_FILLER));
+        assert!(
+            (1800..2300).contains(&(sizes.iter().sum::<usize>() / sizes.len())),
+            "all sizes are as likely"
+        );
+        assert_eq!((filler(7, 3), filler(7, 3) == filler(8, 3)), (filler(7, 3), false));
+    }
+
+    #[test]
+    fn every_process_has_caches_of_its_own_which_go_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("worker");
+        std::fs::write(&binary, SCRIPT.replace("VERSION", &protocol::VERSION.to_string())).unwrap();
+        std::fs::set_permissions(&binary, PermissionsExt::from_mode(0o755)).unwrap();
+        let shared = directory.path().join("kept").display().to_string();
+        let environment = |dies: &str| {
+            let path = std::env::var("PATH").unwrap();
+            let pairs = [("PATH", path), ("CACHE", shared.clone()), ("DIES", dies.to_owned())];
+            pairs.map(|(name, value)| (name.to_owned(), value)).into()
+        };
+        let own_caches = vec!["CACHE".to_owned()];
+        let timeout = Duration::from_secs(60);
+        let worker = Worker { own_caches, ..Worker::new(binary, environment(""), timeout) };
+        let place = |worker: &Worker| worker.hello().unwrap().library_path.unwrap().to_string();
+        let dying = Worker { environment: environment("yes"), ..worker.clone() };
+        let own = [place(&worker), place(&worker), dying.hello().unwrap_err()];
+        assert!(own.iter().all(|place| place.ends_with("/CACHE") && !Path::new(place).exists()), "{own:?}");
+        assert_ne!(own[0], own[1]);
+        assert!(worker.shell_line("job".as_ref()).contains(r#" CACHE="$(mktemp -d)/cache" "#));
+        let keeping = Worker { own_caches: Vec::new(), ..worker };
+        assert_eq!(place(&keeping), shared);
+        assert!(Path::new(&shared).join("kernel").exists());
     }
 }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::measure::process::now;
-use crate::measure::process::{Process, Reaped, Said};
+use crate::measure::process::{Process, Reaped, Received};
 use crate::measure::process::{describe, last_line};
 use crate::measure::worker::Worker;
 use crate::worker_check::events;
@@ -139,14 +139,14 @@ impl Talk {
     pub(crate) fn object(&mut self, awaited: &str) -> Result<Map<String, Value>, Stop> {
         loop {
             let Some(process) = &mut self.process else { return Err(Stop::Broken) };
-            let line = match process.listen(now() + self.limit) {
-                Said::Line(line) => line,
-                Said::Nothing => return Err(self.silent(awaited)),
-                Said::Closed => return Err(self.left(awaited)),
-                Said::TooLong => {
+            let line = match process.try_recv(now() + self.limit) {
+                Received::Line(line) => line,
+                Received::TimedOut => return Err(self.silent(awaited)),
+                Received::Closed => return Err(self.left(awaited)),
+                Received::TooLong => {
                     return Err(self.broken("it sent a line without end; end every event with \\n"));
                 }
-                Said::Interrupted => return Err(Stop::Interrupted),
+                Received::Interrupted => return Err(Stop::Interrupted),
             };
             self.line += 1;
             self.on_line = None;
@@ -255,7 +255,7 @@ impl Talk {
     /// Checks that no answer comes unasked.
     pub(crate) fn unasked(&mut self, what: &str) -> Result<(), Stop> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        let Said::Line(line) = process.listen(now() + UNASKED) else { return Ok(()) };
+        let Received::Line(line) = process.try_recv(now() + UNASKED) else { return Ok(()) };
         self.line += 1;
         self.on_line = None;
         let start: String = line.chars().take(60).collect();
@@ -271,7 +271,7 @@ impl Talk {
         self.close_input();
         let Some(process) = &mut self.process else { return Stop::Broken };
         // Lines in a buffer are flushed when the worker ends, and it ends when its stdin does.
-        let is_late = matches!(process.listen(now() + GRACE), Said::Line(_));
+        let is_late = matches!(process.try_recv(now() + GRACE), Received::Line(_));
         process.kill();
         self.broken(if is_late {
             format!(
@@ -313,15 +313,15 @@ impl Talk {
     pub(crate) fn end(&mut self, last: &str, is_failure: bool) -> Result<(), Stop> {
         self.close_input();
         let Some(mut process) = self.process.take() else { return Err(Stop::Broken) };
-        match process.listen(now() + self.limit) {
-            Said::Line(line) => {
+        match process.try_recv(now() + self.limit) {
+            Received::Line(line) => {
                 self.line += 1;
                 self.on_line = None;
                 let start: String = line.chars().take(60).collect();
                 let text = format!("a line after {last}, which is the last: {start:?}");
                 self.note_here(Problem::new(text));
             }
-            Said::Interrupted => return Err(Stop::Interrupted),
+            Received::Interrupted => return Err(Stop::Interrupted),
             _ => {}
         }
         if !process.has_ended(now() + self.limit) {

@@ -1,31 +1,35 @@
 //! A worker with a job: its events so far, their times, and its waits while others have their turns.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bundle::Bundle;
+use comparison::facts::evidence;
 use comparison::facts::impossible;
-use comparison::facts::run::{self, Ending, Outcome, Seen, SeenLoad, Waited};
-use comparison::plan::{Contender, Failure, Plan, Result};
-use protocol::{
-    Event, Finish, GpuMemory, Input, Job, Measure, Output, ParityTask, Sample, Task, Turn, untrusted,
-};
-use setup::tooling::Scratch;
+use comparison::facts::run::{Ending, Outcome, Seen, SeenLoad, Waited};
+use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Turn};
 
-use crate::measure::logits;
 use crate::measure::machine::{
     Confinement, ReadyMemory, Watched, cpu_time, nice, peak_bytes, processor_time,
 };
-use crate::measure::places::Places;
 use crate::measure::process::{
-    Heard, Process, Reaped, came_from_outside, check_version, describe, last_line, nonsense, now,
+    Process, Reaped, came_from_outside, check_version, describe, last_line, nonsense, now,
 };
-use crate::measure::progress::{self, Progress};
-use crate::measure::worker::{self, Worker};
+use crate::measure::progress;
+
+/// A worker that is warm and waits for its turns.
+pub(crate) struct WarmWorker {
+    /// Its contender's place in the plan.
+    pub(crate) index: usize,
+    pub(crate) running: RunningWorker,
+    pub(crate) job: Job,
+    pub(crate) process: evidence::Process,
+    /// Number of its events up to the end of warm-up.
+    pub(crate) warmup_events: usize,
+    /// Whether it failed in a turn.
+    pub(crate) is_over: bool,
+}
 
 /// A worker with a job.
-pub(crate) struct Live {
+pub(crate) struct RunningWorker {
     /// `None` if it could not be started.
     process: Option<Process>,
     pid: u32,
@@ -42,11 +46,11 @@ pub(crate) struct Live {
     events: Vec<Event>,
     /// When it was started, and how much later each of its events came.
     begun: Instant,
-    heard_ns: Vec<u64>,
+    received_ns: Vec<u64>,
     /// Its CPU time up to the end of warm-up, in seconds.
     warm_cpu_s: Option<f64>,
     /// The turns that it was asked to take.
-    asked: Vec<Turn>,
+    turns: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
     over: Option<Over>,
     /// Time that it may still use.
@@ -79,7 +83,7 @@ struct Waiting {
     is_stopped: bool,
 }
 
-impl Live {
+impl RunningWorker {
     /// Gives a job to a process that has just been started, or records why it could not be started.
     pub(crate) fn start(
         spawned: std::result::Result<Process, String>,
@@ -87,7 +91,7 @@ impl Live {
         job: &Job,
         gpus: Option<Watched>,
         (mut confinement, memory): (Confinement, Option<ReadyMemory>),
-    ) -> Live {
+    ) -> RunningWorker {
         let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
         let job = Job { spawned_at_ns, ..job.clone() };
         let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
@@ -100,7 +104,7 @@ impl Live {
             confinement.apply(pid);
             process.send(text);
         }
-        Live {
+        RunningWorker {
             process,
             pid,
             confinement,
@@ -110,9 +114,9 @@ impl Live {
             memory,
             events: Vec::new(),
             begun: now(),
-            heard_ns: Vec::new(),
+            received_ns: Vec::new(),
             warm_cpu_s: None,
-            asked: Vec::new(),
+            turns: Vec::new(),
             over,
             left: limit,
             limit,
@@ -130,8 +134,8 @@ impl Live {
         &self.events
     }
 
-    pub(crate) fn asked(&self) -> &[Turn] {
-        &self.asked
+    pub(crate) fn turns(&self) -> &[Turn] {
+        &self.turns
     }
 
     /// Whether it was given caches of compiled kernels of its own and has left them empty.
@@ -143,7 +147,7 @@ impl Live {
     pub(crate) fn seen(&self) -> Seen {
         let cpu_s = self.warm_cpu_s.zip(cpu_time(self.pid)).map(|(warm, now)| (now - warm).max(0.0));
         Seen {
-            events_ns: self.heard_ns.clone(),
+            events_ns: self.received_ns.clone(),
             peak_bytes: peak_bytes(self.pid),
             cpu_ns: cpu_s.map(|seconds| (seconds * 1e9) as u64),
             program: self.process.as_ref().and_then(|process| process.program),
@@ -159,7 +163,7 @@ impl Live {
 
     /// Listens until the worker is warm, after so many iterations at most. Returns whether it is.
     pub(crate) fn warm_up(&mut self, most: usize) -> bool {
-        while let Some(event) = self.hear() {
+        while let Some(event) = self.recv() {
             let iterations = match &event {
                 Event::Warmup(warm) => Some(warm.iterations.len()),
                 _ => None,
@@ -169,7 +173,7 @@ impl Live {
                 return self.give_up::<()>(reason).is_some();
             }
             self.events.push(event);
-            self.heard_ns.push(nanoseconds(self.begun));
+            self.received_ns.push(nanoseconds(self.begun));
             if iterations.is_some() {
                 self.process.iter_mut().for_each(Process::take_orphans);
                 self.warm_cpu_s = cpu_time(self.pid);
@@ -219,7 +223,7 @@ impl Live {
         let other_case = |answered: usize| {
             format!("asked for a request of case {case}, it answered with one of case {answered}")
         };
-        let (event, ns) = (self.hear()?, nanoseconds(begun));
+        let (event, ns) = (self.recv()?, nanoseconds(begun));
         match event {
             Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
             Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
@@ -246,7 +250,7 @@ impl Live {
         if let Some(process) = &mut self.process {
             process.close_input();
         }
-        while let Some(event) = self.hear() {
+        while let Some(event) = self.recv() {
             match event {
                 Event::Sample(_) | Event::Slice(_) => {
                     self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
@@ -342,25 +346,25 @@ impl Live {
         {
             process.send(serde_json::to_string(&turn).expect("a turn is plain data"));
         }
-        self.asked.push(turn);
+        self.turns.push(turn);
     }
 
     /// The next event; `None` once the worker is over.
-    fn hear(&mut self) -> Option<Event> {
+    fn recv(&mut self) -> Option<Event> {
         if self.over.is_some() {
             return None;
         }
         let begun = now();
         let until = self.until.into_iter().fold(begun + self.left, Instant::min);
-        let heard = self.process.as_mut()?.hear(until, self.limit);
+        let received = self.process.as_mut()?.recv(until, self.limit);
         self.left = self.left.saturating_sub(begun.elapsed());
-        let line = match heard {
-            Heard::Line(line) => line,
-            Heard::End => {
+        let line = match received {
+            Ok(Some(line)) => line,
+            Ok(None) => {
                 self.over = Some(Over::Ended);
                 return None;
             }
-            Heard::Killed(reason) => return self.give_up(reason),
+            Err(reason) => return self.give_up(reason),
         };
         match serde_json::from_str::<Event>(&line) {
             Err(_) => self.give_up(impossible::number(&line).unwrap_or_else(|| nonsense(&line))),
@@ -372,7 +376,7 @@ impl Live {
                 self.watch_load(&event);
                 match impossible::reading(&event) {
                     Some(reason) => self.give_up(reason),
-                    None => Some(taken(event, || self.held.or_else(|| self.holds()))),
+                    None => Some(stored(event, || self.held.or_else(|| self.holds()))),
                 }
             }
         }
@@ -410,157 +414,25 @@ fn nanoseconds(since: Instant) -> u64 {
     since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-// A worker's event in the form that is stored: without fields that only the driver may set, with readings
-// that the driver adds.
-
-/// The event in the form that is stored. `held`: the memory that its process holds on its GPUs.
-pub(crate) fn taken(event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
-    with_gpu_memory(without_notes(event), held)
-}
-
-/// The event without fields that only the driver may set: which steps came just after a pause. Vectors and
-/// tensors of warm-up are dropped too, because nothing reads them.
-fn without_notes(mut event: Event) -> Event {
-    if let Event::Warmup(warmup) = &mut event {
-        for sample in warmup.iterations.iter_mut().flat_map(|each| &mut each.cases) {
-            sample.output.clear_numbers();
+/// The event in the form that is stored: without fields that only the driver may set, and with the memory that the process
+/// holds on its GPUs, if the worker has not read that itself: references leave it to the driver.
+fn stored(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
+    match &mut event {
+        Event::Sample(sample) => sample.lead_in.clear(),
+        Event::Warmup(warmup) => {
+            for sample in warmup.iterations.iter_mut().flat_map(|each| &mut each.cases) {
+                sample.lead_in.clear();
+                // Nothing reads vectors and tensors of warm-up.
+                sample.output.clear_numbers();
+            }
         }
+        _ => {}
     }
-    let samples: Vec<&mut Sample> = match &mut event {
-        Event::Sample(sample) => std::slice::from_mut(sample).iter_mut().collect(),
-        Event::Warmup(warmup) => warmup.iterations.iter_mut().flat_map(|each| &mut each.cases).collect(),
-        _ => Vec::new(),
-    };
-    samples.into_iter().for_each(|sample| sample.lead_in.clear());
-    event
-}
-
-/// The event with the memory that its process holds on the GPUs now, if the worker has not read that itself:
-/// references leave it to the driver.
-fn with_gpu_memory(mut event: Event, held: impl FnOnce() -> Option<u64>) -> Event {
     if let Some(memory) = event.memory_mut().filter(|memory| memory.gpu.is_none()) {
-        memory.gpu = held()
-            .map(|bytes| GpuMemory { bytes, method: "NVML, compute processes, read by the driver".into() });
+        let method = "NVML, compute processes, read by the driver".into();
+        memory.gpu = held().map(|bytes| GpuMemory { bytes, method });
     }
     event
-}
-
-// The workers of a plan, and their jobs. Nothing is recorded here: the caller judges or records the outcome
-// of a job.
-
-/// Number of trace tokens that the parity check feeds one at a time: enough to use the decode path, few
-/// enough to cost little.
-const PARITY_STEPS: usize = 8;
-
-pub(crate) struct Crew<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) bundle: &'a Bundle,
-    /// In the order of the plan's contenders.
-    pub(crate) workers: Vec<Worker>,
-    /// Directory for logits on their way from a worker to this program.
-    pub(crate) scratch: Scratch,
-    pub(crate) progress: Progress,
-}
-
-impl<'a> Crew<'a> {
-    /// The workers of a plan, in the places for its device.
-    pub(crate) fn new(plan: &'a Plan, bundle: &'a Bundle, places: &Places, quiet: bool) -> Result<Crew<'a>> {
-        let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
-        let worker = |contender: &Contender| {
-            let settings = (plan.timeout_s, plan.huge_pages);
-            let own_caches = worker::own_caches(contender, plan.kernel_cache, places.target);
-            let ready_bytes = load_bytes(bundle, contender);
-            let worker = worker::worker(contender, plan.cpus.as_deref(), places, settings);
-            Worker { own_caches, ready_bytes, filler_seed: Some(plan.seed), ..worker }
-        };
-        let workers = plan.contenders.iter().map(worker).collect();
-        Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), quiet) })
-    }
-}
-
-/// Memory that a load takes, about: the weights, and some of them twice while they are converted.
-fn load_bytes(bundle: &Bundle, contender: &Contender) -> u64 {
-    let file = bundle.weights_path(contender.precision).ok().and_then(|path| std::fs::metadata(path).ok());
-    file.map_or(0, |file| file.len() / 4 * 5)
-}
-
-impl Crew<'_> {
-    /// Ends the processes that are started from now on at this time, whatever they do.
-    pub(crate) fn end_at(&mut self, until: Option<Instant>) {
-        self.workers.iter_mut().for_each(|worker| worker.until = until);
-    }
-
-    /// The measurement of a round.
-    pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
-        Task::Measure(Measure {
-            work: self.plan.work.asked(contender.cache.policy, traces),
-            warmup: self.plan.warmup.clone(),
-            lead_in: self.plan.lead_in(contender),
-            load: self.plan.work.load(),
-        })
-    }
-
-    pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
-        let mut settings = worker::settings(contender, &self.plan.device, false);
-        settings.decoder.autoregressive = self.plan.work.is_autoregressive();
-        Job {
-            protocol: protocol::VERSION,
-            bundle: self.bundle.directory().display().to_string(),
-            model: self.bundle.config().described(),
-            settings,
-            spawned_at_ns: None,
-            evict: false,
-            task,
-        }
-    }
-
-    /// Runs a job without turns to its end.
-    pub(crate) fn run_job(&self, index: usize, job: &Job) -> Outcome {
-        let outcome = self.workers[index].run(job);
-        self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
-        outcome
-    }
-
-    pub(crate) fn say_left_behind(&self, label: &str, processes: &[String]) {
-        if let Some(text) = run::left_behind(processes) {
-            self.progress.say(&format!("{label}: {text}"));
-        }
-    }
-
-    /// The shapes of the logits that a process writes, by case; none for work without logits.
-    pub(crate) fn parity_shapes(&self) -> Vec<logits::Shape> {
-        let work = &self.plan.work;
-        let sequences = work.judged_sequences();
-        let shape = |case| Some([sequences, work.judged_positions(case)?, self.vocabulary()]);
-        (0..work.cases()).filter_map(shape).collect()
-    }
-
-    /// The task of writing logits to a file; `None` for work without logits.
-    pub(crate) fn parity_task(&self, file: &Path) -> Option<ParityTask> {
-        let prompted = self.plan.work.prompted()?;
-        // Logits of several steps at once would need that many times the memory of one.
-        let steps = if prompted.judged.is_some() { prompted.new_tokens } else { PARITY_STEPS };
-        Some(ParityTask {
-            steps,
-            file: file.display().to_string(),
-            prompt_last_only: prompted.prompt_last_only,
-            sequences: prompted.judged,
-        })
-    }
-
-    /// Reads the bundle's weights into the page cache: a framework may have left pages unread.
-    pub(crate) fn read_weights(&self) {
-        let file = |contender: &Contender| self.bundle.weights_path(contender.precision).ok();
-        for path in self.plan.contenders.iter().filter_map(file).collect::<BTreeSet<_>>() {
-            // A file that cannot be read fails the load, which says so.
-            let _ = untrusted::file::open(&path)
-                .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
-        }
-    }
-
-    pub(crate) fn vocabulary(&self) -> usize {
-        self.bundle.config().vocab_size
-    }
 }
 
 #[cfg(test)]
@@ -570,14 +442,14 @@ mod tests {
     use super::*;
 
     fn held(event: Event, bytes: u64) -> Option<u64> {
-        let mut event = with_gpu_memory(event, || Some(bytes));
+        let mut event = stored(event, || Some(bytes));
         Some(event.memory_mut()?.gpu.as_ref()?.bytes)
     }
 
     #[test]
     fn which_steps_came_after_a_pause_is_not_for_a_worker_to_say() {
         let sample = Sample { lead_in: vec![0], ..Sample::default() };
-        let Event::Sample(noted) = without_notes(Event::Sample(sample)) else { panic!("another event") };
+        let Event::Sample(noted) = stored(Event::Sample(sample), || None) else { panic!("another event") };
         assert!(noted.lead_in.is_empty());
     }
 
