@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Job(Job),
     /// Compare frameworks with a reference layer by layer, token by token and process by process
     Parity(ParityArgs),
-    /// Write the page and pictures of an earlier run again, of the whole history, or of many results together
+    /// Write the page and pictures of an earlier run again, of the whole history, or of the parts of a study together
     Report(ReportArgs),
     /// Open the page of the newest run in the browser
     Open(OpenArgs),

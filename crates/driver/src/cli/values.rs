@@ -262,15 +262,6 @@ pub(crate) enum ReportCommand {
     Latest(ResultsArgs),
     /// Write the page and pictures of all runs over time
     History(ResultsArgs),
-    /// Make one page and one CSV of many results directories, a table for each machine and case
-    Collection {
-        /// Results directories, or directories of such
-        #[arg(value_name = "DIR", required = true)]
-        directories: Vec<PathBuf>,
-        /// Directory to write index.html and collection.csv to; it is created if it does not exist
-        #[arg(short, long = "output", value_name = "DIR", default_value = "collection")]
-        out: PathBuf,
-    },
 }
 
 #[cfg(test)]

@@ -168,19 +168,17 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8> {
 
 // `photofinish open`: shows the page of a run in the browser.
 
-/// The page of a run, a study or a collection.
-const PAGES: [&str; 2] = ["report.html", "index.html"];
-
 pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
     let directory = match &args.directory {
         Some(directory) => directory.clone(),
         None => latest(&args.from.directory()?)?,
     };
-    let page = PAGES.map(|name| directory.join(name)).into_iter().find(|page| page.is_file());
-    let page = page.ok_or_else(|| {
+    let page = directory.join("report.html");
+    if !page.is_file() {
         let directory = directory.display();
-        Failure::usage(format!("{directory} has no report.html: `photofinish report {directory}` writes it"))
-    })?;
+        let why = format!("{directory} has no report.html: `photofinish report {directory}` writes it");
+        return Err(Failure::usage(why));
+    }
     print(&format!("{}\n", page.display()))?;
     let is_shown = OPENERS.iter().any(|(program, before)| {
         #[expect(clippy::disallowed_methods, reason = "the system's own program shows the page")]

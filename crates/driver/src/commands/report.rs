@@ -30,12 +30,6 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         return parts(&args.directories, args.out.as_deref());
     }
     let directory = match (&args.command, args.directories.first()) {
-        (Some(ReportCommand::Collection { directories, out }), _) => {
-            let files = render::page::collection(&measure::results::read(directories)?);
-            std::fs::create_dir_all(out)
-                .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
-            return written(out, Outputs { files, missing: None });
-        }
         (Some(ReportCommand::History(from)), _) => {
             let directory = from.directory()?;
             return written(&directory, Outputs { files: of_history(&directory)?, missing: None });

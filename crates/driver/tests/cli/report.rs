@@ -63,7 +63,7 @@ fn what_a_run_has_written_can_be_read_and_decided_again() {
     let directory = installation.results();
     every_output_is_made_again_and_is_the_same_to_the_byte(&installation, &directory);
     deciding_again_on_an_untouched_run_changes_nothing(&installation, &directory);
-    let rules: [fn(&Installation, &Path); 8] = [
+    let rules: [fn(&Installation, &Path); 7] = [
         deciding_again_says_what_changed_and_writes_beside_unless_told,
         one_metric_has_a_picture_of_its_own_with_the_users_title,
         what_cannot_be_read_is_one_sentence,
@@ -71,7 +71,6 @@ fn what_a_run_has_written_can_be_read_and_decided_again() {
         half_a_character_at_the_end_of_a_journal_is_a_line_that_was_cut_off,
         readings_of_others_are_held_against_the_rule_that_holds_while_measuring,
         a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round,
-        results_of_many_machines_are_one_page_and_one_table,
     ];
     for (number, rule) in rules.iter().enumerate() {
         rule(&installation, &copied(&directory, installation.path(&format!("copies/{number}"))));
@@ -213,38 +212,6 @@ fn a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round(
         "1152921504606846977",
         "at most 100000 rounds",
     ]);
-}
-
-fn results_of_many_machines_are_one_page_and_one_table(installation: &Installation, directory: &Path) {
-    let all = installation.path("all");
-    let machine = |name: &str, cpu: &str| {
-        let report = copied(directory, all.join(name)).join("report.json");
-        change(&report, |report| report["environment"]["cpu"] = json!(cpu));
-        report
-    };
-    machine("a/run", "Processor A");
-    machine("b/run", "Processor <b>");
-    write(&machine("c/run", "Processor C"), &json!({"schema": 99}));
-    let forged = |report: &mut Value| report["rows"][0]["metrics"][0]["values"][0] = json!(-1e308);
-    change(&machine("d/run", "Processor D"), forged);
-    let collection = |line: &str| {
-        let mut command = photofinish(&format!("report collection {line}"));
-        Ran::output_of(command.current_dir(installation.directory.path()))
-    };
-    let (all, out) = (all.to_str().unwrap(), installation.path("new/page"));
-    collection(&format!("{all} --output {}", out.display())).exits(0);
-    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
-    for told in ["Processor A", "Processor &lt;b&gt;", "2 runs on 2 machines", "its schema is 99", "-1e308 s"]
-    {
-        assert!(page.contains(told), "{told}: {page}");
-    }
-    let csv = std::fs::read_to_string(out.join("collection.csv")).unwrap();
-    let records = csv::Reader::from_reader(csv.as_bytes()).records().count();
-    assert_eq!(records, 6, "two runs of two, and two unreadable");
-    assert!(!page.contains(all) && !csv.contains(all), "no path of this machine");
-    collection("all").exits(0);
-    assert!(installation.path("collection/index.html").is_file(), "the default place");
-    collection("configs").refused(&["configs holds no results"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Self-contained pages of a run, of a study and of the history, with the charts as separate files.
 
-mod collection;
+mod history;
 mod run;
 mod study;
 #[cfg(test)]
@@ -8,7 +8,6 @@ mod tests;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use comparison::history::Record;
-use comparison::judge::records::Entry;
 use comparison::judge::report::Row;
 use comparison::judge::report::fairness::{Breach, RuleState};
 use comparison::judge::report::generate::Times;
@@ -54,22 +53,12 @@ pub fn study(report: &StudyReport, has_page: &dyn Fn(&str) -> bool) -> Result<Fi
     Ok(files)
 }
 
-/// The page `index.html` of many results, and `collection.csv` with a line for each contender of each.
-pub fn collection(entries: &[Entry]) -> Files {
-    let page = collection::html(entries).into_bytes();
-    vec![
-        ("index.html".to_owned(), page),
-        ("collection.csv".to_owned(), collection::csv(entries).into_bytes()),
-    ]
-}
-
 /// The page `history.html` and its picture. `skipped` is the number of history lines that could not be read.
 pub fn history(records: &[Record], skipped: usize) -> Result<Files, String> {
     let (apart, records): (Vec<&Record>, Vec<&Record>) =
         records.iter().partition(|record| !over_time::has_place(record));
     let groups = over_time::groups(&records);
-    let mut files =
-        vec![("history.html".to_owned(), collection::history_html(&groups, &apart, skipped)?.into_bytes())];
+    let mut files = vec![("history.html".to_owned(), history::html(&groups, &apart, skipped)?.into_bytes())];
     files.extend(pictures::files("performance_over_time", &over_time::picture(&groups))?);
     if let Some(figure) = over_time::by_version_picture(&groups) {
         files.extend(pictures::files("performance_by_version", &figure)?);
