@@ -3,7 +3,7 @@
 //! Every function turns a value of `judge` or `history` into text, or into names and bytes of files. Nothing here opens
 //! a file, reads a clock or judges; the caller writes the result.
 
-pub mod charts;
+mod charts;
 pub mod history;
 pub mod layer_parity;
 pub mod page;

@@ -7,36 +7,37 @@ use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::charts::bars::{Bars, Dots, Forest, Heatmap, SIDES};
-use crate::charts::lines::{Lines, Stack, Strands, Survival};
-use crate::charts::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE, Scale, tick};
+use crate::charts::heatmap::Heatmap;
+use crate::charts::lines::Lines;
+use crate::charts::pen::{Drawn, FIGURE_TITLE, Frame, GRID, INK, MUTED, Pen, SMALL, SURFACE};
+use crate::charts::rows::Rows;
 use crate::charts::{self, Colour};
 
 #[derive(Debug, Clone, Default)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Above all panels; may be empty.
-    pub title: String,
+    pub(crate) title: String,
     /// The answer, one to four sentences below the title, in full contrast and never cut.
-    pub answer: Vec<String>,
+    pub(crate) answer: Vec<String>,
     /// The work and the machine; may be empty.
-    pub subtitle: String,
-    pub panels: Vec<Panel>,
+    pub(crate) subtitle: String,
+    pub(crate) panels: Vec<Panel>,
     /// Panels per row.
-    pub columns: usize,
+    pub(crate) columns: usize,
     /// Below all panels, in paragraphs: how to read the figure, and its origin.
-    pub note: Vec<String>,
+    pub(crate) note: Vec<String>,
 }
 
 /// In pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    pub width: u32,
-    pub height: u32,
+pub(crate) struct Size {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw a chart: {0}")]
-pub struct Error(String);
+pub(crate) struct Error(String);
 
 /// A layout pixel becomes 3 pixels of the drawing in each direction, and 2 of the drawing become one of the
 /// bitmap, which smooths edges. So the smallest text of a picture has 21 pixels.
@@ -63,18 +64,18 @@ struct Texts {
 
 impl Figure {
     /// A figure of one panel, without a title.
-    pub fn single(panel: Panel) -> Figure {
+    pub(crate) fn single(panel: Panel) -> Figure {
         Figure { panels: vec![panel], columns: 1, ..Figure::default() }
     }
 
     /// The size of a picture of this width, high enough that no texts touch.
-    pub fn size(&self, width: u32) -> Size {
+    pub(crate) fn size(&self, width: u32) -> Size {
         let layout = self.layout_height(laid_out(width)) as u32;
         Size { width, height: layout * DRAWN / OVERSAMPLED }
     }
 
     /// A complete document, on white.
-    pub fn svg(&self, size: Size) -> Result<String, Error> {
+    pub(crate) fn svg(&self, size: Size) -> Result<String, Error> {
         let layout = Size { width: laid_out(size.width), height: laid_out(size.height) };
         let text = self.drawn_svg(layout)?;
         let attributes = |size: Size| format!("width=\"{}\" height=\"{}\"", size.width, size.height);
@@ -85,7 +86,13 @@ impl Figure {
     /// An element for a page, as high as its panels need at this width. It scales with its box. Its text and
     /// line colours are the style variables `--ink`, `--muted`, `--grid` and `--surface`, and the others are
     /// from [`crate::charts::variables`]. Screen readers read `title` and `description`. `id` is unique in the page.
-    pub fn inline_svg(&self, width: u32, id: &str, title: &str, description: &str) -> Result<String, Error> {
+    pub(crate) fn inline_svg(
+        &self,
+        width: u32,
+        id: &str,
+        title: &str,
+        description: &str,
+    ) -> Result<String, Error> {
         let size = Size { width, height: self.layout_height(width) as u32 };
         let text = self.drawn_svg(size)?;
         let body = text.split_once('>').map_or("", |(_, body)| body);
@@ -107,7 +114,7 @@ impl Figure {
     }
 
     /// A PNG file of exactly this size.
-    pub fn png(&self, size: Size) -> Result<Vec<u8>, Error> {
+    pub(crate) fn png(&self, size: Size) -> Result<Vec<u8>, Error> {
         check(size)?;
         charts::register();
         let (wide, high) = (size.width * OVERSAMPLED, size.height * OVERSAMPLED);
@@ -213,17 +220,16 @@ impl Figure {
         self.draw_panels(pen, Frame { left: edge, top, right: width - edge, bottom })
     }
 
-    /// The indices of the panels in each row. Forest plots are as wide as the figure, and so is the first of
+    /// The indices of the panels in each row. Ratios are as wide as the figure, and so is the first of
     /// the other panels if that makes the rows below it full.
-    pub fn rows(&self) -> Vec<Range<usize>> {
+    pub(crate) fn rows(&self) -> Vec<Range<usize>> {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
-        let is_wide = |panel: &Panel| matches!(panel, Panel::Forest(_));
-        let others = self.panels.iter().filter(|panel| !is_wide(panel)).count();
+        let others = self.panels.iter().filter(|panel| !panel.is_wide()).count();
         let mut is_first_alone = columns > 1 && others % columns == 1;
         let mut rows: Vec<Range<usize>> = Vec::new();
         let mut is_full = true;
         for (place, panel) in self.panels.iter().enumerate() {
-            let is_alone = is_wide(panel) || std::mem::take(&mut is_first_alone);
+            let is_alone = panel.is_wide() || std::mem::take(&mut is_first_alone);
             match rows.last_mut().filter(|row| !is_full && !is_alone && row.len() < columns) {
                 Some(row) => row.end = place + 1,
                 None => rows.push(place..place + 1),
@@ -324,200 +330,52 @@ pub(crate) fn draw<DB: DrawingBackend>(
     Ok(frame)
 }
 
-// A panel: one chart of any kind.
+// A panel: one chart of any kind, with its title.
 
 #[derive(Debug, Clone)]
-pub enum Panel {
-    Bars(Bars),
-    Dots(Dots),
-    Forest(Forest),
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    /// Next to the title: the unit and the better direction.
+    pub(crate) hint: String,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Rows(Rows),
     Lines(Lines),
-    Strands(Strands),
-    Survival(Survival),
-    Stack(Stack),
     Heatmap(Heatmap),
 }
 
-/// Heights of a row, of an axis's values, of a legend, and of a chart without rows.
-const ROW: i32 = 28;
-
-const AXIS: i32 = SMALL + 8;
-
-const LEGEND: i32 = 60;
-
-const WITHOUT_ROWS: i32 = 222;
+/// Height of lines with their legend.
+const LINES: i32 = 222;
 
 impl Panel {
-    pub fn title(&self) -> &str {
-        self.titles().0
-    }
-
-    /// The title, and the hint next to it.
-    fn titles(&self) -> (&str, &str) {
-        match self {
-            Panel::Bars(it) => (&it.title, &it.hint),
-            Panel::Dots(it) => (&it.title, &it.hint),
-            Panel::Forest(it) => (&it.title, &it.hint),
-            Panel::Lines(it) => (&it.title, &it.hint),
-            Panel::Strands(it) => (&it.title, &it.hint),
-            Panel::Survival(it) => (&it.title, &it.hint),
-            Panel::Stack(it) => (&it.title, &it.hint),
-            Panel::Heatmap(it) => (&it.title, &it.hint),
-        }
+    pub(crate) fn new(title: impl Into<String>, hint: impl Into<String>, content: Content) -> Panel {
+        Panel { title: title.into(), hint: hint.into(), content }
     }
 
     /// A height at which the texts do not touch.
-    pub(crate) fn height<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> i32 {
-        let (title, hint) = self.titles();
-        let rows = |rows: usize| AXIS + ROW * rows.max(1) as i32;
-        let below = match self {
-            Panel::Bars(bars) => rows(bars.lines()),
-            Panel::Dots(dots) => rows(dots.lines()),
-            Panel::Forest(forest) => SIDES + rows(forest.lines()),
-            Panel::Stack(stack) => LEGEND + rows(stack.rows.len()),
-            Panel::Heatmap(heatmap) => AXIS + rows(heatmap.values.len()),
-            Panel::Lines(_) | Panel::Strands(_) | Panel::Survival(_) => WITHOUT_ROWS,
+    fn height<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> i32 {
+        let below = match &self.content {
+            Content::Rows(rows) => rows.height(),
+            Content::Lines(_) => LINES,
+            Content::Heatmap(heatmap) => heatmap.height(),
         };
-        pen.title_height(title, hint, width) + below
+        pen.title_height(&self.title, &self.hint, width) + below
     }
 
-    pub(crate) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
-        match self {
-            Panel::Bars(bars) => bars.draw(pen, frame),
-            Panel::Dots(dots) => dots.draw(pen, frame),
-            Panel::Forest(forest) => forest.draw(pen, frame),
-            Panel::Lines(lines) => lines.draw(pen, frame),
-            Panel::Strands(strands) => strands.draw(pen, frame),
-            Panel::Survival(survival) => survival.draw(pen, frame),
-            Panel::Stack(stack) => stack.draw(pen, frame),
-            Panel::Heatmap(heatmap) => heatmap.draw(pen, frame),
+    fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, frame: Frame) -> Drawn<DB> {
+        let frame = pen.titled(frame, &self.title, &self.hint)?;
+        match &self.content {
+            Content::Rows(rows) => rows.draw(pen, frame),
+            Content::Lines(lines) => lines.draw(pen, frame),
+            Content::Heatmap(heatmap) => heatmap.draw(pen, frame),
         }
     }
-}
 
-// Rows over a common axis: a label on the left, marks along the axis, a figure on the right, headings above
-// groups.
-
-/// One row, or the heading of the following rows.
-pub(crate) enum Entry<'a> {
-    Heading(&'a str),
-    Row {
-        label: &'a str,
-        /// The figure on the right.
-        value: String,
-        /// Text instead of marks; empty if there are marks.
-        note: &'a str,
-        /// Whether its colour is muted.
-        muted: bool,
-    },
-}
-
-/// Positions of the rows and the axis.
-pub(crate) struct Layout {
-    frame: Frame,
-    labels: i32,
-    /// The axis in pixels.
-    pub(crate) left: i32,
-    pub(crate) right: i32,
-    /// Height of a row, and the bottom of the last one.
-    tall: i32,
-    pub(crate) end: i32,
-}
-
-/// Height of a heading.
-const HEADING: i32 = SMALL + 6;
-
-impl Layout {
-    /// `tallest`: greatest height of a row, in pixels.
-    pub(crate) fn new<DB: DrawingBackend>(
-        pen: &Pen<'_, DB>,
-        frame: Frame,
-        entries: &[Entry<'_>],
-        tallest: i32,
-    ) -> Layout {
-        let (mut labels, mut values, mut rows, mut headings) = (0, 0, 0, 0);
-        for entry in entries {
-            match entry {
-                Entry::Heading(_) => headings += 1,
-                Entry::Row { label, value, .. } => {
-                    rows += 1;
-                    labels = labels.max(pen.width(label, SMALL, false));
-                    values = values.max(pen.width(value, SMALL, false));
-                }
-            }
-        }
-        let labels = labels.min(frame.width() * 2 / 5);
-        let left = frame.left + labels + 10;
-        let right = (frame.right - values - 12).max(left + 20);
-        let room = frame.bottom - SMALL - 8 - frame.top - headings * HEADING;
-        let tall = (room / rows.max(1)).clamp(1, tallest);
-        Layout { frame, labels, left, right, tall, end: frame.top + tall * rows + headings * HEADING }
-    }
-
-    /// The top of the first row.
-    pub(crate) fn top(&self) -> i32 {
-        self.frame.top
-    }
-
-    /// Draws lines across all rows, and the values of the axis below them.
-    pub(crate) fn axis<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, scale: &Scale, unit: &str) -> Drawn<DB> {
-        let mut free = i32::MIN;
-        for at in scale.ticks(44) {
-            let x = scale.pixel(at);
-            pen.line(&[(x, self.frame.top), (x, self.end)], GRID, 1)?;
-            let text = tick(at) + unit;
-            let half = pen.width(&text, SMALL, false) / 2;
-            if x - half > free {
-                pen.text(&text, (x, self.end + 5), SMALL, MUTED, (HPos::Center, VPos::Top))?;
-                free = x + half + 8;
-            }
-        }
-        Ok(())
-    }
-
-    /// Draws labels and figures, and calls `marks` for each row without a note, with its number, its middle
-    /// and its height.
-    pub(crate) fn rows<DB: DrawingBackend>(
-        &self,
-        pen: &Pen<'_, DB>,
-        entries: &[Entry<'_>],
-        mut marks: impl FnMut(usize, i32, i32) -> Drawn<DB>,
-    ) -> Drawn<DB> {
-        let (mut y, mut index) = (self.frame.top, 0);
-        for entry in entries {
-            match entry {
-                Entry::Heading(text) => {
-                    let text = pen.fitted(text, SMALL, false, self.frame.width());
-                    let right = self.frame.left + pen.width(&text, SMALL, false) + 4;
-                    // A background, so that no line of the axis runs through the text.
-                    let behind = Frame { left: self.frame.left, top: y, right, bottom: y + HEADING - 1 };
-                    pen.fill(behind, SURFACE)?;
-                    pen.text(&text, (self.frame.left, y + 3), SMALL, MUTED, (HPos::Left, VPos::Top))?;
-                    y += HEADING;
-                }
-                Entry::Row { label, value, note, muted } => {
-                    let middle = y + self.tall / 2;
-                    let ink = if *muted { MUTED } else { INK };
-                    let label = pen.fitted(label, SMALL, false, self.labels);
-                    pen.text(&label, (self.left - 10, middle), SMALL, ink, (HPos::Right, VPos::Center))?;
-                    if note.is_empty() {
-                        marks(index, middle, self.tall)?;
-                        pen.text(value, (self.frame.right, middle), SMALL, ink, (HPos::Right, VPos::Center))?;
-                    } else {
-                        let note = pen.fitted(note, SMALL, false, self.frame.right - self.left - 6);
-                        let right = self.left + 6 + pen.width(&note, SMALL, false) + 4;
-                        let half = SMALL / 2 + 2;
-                        let behind =
-                            Frame { left: self.left + 2, top: middle - half, right, bottom: middle + half };
-                        pen.fill(behind, SURFACE)?;
-                        let at = (self.left + 6, middle);
-                        pen.text(&note, at, SMALL, MUTED, (HPos::Left, VPos::Center))?;
-                    }
-                    y += self.tall;
-                    index += 1;
-                }
-            }
-        }
-        Ok(())
+    /// Whether it is as wide as the figure.
+    fn is_wide(&self) -> bool {
+        matches!(&self.content, Content::Rows(rows) if rows.is_ratio())
     }
 }

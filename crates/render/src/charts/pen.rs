@@ -305,24 +305,6 @@ impl Scale {
         Scale { low: lowest, high: high + room, log, from, to }
     }
 
-    /// Around times in seconds. A single one gets an hour.
-    pub(crate) fn of_time(values: impl Iterator<Item = f64>, from: i32, to: i32) -> Scale {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|value| value.is_finite()) {
-            (low, high) = (low.min(value), high.max(value));
-        }
-        if low > high {
-            (low, high) = (0.0, 0.0);
-        }
-        let room = ((high - low) * 0.05).max(if high > low { 60.0 } else { 1800.0 });
-        Scale { low: low - room, high: high + room, log: false, from, to }
-    }
-
-    /// Shares from `least` to 1, logarithmic.
-    pub(crate) fn shares(least: f64, from: i32, to: i32) -> Scale {
-        Scale { low: least.clamp(f64::MIN_POSITIVE, 0.5), high: 1.0, log: true, from, to }
-    }
-
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
@@ -356,10 +338,6 @@ impl Scale {
         let last = (self.high / step).floor() as i64;
         (first..=last).take(50).map(|index| index as f64 * step).collect()
     }
-
-    pub(crate) fn range(&self) -> (f64, f64) {
-        (self.low, self.high)
-    }
 }
 
 /// The smallest of 1, 2, 5 × 10ⁿ that is at least `least`.
@@ -373,7 +351,7 @@ fn round_step(least: f64) -> f64 {
 }
 
 /// A readable value: three significant digits, with a complete integer part and at most three decimals.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -390,58 +368,6 @@ pub(crate) fn tick(value: f64) -> String {
     }
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').replace('-', "−")
-}
-
-/// Ticks of a time axis, as seconds since 1970 in UTC, with the text of each.
-pub(crate) fn times(scale: &Scale, spacing: i32) -> Vec<(f64, String)> {
-    const STEPS: [f64; 15] = [
-        60.0,
-        300.0,
-        900.0,
-        3600.0,
-        10_800.0,
-        21_600.0,
-        43_200.0,
-        86_400.0,
-        172_800.0,
-        604_800.0,
-        1_209_600.0,
-        2_592_000.0,
-        7_776_000.0,
-        15_552_000.0,
-        31_536_000.0,
-    ];
-    let (low, high) = scale.range();
-    let count = f64::from(((scale.to - scale.from).abs() / spacing.max(1)).clamp(1, 10));
-    let least = (high - low) / count;
-    let step = STEPS.into_iter().find(|&step| step >= least).unwrap_or(least.max(1.0));
-    let first = (low / step).ceil() as i64;
-    let last = (high / step).floor() as i64;
-    (first..=last)
-        .take(20)
-        .map(|index| index as f64 * step)
-        .map(|at| (at, moment(at, step < 86_400.0)))
-        .collect()
-}
-
-/// "2026-11-21", with the time of day if requested.
-fn moment(seconds: f64, with_time: bool) -> String {
-    let whole = seconds.round() as i64;
-    let (days, rest) = (whole.div_euclid(86_400), whole.rem_euclid(86_400));
-    // Days to a date of the Gregorian calendar, after H. Hinnant, "chrono-compatible low-level date algorithms".
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    if with_time {
-        return format!("{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60);
-    }
-    format!("{year}-{month:02}-{day:02}")
 }
 
 #[cfg(test)]
@@ -463,13 +389,6 @@ mod tests {
         let scale = Scale::from_zero(100.0, 10, 112);
         assert_eq!((scale.pixel(0.0), scale.pixel(100.0)), (10, 110));
         assert!((8..=114).contains(&scale.pixel(1e300)) && (8..=114).contains(&scale.pixel(f64::NAN)));
-    }
-
-    #[test]
-    fn a_moment_is_that_of_the_calendar() {
-        assert_eq!(moment(0.0, false), "1970-01-01");
-        assert_eq!(moment(951_782_400.0, false), "2000-02-29");
-        assert_eq!(moment(1_795_277_145.0, true), "11-21 16:05");
     }
 
     #[test]

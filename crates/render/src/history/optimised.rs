@@ -1,25 +1,84 @@
 //! The gains of optimisations: each framework with them and without, in one picture.
 
+use std::collections::BTreeMap;
+
 use comparison::history::Record;
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
 use statistics::{median, median_interval};
 
 use super::has_cache;
-use crate::charts;
-use crate::charts::{Arm, Estimate, Figure, Optimised};
+use crate::charts::{Colour, Content, Figure, GREY, Group, Panel, Row, RowAxis, Rows};
 use crate::pictures;
 
-const NOTE: &str = "Bar: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \
+const NOTE: &str = "Mark: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \
                     measured both; where no run did, they are medians over all runs, and the ratio has no interval.";
+
+/// Title, unit with the better direction, metric, and its factor to the unit.
+const PANELS: [(&str, &str, Metric, f64); 4] = [
+    ("Tokens per second", "higher is better", Metric::Throughput, 1.0),
+    ("Time per token", "ms, lower is better", Metric::Latency, 1.0),
+    ("Total time", "s, lower is better", Metric::Total, 1e-3),
+    ("Memory", "MB, lower is better", Metric::PeakMemory, 1e3),
+];
+
+/// A figure with its 95 % interval, if there is one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Estimate {
+    value: f64,
+    interval: Option<(f64, f64)>,
+}
+
+/// A framework with and without its optimisation.
+struct Arms<'a> {
+    framework: String,
+    base: Vec<&'a Record>,
+    optimised: Vec<&'a Record>,
+}
 
 /// The picture of one machine and case: that with the most records among those with both arms, or else among all.
 /// Figures of different cases do not belong in one picture.
 pub(super) fn picture(records: &[&Record]) -> Figure {
     let (case, records) = compared(records);
     let frameworks = crate::words::distinct(records.iter().map(|record| framework(record)));
-    let runs: Vec<Optimised> = frameworks.iter().map(|name| of_framework(name, &records)).collect();
-    charts::optimisation_comparison(&runs, &case, NOTE, &pictures::KNOWN)
+    let colours = pictures::colours(&frameworks);
+    let arms: Vec<Arms> = frameworks.iter().map(|name| Arms::new(name, &records)).collect();
+    Figure {
+        title: "Base and optimised".into(),
+        subtitle: case,
+        panels: PANELS.map(|panel| self::panel(panel, &arms, &colours)).into(),
+        columns: 2,
+        note: vec![NOTE.to_owned()],
+        ..Figure::default()
+    }
+}
+
+/// Both arms of each framework, under the gain in speed or memory.
+fn panel(
+    (title, hint, metric, factor): (&str, &str, Metric, f64),
+    arms: &[Arms<'_>],
+    colours: &BTreeMap<String, Colour>,
+) -> Panel {
+    let row = |label: &str, colour: Colour, records: &[&Record]| {
+        let found = estimate(records, metric);
+        Row {
+            label: label.into(),
+            colour: Some(colour),
+            value: found.map(|found| found.value * factor),
+            interval: found.and_then(|found| found.interval).map(|(low, high)| (low * factor, high * factor)),
+            ..Row::default()
+        }
+    };
+    let group = |arms: &Arms<'_>| {
+        let own = colours.get(&arms.framework).copied().unwrap_or(GREY);
+        let both = [("base", GREY, &arms.base), ("optimised", own, &arms.optimised)];
+        let both = both.into_iter().filter(|(_, _, records)| !records.is_empty());
+        let gain = arms.gain(metric).map_or_else(String::new, |gain| format!(": {gain}"));
+        let rows = both.map(|(label, colour, records)| row(label, colour, records)).collect();
+        Group { label: format!("{}{gain}", arms.framework), rows }
+    };
+    let rows = Rows { axis: RowAxis::FromZero, groups: arms.iter().map(group).collect() };
+    Panel::new(title, hint, Content::Rows(rows))
 }
 
 fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
@@ -53,36 +112,49 @@ fn framework(record: &Record) -> String {
     if is_optimised(record) { name.to_owned() } else { name.split('-').next().unwrap_or_default().to_owned() }
 }
 
-fn of_framework(name: &str, records: &[&Record]) -> Optimised {
-    let (optimised, base): (Vec<&Record>, Vec<&Record>) = records
-        .iter()
-        .copied()
-        .filter(|record| framework(record) == name)
-        .partition(|record| is_optimised(record));
-    let both = optimised.iter().rev().find_map(|record| {
-        let base = base.iter().rev().find(|base| base.run == record.run)?;
-        Some((*record, *base))
-    });
-    let (optimised, base) = match both {
-        Some((optimised, base)) => (vec![optimised], vec![base]),
-        None => (optimised, base),
-    };
-    let better = |metric: Metric| {
-        let told = both.and_then(|(optimised, base)| verdict(optimised, base, metric));
-        let (a, b) = (estimate(&optimised, metric)?.value, estimate(&base, metric)?.value);
+impl<'a> Arms<'a> {
+    fn new(name: &str, records: &[&'a Record]) -> Arms<'a> {
+        let own = records.iter().copied().filter(|record| framework(record) == name);
+        let (optimised, base): (Vec<&Record>, Vec<&Record>) = own.partition(|record| is_optimised(record));
+        let both = optimised.iter().rev().find_map(|record| {
+            let base = base.iter().rev().find(|base| base.run == record.run)?;
+            Some((vec![*record], vec![*base]))
+        });
+        let (optimised, base) = both.unwrap_or((optimised, base));
+        Arms { framework: name.to_owned(), base, optimised }
+    }
+
+    /// How many times better the optimised arm is: according to its run, or by the medians.
+    fn better(&self, metric: Metric) -> Option<Estimate> {
+        let told = match (self.optimised.as_slice(), self.base.as_slice()) {
+            ([optimised], [base]) => verdict(optimised, base, metric),
+            _ => None,
+        };
+        let (a, b) = (estimate(&self.optimised, metric)?.value, estimate(&self.base, metric)?.value);
         let ratio = if metric.higher_is_better() { a / b } else { b / a };
         told.or(Some(Estimate { value: ratio, interval: None })).filter(|found| found.value.is_finite())
-    };
-    Optimised {
-        framework: name.to_owned(),
-        speedup: better(Metric::Throughput),
+    }
+
+    /// "1.42× as fast (1.38–1.46)", "21 % less memory (20–21 %)".
+    fn gain(&self, metric: Metric) -> Option<String> {
+        let Estimate { value, interval } = match metric {
+            Metric::Throughput | Metric::PeakMemory => self.better(metric)?,
+            _ => return None,
+        };
+        if metric == Metric::Throughput {
+            let interval = interval.map(|(low, high)| format!(" ({low:.2}–{high:.2})"));
+            return Some(format!("{value:.2}× as fast{}", interval.unwrap_or_default()));
+        }
         // Twice as little memory saves half of it.
-        memory_saved: better(Metric::PeakMemory).map(|times| Estimate {
-            value: 1.0 - 1.0 / times.value,
-            interval: times.interval.map(|(low, high)| (1.0 - 1.0 / low, 1.0 - 1.0 / high)),
-        }),
-        base: arm(&base),
-        optimised: arm(&optimised),
+        let saved = |times: f64| 100.0 * (1.0 - 1.0 / times);
+        let word = if value < 1.0 { "more" } else { "less" };
+        let decimals = usize::from(saved(value).abs() < 10.0);
+        let percent = |times: f64| format!("{:.decimals$}", saved(times).abs());
+        let interval = interval.map(|(low, high)| {
+            let (low, high) = if value < 1.0 { (high, low) } else { (low, high) };
+            format!(" ({}–{} %)", percent(low), percent(high))
+        });
+        Some(format!("{} % {word} memory{}", percent(value), interval.unwrap_or_default()))
     }
 }
 
@@ -93,20 +165,6 @@ fn verdict(optimised: &Record, base: &Record, metric: Metric) -> Option<Estimate
     };
     let verdict = optimised.verdicts.iter().find(is_asked)?;
     Some(Estimate { value: verdict.advantage?, interval: verdict.interval })
-}
-
-fn arm(records: &[&Record]) -> Option<Arm> {
-    let times = |of: Estimate, factor: f64| Estimate {
-        value: of.value * factor,
-        interval: of.interval.map(|(low, high)| (low * factor, high * factor)),
-    };
-    let in_units = |metric, factor| estimate(records, metric).map(|found| times(found, factor));
-    (!records.is_empty()).then(|| Arm {
-        tokens_per_second: estimate(records, Metric::Throughput),
-        ms_per_token: estimate(records, Metric::Latency),
-        total_s: in_units(Metric::Total, 1e-3),
-        memory_mb: in_units(Metric::PeakMemory, 1e3),
-    })
 }
 
 /// The figure of one record as it is; of several, the median of theirs.
@@ -133,19 +191,22 @@ mod tests {
         record
     }
 
+    fn verdict(metric: Metric, advantage: f64, interval: (f64, f64)) -> Verdict {
+        Verdict {
+            metric: metric.name().into(),
+            against: "tch (no KV cache)".into(),
+            verdict: "faster".into(),
+            advantage: Some(advantage),
+            interval: Some(interval),
+            sentence: Default::default(),
+            other: Default::default(),
+        }
+    }
+
     #[test]
     fn both_arms_are_of_the_newest_run_that_has_both_and_the_interval_is_its_verdict() {
         let mut with = arm_of("tch", "second", 40.0, true);
-        let verdict = Verdict {
-            metric: "throughput".into(),
-            against: "tch (no KV cache)".into(),
-            verdict: "faster".into(),
-            advantage: Some(2.1),
-            interval: Some((1.9, 2.2)),
-            sentence: Default::default(),
-            other: Default::default(),
-        };
-        with.verdicts = vec![verdict];
+        with.verdicts = vec![verdict(Metric::Throughput, 2.1, (1.9, 2.2))];
         let records = [
             arm_of("tch", "first", 10.0, true),
             arm_of("tch (no KV cache)", "first", 10.0, false),
@@ -153,14 +214,27 @@ mod tests {
             arm_of("tch (no KV cache)", "second", 20.0, false),
             arm_of("tch", "third", 90.0, true),
         ];
-        let (case, own) = compared(&records.iter().collect::<Vec<_>>());
-        assert!(case.starts_with("a-model f32, 16 → 32, 2 threads; ") && own.len() == 5, "{case}");
-        let found = of_framework("tch", &own);
-        let value = |arm: Option<Arm>| arm.unwrap().tokens_per_second.unwrap().value;
-        assert_eq!((value(found.optimised), value(found.base)), (40.0, 20.0));
-        assert_eq!(found.speedup, Some(Estimate { value: 2.1, interval: Some((1.9, 2.2)) }));
-        let saved = found.memory_saved.unwrap();
-        assert!((saved.value + 0.25).abs() < 1e-9 && saved.interval.is_none(), "{saved:?}");
+        let figure = picture(&records.iter().collect::<Vec<_>>());
+        assert!(figure.subtitle.starts_with("a-model f32, 16 → 32, 2 threads; "), "{}", figure.subtitle);
+        let group = |at: usize| match &figure.panels[at].content {
+            Content::Rows(rows) => rows.groups[0].clone(),
+            other => panic!("{other:?}"),
+        };
+        let rows: Vec<_> = group(0).rows.into_iter().map(|row| (row.label, row.value)).collect();
+        assert_eq!(rows, [("base".to_owned(), Some(20.0)), ("optimised".to_owned(), Some(40.0))]);
+        assert_eq!(group(0).label, "tch: 2.10× as fast (1.90–2.20)");
+        assert_eq!(group(3).label, "tch: 25 % more memory");
+        assert_eq!(group(3).rows[0].value, Some(400.0), "in megabytes");
+    }
+
+    #[test]
+    fn memory_that_is_saved_has_its_interval() {
+        let mut with = arm_of("tch", "a", 40.0, true);
+        with.verdicts = vec![verdict(Metric::PeakMemory, 1.25, (1.2, 1.3))];
+        let records = [arm_of("tch (no KV cache)", "a", 20.0, false), with];
+        let records: Vec<&Record> = records.iter().collect();
+        let gain = Arms::new("tch", &records).gain(Metric::PeakMemory);
+        assert_eq!(gain.unwrap(), "20 % less memory (17–23 %)");
     }
 
     #[test]
@@ -171,9 +245,9 @@ mod tests {
         let records: Vec<&Record> = records.iter().collect();
         let names: Vec<String> = records.iter().map(|record| framework(record)).collect();
         assert_eq!(names, ["ort", "ort", "candle-transformers"]);
-        assert_eq!(of_framework("ort", &records).speedup.unwrap().value, 1.5);
-        let alone = of_framework("candle-transformers", &records);
-        assert!(alone.speedup.is_none() && alone.base.is_none() && alone.optimised.is_some());
+        assert_eq!(Arms::new("ort", &records).better(Metric::Throughput).unwrap().value, 1.5);
+        let alone = Arms::new("candle-transformers", &records);
+        assert!(alone.better(Metric::Throughput).is_none() && alone.base.is_empty());
         assert!(picture(&[]).panels.len() == 4, "nothing is drawn as nothing");
     }
 }

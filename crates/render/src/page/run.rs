@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use comparison::judge::Metric;
 use comparison::judge::report::generate::{ProcessCurve, Times};
+use comparison::judge::report::memory::Parts;
 use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{Report, Row, State};
 use maud::{Markup, html};
 
 use super::{Chart, Look, Source};
-use crate::charts::{Panel, number};
-use crate::pictures::{Curves, Pick, Pictures, absent, title};
+use crate::charts::number;
+use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, title};
 use crate::table::{Cell, Column, Table, Tone};
 use crate::words::{self, answer, or_dash};
 use crate::{page, result};
@@ -66,7 +67,7 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         title: format!("{}, pair by pair", metric.title()),
         description: "A row for each pair of contenders: how many times better the first is, with its interval, on a \
                           logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
-        panel: Panel::Forest(pictures.forest(metric)),
+        panel: pictures.forest(metric, pictures.pairs(metric)),
         table: Some(pair_by_pair(pictures, metric)),
     };
     let asked = Metric::questions(report.plan.work.kind());
@@ -143,7 +144,7 @@ fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
         id: metric.name().into(),
         title: metric.title().into(),
         description: "A dot for each process of each framework; below, their geometric mean",
-        panel: Panel::Dots(pictures.dots(metric)),
+        panel: pictures.dots(metric),
         table: Some(by_round(report, metric)),
     };
     if report.rows.is_empty() { Vec::new() } else { pictures.drawn().into_iter().map(chart).collect() }
@@ -168,20 +169,21 @@ fn by_round(report: &Report, metric: Metric) -> Table {
 }
 
 fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let Some(stack) = pictures.memory() else { return Ok(Markup::default()) };
-    let ends = ["peak", "of weights + KV cache"];
-    let parts = stack.parts.iter().map(String::as_str).chain(ends).map(Column::right);
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(parts));
+    let Some(panel) = pictures.memory() else { return Ok(Markup::default()) };
+    let parts = Parts::NAMES.map(|name| name.replace('_', " "));
+    let ends = ["peak", "of weights + KV cache"].map(str::to_owned);
+    let columns = parts.into_iter().chain(ends).map(Column::right);
+    let mut table = Table::new([Column::left("Framework")].into_iter().chain(columns));
     let mut struck = Vec::new();
     for row in &report.rows {
         let Some(parts) = &row.memory else { continue };
         if row.state == State::Struck {
             struck.push(table.rows.len());
         }
-        let stacked = crate::pictures::stacked(words::title(row), parts);
-        let values = stacked.values.iter().chain([&stacked.total]).map(|&value| number(value));
-        let times = parts.times_needed.map_or_else(|| words::DASH.to_owned(), |times| format!("{times:.2}x"));
-        table.add([stacked.label].into_iter().chain(values).chain([times]));
+        let bytes = parts.summands().map(|(_, bytes)| bytes).into_iter().chain([parts.peak]);
+        let times = or_dash(parts.times_needed, |times| format!("{times:.2}x"));
+        let figures = bytes.map(|bytes| number(bytes / 1e6)).chain([times]);
+        table.add([words::title(row)].into_iter().chain(figures));
     }
     let (title, whose) = match report.plan.is_on_gpu() {
         true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
@@ -190,8 +192,8 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let chart = Chart {
         id: "parts".into(),
         title: title.into(),
-        description: "For each framework, the parts of its process's peak memory laid end to end up to the peak",
-        panel: Panel::Stack(stack),
+        description: "For each framework, the parts that add up to its process's peak memory",
+        panel,
         table: None,
     };
     let table = table.captioned(format!("{title} (MB); {whose}"));
@@ -238,7 +240,7 @@ pub(in crate::page) fn over_time(
     times: &Times,
 ) -> Result<Markup, String> {
     let curves: Vec<Chart> = curves_of(report, pictures, &times.curves);
-    let tail = tail(pictures, &times.gaps_ms);
+    let tail = tail(report, pictures, &times.gaps_ms);
     let (shown, folded): (Vec<Chart>, Vec<Chart>) =
         curves.into_iter().partition(|chart| tail.is_none() || chart.id != FIRST_TOKENS);
     let shown: Vec<Chart> = shown.into_iter().chain(tail).collect();
@@ -269,7 +271,7 @@ fn curves_of(report: &Report, pictures: &Pictures<'_>, curves: &Curves) -> Vec<C
             id: id.into(),
             description: "A thin line for each process over its iterations, with a mark at both ends; warm-up \
                           is shaded",
-            panel: Panel::Strands(pictures.curve(curves, title, pick)),
+            panel: pictures.curve(curves, title, pick),
             table: Some(by_iteration(report, metric)),
             title: title.to_owned(),
         }
@@ -297,25 +299,21 @@ fn by_iteration(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{} by iteration, median over processes", metric.short_title()))
 }
 
-fn tail(pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Chart> {
-    let survival = pictures.tail(gaps);
-    if survival.samples.is_empty() {
-        return None;
-    }
-    let titles = ["Gaps", "Least", "p50", "p90", "p99", "Most"].map(Column::right);
+fn tail(report: &Report, pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Chart> {
+    let titles = ["Gaps"].into_iter().chain(PERCENTILES.map(|(_, name)| name)).map(Column::right);
     let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
-    for sample in &survival.samples {
-        let shares = [0.0, 0.5, 0.9, 0.99, 1.0]
-            .map(|share| or_dash(statistics::quantile(&sample.values, share), number));
-        table.add([sample.label.clone(), sample.values.len().to_string()].into_iter().chain(shares));
+    for row in &report.rows {
+        let Some(gaps) = gaps.get(&row.framework).filter(|gaps| !gaps.is_empty()) else { continue };
+        let shares = PERCENTILES.map(|(share, _)| or_dash(statistics::quantile(gaps, share), number));
+        table.add([words::title(row), gaps.len().to_string()].into_iter().chain(shares));
     }
-    let title = survival.title.clone();
-    Some(Chart {
+    let panel = pictures.tail(gaps);
+    (!table.rows.is_empty()).then(|| Chart {
         id: "tail".into(),
-        title,
-        description: "For each framework, the share of gaps between tokens that take longer than a time, on a logarithmic \
-                      axis: the line crosses p99 at the time that one gap in a hundred exceeds",
-        panel: Panel::Survival(survival),
+        title: panel.title.clone(),
+        description: "For each framework, a mark for each percentile of its gaps between tokens, on a logarithmic axis of \
+                      times: at p99, one gap in a hundred is longer",
+        panel,
         table: Some(table.captioned("Gaps between tokens of the measured requests of all processes (ms)")),
     })
 }

@@ -101,7 +101,7 @@ fn figures(report: &StudyReport) -> Markup {
 
 fn charts(report: &StudyReport) -> Vec<Chart> {
     let chart = |(id, panel): (String, Panel)| {
-        let title = panel.title().to_owned();
+        let title = panel.title.clone();
         let description = "Geometric means over rounds, for each framework; the table has the figures";
         Chart { id, title, description, panel, table: None }
     };

@@ -143,8 +143,8 @@ fn a_preview_has_the_size_of_previews_and_the_verdict_on_one_metric() {
     let pictures = pictures::Pictures::new(&report);
     let preview = pictures.preview();
     assert_eq!(preview.title, "ort decodes fastest: 47 tokens/s, 1.90x candle.");
-    let charts::Panel::Bars(bars) = &preview.panels[0] else { panic!("{preview:?}") };
-    let labels: Vec<&str> = bars.groups[0].bars.iter().map(|bar| bar.label.as_str()).collect();
+    let charts::Content::Rows(rows) = &preview.panels[0].content else { panic!("{preview:?}") };
+    let labels: Vec<&str> = rows.groups[0].rows.iter().map(|row| row.label.as_str()).collect();
     assert_eq!(labels, ["candle", "ort", "tch", "odd"], "the best first, and those without a figure last");
     // Width and height are at the start of a PNG.
     let png = pictures::preview(&preview).unwrap();
@@ -233,12 +233,10 @@ fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
     assert!(page.contains("<th class=\"figure struck\" scope=\"col\">candle ✗ R5</th>"), "{page}");
     assert!(page.contains("struck: not compared"), "{page}");
     let pictures = pictures::Pictures::new(&report);
-    let dots = pictures.dots(Metric::Throughput);
-    let struck = &dots.groups[0].rows[0];
-    assert_eq!((struck.label.as_str(), struck.median, struck.points.len()), ("candle ✗ R5", None, 0));
-    let forest = pictures.forest(Metric::Throughput);
-    let pairs: Vec<_> =
-        forest.groups[0].pairs.iter().map(|pair| (&*pair.label, pair.ratio, &*pair.note)).collect();
+    let struck = &pictures.rows(Metric::Throughput)[0];
+    assert_eq!((struck.label.as_str(), struck.value, struck.points.len()), ("candle ✗ R5", None, 0));
+    let pairs = pictures.pairs(Metric::Throughput);
+    let pairs: Vec<_> = pairs.iter().map(|pair| (&*pair.label, pair.value, &*pair.note)).collect();
     assert_eq!(pairs, [("candle ✗ R5", None, "struck: no verdict")]);
 }
 
@@ -263,9 +261,8 @@ fn only_what_is_decided_has_a_colour() {
         let mut report = report();
         report.comparisons.truncate(1);
         report.comparisons[0].verdict = verdict;
-        let forest = pictures::Pictures::new(&report).forest(Metric::Throughput);
-        let pair = &forest.groups[0].pairs[0];
-        (pair.ratio.is_some(), pair.colour)
+        let pair = &pictures::Pictures::new(&report).pairs(Metric::Throughput)[0];
+        (pair.value.is_some(), pair.colour)
     };
     let ort = pictures::colours(&["ort".to_owned()])["ort"];
     assert_eq!(with(Verdict::Faster), (true, Some(ort)));

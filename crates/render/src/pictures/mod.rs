@@ -15,8 +15,8 @@ use comparison::judge::study::{self, Cell, StudyReport, varied};
 use comparison::plan::Axis;
 
 use crate::charts::{
-    self, Bar, Bars, Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Group, INK,
-    LineAxis, Pair, Panel, Sample, Size, Stack, Strand, Strands, Survival,
+    self, Colour, Content, Figure, GREY, Group, INK, Line, LineAxis, Lines, Panel, Point, Row as Mark,
+    RowAxis, Rows, Size,
 };
 use crate::result;
 use crate::words::{self, answer};
@@ -41,23 +41,22 @@ pub(crate) fn better(metric: Metric) -> String {
     if metric.higher_is_better() { "higher is better" } else { "lower is better" }.to_owned()
 }
 
-/// The parts of the peak, in the order of the bar.
-pub(crate) const PARTS: [&str; 5] = ["framework", "parameters", "KV cache", "activations", "remainder"];
-
-/// A bar of [`PARTS`] in megabytes.
-pub(crate) fn stacked(label: String, parts: &Parts) -> charts::StackRow {
-    let values = parts.summands().map(|(_, bytes)| bytes / 1e6);
-    charts::StackRow { label, values: values.into(), total: parts.peak / 1e6 }
+/// The parts of a peak in megabytes, a row each.
+pub(crate) fn parts(label: String, colour: Colour, parts: &Parts) -> Group {
+    let row = |(part, bytes): (&str, f64)| Mark {
+        label: part.replace('_', " "),
+        colour: Some(colour),
+        value: Some(bytes / 1e6),
+        ..Mark::default()
+    };
+    let peak = format!("{label}: {} MB", charts::number(parts.peak / 1e6));
+    Group { label: peak, rows: parts.summands().map(row).into() }
 }
 
-/// A chart; `None` without rows.
-pub(crate) fn stack(rows: Vec<charts::StackRow>) -> Option<charts::Stack> {
-    (!rows.is_empty()).then(|| charts::Stack {
-        title: "Peak memory by part".into(),
-        hint: "MB".into(),
-        parts: PARTS.map(str::to_owned).into(),
-        rows,
-    })
+/// Peaks of memory by part; `None` without any.
+pub(crate) fn memory(groups: Vec<Group>) -> Option<Panel> {
+    let rows = Rows { axis: RowAxis::FromZero, groups };
+    (!rows.groups.is_empty()).then(|| Panel::new("Peak memory by part", "MB", Content::Rows(rows)))
 }
 
 /// A picture for sharing, as high as its content.
@@ -89,7 +88,7 @@ const FEW: usize = 6;
 /// Metrics drawn in addition to speeds.
 const COSTS: [Metric; 2] = [Metric::Load, Metric::PeakMemory];
 
-/// Most bars in a preview.
+/// Most contenders in a preview.
 const PREVIEWED: usize = 8;
 
 pub(crate) struct Pictures<'a> {
@@ -135,22 +134,27 @@ impl<'a> Pictures<'a> {
         asked.chain(COSTS).collect()
     }
 
-    /// A dot for each process, and their geometric mean. Struck contenders have no marks.
-    pub(crate) fn dots(&self, metric: Metric) -> Dots {
+    /// A small mark for each process, and their geometric mean. Struck contenders have no marks.
+    pub(crate) fn rows(&self, metric: Metric) -> Vec<Mark> {
         let of_row = |row: &Row| {
             let figure = row.metrics.iter().find(|figure| figure.metric == metric);
             let figure = figure.filter(|_| row.state != State::Struck);
-            DotsRow {
+            Mark {
                 label: words::title(row),
-                colour: self.colour(row),
-                median: figure.and_then(|figure| figure.typical),
+                colour: Some(self.colour(row)),
+                value: figure.and_then(|figure| figure.typical),
+                interval: None,
                 points: figure.map(words::known).unwrap_or_default(),
                 note: absent(row.state).to_owned(),
             }
         };
-        let rows = self.report.rows.iter().map(of_row).collect();
-        let groups = vec![DotsGroup { label: String::new(), rows }];
-        Dots { title: metric.title().into(), hint: better(metric), groups }
+        self.report.rows.iter().map(of_row).collect()
+    }
+
+    pub(crate) fn dots(&self, metric: Metric) -> Panel {
+        let groups = vec![Group { label: String::new(), rows: self.rows(metric) }];
+        let rows = Rows { axis: RowAxis::FromZero, groups };
+        Panel::new(metric.title(), better(metric), Content::Rows(rows))
     }
 
     /// The metrics that are compared in pairs, the deciding one first. Metrics that follow from another are
@@ -173,13 +177,13 @@ impl<'a> Pictures<'a> {
     }
 
     /// Every pair of contenders in one metric.
-    pub(crate) fn forest(&self, metric: Metric) -> Forest {
-        let pairs = self.comparisons(metric).into_iter();
-        self.forest_of(metric, pairs.map(|found| (format!("{} vs {}", found.a, found.b), found)).collect())
+    pub(crate) fn pairs(&self, metric: Metric) -> Vec<Mark> {
+        let compared = self.comparisons(metric).into_iter();
+        self.with_struck(compared.map(|found| self.pair(format!("{} vs {}", found.a, found.b), found)))
     }
 
     /// Pairs with the figures that they compare; only those of the best contender if there are many.
-    fn forest_with_figures(&self, metric: Metric) -> Forest {
+    fn pairs_with_figures(&self, metric: Metric) -> Vec<Mark> {
         let mut compared = self.comparisons(metric);
         let best = compared.first().map(|found| found.a.clone()).filter(|_| compared.len() > FEW);
         compared.retain(|found| best.as_ref().is_none_or(|best| *best == found.a));
@@ -189,38 +193,39 @@ impl<'a> Pictures<'a> {
             [label.to_owned()].into_iter().chain(figure).collect::<Vec<_>>().join(" ")
         };
         let label = |found: &Comparison| format!("{} vs {}", figured(&found.a), figured(&found.b));
-        self.forest_of(metric, compared.into_iter().map(|found| (label(found), found)).collect())
+        self.with_struck(compared.into_iter().map(|found| self.pair(label(found), found)))
     }
 
-    fn forest_of(&self, metric: Metric, compared: Vec<(String, &Comparison)>) -> Forest {
+    fn with_struck(&self, pairs: impl Iterator<Item = Mark>) -> Vec<Mark> {
         let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
-        let struck = struck.map(|row| Pair {
+        let struck = struck.map(|row| Mark {
             label: words::title(row),
             note: "struck: no verdict".into(),
-            ..Pair::default()
+            ..Mark::default()
         });
-        let pairs = compared.into_iter().map(|(label, found)| self.pair(label, found)).chain(struck);
-        let margin = self.report.plan.margin;
-        Forest {
-            title: metric.title().into(),
-            hint: "times better".into(),
-            sides: ["worse", "better"],
-            groups: vec![ForestGroup { label: String::new(), pairs: pairs.collect() }],
-            band: Some((1.0 / (1.0 + margin), 1.0 + margin)),
-        }
+        pairs.chain(struck).collect()
     }
 
-    fn pair(&self, label: String, found: &Comparison) -> Pair {
+    pub(crate) fn forest(&self, metric: Metric, rows: Vec<Mark>) -> Panel {
+        let margin = self.report.plan.margin;
+        let axis =
+            RowAxis::Ratio { sides: ["worse", "better"], band: Some((1.0 / (1.0 + margin), 1.0 + margin)) };
+        let groups = vec![Group { label: String::new(), rows }];
+        Panel::new(metric.title(), "times better", Content::Rows(Rows { axis, groups }))
+    }
+
+    fn pair(&self, label: String, found: &Comparison) -> Mark {
         let measurable = found.verdict != Verdict::NotMeasurable;
-        Pair {
+        Mark {
             label,
-            ratio: found.advantage.filter(|_| measurable),
+            value: found.advantage.filter(|_| measurable),
             interval: found.interval.filter(|_| measurable),
             colour: match found.verdict {
                 Verdict::Faster => self.colours.get(&found.a).copied(),
                 Verdict::Equivalent => Some(INK),
                 _ => None,
             },
+            points: Vec::new(),
             note: words::verdicts::word(found.verdict).into(),
         }
     }
@@ -231,9 +236,9 @@ impl<'a> Pictures<'a> {
         let compared = self.compared();
         let panel = |metric: Metric| {
             if !COSTS.contains(&metric) && compared.contains(&metric) {
-                Panel::Forest(self.forest_with_figures(metric))
+                self.forest(metric, self.pairs_with_figures(metric))
             } else {
-                Panel::Dots(self.dots(metric))
+                self.dots(metric)
             }
         };
         Figure {
@@ -249,34 +254,26 @@ impl<'a> Pictures<'a> {
     /// The verdict on the deciding metric and its figures, for previews of links.
     pub(crate) fn preview(&self) -> Figure {
         let metric = Metric::deciding(self.report.plan.work.kind());
-        let DotsGroup { rows, .. } = self.dots(metric).groups.remove(0);
-        let bar = |row: DotsRow| Bar {
-            label: row.label,
-            colour: row.colour,
-            value: row.median,
-            interval: None,
-            points: Vec::new(),
-            note: row.note,
-        };
-        let mut bars: Vec<Bar> = rows.into_iter().map(bar).collect();
+        let mut rows = self.rows(metric);
+        rows.iter_mut().for_each(|row| row.points.clear());
         let better = |one: f64, other: f64| match metric.higher_is_better() {
             true => other.total_cmp(&one),
             false => one.total_cmp(&other),
         };
-        bars.sort_by(|one, other| match (one.value, other.value) {
+        rows.sort_by(|one, other| match (one.value, other.value) {
             (Some(one), Some(other)) => better(one, other),
             (one, other) => other.is_some().cmp(&one.is_some()),
         });
-        let more = bars.len().saturating_sub(PREVIEWED);
-        bars.truncate(PREVIEWED);
+        let more = rows.len().saturating_sub(PREVIEWED);
+        rows.truncate(PREVIEWED);
         let left_out = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
-        let groups = vec![Group { label: String::new(), bars }];
+        let rows = Rows { axis: RowAxis::FromZero, groups: vec![Group { label: String::new(), rows }] };
         let hint = format!("{}{left_out}", self::better(metric));
         Figure {
             title: answer::brief(self.report),
             answer: Vec::new(),
             subtitle: answer::about(self.report),
-            panels: vec![Panel::Bars(Bars { title: metric.title().into(), hint, groups, ..Bars::default() })],
+            panels: vec![Panel::new(metric.title(), hint, Content::Rows(rows))],
             columns: 1,
             note: vec![self.origin()],
         }
@@ -285,7 +282,7 @@ impl<'a> Pictures<'a> {
     /// A picture of one metric: its answer, its pairs, and the figures of every process.
     pub(crate) fn one_metric(&self, metric: Metric, title: Option<&str>) -> Figure {
         let is_compared = self.compared().contains(&metric);
-        let pairs = is_compared.then(|| Panel::Forest(self.forest(metric)));
+        let pairs = is_compared.then(|| self.forest(metric, self.pairs(metric)));
         let verdicts = self.report.comparisons.iter().filter(|found| found.metric == metric);
         let is_deciding = metric == Metric::deciding(self.report.plan.work.kind());
         Figure {
@@ -295,7 +292,7 @@ impl<'a> Pictures<'a> {
                 false => verdicts.take(1).map(|found| result::verdict(self.report, found)).collect(),
             },
             subtitle: answer::about(self.report),
-            panels: pairs.into_iter().chain([Panel::Dots(self.dots(metric))]).collect(),
+            panels: pairs.into_iter().chain([self.dots(metric)]).collect(),
             columns: 1,
             note: self.note(),
         }
@@ -323,10 +320,10 @@ impl<'a> Pictures<'a> {
     }
 
     /// The parts of the peak memory of all contenders that are not struck.
-    pub(crate) fn memory(&self) -> Option<Stack> {
+    pub(crate) fn memory(&self) -> Option<Panel> {
         let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
-        let row = |row: &Row| Some(stacked(words::title(row), row.memory.as_ref()?));
-        stack(rows.filter_map(row).collect())
+        let group = |row: &Row| Some(parts(words::title(row), self.colour(row), row.memory.as_ref()?));
+        memory(rows.filter_map(group).collect())
     }
 }
 
@@ -337,12 +334,12 @@ const ITERATION: &str = "iteration of the process";
 
 /// Every panel, with a unique id.
 fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
-    let first = ("contributions".to_owned(), Panel::Forest(contributions(report)));
+    let first = ("contributions".to_owned(), contributions(report));
     [first].into_iter().chain(sweep::panels(report)).collect()
 }
 
 /// Every ratio on a logarithmic axis around "no change".
-fn contributions(report: &StudyReport) -> Forest {
+fn contributions(report: &StudyReport) -> Panel {
     let axes = varied(&report.planned);
     let label = |cell: &Cell| match study::name(&cell.settings, &axes) {
         name if name.is_empty() => cell.settings.get(&Axis::Framework).map_or(name, ToString::to_string),
@@ -351,15 +348,16 @@ fn contributions(report: &StudyReport) -> Forest {
     let labels: Vec<String> = report.cells.iter().map(label).collect();
     let colours = colours(&labels);
     let group = |(cell, label): (&Cell, &String)| {
-        let pair = |name: String, effect: &Option<Effect>| Pair {
+        let pair = |name: String, effect: &Option<Effect>| Mark {
             label: name,
-            ratio: effect.as_ref().map(|effect| effect.ratio),
+            value: effect.as_ref().map(|effect| effect.ratio),
             interval: effect.as_ref().and_then(|effect| effect.interval),
             colour: match effect.as_ref().and_then(|effect| effect.verdict) {
                 Some(Verdict::Faster | Verdict::Slower) => colours.get(label).copied(),
                 Some(Verdict::Equivalent) => Some(INK),
                 _ => None,
             },
+            points: Vec::new(),
             note: "not measured".into(),
         };
         let of_part = |part: &Contribution| {
@@ -370,19 +368,15 @@ fn contributions(report: &StudyReport) -> Forest {
             let whole = pair("all on".to_owned(), &crossed.together.share);
             [whole].into_iter().chain(crossed.switches.iter().flat_map(of_part))
         });
-        ForestGroup { label: label.clone(), pairs: pairs.collect() }
+        Group { label: label.clone(), rows: pairs.collect() }
     };
     let groups = report.cells.iter().zip(&labels).map(group);
-    Forest {
-        title: "What each switch gives".into(),
-        hint: "throughput with ÷ without".into(),
-        sides: ["slower", "faster"],
-        groups: groups.filter(|group| !group.pairs.is_empty()).collect(),
-        band: None,
-    }
+    let rows = Rows {
+        axis: RowAxis::Ratio { sides: ["slower", "faster"], band: None },
+        groups: groups.filter(|group| !group.rows.is_empty()).collect(),
+    };
+    Panel::new("What each switch gives", "throughput with ÷ without", Content::Rows(rows))
 }
-
-// Charts for one kind of work only.
 
 // Charts of the times of requests that are generated token by token.
 
@@ -392,48 +386,56 @@ pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
 /// A figure of an iteration, if it has one.
 pub(crate) type Pick = fn(&IterationTimes) -> Option<f64>;
 
+/// Percentiles of the gaps between tokens, with their names. One is drawn where at least one gap is beyond it.
+pub(crate) const PERCENTILES: [(f64, &str); 6] =
+    [(0.0, "least"), (0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "most")];
+
 impl Pictures<'_> {
     /// The times of the iterations of every process.
-    pub(crate) fn curve(
-        &self,
-        curves: &Curves,
-        title: &str,
-        value: fn(&IterationTimes) -> Option<f64>,
-    ) -> Strands {
-        let line = |curve: &ProcessCurve| -> Vec<(f64, f64)> {
+    pub(crate) fn curve(&self, curves: &Curves, title: &str, value: Pick) -> Panel {
+        let strand = |curve: &ProcessCurve| -> Vec<Point> {
             let places = curve.iterations.iter().enumerate();
-            places.filter_map(|(index, times)| Some(((index + 1) as f64, value(times)?))).collect()
+            let point =
+                |(index, times)| Some(Point { x: (index + 1) as f64, y: value(times)?, interval: None });
+            places.filter_map(point).collect()
         };
-        let strand = |row: &Row| {
+        let line = |row: &Row| {
             let own = curves.get(&row.framework)?;
-            let lines: Vec<_> = own.iter().map(line).filter(|line| !line.is_empty()).collect();
-            Some(Strand { label: words::title(row), colour: self.colour(row), lines })
+            let strands: Vec<_> = own.iter().map(strand).filter(|strand| !strand.is_empty()).collect();
+            Some(Line { label: words::title(row), colour: self.colour(row), strands })
         };
-        let series = self.report.rows.iter().filter_map(strand).filter(|strand| !strand.lines.is_empty());
+        let series = self.report.rows.iter().filter_map(line).filter(|line| !line.strands.is_empty());
         // Iterations that were warm-up in every process of every framework.
         let warm = curves.values().flatten().map(|curve| curve.warmup).min().filter(|&warm| warm > 0);
         let last = curves.values().flatten().map(|curve| curve.iterations.len()).max().unwrap_or(1);
         let ticks = (1..=last).map(|iteration| iteration as f64).filter(|_| last <= 12);
-        Strands {
-            title: title.to_owned(),
-            hint: "one line a process".into(),
+        let lines = Lines {
             x: LineAxis { label: ITERATION.into(), ticks: ticks.collect(), ..LineAxis::default() },
             y: LineAxis { from_zero: true, ..LineAxis::default() },
             series: series.collect(),
             shaded: warm.map(|last| (last as f64 + 0.5, "warm-up".to_owned())),
-        }
+        };
+        Panel::new(title, "one line a process", Content::Lines(lines))
     }
 
-    /// The tail of the gaps between tokens.
-    pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Survival {
-        let sample = |row: &Row| {
-            let values = gaps.get(&row.framework).filter(|values| !values.is_empty())?.clone();
-            Some(Sample { label: words::title(row), colour: self.colour(row), values })
+    /// The gaps between tokens by percentile: rare ones get as much room as common ones.
+    pub(crate) fn tail(&self, gaps: &BTreeMap<String, Vec<f64>>) -> Panel {
+        let line = |row: &Row| {
+            let gaps = gaps.get(&row.framework).filter(|gaps| !gaps.is_empty())?;
+            let is_known = |share: f64| share == 1.0 || (1.0 - share) * gaps.len() as f64 >= 1.0;
+            let places = PERCENTILES.iter().enumerate().filter(|(_, (share, _))| is_known(*share));
+            let point = |(place, (share, _)): (usize, &(f64, &str))| {
+                Some(Point { x: place as f64, y: statistics::quantile(gaps, *share)?, interval: None })
+            };
+            Some(Line::new(words::title(row), self.colour(row), places.filter_map(point).collect()))
         };
-        Survival {
-            title: "Gaps between tokens".into(),
-            hint: "ms; share that takes longer".into(),
-            samples: self.report.rows.iter().filter_map(sample).collect(),
-        }
+        let names = PERCENTILES.map(|(_, name)| name.to_owned()).into();
+        let lines = Lines {
+            x: LineAxis { label: "percentile".into(), names, ..LineAxis::default() },
+            y: LineAxis { log: true, ..LineAxis::default() },
+            series: self.report.rows.iter().filter_map(line).collect(),
+            shaded: None,
+        };
+        Panel::new("Gaps between tokens", "ms, by percentile", Content::Lines(lines))
     }
 }

@@ -6,7 +6,7 @@ use comparison::judge::{Metric, records};
 use protocol::untrusted::Foreign;
 
 use super::{better, colours};
-use crate::charts::{Figure, Line, LineAxis, Lines, Panel, Point};
+use crate::charts::{Content, Figure, Line, LineAxis, Lines, Panel, Point};
 use crate::trends::{FEWEST_RUNS, Trend, trends};
 use crate::words;
 
@@ -117,7 +117,7 @@ impl<'a> Group<'a> {
     }
 
     /// A line for each framework, over the runs in their order.
-    pub(crate) fn lines(&self, title: &str, hint: &str, metric: Metric) -> Lines {
+    pub(crate) fn panel(&self, title: impl Into<String>, hint: impl Into<String>, metric: Metric) -> Panel {
         let runs = self.runs();
         let place = |record: &Record| runs.iter().position(|run| run.run == record.run);
         let names = words::distinct(self.records.iter().map(|record| record.framework.clone()));
@@ -128,7 +128,7 @@ impl<'a> Group<'a> {
                 Some(Point { x, y: point.figure.typical, interval: point.figure.interval })
             });
             let name = &trend.last().framework;
-            Line { label: name.clone(), colour: colours[name], points: points.collect() }
+            Line::new(name, colours[name], points.collect())
         };
         let drawn = self.drawn(metric);
         let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.typical);
@@ -140,9 +140,7 @@ impl<'a> Group<'a> {
                 None => marks.push((place, number)),
             }
         }
-        Lines {
-            title: title.to_owned(),
-            hint: hint.to_owned(),
+        let lines = Lines {
             x: LineAxis {
                 label: "commit, oldest run first".into(),
                 names: runs.iter().map(|run| words::commit(run)).collect(),
@@ -156,7 +154,8 @@ impl<'a> Group<'a> {
             },
             series: drawn.iter().map(line).collect(),
             shaded: None,
-        }
+        };
+        Panel::new(title, hint, Content::Lines(lines))
     }
 }
 
@@ -166,13 +165,13 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
     let drawn: Vec<&Group<'_>> = groups.iter().filter(|group| group.is_drawn(metric)).collect();
     let panel = |group: &&Group<'_>| {
         let hint = format!("{} · {} {}", metric.unit(), group.machine.host, group.machine.cpu);
-        Panel::Lines(group.lines(&group.title(), &hint, metric))
+        group.panel(group.title(), hint, metric)
     };
     let mut panels: Vec<Panel> = drawn.iter().take(PANELS).map(panel).collect();
     let left = groups.len() - panels.len();
     if panels.is_empty() {
         let title = format!("No framework has {FEWEST_RUNS} runs of one case yet: there is no trend to draw");
-        panels.push(Panel::Lines(Lines { title, ..Lines::default() }));
+        panels.push(Panel::new(title, "", Content::Lines(Lines::default())));
     }
     let more =
         if left > 0 { format!(" {left} more cases are in the list of history.html.") } else { String::new() };
@@ -240,10 +239,8 @@ fn panel(group: &Group<'_>, versions: &Versions<'_>) -> Option<Panel> {
     let points: Vec<Point> = points.collect();
     let shown = points.iter().flat_map(|point| [point.y * 0.9, point.y * 1.1]).collect();
     let colours = colours(std::slice::from_ref(&versions.base));
-    let line = Line { label: versions.base.clone(), colour: colours[&versions.base], points };
-    Some(Panel::Lines(Lines {
-        title: format!("{}: {}", versions.base, group.title()),
-        hint: format!("{}, {}", metric.title(), better(metric)),
+    let line = Line::new(&versions.base, colours[&versions.base], points);
+    let lines = Lines {
         x: LineAxis {
             label: "version".into(),
             names: versions.records.iter().map(|(version, _)| version.clone()).collect(),
@@ -252,7 +249,10 @@ fn panel(group: &Group<'_>, versions: &Versions<'_>) -> Option<Panel> {
         y: LineAxis { shown, ..LineAxis::default() },
         series: vec![line],
         shaded: None,
-    }))
+    };
+    let title = format!("{}: {}", versions.base, group.title());
+    let hint = format!("{}, {}", metric.title(), better(metric));
+    Some(Panel::new(title, hint, Content::Lines(lines)))
 }
 
 /// The columns of a group that have several versions.
@@ -341,9 +341,9 @@ mod tests {
         ];
         let records: Vec<&Record> = records.iter().collect();
         let panels: Vec<Panel> = groups(&records).iter().flat_map(panels).collect();
-        let [Panel::Lines(lines)] = panels.as_slice() else { panic!("{}", panels.len()) };
+        let [Panel { content: Content::Lines(lines), .. }] = panels.as_slice() else { panic!("{panels:?}") };
         assert_eq!(lines.x.names, ["0.9.1", "0.9.1 (mine)", "0.10.2", "0.11.0+ab12.modified"]);
-        let speeds: Vec<f64> = lines.series[0].points.iter().map(|point| point.y).collect();
+        let speeds: Vec<f64> = lines.series[0].strands[0].iter().map(|point| point.y).collect();
         assert_eq!(speeds, [70.0, 60.0, 90.0, 100.0]);
     }
 }

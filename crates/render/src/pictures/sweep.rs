@@ -9,8 +9,8 @@ use comparison::plan::{Axis, Setting, StudyView};
 
 use super::{ITERATION, absent, better, colours};
 use crate::charts::{
-    Colour, Dots, DotsGroup, DotsRow, Figure, Forest, ForestGroup, GREY, Heatmap, INK, Line, LineAxis, Lines,
-    Pair, Panel, Point, Strand, Strands,
+    Colour, Content, Figure, GREY, Group, Heatmap, INK, Line, LineAxis, Lines, Panel, Point, Row, RowAxis,
+    Rows,
 };
 use crate::study::summary;
 use crate::{pictures, words};
@@ -91,58 +91,45 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
         _ => panels.extend(metrics.iter().map(|m| named(m, dots(report, &axes, *m)))),
     }
     if report.view == StudyView::Sweep(SweepKind::Memory) {
-        panels.extend(stack(report, &axes));
+        panels.extend(parts(report, &axes));
     }
     panels
 }
 
-fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
+/// A line for each framework, of a point for each cell that has one.
+fn lines_of(report: &StudyReport, x: LineAxis, point: impl Fn(&Cell, &CellRow) -> Option<Point>) -> Content {
     let names = frameworks(report);
     let colours = colours(&names);
     let line = |name: String| {
-        let point = |cell: &Cell| {
-            let figure = row(cell, &name)?.metrics.get(&metric)?;
-            let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
-            Some(Point { x: number(cell, axis)?, y: figure.typical.unwrap_or(figure.median), interval })
-        };
-        let mut points: Vec<Point> = report.cells.iter().filter_map(point).collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Line { colour: colours.get(&name).copied().unwrap_or(GREY), label: name, points }
+        let points = report.cells.iter().filter_map(|cell| point(cell, row(cell, &name)?)).collect();
+        let colour = colours.get(&name).copied().unwrap_or(GREY);
+        Line::new(name, colour, points)
     };
+    let y = LineAxis { from_zero: true, ..LineAxis::default() };
+    Content::Lines(Lines { x, y, series: names.into_iter().map(line).collect(), shaded: None })
+}
+
+fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
     let ticks = values(report, axis);
     let wide =
         ticks.first().zip(ticks.last()).is_some_and(|(first, last)| *first > 0.0 && last / first >= 4.0);
-    Panel::Lines(Lines {
-        title: metric.title().into(),
-        hint: better(metric),
-        x: LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: names.into_iter().map(line).collect(),
-        shaded: None,
-    })
+    let x = LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() };
+    let content = lines_of(report, x, |cell, row| {
+        let figure = row.metrics.get(&metric)?;
+        let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
+        Some(Point { x: number(cell, axis)?, y: figure.typical.unwrap_or(figure.median), interval })
+    });
+    Panel::new(metric.title(), better(metric), content)
 }
 
 /// Latency against throughput: a curve for each contender, a point for each number of callers or rate.
 fn latency_by_throughput(report: &StudyReport) -> Panel {
-    let names = frameworks(report);
-    let colours = colours(&names);
-    let line = |name: String| {
-        let point = |cell: &Cell| {
-            let row = row(cell, &name)?;
-            let (x, y) = (row.typical(Metric::RequestThroughput)?, row.typical(Metric::CallLatency)?);
-            Some(Point { x, y, interval: None })
-        };
-        let points = report.cells.iter().filter_map(point).collect();
-        Line { colour: colours.get(&name).copied().unwrap_or(GREY), label: name, points }
-    };
-    Panel::Lines(Lines {
-        title: Metric::CallLatency.title().into(),
-        hint: better(Metric::CallLatency),
-        x: LineAxis { label: "requests a second".into(), from_zero: true, ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: names.into_iter().map(line).collect(),
-        shaded: None,
-    })
+    let x = LineAxis { label: "requests a second".into(), ..LineAxis::default() };
+    let content = lines_of(report, x, |_, row| {
+        let (x, y) = (row.typical(Metric::RequestThroughput)?, row.typical(Metric::CallLatency)?);
+        Some(Point { x, y, interval: None })
+    });
+    Panel::new(Metric::CallLatency.title(), better(Metric::CallLatency), content)
 }
 
 /// One heatmap for each framework, with the same colours for the same figures.
@@ -159,14 +146,13 @@ fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(Str
             median(report.cells.iter().find(is_here)?, name)
         };
         let heatmap = Heatmap {
-            title: format!("{name}: {}", metric.title()),
-            hint: better(metric),
             x: (x.title().to_lowercase(), texts(&columns)),
             y: (y.title().to_lowercase(), texts(&rows)),
             values: rows.iter().map(|&row| columns.iter().map(|&column| at(row, column)).collect()).collect(),
             range,
         };
-        (format!("{}-{index}", metric.name()), Panel::Heatmap(heatmap))
+        let title = format!("{name}: {}", metric.title());
+        (format!("{}-{index}", metric.name()), Panel::new(title, better(metric), Content::Heatmap(heatmap)))
     };
     names.iter().enumerate().map(heatmap).collect()
 }
@@ -174,39 +160,56 @@ fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(Str
 /// The median of each contender, with the range of its processes, on one scale.
 fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
     let colours = colours(&frameworks(report));
-    let dots = |row: &CellRow| {
+    let mark = |row: &CellRow| {
         let figure = row.metrics.get(&metric).filter(|_| row.state != State::Struck);
-        DotsRow {
-            label: crate::words::titled(&row.framework, row.state, &row.reasons),
-            colour: colours.get(&row.framework).copied().unwrap_or(GREY),
-            median: row.typical(metric).filter(|_| row.state != State::Struck),
+        Row {
+            label: words::titled(&row.framework, row.state, &row.reasons),
+            colour: Some(colours.get(&row.framework).copied().unwrap_or(GREY)),
+            value: row.typical(metric).filter(|_| row.state != State::Struck),
+            interval: None,
             points: figure.map_or_else(Vec::new, |figure| vec![figure.min, figure.median, figure.max]),
             note: absent(row.state).to_owned(),
         }
     };
-    let group = |cell: &Cell| DotsGroup {
+    let group = |cell: &Cell| Group {
         label: study::name(&cell.settings, axes),
-        rows: cell.rows.iter().map(dots).collect(),
+        rows: cell.rows.iter().map(mark).collect(),
     };
-    Panel::Dots(Dots {
-        title: metric.title().into(),
-        hint: better(metric),
-        groups: report.cells.iter().filter(|cell| !cell.rows.is_empty()).map(group).collect(),
+    let groups = report.cells.iter().filter(|cell| !cell.rows.is_empty()).map(group).collect();
+    Panel::new(metric.title(), better(metric), Content::Rows(Rows { axis: RowAxis::FromZero, groups }))
+}
+
+fn parts(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
+    let colours = colours(&frameworks(report));
+    let shown = placed_rows(report, axes).filter(|(_, row)| row.state != State::Struck);
+    let groups = shown.filter_map(|(label, row)| {
+        let colour = colours.get(&row.framework).copied().unwrap_or(GREY);
+        Some(super::parts(label, colour, row.memory.as_ref()?))
+    });
+    Some(("parts".into(), super::memory(groups.collect())?))
+}
+
+/// The rows of all cells, each with its framework and place.
+fn placed_rows<'a>(report: &'a StudyReport, axes: &'a [Axis]) -> impl Iterator<Item = (String, &'a CellRow)> {
+    report.cells.iter().flat_map(|cell| {
+        let place = study::name(&cell.settings, axes);
+        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
     })
 }
 
-fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
-    let bar = |cell: &Cell, row: &CellRow| {
-        let label = [row.framework.clone(), study::name(&cell.settings, axes)];
-        let label: Vec<String> = label.into_iter().filter(|part| !part.is_empty()).collect();
-        Some(super::stacked(label.join(", "), row.memory.as_ref()?))
+fn point(x: f64, y: f64) -> Point {
+    Point { x, y, interval: None }
+}
+
+/// Lines of a colour each, by their names.
+fn strands(x: LineAxis, named: Vec<(String, Vec<Vec<Point>>)>) -> Content {
+    let colours = colours(&named.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let line = |(label, strands): (String, Vec<Vec<Point>>)| {
+        let colour = colours.get(&label).copied().unwrap_or(GREY);
+        Line { label, colour, strands }
     };
-    let shown = |row: &&CellRow| row.state != State::Struck;
-    let bars = report
-        .cells
-        .iter()
-        .flat_map(|cell| cell.rows.iter().filter(shown).filter_map(move |row| bar(cell, row)));
-    Some(("parts".into(), Panel::Stack(super::stack(bars.collect())?)))
+    let y = LineAxis { from_zero: true, ..LineAxis::default() };
+    Content::Lines(Lines { x, y, series: named.into_iter().map(line).collect(), shaded: None })
 }
 
 /// The time of a request by its steps, and a line for the time of the same model decoding token by token.
@@ -214,95 +217,63 @@ fn stack(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
 fn by_steps(report: &StudyReport) -> Option<(String, Panel)> {
     let ticks = values(report, Axis::Steps);
     let (least, most) = (*ticks.first()?, *ticks.last()?);
-    let crossings = crossings(&report.cells);
-    let mut series = Vec::new();
-    for crossing in &crossings {
+    let mut named = Vec::new();
+    for crossing in &crossings(&report.cells) {
         let at = study::name(&crossing.at, &varied(&report.planned));
-        let name = format!("{} {at}", crossing.framework).trim().to_owned();
-        let point = |cell: &Cell| {
+        let of_cell = |cell: &Cell| {
             let mut place = cell.settings.clone();
             place.remove(&Axis::Steps);
             let row = row(cell, &crossing.framework).filter(|_| place == crossing.at)?;
-            Some((number(cell, Axis::Steps)?, row.typical(Metric::Total)? / 1e3))
+            Some(point(number(cell, Axis::Steps)?, row.typical(Metric::Total)? / 1e3))
         };
-        let mut points: Vec<(f64, f64)> = report.cells.iter().filter_map(point).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let flat = vec![(least, crossing.by_token_ms / 1e3), (most, crossing.by_token_ms / 1e3)];
-        series.push((name, vec![points, flat]));
+        let mut points: Vec<Point> = report.cells.iter().filter_map(of_cell).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let level = [least, most].map(|x| point(x, crossing.by_token_ms / 1e3)).into();
+        named.push((format!("{} {at}", crossing.framework).trim().to_owned(), vec![points, level]));
     }
-    let colours = colours(&series.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    let strand = |(label, lines): &(String, Vec<Vec<(f64, f64)>>)| {
-        let colour = colours.get(label).copied().unwrap_or(GREY);
-        Strand { label: label.clone(), colour, lines: lines.clone() }
-    };
-    let panel = Panel::Strands(Strands {
-        title: "Time of a request (s)".into(),
-        hint: "by steps; level: the same body token by token".into(),
-        x: LineAxis { label: "steps".into(), ticks, ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: series.iter().map(strand).collect(),
-        shaded: None,
-    });
-    (!crossings.is_empty()).then(|| ("steps".into(), panel))
+    if named.is_empty() {
+        return None;
+    }
+    let content = strands(LineAxis { label: "steps".into(), ticks, ..LineAxis::default() }, named);
+    let hint = "by steps; level: the same body token by token";
+    Some(("steps".into(), Panel::new("Time of a request (s)", hint, content)))
 }
 
 /// The iterations of each contender in each cell: medians over its processes, since a study keeps no more.
 fn curve(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
-    let rows = report.cells.iter().flat_map(|cell| {
-        let place = study::name(&cell.settings, axes);
-        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
-    });
-    let rows: Vec<_> =
-        rows.filter(|(_, row)| row.state != State::Struck && row.steadiness.curve.len() > 1).collect();
-    let colours = colours(&rows.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    let series = rows.iter().map(|(name, row)| {
-        let points = row.steadiness.curve.iter();
-        let points =
-            points.map(|point| (point.iteration as f64, point.gap_ms.unwrap_or(point.first_token_ms)));
-        let colour = colours.get(name).copied().unwrap_or(GREY);
-        Strand { label: name.clone(), colour, lines: vec![points.collect()] }
-    });
-    let panel = Panel::Strands(Strands {
-        title: Metric::Latency.short_title().to_owned(),
-        hint: "by iteration".into(),
-        x: LineAxis { label: ITERATION.into(), ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: series.collect(),
-        shaded: None,
-    });
-    (!rows.is_empty()).then(|| ("curve".into(), panel))
+    let content = by_row(report, axes, ITERATION, |row| {
+        let curve = row.steadiness.curve.iter();
+        curve.map(|at| point(at.iteration as f64, at.gap_ms.unwrap_or(at.first_token_ms))).collect()
+    })?;
+    Some(("curve".into(), Panel::new(Metric::Latency.short_title(), "by iteration", content)))
 }
 
 /// The time since loading by the tokens computed, medians over processes. Compiling has paid off from where
 /// the line of a contender crosses its line without the JIT.
 fn elapsed(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
-    let rows = report.cells.iter().flat_map(|cell| {
-        let place = study::name(&cell.settings, axes);
-        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
-    });
-    let points = |row: &CellRow| -> Vec<(f64, f64)> {
+    let content = by_row(report, axes, "new tokens", |row| {
         let first_runs = row.steadiness.first_runs.iter().flat_map(|runs| &runs.elapsed);
-        first_runs.map(|point| (point.tokens as f64, point.ms / 1e3)).collect()
-    };
-    let rows: Vec<(String, Vec<(f64, f64)>)> = rows
-        .filter(|(_, row)| row.state != State::Struck)
+        first_runs.map(|at| point(at.tokens as f64, at.ms / 1e3)).collect()
+    })?;
+    let hint = "by tokens computed; compiling has paid where lines cross";
+    Some(("elapsed".into(), Panel::new("Time since loading (s)", hint, content)))
+}
+
+/// A line for each row of each cell that is not struck and has points enough; `None` without any.
+fn by_row(
+    report: &StudyReport,
+    axes: &[Axis],
+    x: &str,
+    points: impl Fn(&CellRow) -> Vec<Point>,
+) -> Option<Content> {
+    let shown = placed_rows(report, axes).filter(|(_, row)| row.state != State::Struck);
+    let named: Vec<_> = shown
         .map(|(name, row)| (name, points(row)))
         .filter(|(_, points)| points.len() > 1)
+        .map(|(name, points)| (name, vec![points]))
         .collect();
-    let colours = colours(&rows.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    let series = rows.iter().map(|(name, points)| {
-        let colour = colours.get(name).copied().unwrap_or(GREY);
-        Strand { label: name.clone(), colour, lines: vec![points.clone()] }
-    });
-    let panel = Panel::Strands(Strands {
-        title: "Time since loading (s)".into(),
-        hint: "by tokens computed; compiling has paid where lines cross".into(),
-        x: LineAxis { label: "new tokens".into(), ..LineAxis::default() },
-        y: LineAxis { from_zero: true, ..LineAxis::default() },
-        series: series.collect(),
-        shaded: None,
-    });
-    (!rows.is_empty()).then(|| ("elapsed".into(), panel))
+    let x = LineAxis { label: x.to_owned(), ..LineAxis::default() };
+    (!named.is_empty()).then(|| strands(x, named))
 }
 
 // The charts of a study. Those of an A/B study are here, those of a sweep in `sweep`.
@@ -358,19 +329,20 @@ fn note(report: &StudyReport) -> Vec<String> {
 }
 
 fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
-    let sides = |metric: Metric, value: fn(&Side) -> Option<f64>| {
-        (metric.name().to_owned(), sides(report, metric, value))
+    let of = |metric: Metric, value: fn(&Side) -> Option<f64>| {
+        let groups = sides(report, value);
+        let is_known = groups.iter().flat_map(|group| &group.rows).any(|row| row.value.is_some());
+        let rows = Rows { axis: RowAxis::FromZero, groups };
+        let panel = Panel::new(metric.title(), better(metric), Content::Rows(rows));
+        is_known.then(|| (metric.name().to_owned(), panel))
     };
     let panels = [
-        sides(Metric::Throughput, |side| side.throughput),
-        sides(Metric::Total, |side| side.total_ms),
-        sides(Metric::PeakMemory, |side| side.peak_memory),
+        Some(("speedup".to_owned(), speedups(report))),
+        of(Metric::Throughput, |side| side.throughput),
+        of(Metric::Total, |side| side.total_ms),
+        of(Metric::PeakMemory, |side| side.peak_memory),
     ];
-    let is_known =
-        |dots: &Dots| dots.groups.iter().flat_map(|group| &group.rows).any(|row| row.median.is_some());
-    let drawn = panels.into_iter().filter(|(_, dots)| is_known(dots));
-    let drawn = drawn.map(|(id, dots)| (id, Panel::Dots(dots)));
-    [("speedup".to_owned(), Panel::Forest(speedups(report)))].into_iter().chain(drawn).collect()
+    panels.into_iter().flatten().collect()
 }
 
 fn framework(outcome: &Outcome) -> String {
@@ -385,45 +357,46 @@ fn study_frameworks(report: &StudyReport) -> Vec<String> {
 /// The struck row of a cell, if there is one: nothing in the cell is compared then.
 fn struck(cell: &Cell) -> Option<String> {
     let row = cell.rows.iter().find(|row| row.state == State::Struck)?;
-    Some(crate::words::titled(&row.framework, row.state, &row.reasons))
+    Some(words::titled(&row.framework, row.state, &row.reasons))
 }
 
 /// Every speed-up on a logarithmic axis around "no change".
-fn speedups(report: &StudyReport) -> Forest {
+fn speedups(report: &StudyReport) -> Panel {
     let colours = colours(&study_frameworks(report));
     let axes: Vec<Axis> =
         varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
-    let mut groups: Vec<ForestGroup> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     // Outcomes have the order of the cells.
     for (outcome, cell) in report.outcomes.iter().zip(&report.cells) {
         let (label, name) = (study::name(&outcome.settings, &axes), framework(outcome));
         let struck = struck(cell);
         let is_decided = outcome.interval.is_some() && struck.is_none();
-        let pair = Pair {
+        let pair = Row {
             colour: match outcome.verdict.filter(|_| is_decided) {
                 Some(Verdict::Faster | Verdict::Slower) => colours.get(&name).copied(),
                 Some(Verdict::Equivalent) => Some(INK),
                 _ => None,
             },
             label: name,
-            ratio: outcome.speedup.filter(|_| struck.is_none()),
+            value: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,
+            points: Vec::new(),
             note: struck.map_or("not measured".into(), |who| format!("{who}: no verdict")),
         };
         match groups.iter_mut().find(|group| group.label == label) {
-            Some(group) => group.pairs.push(pair),
-            None => groups.push(ForestGroup { label, pairs: vec![pair] }),
+            Some(group) => group.rows.push(pair),
+            None => groups.push(Group { label, rows: vec![pair] }),
         }
     }
     let (title, hint, sides) = match study::has_mistakes(&report.planned) {
         true => ("Times as long", "time of a request with ÷ without the mistake", ["shorter", "longer"]),
         false => ("Speed-up", "throughput with ÷ without", ["slower", "faster"]),
     };
-    Forest { title: title.into(), hint: hint.into(), sides, groups, band: None }
+    Panel::new(title, hint, Content::Rows(Rows { axis: RowAxis::Ratio { sides, band: None }, groups }))
 }
 
 /// Both sides of each outcome.
-fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) -> Dots {
+fn sides(report: &StudyReport, value: fn(&Side) -> Option<f64>) -> Vec<Group> {
     let colours = colours(&study_frameworks(report));
     let axes = varied(&report.planned);
     let group = |(outcome, cell): (&Outcome, &Cell)| {
@@ -431,22 +404,21 @@ fn sides(report: &StudyReport, metric: Metric, value: fn(&Side) -> Option<f64>) 
         let row = |(side, colour): (&Side, Colour)| {
             let own = cell.rows.iter().find(|row| row.framework == side.contender);
             let is_struck = own.is_some_and(|row| row.state == State::Struck);
-            DotsRow {
+            Row {
                 label: own.map_or_else(
                     || side.contender.clone(),
-                    |row| crate::words::titled(&row.framework, row.state, &row.reasons),
+                    |row| words::titled(&row.framework, row.state, &row.reasons),
                 ),
-                colour,
-                median: value(side).filter(|_| !is_struck),
-                points: value(side).into_iter().collect(),
+                colour: Some(colour),
+                value: value(side).filter(|_| !is_struck),
                 note: if is_struck { "struck: not compared" } else { "not available" }.into(),
+                ..Row::default()
             }
         };
         let with = outcome.a.iter().map(|side| (side, colour));
         let both = with.chain(outcome.b.iter().map(|side| (side, GREY)));
-        DotsGroup { label: study::name(&outcome.settings, &axes), rows: both.map(row).collect() }
+        Group { label: study::name(&outcome.settings, &axes), rows: both.map(row).collect() }
     };
     let groups = report.outcomes.iter().zip(&report.cells).map(group);
-    let groups = groups.filter(|group| !group.rows.is_empty()).collect();
-    Dots { title: metric.title().into(), hint: better(metric), groups }
+    groups.filter(|group| !group.rows.is_empty()).collect()
 }
