@@ -268,7 +268,11 @@ fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Vec
         options: BTreeMap::new(),
     };
     let mut phases: Vec<Phase> = Vec::new();
-    let held = check(&subject, |phase| phases.push(phase.clone())).map_err(|_| "interrupted")?;
+    let held = check(&subject, |phase| {
+        phases.push(phase.clone());
+        Ok(())
+    })
+    .map_err(|failure| format!("{failure:?}"))?;
     let told: String = phases.iter().map(|phase| format!("{phase}\n")).collect();
     if held.all() { Ok(phases) } else { Err(told.into()) }
 }

@@ -15,7 +15,7 @@ use crate::measure::worker::Worker;
 use crate::measure::{Places, machine, progress, worker};
 use crate::output::print;
 use crate::worker_check;
-use crate::worker_check::{Interrupted, Subject};
+use crate::worker_check::Subject;
 
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     progress::listen()?;
@@ -49,15 +49,7 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
         jit: request.jit,
         options,
     };
-    let mut printed = Ok(());
-    let checked = worker_check::check(&subject, |phase| {
-        let line = print(&format!("{phase}\n"));
-        if printed.is_ok() {
-            printed = line;
-        }
-    });
-    printed?;
-    let held = checked.map_err(|Interrupted| Failure::Interrupted)?;
+    let held = worker_check::check(&subject, |phase| print(&format!("{phase}\n")))?;
     print(&format!("\n{}\n", worker_check::conclusion(held)))?;
     Ok(u8::from(!held.all()))
 }

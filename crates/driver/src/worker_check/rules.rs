@@ -1,280 +1,389 @@
 //! Rules on the values of events that no type can express: times that agree with the driver's, token counts
-//! that fit, readings that agree with each other. `facts::impossible` says which readings are impossible by
-//! themselves.
+//! that fit, readings that agree with each other, logits that agree with the tokens. `facts::impossible` says
+//! which readings are impossible by themselves.
 
+use std::path::Path;
 use std::time::Duration;
 
+use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Case, ColdStart, Decode, GenerateWork, InEffect, Job, KvCache, Loaded, Marks, Memory, Probed, Sample,
-    Started, Task, Usage, WarmupDone, Work,
+    Answered, Case, ColdStart, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent, Profiler, Sample,
+    Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
 };
 
-use crate::worker_check::{Problem, SLACK, time, wrong};
-
-/// A peak is the highest.
-fn memory(memory: &Memory) -> Option<Problem> {
-    let (peak @ 1.., resident) = (memory.peak_bytes?, memory.resident_bytes?) else { return None };
-    let text = format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
-    wrong(peak < resident, "memory.peak_bytes", text)
-}
-
-/// The time since the process was spawned, of which another is a part, and the memory after both.
-fn phase(part: (&str, u64), whole: (&str, Option<u64>), after: &Memory, at_most: Duration) -> Vec<Problem> {
-    let mut found = Vec::new();
-    if let (field, Some(ns)) = whole {
-        found.extend(time(field, ns, at_most));
-        let text = format!(
-            "shorter than `{}`, which is a part of it; count it from `spawned_at_ns`, or send null",
-            part.0
-        );
-        found.extend(wrong(ns < part.1, field, text));
-    }
-    found.extend(memory(after));
-    found
-}
-
-pub(crate) fn started(started: &Started, since_start: Duration) -> Vec<Problem> {
-    let (part, whole) = (("runtime_ns", started.runtime_ns), ("startup_ns", started.startup_ns));
-    let mut found: Vec<Problem> = time(part.0, part.1, since_start).into_iter().collect();
-    found.extend(phase(part, whole, &started.memory, since_start));
-    found
-}
-
-pub(crate) fn loaded(loaded: &Loaded, job: &Job, since_start: Duration) -> Vec<Problem> {
-    let mut found: Vec<Problem> = time("load_ns", loaded.load_ns, since_start).into_iter().collect();
-    found.extend(memory(&loaded.memory));
-    let in_effect = &loaded.in_effect;
-    for (field, observed, asked) in [
-        ("in_effect.precision", &in_effect.precision, job.settings.precision.name()),
-        ("in_effect.device", &in_effect.device, job.settings.device.as_str()),
-    ] {
-        let text = format!(
-            "{observed:?}, but the job asked for {asked:?}; do what is asked, or send {{\"event\": \"failed\", \
-             \"kind\": \"unsupported\", \"reason\": …}}"
-        );
-        found.extend(wrong(observed != asked, field, text));
-    }
-    found.extend(cache(in_effect, &job.task));
-    found.extend(weights_file(loaded));
-    let is_other = loaded.page_cache.as_ref().is_some_and(|page_cache| page_cache.evicted != job.evict);
-    let text = format!("the job's `evict` was {}; send that", job.evict);
-    found.extend(wrong(is_other, "page_cache.evicted", text));
-    found
-}
-
-fn weights_file(loaded: &Loaded) -> Option<Problem> {
-    let (file, told) = (&loaded.weights_file, loaded.weights_bytes);
-    match std::fs::metadata(file) {
-        Err(error) => {
-            let text =
-                format!("{file:?}: {error}; send the path of the file that the weights were read from");
-            Some(Problem::at("weights_file", text))
-        }
-        Ok(found) => {
-            let text = format!("{told}, but {file} has {} bytes; send that", found.len());
-            wrong(found.len() != told, "weights_bytes", text)
-        }
-    }
-}
-
-pub(crate) fn cold_start(cold: &ColdStart, asked: Asked<'_>, since_start: Duration) -> Vec<Problem> {
-    let mut found = asked.marks(&cold.marks_ns, "", since_start);
-    let whole = ("since_spawn_ns", cold.since_spawn_ns);
-    found.extend(phase(("marks_ns[0]", cold.marks_ns.first()), whole, &cold.memory, since_start));
-    found
-}
-
-pub(crate) fn warmup(
-    warmup: &WarmupDone,
-    asked: &[Asked<'_>],
-    max_iterations: usize,
-    since_start: Duration,
-) -> Vec<Problem> {
-    let mut found: Vec<Problem> = memory(&warmup.memory).into_iter().collect();
-    let count = warmup.iterations.len();
-    let text =
-        format!("{count} iterations; run at least one and at most `warmup.max_iterations`, {max_iterations}");
-    found.extend(wrong(count == 0 || count > max_iterations, "iterations", text));
-    for (index, iteration) in warmup.iterations.iter().enumerate() {
-        let path = format!("iterations[{index}]");
-        let text = format!("{}; number the iterations from 0: send {index}", iteration.index);
-        found.extend(wrong(iteration.index != index, &format!("{path}.index"), text));
-        let (ran, cases) = (iteration.cases.len(), asked.len());
-        if ran != cases {
-            let text = format!("{ran} cases; an iteration runs each of the job's {cases} cases once");
-            found.push(Problem::at(&format!("{path}.cases"), text));
-            continue;
-        }
-        for (number, (sample, asked)) in iteration.cases.iter().zip(asked).enumerate() {
-            found.extend(asked.sample(sample, &format!("{path}.cases[{number}]."), since_start));
-        }
-        if !found.is_empty() {
-            break;
-        }
-    }
-    found
-}
-
-/// The times of the turns before `usage`.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Turns {
-    /// Times of the samples, according to the worker.
-    pub(crate) told: Duration,
-    /// As the driver saw them.
-    pub(crate) seen: Duration,
-}
-
-pub(crate) fn usage(usage: &Usage, turns: Turns, hash: &str) -> Vec<Problem> {
-    let mut found: Vec<Problem> = memory(&usage.memory).into_iter().collect();
-    found.extend(time("wall_ns", usage.wall_ns, turns.seen));
-    let wall = Duration::from_nanos(usage.wall_ns);
-    let text = format!(
-        "{:.1} ms, but the samples took {:.1} ms; send the wall time of all measured requests together",
-        wall.as_secs_f64() * 1e3,
-        turns.told.as_secs_f64() * 1e3
-    );
-    found.extend(wrong(usage.wall_ns > 0 && wall + SLACK < turns.told, "wall_ns", text));
-    let text = match &usage.weights_sha256 {
-        None => {
-            "null, but the turn asked for it (`hash`: true); send the sha256 of the weights file".to_owned()
-        }
-        Some(told) => format!("{told}, but the file's is {hash}; hash the file that `weights_file` names"),
-    };
-    found.extend(wrong(usage.weights_sha256.as_deref() != Some(hash), "weights_sha256", text));
-    let is_falling = |times: &Vec<u64>| times.is_sorted_by(|one, next| one >= next);
-    let rises = usage.thread_cpu_ns.as_ref().is_some_and(|times| !is_falling(times));
-    found.extend(wrong(rises, "thread_cpu_ns", "not in order; send the busiest thread first"));
-    if let (Some(peak), Some(own)) = (usage.peak_bytes, usage.memory.peak_bytes) {
-        let text = format!("{peak} is below `memory.peak_bytes`, {own}; send the highest of all phases");
-        found.extend(wrong(peak < own, "peak_bytes", text));
-    }
-    found
-}
-
-pub(crate) fn probed(
-    probed: &Probed,
-    asked: &protocol::Probe,
-    threads: usize,
-    at_most: Duration,
-) -> Vec<Problem> {
-    let mut found: Vec<Problem> = time("compute_ns", probed.compute_ns, at_most).into_iter().collect();
-    let sweeps = probed.sweeps_ns.len();
-    found.extend(wrong(sweeps == 0, "sweeps_ns", "empty; sweep the buffer once at least"));
-    let (times, repeats) = (probed.multiply_adds_ns.len(), asked.repeats);
-    let text = format!("{times} times; the job asked for {repeats} (`repeats`)");
-    found.extend(wrong(times != repeats, "multiply_adds_ns", text));
-    for (field, times) in [("sweeps_ns", &probed.sweeps_ns), ("multiply_adds_ns", &probed.multiply_adds_ns)] {
-        found.extend(times.iter().max().and_then(|&ns| time(field, ns, at_most)));
-    }
-    let text = format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, asked.bytes);
-    found.extend(wrong(probed.bytes < asked.bytes, "bytes", text));
-    let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);
-    found.extend(wrong(probed.threads != threads, "threads", text));
-    found
-}
-
-// The checks that depend on the kind of work. Only continuation is requested.
-
-// Continuation: the requests, and rules on their results.
+use crate::measure::logits;
+use crate::worker_check::talk::{Asked, Findings};
 
 /// Tokens that are added to every prompt.
 pub(crate) const NEW_TOKENS: usize = 3;
 
-/// Requests with a cache that are fed the tokens of their cases.
-pub(crate) fn forced(cases: Vec<Case>) -> GenerateWork {
-    GenerateWork {
-        cases,
-        new_tokens: NEW_TOKENS,
-        decode: Decode::Forced,
-        kv_cache: KvCache::On,
-        prefill_chunk: None,
+/// Most iterations of warm-up.
+pub(crate) const MAX_ITERATIONS: usize = 2;
+
+/// Policies of the KV cache.
+const CACHES: [&str; 4] = ["preallocated", "growing", "recomputed", "none"];
+
+/// The clocks of a framework's profiler.
+const CLOCKS: [&str; 3] = ["CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"];
+
+/// The last phases of every trace, and the tokens of their requests.
+const REQUESTS: [(&str, usize); 3] = [("cold start", 1), ("warm-up", NEW_TOKENS), ("request", NEW_TOKENS)];
+
+pub(crate) fn hello(hello: &Hello, _: &Asked<'_>, findings: &mut Findings) {
+    let (theirs, ours) = (hello.protocol, protocol::VERSION);
+    let text = format!(
+        "{theirs}, but this driver speaks {ours}; follow docs/reference/protocol.md, and send {ours}"
+    );
+    findings.wrong(theirs != ours, "protocol", text);
+    let text = "empty; send the `framework` of its file in configs/engines";
+    findings.wrong(hello.framework.trim().is_empty(), "framework", text);
+    let text = format!(
+        "{:?}, which rule R10 strikes; build it optimised, and send \"release\"",
+        hello.build.profile
+    );
+    findings.wrong(hello.build.profile != "release", "build.profile", text);
+}
+
+pub(crate) fn started(started: &Started, _: &Asked<'_>, findings: &mut Findings) {
+    findings.time("runtime_ns", started.runtime_ns, findings.since_start);
+    within("startup_ns", started.startup_ns, ("runtime_ns", started.runtime_ns), findings);
+    memory(&started.memory, findings);
+}
+
+/// A time since the process was spawned, of which another is a part.
+fn within(field: &str, ns: Option<u64>, part: (&str, u64), findings: &mut Findings) {
+    let Some(ns) = ns else { return };
+    findings.time(field, ns, findings.since_start);
+    let text = format!(
+        "shorter than `{}`, which is a part of it; count it from `spawned_at_ns`, or send null",
+        part.0
+    );
+    findings.wrong(ns < part.1, field, text);
+}
+
+/// A peak is the highest.
+fn memory(memory: &Memory, findings: &mut Findings) {
+    if let (Some(peak @ 1..), Some(resident)) = (memory.peak_bytes, memory.resident_bytes) {
+        let text =
+            format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
+        findings.wrong(peak < resident, "memory.peak_bytes", text);
     }
 }
 
-/// The same without a cache.
-pub(crate) fn without_cache(cases: Vec<Case>) -> GenerateWork {
-    GenerateWork { kv_cache: KvCache::Off, ..forced(cases) }
-}
-
-/// A prompt that is continued by the most likely tokens.
-pub(crate) fn greedy(prompt: Vec<u32>) -> Work {
-    let case = Case { prompts: vec![prompt], ..Case::default() };
-    Work::Generate(GenerateWork { decode: Decode::Greedy, ..forced(vec![case]) })
-}
-
-/// How keys and values are kept, where the task switches that off.
-pub(crate) fn cache(in_effect: &InEffect, task: &Task) -> Option<Problem> {
-    let is_off = match task {
-        Task::Measure(measure) => measure.work.kv_cache() == KvCache::Off,
-        _ => false,
-    };
-    // A worker without a cache reports that for every task.
-    let has_cache = is_off && in_effect.cache.policy != "recomputed";
-    let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
-    wrong(has_cache, "in_effect.kv_cache", text)
-}
-
-/// The size of a request and its case.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    case: &'a Case,
-    new_tokens: usize,
-    vocabulary: usize,
-}
-
-impl<'a> Asked<'a> {
-    /// The requests of each case.
-    pub(crate) fn each(work: &'a GenerateWork, vocabulary: usize) -> Vec<Asked<'a>> {
-        let asked = |case| Asked { case, new_tokens: work.new_tokens, vocabulary };
-        work.cases.iter().map(asked).collect()
-    }
-
-    /// The marks of a request, one for each new token. `prefix` comes before the names of its fields.
-    pub(crate) fn marks(self, marks: &Marks, prefix: &str, at_most: Duration) -> Vec<Problem> {
-        let new_tokens = self.new_tokens;
-        let field = format!("{prefix}marks_ns");
-        let count = marks.len();
+pub(crate) fn loaded(loaded: &Loaded, asked: &Asked<'_>, findings: &mut Findings) {
+    findings.time("load_ns", loaded.load_ns, findings.since_start);
+    memory(&loaded.memory, findings);
+    let (in_effect, settings) = (&loaded.in_effect, &asked.job.settings);
+    for (field, observed, expected) in [
+        ("in_effect.precision", &in_effect.precision, settings.precision.name()),
+        ("in_effect.device", &in_effect.device, settings.device.as_str()),
+    ] {
         let text = format!(
-            "{count} for {new_tokens} new tokens; send the time from the start of the request to each token"
+            "{observed:?}, but the job asked for {expected:?}; do what is asked, or send {{\"event\": \"failed\", \
+             \"kind\": \"unsupported\", \"reason\": …}}"
         );
-        let wrong = wrong(count != new_tokens, &field, text);
-        wrong.or_else(|| time(&field, marks.end(), at_most)).into_iter().collect()
+        findings.wrong(observed != expected, field, text);
     }
+    let (field, policy) = ("in_effect.kv_cache", in_effect.cache.policy.as_str());
+    findings.wrong(!CACHES.contains(&policy), field, format!("{policy:?}; send one of {CACHES:?}"));
+    let is_off = matches!(&asked.job.task, Task::Measure(task) if task.work.kv_cache() == KvCache::Off);
+    let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
+    findings.wrong(is_off && policy != "recomputed", field, text);
+    let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
+    match std::fs::metadata(file) {
+        Err(error) => {
+            let text =
+                format!("{file:?}: {error}; send the path of the file that the weights were read from");
+            findings.wrong(true, "weights_file", text);
+        }
+        Ok(found) => {
+            let text = format!("{bytes}, but {file} has {} bytes; send that", found.len());
+            findings.wrong(found.len() != bytes, "weights_bytes", text);
+        }
+    }
+    let evict = asked.job.evict;
+    let is_other = loaded.page_cache.as_ref().is_some_and(|cache| cache.evicted != evict);
+    findings.wrong(is_other, "page_cache.evicted", format!("the job's `evict` was {evict}; send that"));
+}
 
-    /// A request: its times, and as many tokens as were asked for. `prefix` comes before the names of its fields.
-    pub(crate) fn sample(self, sample: &Sample, prefix: &str, at_most: Duration) -> Vec<Problem> {
-        let Asked { case, new_tokens, vocabulary } = self;
-        let mut found = self.marks(&sample.marks_ns, prefix, at_most);
-        let field = format!("{prefix}output.tokens");
-        found.extend(tokens(sample.output.tokens(), case.prompts.len(), new_tokens, vocabulary, &field));
-        found
+pub(crate) fn cold_start(cold: &ColdStart, _: &Asked<'_>, findings: &mut Findings) {
+    marks(&cold.marks_ns, "marks_ns", findings.since_start, findings);
+    within("since_spawn_ns", cold.since_spawn_ns, ("marks_ns[0]", cold.marks_ns.first()), findings);
+    memory(&cold.memory, findings);
+}
+
+/// One mark for each new token.
+fn marks(marks: &Marks, field: &str, at_most: Duration, findings: &mut Findings) {
+    let count = marks.len();
+    let text = format!(
+        "{count} for {NEW_TOKENS} new tokens; send the time from the start of the request to each token"
+    );
+    findings.wrong(count != NEW_TOKENS, field, text);
+    findings.time(field, marks.end(), at_most);
+}
+
+pub(crate) fn warmup(warmup: &WarmupDone, asked: &Asked<'_>, findings: &mut Findings) {
+    memory(&warmup.memory, findings);
+    let count = warmup.iterations.len();
+    let text =
+        format!("{count} iterations; run at least one and at most `warmup.max_iterations`, {MAX_ITERATIONS}");
+    findings.wrong(count == 0 || count > MAX_ITERATIONS, "iterations", text);
+    for (index, iteration) in warmup.iterations.iter().enumerate() {
+        let path = format!("iterations[{index}]");
+        let text = format!("{}; number the iterations from 0: send {index}", iteration.index);
+        findings.wrong(iteration.index != index, &format!("{path}.index"), text);
+        let (ran, cases) = (iteration.cases.len(), asked.cases.len());
+        let text = format!("{ran} cases; an iteration runs each of the job's {cases} cases once");
+        findings.wrong(ran != cases, &format!("{path}.cases"), text);
+        for (number, (ran, case)) in iteration.cases.iter().zip(&asked.cases).enumerate() {
+            request(ran, case, &format!("{path}.cases[{number}]."), findings.since_start, asked, findings);
+        }
     }
+}
+
+/// The answer to a turn at this case. `seen`: the time of its slices together.
+pub(crate) fn sample(
+    sample: &Sample,
+    case: usize,
+    seen: Duration,
+    asked: &Asked<'_>,
+    findings: &mut Findings,
+) {
+    let text = format!("{}, but the turn asked for case {case}; answer the case that was asked", sample.case);
+    findings.wrong(sample.case != case, "case", text);
+    request(sample, &asked.cases[case], "", seen, asked, findings);
+}
+
+fn request(
+    sample: &Sample,
+    case: &Case,
+    path: &str,
+    at_most: Duration,
+    asked: &Asked<'_>,
+    findings: &mut Findings,
+) {
+    marks(&sample.marks_ns, &format!("{path}marks_ns"), at_most, findings);
+    let field = format!("{path}output.tokens");
+    tokens(sample.output.tokens(), (case.prompts.len(), NEW_TOKENS), &field, asked, findings);
 }
 
 /// `[batch][new tokens]`, ids of the vocabulary.
-pub(crate) fn tokens(
+fn tokens(
     tokens: &[Vec<u32>],
-    batch: usize,
-    new_tokens: usize,
-    vocabulary: usize,
+    (batch, new_tokens): (usize, usize),
     field: &str,
-) -> Option<Problem> {
-    if tokens.len() != batch {
-        let text = format!("{} rows for {batch} sequences; send [batch][new tokens]", tokens.len());
-        return Some(Problem::at(field, text));
-    }
+    asked: &Asked<'_>,
+    findings: &mut Findings,
+) {
+    let text = format!("{} rows for {batch} sequences; send [batch][new tokens]", tokens.len());
+    findings.wrong(tokens.len() != batch, field, text);
+    let vocabulary = asked.vocabulary();
     for (row, ids) in tokens.iter().enumerate() {
         let field = format!("{field}[{row}]");
-        if ids.len() != new_tokens {
-            let text = format!("{} tokens, but {new_tokens} were asked for; send as many", ids.len());
-            return Some(Problem::at(&field, text));
-        }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+        let text = format!("{} tokens, but {new_tokens} were asked for; send as many", ids.len());
+        findings.wrong(ids.len() != new_tokens, &field, text);
+        for id in ids.iter().filter(|id| **id as usize >= vocabulary) {
             let text = format!(
                 "{id} is no token: the vocabulary has {vocabulary}; send the index of the largest logit"
             );
-            return Some(Problem::at(&field, text));
+            findings.wrong(true, &field, text);
         }
     }
-    None
+}
+
+pub(crate) fn slice(slice: &Slice, expected: Slice, findings: &mut Findings) {
+    let text = format!("{slice:?}, but this slice ends with {expected:?}; make one mark in each slice");
+    findings.wrong(*slice != expected, "marks", text);
+}
+
+/// `told`: the times of the samples, according to the worker; `seen`: as the driver saw them.
+pub(crate) fn usage(
+    usage: &Usage,
+    (told, seen): (Duration, Duration),
+    asked: &Asked<'_>,
+    findings: &mut Findings,
+) {
+    memory(&usage.memory, findings);
+    findings.time("wall_ns", usage.wall_ns, seen);
+    let wall = Duration::from_nanos(usage.wall_ns);
+    let text = format!(
+        "{:.1} ms, but the samples took {:.1} ms; send the wall time of all measured requests together",
+        wall.as_secs_f64() * 1e3,
+        told.as_secs_f64() * 1e3
+    );
+    let is_short = usage.wall_ns > 0 && wall + Duration::from_millis(1) < told;
+    findings.wrong(is_short, "wall_ns", text);
+    let file = asked.subject.precision.file_name();
+    let record = asked.subject.bundle.manifest().files.get(&file);
+    let hash = record.map_or("", |record| &record.sha256);
+    let told = usage.weights_sha256.as_deref();
+    let text = format!(
+        "{}, but the sha256 of the file that `weights_file` names is {hash}, and the turn asked for it (`hash`: true)",
+        told.unwrap_or("null")
+    );
+    findings.wrong(told != Some(hash), "weights_sha256", text);
+    let times = usage.thread_cpu_ns.as_deref().unwrap_or_default();
+    let is_falling = times.is_sorted_by(|one, next| one >= next);
+    findings.wrong(!is_falling, "thread_cpu_ns", "not in order; send the busiest thread first");
+    if let (Some(peak), Some(own)) = (usage.peak_bytes, usage.memory.peak_bytes) {
+        let text = format!("{peak} is below `memory.peak_bytes`, {own}; send the highest of all phases");
+        findings.wrong(peak < own, "peak_bytes", text);
+    }
+}
+
+pub(crate) fn answered(answered: &Answered, asked: &Asked<'_>, findings: &mut Findings) {
+    let outputs = &answered.outputs;
+    let text = format!("{} outputs for 1 case; send one for each", outputs.len());
+    findings.wrong(outputs.len() != 1, "outputs", text);
+    for output in outputs {
+        tokens(output.tokens(), (1, NEW_TOKENS), "outputs[0].tokens", asked, findings);
+    }
+}
+
+pub(crate) fn probed(probed: &Probed, asked: &Asked<'_>, findings: &mut Findings) {
+    let Task::Probe(task) = &asked.job.task else { return };
+    findings.time("compute_ns", probed.compute_ns, findings.since_start);
+    findings.wrong(probed.sweeps_ns.is_empty(), "sweeps_ns", "empty; sweep the buffer once at least");
+    let (times, repeats) = (probed.multiply_adds_ns.len(), task.repeats);
+    let text = format!("{times} times; the job asked for {repeats} (`repeats`)");
+    findings.wrong(times != repeats, "multiply_adds_ns", text);
+    for (field, times) in [("sweeps_ns", &probed.sweeps_ns), ("multiply_adds_ns", &probed.multiply_adds_ns)] {
+        findings.time(field, times.iter().copied().max().unwrap_or(0), findings.since_start);
+    }
+    let text = format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, task.bytes);
+    findings.wrong(probed.bytes < task.bytes, "bytes", text);
+    let threads = asked.job.settings.threads;
+    let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);
+    findings.wrong(probed.threads != threads, "threads", text);
+}
+
+pub(crate) fn traced(traced: &Traced, asked: &Asked<'_>, findings: &mut Findings) {
+    let names: Vec<&str> = traced.phases.iter().map(|phase| phase.name.as_str()).collect();
+    let begin: &[&str] = if traced.profiler.is_some() { &["profiler start"] } else { &[] };
+    let expected = [&["start-up", "load"], begin, &REQUESTS.map(|(phase, _)| phase)].concat();
+    let text = format!("are {}; send {}", names.join(", "), expected.join(", "));
+    findings.wrong(names != expected, "phases", text);
+    let readings: Vec<u64> = traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
+    let text = "must follow one another, each with its start before its end";
+    findings.wrong(!readings.is_sorted(), "phases", text);
+    let text =
+        format!("{} requests; send one for each of cold start, warm-up and request", traced.requests.len());
+    findings.wrong(traced.requests.len() != REQUESTS.len(), "requests", text);
+    for (index, (request, (phase, count))) in traced.requests.iter().zip(REQUESTS).enumerate() {
+        let at = |field: &str| format!("requests[{index}].{field}");
+        let text = format!("is {:?}; send {phase:?} here", request.phase);
+        findings.wrong(request.phase != phase, &at("phase"), text);
+        let is_ordered = request.tokens_ns.is_sorted()
+            && request.tokens_ns.first().is_none_or(|&first| first >= request.start_ns);
+        let text = format!("must be the {count} readings of the clock when a token was there, in order");
+        findings.wrong(request.tokens_ns.len() != count || !is_ordered, &at("tokens_ns"), text);
+        tokens(&request.tokens, (1, count), &at("tokens"), asked, findings);
+    }
+    match &traced.profiler {
+        Some(found) => profiler(found, findings),
+        None => {
+            let text = "must say in a sentence why there is no profiler";
+            findings.wrong(traced.notes.is_empty(), "notes", text);
+        }
+    }
+}
+
+fn profiler(profiler: &Profiler, findings: &mut Findings) {
+    let clock = profiler.alignment.clock.as_str();
+    let text = format!("{clock:?}; send one of {CLOCKS:?}");
+    findings.wrong(!CLOCKS.contains(&clock), "profiler.alignment.clock", text);
+    let text = untrusted::file::read_text(Path::new(&profiler.file), untrusted::file::RESULTS)
+        .map_err(|error| error.to_string());
+    let events = text
+        .and_then(|text| serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|error| error.to_string()));
+    let wrong = match events {
+        Err(reason) => format!("{} is no list of a profiler's events: {reason}", profiler.file),
+        Ok(events) if events.len() != profiler.events || events.is_empty() => {
+            format!("{} holds {} events; `events` says {}", profiler.file, events.len(), profiler.events)
+        }
+        Ok(_) => return,
+    };
+    findings.wrong(true, "profiler.file", wrong);
+}
+
+/// The path that the worker names must be the one that it was given.
+pub(crate) fn file(named: &str, given: &str, findings: &mut Findings) {
+    let text = format!("{named:?}, but the driver named {given:?}; write there, and say so");
+    findings.wrong(named != given, "file", text);
+}
+
+/// Checks the logits of a score.
+pub(crate) fn score(file: &str, shape: logits::Shape, findings: &mut Findings) {
+    match logits::read_score(Path::new(file), shape) {
+        Ok(found) => is_sound("logits in the file", &found, shape, findings),
+        Err(reason) => unreadable(file, &reason, findings),
+    }
+}
+
+/// Checks the file of a parity task: its shapes, and that its logits choose the tokens that the worker chose.
+/// `chosen`: by case, those of each of its requests, `[batch][new tokens]`.
+pub(crate) fn parity(
+    file: &str,
+    cases: &[Case],
+    prompt_last_only: bool,
+    chosen: &[Vec<Vec<Vec<u32>>>],
+    asked: &Asked<'_>,
+    findings: &mut Findings,
+) {
+    // The positions of context and prompt, and the shape.
+    let expected = cases.iter().map(|case| {
+        let prefix = if prompt_last_only { 1 } else { case.prefixes().first().map_or(0, Vec::len) };
+        let positions = prefix + case.trace.first().map_or(0, Vec::len);
+        (prefix, [case.prompts.len(), positions, asked.vocabulary()])
+    });
+    let expected: Vec<(usize, logits::Shape)> = expected.collect();
+    let shapes: Vec<logits::Shape> = expected.iter().map(|(_, shape)| *shape).collect();
+    let found = match logits::read_parity(Path::new(file), &shapes) {
+        Ok(found) => found,
+        Err(reason) => return unreadable(file, &reason, findings),
+    };
+    let text = format!("{} tensors of cases in it; write case.0 to case.{}", found.len(), cases.len() - 1);
+    findings.wrong(found.len() != cases.len(), "file", text);
+    let tie = Tolerance::for_precision(asked.subject.precision).tie;
+    for (index, (logits, (prefix, shape))) in found.iter().zip(expected).enumerate() {
+        let what = format!("case.{index} in the file");
+        is_sound(&what, logits, shape, findings);
+        if [logits.batch, logits.positions, logits.vocabulary] != shape {
+            continue;
+        }
+        for (request, sequences) in chosen[index].iter().enumerate() {
+            for (sequence, tokens) in sequences.iter().enumerate().take(shape[0]) {
+                // The logits after the last token of the prompt choose the first new token.
+                for (step, &token) in tokens.iter().enumerate().take(shape[1] + 1 - prefix) {
+                    let row = logits.row(sequence, prefix - 1 + step);
+                    let text = format!(
+                        "its logits choose token {} at step {step} of {what}, but request {request} answered {token}; \
+                         send the most likely token of each step, computed from the same tokens fed",
+                        argmax(row)
+                    );
+                    findings.wrong(!is_choice(row, token as usize, tie), "file", text);
+                }
+            }
+        }
+    }
+}
+
+fn is_sound(what: &str, logits: &Logits, expected: logits::Shape, findings: &mut Findings) {
+    let found = [logits.batch, logits.positions, logits.vocabulary];
+    let text = format!(
+        "{what} has shape {found:?}; write f32 [batch, positions, vocabulary], here {expected:?}: a position for each \
+         token of context, prompt and trace, or only the last of context and prompt (`prompt_last_only`)"
+    );
+    findings.wrong(found != expected, "file", text);
+    let odd = logits.values.iter().filter(|value| !value.is_finite()).count();
+    let text = format!("{odd} numbers of {what} are not finite; write the logits as computed, in f32");
+    findings.wrong(odd > 0, "file", text);
+}
+
+fn unreadable(file: &str, reason: &str, findings: &mut Findings) {
+    let text = format!(
+        "{file} is not what was asked for: {reason}; write safetensors with F32 tensors, and close it, before \
+                 this event"
+    );
+    findings.wrong(true, "file", text);
 }

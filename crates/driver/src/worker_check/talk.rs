@@ -1,113 +1,198 @@
 //! A worker at work on one job: its lines, whether each is an event, and whether it is the expected one.
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use comparison::facts::impossible;
+use protocol::{Case, Event, Failed, FailureKind, Hello, Job, Settings, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::measure::process::now;
-use crate::measure::process::{Process, Reaped, Received};
-use crate::measure::process::{describe, last_line};
-use crate::measure::worker::Worker;
-use crate::worker_check::events;
-use crate::worker_check::events::{EVENTS, fields};
-use crate::worker_check::{Problem, cannot_start};
+use crate::measure::Scratch;
+use crate::measure::process::{Process, Reaped, Received, describe, last_line, now};
+use crate::worker_check::{Problem, Subject, rules};
 
-/// Lines that are not events, after which the wait for an event ends.
-const MOST_CHATTER: usize = 20;
+/// Problems of one phase, after which the wait for an event ends.
+const MAX_PROBLEMS: usize = 20;
 /// Longest wait for a worker's last output and its end, once its stdin is closed.
 const GRACE: Duration = Duration::from_secs(3);
 /// Wait for an unexpected answer.
 const UNASKED: Duration = Duration::from_millis(50);
+/// Two programs read the clock one after the other.
+const SLACK: Duration = Duration::from_millis(1);
 
-/// Why a conversation ends early.
+/// Why a phase ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The worker broke a rule, which is noted, and the conversation cannot continue.
     Broken,
     /// It said that it cannot do this, for this reason, in a valid `failed`.
-    Refused(String),
+    Declined(String),
     /// The user interrupted.
     Interrupted,
 }
 
-/// An event at the expected time.
-pub(crate) struct Heard<T> {
-    pub(crate) line: usize,
-    /// The time since the worker was started.
-    pub(crate) since_start: Duration,
-    /// The time since the last line was sent to it.
-    pub(crate) since_asked: Duration,
-    /// `None` if its fields are not those of the event, which is noted.
-    pub(crate) event: Option<T>,
+/// What the worker was asked to do.
+pub(crate) struct Asked<'a> {
+    pub(crate) subject: &'a Subject<'a>,
+    pub(crate) job: Job,
+    /// The requests of its work; none for other tasks.
+    pub(crate) cases: Vec<Case>,
 }
 
-pub(crate) struct Talk {
-    /// `None` once it has been reaped.
+impl Asked<'_> {
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.subject.bundle.config().vocab_size
+    }
+
+    /// Its events, in their order.
+    fn order(&self) -> &'static str {
+        match self.job.task {
+            Task::Measure(_) => {
+                "hello, started, loaded, cold_start, warmup, a sample for each turn, usage, parity, done"
+            }
+            Task::Load => "hello, started, loaded, done",
+            Task::Answer(_) => "hello, started, loaded, parity, answered, done",
+            Task::Score(_) => "hello, started, loaded, scored, done",
+            Task::Probe(_) => "probed, done",
+            Task::Trace(_) => "hello, started, loaded, traced, done",
+        }
+    }
+}
+
+/// The problems of a phase, and its latest line.
+#[derive(Default)]
+pub(crate) struct Findings {
+    problems: Vec<Problem>,
+    line: usize,
+    event: String,
+    /// The line's time since the worker was started.
+    pub(crate) since_start: Duration,
+    /// Its time since the last line was sent to the worker.
+    pub(crate) since_asked: Duration,
+}
+
+impl Findings {
+    /// Notes a problem of a field of the latest line, if there is one.
+    pub(crate) fn wrong(&mut self, is_wrong: bool, field: &str, text: impl Into<String>) {
+        if is_wrong {
+            let (line, event) = (self.line, self.event.clone());
+            self.problems.push(Problem { line, event, field: field.to_owned(), text: text.into() });
+        }
+    }
+
+    /// Notes a duration in nanoseconds that exceeds the time that the driver measured.
+    pub(crate) fn time(&mut self, field: &str, ns: u64, at_most: Duration) {
+        let text = format!(
+            "{:.1} ms is impossible: the driver saw {:.1} ms pass in all; send nanoseconds of a monotonic clock, without \
+             the time spent waiting",
+            ns as f64 / 1e6,
+            at_most.as_secs_f64() * 1e3
+        );
+        self.wrong(Duration::from_nanos(ns) > at_most + SLACK, field, text);
+    }
+
+    /// Notes a problem of the latest line, after which the conversation cannot continue.
+    fn broken(&mut self, text: impl Into<String>) -> Stop {
+        self.wrong(true, "", text);
+        Stop::Broken
+    }
+
+    /// Notes a problem of no line, after which the conversation cannot continue.
+    fn broken_off(&mut self, text: impl Into<String>) -> Stop {
+        self.problems.push(Problem::new(text));
+        Stop::Broken
+    }
+}
+
+pub(crate) struct Talk<'a> {
+    pub(crate) asked: Asked<'a>,
+    pub(crate) findings: Findings,
+    scratch: Scratch,
+    /// `None` before it is started, and once it has been reaped.
     process: Option<Process>,
     begun: Instant,
-    asked: Instant,
-    limit: Duration,
-    line: usize,
-    /// The event on that line.
-    on_line: Option<String>,
-    chatter: usize,
-    /// The events of this task, in their order.
-    order: &'static [&'static str],
-    problems: Vec<Problem>,
+    asked_at: Instant,
 }
 
-impl Talk {
-    /// Starts the worker. `order` are the possible events, in their order.
-    pub(crate) fn start(
-        worker: &Worker,
-        arguments: &[&str],
-        order: &'static [&'static str],
-    ) -> Result<Talk, Problem> {
-        let begun = now();
-        let spawned = Process::spawn(&worker.binary, arguments, &worker.environment, worker.cpus.as_deref());
-        let process = spawned.map_err(|error| cannot_start(&worker.binary, &error))?;
-        Ok(Talk {
-            process: Some(process),
-            begun,
-            asked: begun,
-            limit: worker.timeout,
-            line: 0,
-            on_line: None,
-            chatter: 0,
-            order,
-            problems: Vec::new(),
-        })
+impl<'a> Talk<'a> {
+    pub(crate) fn new(subject: &'a Subject<'a>, scratch: Scratch) -> Talk<'a> {
+        let job = Job {
+            protocol: protocol::VERSION,
+            bundle: subject.bundle.directory().display().to_string(),
+            model: subject.bundle.config().described(),
+            settings: Settings {
+                decoder: Default::default(),
+                precision: subject.precision,
+                device: subject.device.into(),
+                threads: subject.threads,
+                shards: 1,
+                jit: subject.jit,
+                hidden_states: false,
+                dequantised: false,
+                options: subject.options.clone(),
+                slowdown: 0.0,
+                anew: false,
+                serve: Default::default(),
+            },
+            spawned_at_ns: None,
+            evict: false,
+            task: Task::Load,
+        };
+        let (begun, findings) = (now(), Findings::default());
+        let asked = Asked { subject, job, cases: Vec::new() };
+        Talk { asked, findings, scratch, process: None, begun, asked_at: begun }
     }
 
-    pub(crate) fn spawned_at_ns(&self) -> Option<u64> {
-        self.process.as_ref()?.spawned_at_ns
+    /// The path of a file for the worker to write, which is deleted after the phase.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.scratch.path().join(name).display().to_string()
     }
 
-    /// The number of the latest line.
-    pub(crate) fn line(&self) -> usize {
-        self.line
+    /// `length` token ids of the vocabulary, others for another `seed`.
+    pub(crate) fn ids(&self, length: usize, seed: usize) -> Vec<u32> {
+        let vocabulary = self.asked.vocabulary();
+        (0..length).map(|at| ((seed * 5 + at * 3 + 1) % vocabulary) as u32).collect()
     }
 
-    pub(crate) fn note(&mut self, problem: Problem) {
-        self.problems.push(problem);
+    /// Starts the worker with these arguments.
+    pub(crate) fn start(&mut self, arguments: &[&str]) -> Result<(), Stop> {
+        let worker = self.asked.subject.worker;
+        self.findings =
+            Findings { problems: std::mem::take(&mut self.findings.problems), ..Default::default() };
+        self.begun = now();
+        self.asked_at = self.begun;
+        match Process::spawn(&worker.binary, arguments, &worker.environment, worker.cpus.as_deref()) {
+            Ok(process) => self.process = Some(process),
+            Err(error) => return Err(self.findings.broken_off(cannot_start(&worker.binary, &error))),
+        }
+        Ok(())
     }
 
-    /// Notes problems of a line.
-    pub(crate) fn note_all(&mut self, line: usize, problems: Vec<Problem>) {
-        let event = self.on_line.as_deref();
-        self.problems.extend(problems.into_iter().map(|problem| problem.on(line, event)));
+    /// Starts the worker and sends it a job.
+    pub(crate) fn send_job(&mut self, job: Job) -> Result<(), Stop> {
+        self.start(&[])?;
+        let spawned_at_ns = self.process.as_ref().and_then(|process| process.spawned_at_ns);
+        self.asked.job = Job { spawned_at_ns, ..job };
+        self.send(&self.asked.job.clone());
+        Ok(())
     }
 
-    /// Notes a problem of the latest line.
-    fn note_here(&mut self, problem: Problem) {
-        self.note_all(self.line, vec![problem]);
+    /// Gives the worker a task, and hears the events that every task but the probe begins with. Returns whether
+    /// the worker can pause within a request.
+    pub(crate) fn begin(&mut self, task: Task) -> Result<bool, Stop> {
+        self.send_job(Job { task, ..self.asked.job.clone() })?;
+        let hello = self.event("hello", rules::hello)?;
+        self.event("started", rules::started)?;
+        self.event("loaded", rules::loaded)?;
+        Ok(hello.is_some_and(|hello| hello.slices == Some(true)))
     }
 
     pub(crate) fn send(&mut self, value: &impl Serialize) {
-        // Read before the job is sent: the worker may be quicker than the next lines.
-        self.asked = now();
+        // Read before the line is sent: the worker may be quicker than the next lines.
+        self.asked_at = now();
         if let Some(process) = &self.process {
             process.send(serde_json::to_string(value).expect("jobs and turns have string keys"));
         }
@@ -129,151 +214,154 @@ impl Talk {
     }
 
     /// Waits for the answer to `--hello`.
-    pub(crate) fn hello(&mut self) -> Result<Map<String, Value>, Stop> {
+    pub(crate) fn hello(&mut self) -> Result<Option<Hello>, Stop> {
         let object = self.object("the answer to --hello")?;
-        self.on_line = Some("hello".to_owned());
-        Ok(object)
+        Ok(self.read("hello", object, rules::hello))
     }
 
-    /// Waits for a line of JSON with fields.
-    pub(crate) fn object(&mut self, awaited: &str) -> Result<Map<String, Value>, Stop> {
+    /// Waits for an event, and notes the rules that it breaks; `None` if its fields are not those of the event.
+    /// Another event, or none, ends the conversation.
+    pub(crate) fn event<T: DeserializeOwned>(
+        &mut self,
+        awaited: &str,
+        rules: impl FnOnce(&T, &Asked<'_>, &mut Findings),
+    ) -> Result<Option<T>, Stop> {
+        let mut object = self.object(&format!("`{awaited}`"))?;
+        let order = self.asked.order();
+        match object.remove("event") {
+            Some(Value::String(name)) if name == awaited => Ok(self.read(&name, object, rules)),
+            Some(Value::String(name)) if name == "failed" => Err(self.failed(object, awaited)),
+            Some(found) => Err(self.findings.broken(format!(
+                "`{}` came where `{awaited}` must come, or `{awaited}` is missing; the order is {order}",
+                found.as_str().unwrap_or("event")
+            ))),
+            None => Err(self.findings.broken(format!(
+                "`event` is missing: here must come {{\"event\": {awaited:?}, …}}; the order is {order}"
+            ))),
+        }
+    }
+
+    /// Waits for `failed`, the answer to a job that cannot be done.
+    pub(crate) fn refusal(&mut self, what: &str) -> Result<(), Stop> {
         loop {
-            let Some(process) = &mut self.process else { return Err(Stop::Broken) };
-            let line = match process.try_recv(now() + self.limit) {
-                Received::Line(line) => line,
-                Received::TimedOut => return Err(self.silent(awaited)),
-                Received::Closed => return Err(self.left(awaited)),
-                Received::TooLong => {
-                    return Err(self.broken("it sent a line without end; end every event with \\n"));
+            let mut object = self.object(&format!("`failed`, the answer to {what},"))?;
+            match object.remove("event").as_ref().and_then(Value::as_str) {
+                Some("failed") => {
+                    self.read("failed", object, |_: &Failed, _, _| {});
+                    return self.end("`failed`", false);
                 }
-                Received::Interrupted => return Err(Stop::Interrupted),
-            };
-            self.line += 1;
-            self.on_line = None;
-            match serde_json::from_str(&line) {
-                Ok(Value::Object(object)) => return Ok(object),
-                _ => self.chat(&line)?,
+                // It may find out after it has begun.
+                Some("hello" | "started") => {}
+                found => {
+                    return Err(self.findings.broken(format!(
+                        "{} in answer to {what}; send {{\"event\": \"failed\", \"kind\": \"input\", \"reason\": …}} \
+                         and exit with 1",
+                        found.map_or("a line that is no event".to_owned(), |name| format!("`{name}`"))
+                    )));
+                }
             }
-        }
-    }
-
-    /// Notes a line that is not an object.
-    fn chat(&mut self, line: &str) -> Result<(), Stop> {
-        let start: String = line.chars().take(60).collect();
-        let text = format!(
-            "not a JSON object: {start:?}; stdout belongs to the protocol, print everything else to stderr"
-        );
-        self.note_here(Problem::new(text));
-        self.chatter += 1;
-        if self.chatter > MOST_CHATTER { Err(Stop::Broken) } else { Ok(()) }
-    }
-
-    /// Waits for the event `awaited`. Another event, or none, ends the conversation.
-    pub(crate) fn event<T: DeserializeOwned>(&mut self, awaited: &'static str) -> Result<Heard<T>, Stop> {
-        let (name, object) = self.any_event(awaited)?;
-        if name != awaited {
-            return Err(match name.as_str() {
-                "failed" => self.failed(&object, awaited),
-                _ => self.out_of_order(&name, awaited),
-            });
-        }
-        let event = self.read(&name, object);
-        let at = now();
-        let (since_start, since_asked) = (at - self.begun, at - self.asked);
-        Ok(Heard { line: self.line, since_start, since_asked, event })
-    }
-
-    /// Waits for any event of the protocol.
-    fn any_event(&mut self, awaited: &str) -> Result<(String, Map<String, Value>), Stop> {
-        let object = self.object(&format!("`{awaited}`"))?;
-        match object.get("event").and_then(Value::as_str) {
-            Some(name) if fields(name).is_some() => {
-                self.on_line = Some(name.to_owned());
-                Ok((name.to_owned(), object))
-            }
-            found => {
-                let names: Vec<&str> = EVENTS.iter().map(|(name, _)| *name).collect();
-                let found = found.map_or("missing".to_owned(), |found| format!("{found:?} is no event"));
-                let text = format!(
-                    "{found}: here must come {{\"event\": {awaited:?}, …}}; the events are {}",
-                    names.join(", ")
-                );
-                self.note_here(Problem::at("event", text));
-                Err(Stop::Broken)
-            }
-        }
-    }
-
-    /// Reads an event's fields, and notes their problems.
-    pub(crate) fn read<T: DeserializeOwned>(&mut self, name: &str, object: Map<String, Value>) -> Option<T> {
-        let found = events::problems(fields(name)?, &object);
-        let is_sound = found.is_empty();
-        self.note_all(self.line, found);
-        self.note_all(self.line, Problem::of_readings(&object));
-        match serde_json::from_value(object.into()) {
-            Ok(event) => Some(event),
-            // The driver also refuses an event that the table accepts and that does not parse.
-            Err(error) if is_sound => {
-                self.note_here(Problem::new(format!("`{name}` is not valid: {error}")));
-                None
-            }
-            Err(_) => None,
         }
     }
 
     /// A `failed` in the place of another event.
-    fn failed(&mut self, object: &Map<String, Value>, awaited: &str) -> Stop {
-        let failed: Option<protocol::Failed> = self.read("failed", object.clone());
-        let Some(failed) = failed else { return Stop::Broken };
-        if failed.kind == protocol::FailureKind::Unsupported {
-            return Stop::Refused(failed.reason.into());
+    fn failed(&mut self, object: Map<String, Value>, awaited: &str) -> Stop {
+        let Some(failed) = self.read("failed", object, |_: &Failed, _, _| {}) else { return Stop::Broken };
+        if failed.kind != FailureKind::Unsupported {
+            let text = format!("it failed where `{awaited}` must come: {}", failed.reason);
+            return self.findings.broken(text);
         }
-        self.note_here(Problem::new(format!("it failed where `{awaited}` must come: {}", failed.reason)));
-        Stop::Broken
+        match self.end("`failed`", false) {
+            Err(Stop::Interrupted) => Stop::Interrupted,
+            _ => Stop::Declined(failed.reason.into()),
+        }
     }
 
-    fn out_of_order(&mut self, name: &str, awaited: &str) -> Stop {
-        let place = |name: &str| self.order.iter().position(|other| *other == name);
-        let order = self.order.join(", ");
-        let text = match (place(name), place(awaited)) {
-            (Some(found), Some(due)) if found > due => {
-                format!(
-                    "`{name}` comes before `{awaited}`, or `{awaited}` is missing; send them in this order: {order}"
-                )
+    /// Reads the fields of an event, and notes the rules that they break.
+    fn read<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        object: Map<String, Value>,
+        rules: impl FnOnce(&T, &Asked<'_>, &mut Findings),
+    ) -> Option<T> {
+        self.findings.event = name.to_owned();
+        let mut line = object.clone();
+        line.insert("event".to_owned(), name.into());
+        if let Ok(event) = serde_json::from_value::<Event>(line.into()) {
+            for impossible::Impossible { field, value, possible } in impossible::readings(&event) {
+                let text = format!("{value} is impossible; {}", remedy(&field, &possible));
+                self.findings.wrong(true, &field, text);
             }
-            (Some(_), _) => {
-                format!("`{name}` a second time, where `{awaited}` must come; the order is {order}")
+        }
+        match serde_path_to_error::deserialize(Value::Object(object)) {
+            Ok(event) => {
+                rules(&event, &self.asked, &mut self.findings);
+                Some(event)
             }
-            (None, _) => format!(
-                "`{name}` does not belong to this task; here must come `{awaited}`, and the order is {order}"
-            ),
-        };
-        self.note_here(Problem::new(text));
-        Stop::Broken
+            Err(error) => {
+                let (path, error) = (error.path().to_string(), error.inner());
+                let field = if path == "." { "" } else { &path };
+                let text =
+                    format!("{error}; {}", remedy(field, "the type that docs/reference/protocol.md says"));
+                self.findings.wrong(true, field, text);
+                None
+            }
+        }
+    }
+
+    /// Waits for a line of JSON with fields.
+    fn object(&mut self, awaited: &str) -> Result<Map<String, Value>, Stop> {
+        loop {
+            let Some(process) = &mut self.process else { return Err(Stop::Broken) };
+            let line = match process.try_recv(now() + self.asked.subject.worker.timeout) {
+                Received::Line(line) => line,
+                Received::TimedOut => return Err(self.silent(awaited)),
+                Received::Closed => return Err(self.left(awaited)),
+                Received::TooLong => {
+                    let text = "it sent a line without end; end every event with \\n";
+                    return Err(self.findings.broken_off(text));
+                }
+                Received::Interrupted => return Err(Stop::Interrupted),
+            };
+            let at = now();
+            let findings = &mut self.findings;
+            (findings.since_start, findings.since_asked) = (at - self.begun, at - self.asked_at);
+            findings.line += 1;
+            findings.event.clear();
+            if let Ok(Value::Object(object)) = serde_json::from_str(&line) {
+                return Ok(object);
+            }
+            let text = format!(
+                "not a JSON object: {}; stdout belongs to the protocol, print everything else to stderr",
+                quoted(&line)
+            );
+            findings.wrong(true, "", text);
+            if findings.problems.len() > MAX_PROBLEMS {
+                return Err(Stop::Broken);
+            }
+        }
     }
 
     /// Checks that no answer comes unasked.
-    pub(crate) fn unasked(&mut self, what: &str) -> Result<(), Stop> {
+    pub(crate) fn expect_silence(&mut self, what: &str) -> Result<(), Stop> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Received::Line(line) = process.try_recv(now() + UNASKED) else { return Ok(()) };
-        self.line += 1;
-        self.on_line = None;
-        let start: String = line.chars().take(60).collect();
-        let text =
-            format!("{what}: {start:?}; send exactly one `sample` for a turn, then wait for the next one");
-        self.note_here(Problem::new(text));
-        Err(Stop::Broken)
+        self.findings.line += 1;
+        let text = format!(
+            "{what}: {}; send exactly one `sample` for a turn, then wait for the next one",
+            quoted(&line)
+        );
+        Err(self.findings.broken(text))
     }
 
     /// No line arrived in time.
     fn silent(&mut self, awaited: &str) -> Stop {
-        let seconds = self.limit.as_secs_f64();
+        let seconds = self.asked.subject.worker.timeout.as_secs_f64();
         self.close_input();
         let Some(process) = &mut self.process else { return Stop::Broken };
         // Lines in a buffer are flushed when the worker ends, and it ends when its stdin does.
         let is_late = matches!(process.try_recv(now() + GRACE), Received::Line(_));
         process.kill();
-        self.broken(if is_late {
+        self.findings.broken_off(if is_late {
             format!(
                 "{awaited} did not come within {seconds} s, only when stdin was closed: the lines were in a buffer; \
                  flush stdout after every line (Python: print(…, flush=True))"
@@ -291,7 +379,9 @@ impl Talk {
         let Some(mut process) = self.process.take() else { return Stop::Broken };
         if !process.has_ended(now() + GRACE) {
             process.kill();
-            return self.broken(format!("it closed stdout before {awaited}; keep it open until `done`"));
+            return self
+                .findings
+                .broken_off(format!("it closed stdout before {awaited}; keep it open until `done`"));
         }
         let Reaped { status, stderr, .. } = process.reap();
         let words = last_line(&stderr).map_or_else(String::new, |line| format!("; its last words: {line}"));
@@ -300,51 +390,83 @@ impl Talk {
             true => "",
             false => "; send {\"event\": \"failed\", \"kind\": …, \"reason\": …} before you exit with 1",
         };
-        self.broken(format!("{awaited} did not come: {}{words}{remedy}", describe(status)))
+        self.findings.broken_off(format!("{awaited} did not come: {}{words}{remedy}", describe(status)))
     }
 
-    fn broken(&mut self, text: impl Into<String>) -> Stop {
-        self.note(Problem::new(text));
-        Stop::Broken
+    /// The event `done`, and the end of the process.
+    pub(crate) fn finish(&mut self) -> Result<(), Stop> {
+        self.event("done", |_: &Value, _, _| {})?;
+        self.end("`done`", true)
     }
 
-    /// Waits for the end after the last line. `is_failure` says whether the worker has failed, which its exit code
-    /// must say, too.
-    pub(crate) fn end(&mut self, last: &str, is_failure: bool) -> Result<(), Stop> {
+    /// Waits for the end after the last line. `is_success`: what its exit code must say.
+    pub(crate) fn end(&mut self, last: &str, is_success: bool) -> Result<(), Stop> {
+        let limit = self.asked.subject.worker.timeout;
         self.close_input();
         let Some(mut process) = self.process.take() else { return Err(Stop::Broken) };
-        match process.try_recv(now() + self.limit) {
+        match process.try_recv(now() + limit) {
             Received::Line(line) => {
-                self.line += 1;
-                self.on_line = None;
-                let start: String = line.chars().take(60).collect();
-                let text = format!("a line after {last}, which is the last: {start:?}");
-                self.note_here(Problem::new(text));
+                self.findings.line += 1;
+                let text = format!("a line after {last}, which is the last: {}", quoted(&line));
+                self.findings.wrong(true, "", text);
             }
             Received::Interrupted => return Err(Stop::Interrupted),
             _ => {}
         }
-        if !process.has_ended(now() + self.limit) {
+        if !process.has_ended(now() + limit) {
             process.kill();
-            let text = format!("it still ran {} s after {last}; exit then", self.limit.as_secs_f64());
-            return Err(self.broken(text));
+            let text = format!("it still ran {} s after {last}; exit then", limit.as_secs_f64());
+            return Err(self.findings.broken_off(text));
         }
         let Reaped { status, left_behind, .. } = process.reap();
+        let text =
+            format!("processes that it started outlived it: {}; end them first", left_behind.join(", "));
         if !left_behind.is_empty() {
-            let text =
-                format!("processes that it started outlived it: {}; end them first", left_behind.join(", "));
-            self.note(Problem::new(text));
+            self.findings.broken_off(text);
         }
-        if status.success() == is_failure {
-            let (expected, why) = if is_failure { (1, "a failure") } else { (0, "success") };
-            let text = format!("{} after {last}; exit with {expected}, which means {why}", describe(status));
-            self.note(Problem::new(text));
+        let (expected, why) = if is_success { (0, "success") } else { (1, "a failure") };
+        let text = format!("{} after {last}; exit with {expected}, which means {why}", describe(status));
+        if status.success() != is_success {
+            self.findings.broken_off(text);
         }
         Ok(())
     }
 
     /// The problems; the worker is ended.
-    pub(crate) fn into_problems(mut self) -> Vec<Problem> {
-        std::mem::take(&mut self.problems)
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.findings.problems
     }
+}
+
+/// The start of a line that was not expected.
+fn quoted(line: &str) -> String {
+    format!("{:?}", line.chars().take(60).collect::<String>())
+}
+
+/// What to send in a field with another value.
+fn remedy(field: &str, possible: &str) -> String {
+    if field.ends_with("_ns") || field.contains("_ns[") {
+        "read a monotonic clock in nanoseconds before and after (Python: time.monotonic_ns())".to_owned()
+    } else if field.ends_with("bytes") {
+        format!("send {possible}, or null where the system does not report")
+    } else {
+        format!("send {possible}")
+    }
+}
+
+/// A program that the system does not start.
+fn cannot_start(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("; make it executable: chmod +x {path}"),
+        io::ErrorKind::NotFound => {
+            "; a script's first line must name a program that is there, as in #!/usr/bin/env python3"
+                .to_owned()
+        }
+        _ if error.raw_os_error() == Some(8) => {
+            "; a script's first line must name its language, as in #!/usr/bin/env python3".to_owned()
+        }
+        _ => String::new(),
+    };
+    format!("cannot start {path}: {error}{remedy}")
 }

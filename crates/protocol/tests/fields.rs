@@ -1,0 +1,69 @@
+//! Which fields of an event may be `null` or left out, and that `docs/reference/protocol.md` says so.
+
+use protocol::Event;
+use serde_json::Value;
+
+/// Every event with every field that decoders use.
+const EVENTS: &str = include_str!("every_field.jsonl");
+
+const PAGE: &str = include_str!("../../../docs/reference/protocol.md");
+
+fn parses(event: &Value) -> bool {
+    serde_json::from_value::<Event>(event.clone()).is_ok()
+}
+
+/// The pointers of all fields of this object, of those inside it and of the first elements of its lists.
+fn pointers(value: &Value) -> Vec<String> {
+    let inner = |name: &str, value: &Value| {
+        let below =
+            pointers(value).into_iter().map(|pointer| format!("/{name}{pointer}")).collect::<Vec<_>>();
+        below.into_iter()
+    };
+    match value {
+        Value::Object(fields) => {
+            let each = fields.iter().filter(|(name, _)| *name != "event");
+            each.flat_map(|(name, value)| std::iter::once(format!("/{name}")).chain(inner(name, value)))
+                .collect()
+        }
+        Value::Array(values) => values.first().into_iter().flat_map(|value| inner("0", value)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The event without a field, and with `null` in its place.
+fn changed(event: &Value, pointer: &str) -> [Value; 2] {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    let [mut without, mut null] = [event.clone(), event.clone()];
+    without.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+    *null.pointer_mut(pointer).unwrap() = Value::Null;
+    [without, null]
+}
+
+#[test]
+fn null_and_a_missing_field_are_the_same_and_the_page_says_where_they_are_allowed() {
+    let mut rows = vec!["| `event` | may be `null`, or left out |".to_owned(), "|---|---|".to_owned()];
+    let mut of_memory = Vec::new();
+    for line in EVENTS.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let read: Event = serde_json::from_value(event.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), event, "the event has these fields and no other");
+        let mut own = Vec::new();
+        for pointer in pointers(&event).into_iter().filter(|pointer| !pointer.ends_with("/0")) {
+            let [without, null] = changed(&event, &pointer);
+            assert_eq!(parses(&without), parses(&null), "{event}: {pointer}");
+            let path = pointer[1..].replace("/0/", "[].").replace('/', ".");
+            match path.strip_prefix("memory.") {
+                _ if !parses(&null) => {}
+                Some(field) if event["event"] == "started" => of_memory.push(format!("`{field}`")),
+                Some(_) => {}
+                None => own.push(format!("`{path}`")),
+            }
+        }
+        if !own.is_empty() {
+            rows.push(format!("| `{}` | {} |", event["event"].as_str().unwrap(), own.join(", ")));
+        }
+    }
+    rows.push(format!("| every `memory` | {}: `{{}}` is a valid `memory` |", of_memory.join(", ")));
+    let table = rows.join("\n");
+    assert!(PAGE.contains(&table), "it should have:\n{table}");
+}
