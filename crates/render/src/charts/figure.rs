@@ -286,16 +286,17 @@ fn check(size: Size) -> Result<(), Error> {
 fn averaged(pixels: &[u8], size: Size) -> Vec<u8> {
     let (times, width) = (OVERSAMPLED as usize, size.width as usize);
     let mut averaged = Vec::with_capacity(width * size.height as usize * 3);
-    for y in 0..size.height as usize {
-        for x in 0..width {
-            for channel in 0..3 {
-                let pixel = |dx, dy| {
-                    u32::from(pixels[((y * times + dy) * width * times + x * times + dx) * 3 + channel])
-                };
-                let sum: u32 = (0..times).flat_map(|dy| (0..times).map(move |dx| pixel(dx, dy))).sum();
-                averaged.push(((sum + 2) / (OVERSAMPLED * OVERSAMPLED)) as u8);
+    let mut sums = vec![0; width * 3];
+    for rows in pixels.chunks_exact(times * times * width * 3) {
+        sums.fill(0);
+        for row in rows.chunks_exact(times * width * 3) {
+            for (sums, drawn) in sums.chunks_exact_mut(3).zip(row.chunks_exact(times * 3)) {
+                for pixel in drawn.chunks_exact(3) {
+                    sums.iter_mut().zip(pixel).for_each(|(sum, &channel)| *sum += u32::from(channel));
+                }
             }
         }
+        averaged.extend(sums.iter().map(|sum| ((sum + 2) / (OVERSAMPLED * OVERSAMPLED)) as u8));
     }
     averaged
 }
