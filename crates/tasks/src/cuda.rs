@@ -29,37 +29,15 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
     provision.provide_all(&Target::Cuda.pieces())?;
     let target = workspace.binaries.parent().unwrap_or(&workspace.binaries).join("cuda");
     let apart = workspace.built_with(target, Vec::new());
-    let wanted = |package: &str| selected.iter().any(|engine| engine.worker == package);
-    compile(&apart, &provision, wanted, &setup::gpu_workers(&workspace.binaries), reporter)
-}
-
-/// Builds the workers of all engines in `target` with the variables of `workspace`, for GPUs of this compute
-/// capability (90 for 9.0), and copies them into `place`.
-pub(crate) fn build_for(
-    workspace: &Workspace,
-    capability: u32,
-    (target, place): (PathBuf, &Path),
-    reporter: Reporter,
-) -> Result<()> {
-    let provision = workspace.provision(reporter)?;
-    let mut variables = workspace.variables.clone();
-    variables.push((CAPABILITY, capability.to_string()));
-    compile(&workspace.built_with(target, variables), &provision, |_| true, place, reporter)
-}
-
-/// Builds them in the target directory of `apart`. A failed build is reported, and stops no other.
-fn compile(
-    apart: &Workspace,
-    provision: &Provision,
-    wanted: impl Fn(&str) -> bool,
-    place: &Path,
-    reporter: Reporter,
-) -> Result<()> {
-    fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
-    let environment = environment(provision, apart)?;
+    let place = setup::gpu_workers(&workspace.binaries);
+    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    let environment = environment(&provision, &apart)?;
     let mut failed = Vec::new();
-    for (package, features) in WORKERS.into_iter().filter(|(package, _)| wanted(package)) {
-        let mut build = cargo(apart);
+    for (package, features) in WORKERS {
+        if !selected.iter().any(|engine| engine.worker == package) {
+            continue;
+        }
+        let mut build = cargo(&apart);
         build.args(["build", "--release", "--locked", "--package", package]);
         build.args(features.iter().flat_map(|feature| ["--features", feature]));
         build.envs(environment.iter().map(|(name, value)| (name, value)));
@@ -122,9 +100,7 @@ fn environment(provision: &Provision, apart: &Workspace) -> Result<Vec<(&'static
         }
     }
     // Kernels are compiled for the GPU of this machine; without one, for the default.
-    let is_said =
-        apart.variables.iter().any(|(name, _)| *name == CAPABILITY) || std::env::var_os(CAPABILITY).is_some();
-    if !Path::new("/proc/driver/nvidia").exists() && !is_said {
+    if !Path::new("/proc/driver/nvidia").exists() && std::env::var_os(CAPABILITY).is_none() {
         variables.push((CAPABILITY, DEFAULT_CAPABILITY.into()));
     }
     Ok(variables)

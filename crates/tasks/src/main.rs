@@ -3,23 +3,17 @@
 
 mod build;
 mod cargo;
-
 mod compare;
 mod cuda;
-mod programs;
-mod references;
-
 #[cfg(test)]
 mod features;
 mod gate;
-mod gpu_run;
 mod install;
-mod limits;
 #[cfg(test)]
 mod pages;
-
+mod programs;
 mod readers;
-
+mod references;
 mod rehearsal;
 mod splice;
 mod test;
@@ -86,9 +80,6 @@ enum Task {
     ///
     /// Exit code: that of `photofinish check` (docs/how-to/gate-ci.md).
     Gate(gate::Args),
-    /// Measure a plan of comparisons on a borrowed GPU within some minutes, or pack it for such a machine
-    /// (docs/how-to/gpu.md)
-    GpuRun(gpu_run::Args),
     /// Compare the verdicts with simulated comparisons and write docs/evidence/calibration.md
     #[command(disable_help_flag = true)]
     Calibrate {
@@ -119,10 +110,9 @@ enum Task {
     },
     /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
-        /// With report.md or profile.md; the newest comparison under results/, unless given. Of several runs their engines'
-        /// shares of the machine's limit become one table
+        /// With report.md or profile.md; the newest comparison under results/, unless given
         #[arg(long, value_name = "DIR")]
-        results: Vec<PathBuf>,
+        results: Option<PathBuf>,
         #[arg(long, value_name = "FILE", default_value = "README.md")]
         page: PathBuf,
         /// NAME of the page's lines `<!-- NAME: begin -->` and `<!-- NAME: end -->`
@@ -181,7 +171,6 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Dist { what, quiet } => install::dist_run(&workspace, &what, quiet),
         Task::Compare { args } => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
-        Task::GpuRun(args) => gpu_run::run(&workspace, &args),
         Task::Calibrate { args } => programs::calibrate(&workspace, &args),
         Task::Claims { args } => programs::claims(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
@@ -189,7 +178,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Tidy => done(tidy::run(&workspace.root)),
         Task::Profile { args } => programs::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
-            splice::run(&workspace, &results, &page, &block, short)
+            splice::run(&workspace, results.as_deref(), &page, &block, short)
         }
     }
 }

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use setup::tooling::{BadInput, splice};
 
-use crate::limits;
 use crate::workspace::Workspace;
 
 /// Flags of the driver that name directories.
@@ -29,24 +28,14 @@ struct Environment {
 
 pub(crate) fn run(
     workspace: &Workspace,
-    results: &[PathBuf],
+    results: Option<&Path>,
     page: &Path,
     block: &str,
     short: bool,
 ) -> Result<ExitCode> {
     let name = if short { SUMMARY } else { REPORT };
-    let shown = match results {
-        [] => shown(&newest(&workspace.root.join("results"))?, name)?,
-        [directory] => shown(directory, name)?,
-        several => {
-            let numbered =
-                |(run, results): (usize, &PathBuf)| Ok(format!("{}  # {run}", command_of(results)?));
-            let commands = (1..).zip(several).map(numbered).collect::<Result<Vec<_>>>()?;
-            let reports =
-                several.iter().map(|results| limits::report(results)).collect::<Result<Vec<_>>>()?;
-            format!("```\n{}\n```\n\n{}", commands.join("\n"), limits::table(&reports)?)
-        }
-    };
+    let newest = || newest(&workspace.root.join("results"));
+    let shown = shown(&results.map_or_else(newest, |given| Ok(given.to_owned()))?, name)?;
     let file = workspace.root.join(page);
     let text = read(&file)?;
     let spliced = splice(&text, block, &shown).with_context(|| page.display().to_string())?;
