@@ -2,41 +2,7 @@
 //! tested. It reads a real bundle's configuration but none of its weights: a run of an ONNX file gives four
 //! numbers for each of its outputs, which follow from its inputs.
 //!
-//! Options of a variant (`configs/engines/*.toml`), all optional:
-//!
-//! | option | meaning |
-//! |---|---|
-//! | `load_ms`, `token_ms`, `prefill_token_ms` | time of load, of a decode step or a run of an ONNX file, of a prompt token |
-//! | `cold_ms`, `cold_step_ms` | extra time of the first prompt, and of the first decode step: as if it compiled them |
-//! | `clock` | `real` (default): steps take their time; `scripted`: the worker's clock shows the scripted times without any waiting, so that figures are the same on a loaded machine; `half`: it shows half of the scripted times, which pass all the same |
-//! | `noise`, `process_noise` | σ of log-normal noise on each step, and on the whole process |
-//! | `bimodal`, `bimodal_factor` | share of processes that are slower by this factor (default 1.2) |
-//! | `spike_share`, `spike` | share of steps that are slower by this factor (default 3) |
-//! | `drift`, `drift_since` | slow-down per second between this moment (Unix time in seconds) and the start of the process; without it, none |
-//! | `ramp`, `ramp_steps` | the first step is slower by this factor, falling linearly to 1 over so many steps |
-//! | `memory_mib` | held from load on |
-//! | `memory_step_mib`, `memory_step_at` | allocated in addition, and touched, at this call of `append` (default 1) |
-//! | `kv_cache` | `true`: `begin` allocates keys and values of the model's shapes in f32, touches them and reports their size; by default it has none and reports none |
-//! | `busy_threads` | threads of its own that burn a core while it appends |
-//! | `busy_waiting` | `true`: they go on burning between requests, as pools that spin do |
-//! | `perturb` | added to every second logit or float of an output, and changes the first whole number of each: a wrong answer that is not absurd |
-//! | `padded` | `true`: encodes texts padded to the longest, and takes as long as for texts of that length |
-//! | `unmasked` | `true`: as if attention had no mask, the numbers of a text depend on how far it is padded |
-//! | `quantised` | added to every second logit at a quantised precision, dequantised or not: the error of quantising |
-//! | `unsupported` | the reason for which it loads nothing |
-//! | `claimed_precision` | reported as in effect, for any request |
-//! | `claimed_cache` | the same for the data type of keys and values |
-//! | `optimised` | reported as in effect: `true` or `false`; by default it does not say |
-//! | `seed` | of the noise; by default every process draws its own |
-//! | `layers`, `perturb_from` | `true`: gives hidden states; from which of them on `perturb` shows (default 0) |
-//! | `profiler` | `true`: it has a profiler, with events of the time since 1970, so not for a scripted clock |
-//! | `leave_out` | an event that it does not send: `usage` |
-//! | `say` | readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
-//! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a simulated GPU; without the first there is none |
-//! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
-//! | `gpu_allocated_mb`, `gpu_loaded_mb` | the reported peak of its own allocator there, and its use after the load [as much]; without the first it reports nothing |
-//! | `synchronises` | `false`: `append` returns before that GPU has done its work, with the results so far |
-//! | `fault`, `fault_at` | a fault ([`Fault`]), and the call of `append` at which it happens (0: at load) |
+//! The options of a variant are the fields of `script::Options`.
 
 mod output;
 mod script;
@@ -48,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use output::through;
-pub use script::{Fault, Noise, ProcessNoise, Script};
+pub use script::{Noise, ProcessNoise};
 use worker::engine::{
     Allocated, BatchPadding, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates,
     InEffect, InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want,
@@ -56,13 +22,13 @@ use worker::engine::{
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
+use crate::script::{Fault, Script};
 
 pub struct Mock {
     config: bundle::ModelConfig,
     settings: Settings,
     script: Script,
     /// Held so that memory is really resident.
-    _memory: Vec<u8>,
     memory_step: Vec<u8>,
     /// Keys and values, which nothing is computed with.
     kv_cache: Vec<f32>,
@@ -96,10 +62,10 @@ impl Mock {
 
     /// The extra time of the first call, and of the first step.
     fn compiling(&mut self, is_step: bool) -> Duration {
-        let mut extra = if self.appends == 1 { self.script.cold } else { Duration::ZERO };
+        let mut extra = if self.appends == 1 { self.script.cold_ms } else { Duration::ZERO };
         if is_step && !self.has_stepped {
             self.has_stepped = true;
-            extra += self.script.cold_step;
+            extra += self.script.cold_step_ms;
         }
         extra
     }
@@ -146,15 +112,14 @@ impl InferenceEngine for Mock {
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         let script = Script::read(settings)?;
         let gpu = PlayedGpu::open(&script, settings)?;
-        if let Some(reason) = settings.options.get("unsupported") {
+        if let Some(reason) = &script.unsupported {
             return Err(EngineError::Unsupported(reason.clone()));
         }
         script.begin();
-        script.wait(script.load);
+        script.wait(script.load_ms);
         let mock = Mock {
             config: bundle.config().clone(),
             settings: settings.clone(),
-            _memory: vec![1; script.memory_bytes],
             memory_step: Vec::new(),
             kv_cache: Vec::new(),
             busy: BusyThreads::start(script.busy_threads)
@@ -240,7 +205,7 @@ impl Echo for Mock {
     fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError> {
         self.appends += 1;
         self.misbehave()?;
-        let step = self.script.step_time(self.script.token, self.appends);
+        let step = self.script.step_time(self.script.token_ms, self.appends);
         self.script.wait(step);
         // `perturb` changes the first byte.
         let mut answer = bytes.to_vec();
@@ -256,7 +221,7 @@ impl Encode for Mock {
         self.misbehave()?;
         let longest = texts.longest();
         self.filled = if self.script.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
-        let work = self.script.prefill_token * self.filled as u32;
+        let work = self.script.prefill_token_ms * self.filled as u32;
         let step = self.script.step_time(work, self.appends);
         self.script.wait(step);
         self.logits.clear();
@@ -365,10 +330,11 @@ impl Mock {
         let start_ns = self.profiler.now();
         self.appends += 1;
         self.misbehave()?;
-        let work = if count == 1 { self.script.token } else { self.script.prefill_token * count as u32 };
+        let work =
+            if count == 1 { self.script.token_ms } else { self.script.prefill_token_ms * count as u32 };
         let step = self.script.step_time(work, self.appends) + self.compiling(count == 1);
         if self.appends == self.script.memory_step_at {
-            self.memory_step = vec![1; self.script.memory_step_bytes];
+            self.memory_step = vec![1; self.script.memory_step_mib << 20];
         }
         self.busy.set(true);
         let stale = self.gpu.as_ref().filter(|gpu| !gpu.synchronises()).map(|_| self.logits.clone());

@@ -15,17 +15,20 @@ use worker::engine::{
     ProfileEvent, Run, Settings, Tensor,
 };
 
-use crate::script::{Fault, GpuScript, Script, unix_time};
+use crate::script::{Fault, GpuScript, Options, Script, unix_time};
 use crate::{Mock, mix};
 
 /// Wraps a worker's output to apply the faults of its job.
 pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
     let job = serde_json::from_str::<Value>(job).unwrap_or_default();
-    let option = |name: &str| job.pointer("/settings/options")?.get(name)?.as_str();
+    let options = job.pointer("/settings/options").cloned().unwrap_or_default();
+    let options = serde_json::from_value(options).unwrap_or_default();
+    // The load refuses options that are wrong.
+    let Ok(options) = Options::read(&options) else { return output };
     let changes = Changes {
-        fault: option("fault").and_then(|name| name.parse().ok()),
-        leave_out: option("leave_out").map(str::to_owned),
-        say: option("say").map(readings).unwrap_or_default(),
+        fault: options.fault,
+        leave_out: options.leave_out,
+        say: options.say.as_deref().map(readings).unwrap_or_default(),
         cases: job.pointer("/task/work/cases").cloned().unwrap_or_default(),
     };
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
@@ -171,7 +174,7 @@ impl Run for Mock {
         self.ran = None;
         self.appends += 1;
         self.misbehave()?;
-        let step = self.script.step_time(self.script.token, self.appends) + self.compiling(false);
+        let step = self.script.step_time(self.script.token_ms, self.appends) + self.compiling(false);
         self.busy.set(true);
         self.script.wait(step);
         self.busy.set(self.script.busy_waiting);
@@ -372,7 +375,7 @@ pub(crate) struct PlayedGpu {
 impl PlayedGpu {
     /// `None` for a model on the CPU.
     pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>, EngineError> {
-        let script = match (settings.device, script.gpu) {
+        let script = match (settings.device, script.gpu()) {
             (Device::Cpu, _) => return Ok(None),
             (Device::Cuda(_), Some(script)) => script,
             (Device::Cuda(_), None) => {
@@ -416,7 +419,7 @@ const SIDE: u64 = 4096;
 impl PlayedBench {
     pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench, EngineError> {
         let script = Script::read(settings)?;
-        let gpu = script.gpu.ok_or_else(|| EngineError::Unsupported("the mock plays no GPU".into()))?;
+        let gpu = script.gpu().ok_or_else(|| EngineError::Unsupported("the mock plays no GPU".into()))?;
         script.begin();
         let (device, precision) = (settings.device, settings.precision);
         Ok(PlayedBench { script, gpu, device, precision, bytes: bytes as u64 })

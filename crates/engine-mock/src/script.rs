@@ -1,17 +1,142 @@
 //! The script of a mock, read from the options of its variant.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use worker::engine::{Allocated, EngineError, Precision, Settings};
 
+/// The options of a variant (`configs/engines/*.toml`), all optional.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Options {
+    /// The worker's clock.
+    clock: Clock,
+    /// Time of a load; 1 ms if it is left out.
+    #[serde(deserialize_with = "milliseconds", default = "load")]
+    pub(crate) load_ms: Duration,
+    /// Time of a decode step, or of a run of an ONNX file; 0.2 ms.
+    #[serde(deserialize_with = "milliseconds", default = "token")]
+    pub(crate) token_ms: Duration,
+    /// Time of a token of a prompt or a text; 0.02 ms.
+    #[serde(deserialize_with = "milliseconds", default = "prefill_token")]
+    pub(crate) prefill_token_ms: Duration,
+    /// Extra time of the first prompt, and of the first decode step: as if it compiled them.
+    #[serde(deserialize_with = "milliseconds")]
+    pub(crate) cold_ms: Duration,
+    #[serde(deserialize_with = "milliseconds")]
+    pub(crate) cold_step_ms: Duration,
+    /// σ of log-normal noise on each step, and on the whole process.
+    noise: f64,
+    process_noise: f64,
+    /// The first step is slower by this factor, falling linearly to 1 over `ramp_steps` steps.
+    ramp: Option<f64>,
+    ramp_steps: usize,
+    /// Allocated, and touched, at this call of `append`.
+    pub(crate) memory_step_mib: usize,
+    pub(crate) memory_step_at: usize,
+    /// `begin` allocates keys and values of the model's shapes in f32, touches them and reports their size; by
+    /// default it has none and reports none.
+    pub(crate) kv_cache: bool,
+    /// Threads of its own that burn a core while it appends; with `busy_waiting` they go on burning between
+    /// requests, as pools that spin do.
+    pub(crate) busy_threads: usize,
+    pub(crate) busy_waiting: bool,
+    /// Added to every second logit or float of an output, and changes the first whole number of each: a wrong
+    /// answer that is not absurd.
+    pub(crate) perturb: f32,
+    /// Gives hidden states; from this one on, `perturb` shows.
+    pub(crate) layers: bool,
+    pub(crate) perturb_from: usize,
+    /// Added to every second logit at a quantised precision, dequantised or not: the error of quantising.
+    pub(crate) quantised: f32,
+    /// Encodes texts padded to the longest, and takes as long as for texts of that length.
+    pub(crate) padded: bool,
+    /// As if attention had no mask, the numbers of a text depend on how far it is padded.
+    pub(crate) unmasked: bool,
+    /// The reason for which it loads nothing.
+    pub(crate) unsupported: Option<String>,
+    /// Reported as in effect, for any request: the precision, the data type of keys and values, and whether its
+    /// graph is optimised. By default it does not say the last.
+    pub(crate) claimed_precision: Option<Precision>,
+    pub(crate) claimed_cache: Option<Precision>,
+    pub(crate) optimised: Option<bool>,
+    /// It has a profiler, with events of the time since 1970, so not for a scripted clock.
+    pub(crate) profiler: bool,
+    /// The fault, and the call of `append` at which it happens (0: at load).
+    pub(crate) fault: Option<Fault>,
+    pub(crate) fault_at: usize,
+    /// An event that it does not send.
+    pub(crate) leave_out: Option<String>,
+    /// Readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0`.
+    pub(crate) say: Option<String>,
+    /// GB/s and GFLOP/s of a simulated GPU; without the first there is none.
+    gpu_bandwidth: Option<f64>,
+    gpu_gflops: Option<f64>,
+    /// Held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake`.
+    gpu_memory_mb: f64,
+    /// The reported peak of its own allocator there, and its use after the load (as much); without the first it
+    /// reports nothing.
+    gpu_allocated_mb: Option<f64>,
+    gpu_loaded_mb: Option<f64>,
+    /// Whether `append` waits until that GPU has done its work. If not, it returns the results so far.
+    synchronises: Option<bool>,
+}
+
+impl Options {
+    pub(crate) fn read(options: &BTreeMap<String, String>) -> Result<Options, EngineError> {
+        // A number or `true` is its JSON; other texts are texts.
+        let value = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
+        let options: Value = options
+            .iter()
+            .map(|(name, text)| (name.clone(), value(text)))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        serde_path_to_error::deserialize(options)
+            .map_err(|error| EngineError::Input(format!("option {}: {}", error.path(), error.inner())))
+    }
+
+    /// The GPU that it simulates, if any.
+    pub(crate) fn gpu(&self) -> Option<GpuScript> {
+        let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
+        let in_use = |peak: f64| self.gpu_loaded_mb.unwrap_or(peak);
+        Some(GpuScript {
+            bandwidth: self.gpu_bandwidth?,
+            arithmetic: self.gpu_gflops.unwrap_or(100_000.0),
+            memory_bytes: bytes(self.gpu_memory_mb),
+            allocated: self
+                .gpu_allocated_mb
+                .map(|peak| Allocated { in_use: bytes(in_use(peak)), peak: bytes(peak) }),
+            synchronises: self.synchronises.unwrap_or(true),
+        })
+    }
+}
+
+fn load() -> Duration {
+    Duration::from_millis(1)
+}
+
+fn token() -> Duration {
+    Duration::from_micros(200)
+}
+
+fn prefill_token() -> Duration {
+    Duration::from_micros(20)
+}
+
+fn milliseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    Ok(Duration::from_secs_f64(f64::deserialize(from)?.max(0.0) / 1e3))
+}
+
 /// A fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Fault {
     /// The process dies by a signal.
     Crash,
     Panic,
@@ -50,222 +175,83 @@ pub enum Fault {
 }
 
 /// The readings of the worker's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Clock {
+    /// Steps take their time.
+    #[default]
     Real,
-    /// The scripted times, without waiting.
+    /// The scripted times, without waiting, so that figures are the same on a loaded machine.
     Scripted,
     /// Half of the scripted times, which pass all the same: a worker that reports false times.
     Half,
 }
 
-const FAULTS: [(&str, Fault); 18] = [
-    ("crash", Fault::Crash),
-    ("panic", Fault::Panic),
-    ("hang", Fault::Hang),
-    ("error", Fault::Error),
-    ("garbage", Fault::Garbage),
-    ("flood", Fault::Flood),
-    ("leave", Fault::Leave),
-    ("version", Fault::Version),
-    ("twice", Fault::Twice),
-    ("memory", Fault::Memory),
-    ("orphan", Fault::Orphan),
-    ("detach", Fault::Detach),
-    ("vanish", Fault::Vanish),
-    ("parity_pipe", Fault::ParityPipe),
-    ("parity_link", Fault::ParityLink),
-    ("parity_huge", Fault::ParityHuge),
-    ("echo", Fault::Echo),
-    ("cut_off", Fault::CutOff),
-];
-
-impl FromStr for Fault {
-    type Err = EngineError;
-
-    fn from_str(text: &str) -> Result<Fault, EngineError> {
-        let found = FAULTS.iter().find(|(name, _)| *name == text);
-        found.map(|(_, fault)| *fault).ok_or_else(|| {
-            let names: Vec<_> = FAULTS.iter().map(|(name, _)| *name).collect();
-            EngineError::Input(format!("unknown fault {text:?}; there are {}", names.join(", ")))
-        })
-    }
+/// The abilities of a simulated GPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GpuScript {
+    /// In GB/s, and in GFLOP/s.
+    pub(crate) bandwidth: f64,
+    pub(crate) arithmetic: f64,
+    /// Held there from load on.
+    pub(crate) memory_bytes: u64,
+    /// The part of that which its allocator claims to have handed out, if it claims any.
+    pub(crate) allocated: Option<Allocated>,
+    /// Whether `append` waits for the GPU.
+    pub(crate) synchronises: bool,
 }
 
-const OPTIONS: [&str; 44] = [
-    "clock",
-    "load_ms",
-    "cold_ms",
-    "cold_step_ms",
-    "token_ms",
-    "prefill_token_ms",
-    "noise",
-    "process_noise",
-    "bimodal",
-    "bimodal_factor",
-    "spike",
-    "spike_share",
-    "drift",
-    "drift_since",
-    "ramp",
-    "ramp_steps",
-    "memory_mib",
-    "memory_step_mib",
-    "memory_step_at",
-    "kv_cache",
-    "busy_threads",
-    "busy_waiting",
-    "padded",
-    "perturb",
-    "quantised",
-    "unsupported",
-    "optimised",
-    "seed",
-    "fault",
-    "fault_at",
-    "claimed_precision",
-    "claimed_cache",
-    "layers",
-    "perturb_from",
-    "unmasked",
-    "profiler",
-    "leave_out",
-    "say",
-    "gpu_bandwidth",
-    "gpu_gflops",
-    "gpu_memory_mb",
-    "gpu_allocated_mb",
-    "gpu_loaded_mb",
-    "synchronises",
-];
-
-pub struct Script {
-    /// Whether the script alone advances the clock.
-    clock: Clock,
-    pub load: Duration,
-    pub cold: Duration,
-    /// Extra time of the first decode step.
-    pub cold_step: Duration,
-    pub token: Duration,
-    pub prefill_token: Duration,
-    pub memory_bytes: usize,
-    pub memory_step_bytes: usize,
-    /// At which call of `append`.
-    pub memory_step_at: usize,
-    pub kv_cache: bool,
-    pub busy_threads: usize,
-    /// Whether they burn between requests, too.
-    pub busy_waiting: bool,
-    pub perturb: f32,
-    /// Whether texts are padded to the longest.
-    pub padded: bool,
-    /// Whether padding shows in the numbers of a text.
-    pub unmasked: bool,
-    pub quantised: f32,
-    /// The optimisation of its graph that it claims, if any.
-    pub optimised: Option<bool>,
-    pub fault: Option<Fault>,
-    pub fault_at: usize,
-    /// The precision that it claims, for any request.
-    pub claimed_precision: Option<Precision>,
-    /// The data type of keys and values that it claims.
-    pub claimed_cache: Option<Precision>,
-    /// Whether it has hidden states, and from which on `perturb` shows.
-    pub layers: bool,
-    pub perturb_from: usize,
-    /// Whether it has a profiler.
-    pub profiler: bool,
-    /// The GPU that it simulates, if any.
-    pub gpu: Option<GpuScript>,
+/// The options, and the noise of this process.
+pub(crate) struct Script {
+    options: Options,
     noise: ProcessNoise,
     random: ChaCha8Rng,
 }
 
-/// The abilities of a simulated GPU.
-#[derive(Debug, Clone, Copy)]
-pub struct GpuScript {
-    /// In GB/s, and in GFLOP/s.
-    pub bandwidth: f64,
-    pub arithmetic: f64,
-    /// Held there from load on.
-    pub memory_bytes: u64,
-    /// The part of that which its allocator claims to have handed out, if it claims any.
-    pub allocated: Option<Allocated>,
-    /// Whether `append` waits for the GPU.
-    pub synchronises: bool,
+impl Deref for Script {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
 }
 
 impl Script {
-    pub fn read(settings: &Settings) -> Result<Script, EngineError> {
-        settings.check_options(&OPTIONS)?;
-        let options = Options(&settings.options);
-        let mut random = match options.text("seed") {
-            Some(_) => ChaCha8Rng::seed_from_u64(options.number("seed", 0.0)? as u64),
-            // Each process its own noise, as in real life.
-            None => ChaCha8Rng::seed_from_u64(u64::from(std::process::id()) ^ unix_time().as_nanos() as u64),
+    pub(crate) fn read(settings: &Settings) -> Result<Script, EngineError> {
+        let options = Options::read(&settings.options)?;
+        // Each process its own noise, as in real life.
+        let seed = u64::from(std::process::id()) ^ unix_time().as_nanos() as u64;
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let noise = Noise {
+            process: options.process_noise,
+            step: options.noise,
+            ramp: options.ramp.unwrap_or(1.0),
+            ramp_steps: options.ramp_steps,
+            ..Noise::default()
         };
-        let now = unix_time().as_secs_f64();
-        let started = (now - options.number("drift_since", now)?).max(0.0);
-        let clock = match options.text("clock") {
-            None | Some("real") => Clock::Real,
-            Some("scripted") => Clock::Scripted,
-            Some("half") => Clock::Half,
-            Some(other) => {
-                let message = format!("option clock is {other:?}, not real, scripted or half");
-                return Err(EngineError::Input(message));
-            }
-        };
-        Ok(Script {
-            clock,
-            load: options.milliseconds("load_ms", 1.0)?,
-            cold: options.milliseconds("cold_ms", 0.0)?,
-            cold_step: options.milliseconds("cold_step_ms", 0.0)?,
-            token: options.milliseconds("token_ms", 0.2)?,
-            prefill_token: options.milliseconds("prefill_token_ms", 0.02)?,
-            memory_bytes: options.mebibytes("memory_mib")?,
-            memory_step_bytes: options.mebibytes("memory_step_mib")?,
-            memory_step_at: options.number("memory_step_at", 1.0)? as usize,
-            kv_cache: options.parsed("kv_cache", "true or false")?.unwrap_or(false),
-            busy_threads: options.number("busy_threads", 0.0)? as usize,
-            busy_waiting: options.parsed("busy_waiting", "true or false")?.unwrap_or(false),
-            padded: options.parsed("padded", "true or false")?.unwrap_or(false),
-            unmasked: options.parsed("unmasked", "true or false")?.unwrap_or(false),
-            perturb: options.number("perturb", 0.0)? as f32,
-            quantised: options.number("quantised", 0.0)? as f32,
-            optimised: options.parsed("optimised", "true or false")?,
-            fault: options.text("fault").map(str::parse).transpose()?,
-            fault_at: options.number("fault_at", 0.0)? as usize,
-            claimed_precision: options.precision("claimed_precision")?,
-            claimed_cache: options.precision("claimed_cache")?,
-            layers: options.parsed("layers", "true or false")?.unwrap_or(false),
-            perturb_from: options.number("perturb_from", 0.0)? as usize,
-            profiler: options.parsed("profiler", "true or false")?.unwrap_or(false),
-            gpu: options.gpu()?,
-            noise: options.noise()?.of_process(started, &mut random),
-            random,
-        })
+        Ok(Script { noise: noise.of_process(0.0, &mut random), options, random })
     }
 
     /// The time of a step that takes `work` undisturbed; `step` counts from 1.
-    pub fn step_time(&mut self, work: Duration, step: usize) -> Duration {
+    pub(crate) fn step_time(&mut self, work: Duration, step: usize) -> Duration {
         work.mul_f64(self.noise.of_step(step, &mut self.random))
     }
 
-    pub fn kernel(&self) -> &'static str {
-        if self.clock == Clock::Scripted { "none: the clock is scripted" } else { "waiting" }
+    pub(crate) fn kernel(&self) -> &'static str {
+        if self.options.clock == Clock::Scripted { "none: the clock is scripted" } else { "waiting" }
     }
 
     /// Stops the clock if the script sets it. A job loads once.
-    pub fn begin(&self) {
-        if self.clock != Clock::Real {
+    pub(crate) fn begin(&self) {
+        if self.options.clock != Clock::Real {
             worker::stop_clock();
         }
     }
 
     /// Waits exactly so long: sleeping alone overshoots by more than the scripted noise. With a scripted
     /// clock, only the clock advances.
-    pub fn wait(&self, time: Duration) {
-        match self.clock {
+    pub(crate) fn wait(&self, time: Duration) {
+        match self.options.clock {
             Clock::Real => {}
             Clock::Scripted => return worker::advance_clock(time),
             Clock::Half => worker::advance_clock(time / 2),
@@ -278,73 +264,6 @@ impl Script {
         while start.elapsed() < time {
             std::hint::spin_loop();
         }
-    }
-}
-
-/// The options of the variant, as numbers.
-struct Options<'a>(&'a BTreeMap<String, String>);
-
-impl<'a> Options<'a> {
-    fn text(&self, name: &str) -> Option<&'a str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    fn parsed<T: FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>, EngineError> {
-        let parse = |text: &str| {
-            text.parse().map_err(|_| EngineError::Input(format!("option {name} is {text:?}, not {expected}")))
-        };
-        self.text(name).map(parse).transpose()
-    }
-
-    fn precision(&self, name: &str) -> Result<Option<Precision>, EngineError> {
-        self.text(name).map(str::parse).transpose().map_err(EngineError::Input)
-    }
-
-    fn number(&self, name: &str, default: f64) -> Result<f64, EngineError> {
-        match self.parsed(name, "a number")? {
-            Some(number) if !f64::is_finite(number) => {
-                Err(EngineError::Input(format!("option {name} is {number}, not a number")))
-            }
-            number => Ok(number.unwrap_or(default)),
-        }
-    }
-
-    fn milliseconds(&self, name: &str, default: f64) -> Result<Duration, EngineError> {
-        Ok(Duration::from_secs_f64(self.number(name, default)?.max(0.0) / 1e3))
-    }
-
-    fn mebibytes(&self, name: &str) -> Result<usize, EngineError> {
-        Ok((self.number(name, 0.0)?.max(0.0) * f64::from(1 << 20)) as usize)
-    }
-
-    fn gpu(&self) -> Result<Option<GpuScript>, EngineError> {
-        let Some(bandwidth) = self.parsed("gpu_bandwidth", "a number of GB/s")? else { return Ok(None) };
-        let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
-        let allocated = self.parsed("gpu_allocated_mb", "a number of MB")?;
-        let in_use = self.parsed("gpu_loaded_mb", "a number of MB")?.or(allocated);
-        Ok(Some(GpuScript {
-            bandwidth,
-            arithmetic: self.number("gpu_gflops", 100_000.0)?,
-            memory_bytes: bytes(self.number("gpu_memory_mb", 0.0)?),
-            allocated: allocated
-                .zip(in_use)
-                .map(|(peak, in_use)| Allocated { in_use: bytes(in_use), peak: bytes(peak) }),
-            synchronises: self.parsed("synchronises", "true or false")?.unwrap_or(true),
-        }))
-    }
-
-    fn noise(&self) -> Result<Noise, EngineError> {
-        Ok(Noise {
-            process: self.number("process_noise", 0.0)?,
-            step: self.number("noise", 0.0)?,
-            bimodal: self.number("bimodal", 0.0)?,
-            bimodal_factor: self.number("bimodal_factor", 1.2)?,
-            spike_share: self.number("spike_share", 0.0)?,
-            spike: self.number("spike", 3.0)?,
-            drift: self.number("drift", 0.0)?,
-            ramp: self.number("ramp", 1.0)?,
-            ramp_steps: self.number("ramp_steps", 0.0)? as usize,
-        })
     }
 }
 

@@ -47,11 +47,3 @@ fn a_profiler_s_events_lie_in_the_steps_that_they_belong_to() {
     let layers = ["layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp"];
     assert_eq!(parts, [&["embedding"], &layers[..], &["head"]].concat());
 }
-
-#[test]
-fn a_mock_without_a_profiler_says_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let traced = traced(directory.path(), &[]).unwrap();
-    assert_eq!(traced.profiler, None);
-    assert_eq!(traced.notes, ["The mock has no profiler unless its script says so."]);
-}
