@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use driver::history_file;
 
-use crate::common;
+use crate::{append, record};
 
 /// Records that one run appends together: enough for a kill to interrupt a write.
 const TOGETHER: usize = 20;
@@ -26,7 +26,7 @@ fn start(history: &Path, run: &str, out: impl Into<Stdio>) -> Child {
         .stdout(out)
         .spawn()
         .unwrap();
-    let record = serde_json::to_vec(&common::record("run")).unwrap();
+    let record = serde_json::to_vec(&record("run")).unwrap();
     child.stdin.take().unwrap().write_all(&record).unwrap();
     child
 }
@@ -60,7 +60,7 @@ fn no_kill_loses_a_record_that_was_reported_as_saved() {
         // The last line may be cut off, too.
         saved.extend(log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned));
     }
-    common::append(&history, "after");
+    append(&history, "after");
     saved.push("after".to_owned());
 
     let read = history_file::read(&history).unwrap();
@@ -103,16 +103,16 @@ fn processes_that_append_at_once_do_not_mix_their_lines() {
 fn what_does_not_fit_on_the_disk_is_taken_back() {
     let directory = tempfile::tempdir().unwrap();
     let history = directory.path().join("history.jsonl");
-    common::append(&history, "before");
+    append(&history, "before");
     let before = std::fs::read(&history).unwrap();
-    let record = directory.path().join("record.json");
-    std::fs::write(&record, serde_json::to_vec(&common::record("run")).unwrap()).unwrap();
+    let input = directory.path().join("record.json");
+    std::fs::write(&input, serde_json::to_vec(&record("run")).unwrap()).unwrap();
     // A limit on the size of files fails writes as a full disk does, in the middle of one. Signal 25 is
     // SIGXFSZ: if it is ignored, the write fails with an error instead.
     let script = "trap '' XFSZ 2>/dev/null || trap '' 25; ulimit -f 16; exec \"$0\" \"$1\" big 50 < \"$2\"";
     let output = Command::new("sh")
         .args(["-c", script])
-        .args([APPENDER.as_ref(), history.as_path(), &record])
+        .args([APPENDER.as_ref(), history.as_path(), &input])
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

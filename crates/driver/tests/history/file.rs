@@ -6,7 +6,7 @@ use driver::history_file;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::common::{append, record, value};
+use crate::{append, record, value};
 
 fn runs(path: &std::path::Path) -> Vec<String> {
     history_file::read(path).unwrap().records.into_iter().map(|record| record.run).collect()

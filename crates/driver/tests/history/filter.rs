@@ -4,7 +4,7 @@ use comparison::history::{Apart, Filter, Record, counted};
 use serde_json::json;
 use time::macros::datetime;
 
-use crate::common::record;
+use crate::record;
 
 fn timed(run: &str, time: &str, framework: &str) -> Record {
     let mut record = record(run);
