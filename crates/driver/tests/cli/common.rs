@@ -230,6 +230,22 @@ pub(crate) fn row<'a>(report: &'a Value, framework: &str) -> &'a Value {
     array(&report["rows"]).iter().find(|row| row["framework"] == framework).unwrap()
 }
 
+/// The verdict about a metric, of two frameworks.
+pub(crate) fn verdict<'a>(report: &'a Value, metric: &str) -> &'a Value {
+    array(&report["comparisons"]).iter().find(|one| one["metric"] == metric).unwrap()
+}
+
+/// A fairness rule in a report.
+pub(crate) fn rule<'a>(report: &'a Value, id: &str) -> &'a Value {
+    array(&report["rules"]).iter().find(|rule| rule["id"] == id).unwrap()
+}
+
+/// A framework's figure for a metric.
+pub(crate) fn figure(report: &Value, framework: &str, metric: &str) -> Option<f64> {
+    let figures = array(&row(report, framework)["metrics"]);
+    figures.iter().find(|one| one["metric"] == metric)?["typical"].as_f64()
+}
+
 /// State and first reason of a row.
 pub(crate) fn outcome<'a>(report: &'a Value, framework: &str) -> (&'a str, &'a str) {
     let row = row(report, framework);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, outcome, row};
+use crate::common::{Installation, array, figure, outcome, row, verdict};
 
 fn installation() -> Installation {
     Installation::diffusion().timed("one", &[]).timed("two", &[])
@@ -61,17 +61,12 @@ fn a_comparison_of_denoising_has_steps_in_place_of_gaps() {
     for name in ["one", "two"] {
         let row = row(&report, name);
         assert_eq!((&row["state"], &row["agreement"]["broken"]), (&json!("measured"), &Value::Null));
-        let metrics = array(&row["metrics"]);
-        let figure = |metric: &str| {
-            let figure = metrics.iter().find(|figure| figure["metric"] == metric);
-            figure.map(|figure| figure["median"].as_f64().unwrap())
-        };
+        let figure = |metric: &str| figure(&report, name, metric);
         let (step, total) = (figure("step_time").unwrap(), figure("total").unwrap());
         assert!((total - 3.0 * step).abs() < 0.01 * total, "{step} ms a step, {total} ms in all");
         assert_eq!((figure("latency"), figure("sampler_share").is_some()), (None, true));
     }
-    let verdicts = array(&report["comparisons"]);
-    assert!(verdicts.iter().any(|verdict| verdict["metric"] == "denoising_throughput"), "{verdicts:?}");
+    verdict(&report, "denoising_throughput");
     let heading = report["summary"]["heading"].as_str().unwrap();
     assert!(heading.contains("3 steps (entropy)"), "{heading}");
 }
@@ -95,8 +90,7 @@ fn contenders_alternate_within_requests_after_steps() {
 #[test]
 fn the_body_goes_token_by_token_if_that_is_asked_for() {
     let report = installation().json(0, "--frameworks one --rounds 1 --autoregressive");
-    let metrics = array(&row(&report, "one")["metrics"]);
-    assert!(metrics.iter().any(|figure| figure["metric"] == "latency"));
+    assert!(figure(&report, "one", "latency").is_some());
 }
 
 #[test]

@@ -5,33 +5,6 @@ use serde_json::json;
 use crate::common::{Installation, array, read, row};
 
 #[test]
-fn encoders_are_compared_by_texts_a_second_and_by_every_vector() {
-    let installation = Installation::encoder()
-        .timed("quick", &[("prefill_token_ms", "0.1")])
-        .timed("slow", &[("prefill_token_ms", "0.2")])
-        .timed("wrong", &[("prefill_token_ms", "0.05"), ("perturb", "1")]);
-    let report = installation.json(1, "--frameworks quick,slow,wrong --rounds 6 --seed 7");
-    let comparisons = array(&report["comparisons"]);
-    let embeds = comparisons.iter().find(|one| one["metric"] == "encoding_throughput").unwrap();
-    assert_eq!((&embeds["verdict"], &embeds["a"]), (&json!("faster"), &json!("quick")));
-    assert!((1.99..2.01).contains(&embeds["advantage"].as_f64().unwrap()), "{embeds}");
-    let single = comparisons.iter().find(|one| one["metric"] == "single_text").unwrap();
-    assert_eq!((&single["verdict"], &single["a"]), (&json!("faster"), &json!("quick")));
-    let answer = report["summary"]["answer"].to_string();
-    assert!(answer.contains("quick embeds batches fastest: "), "{answer}");
-    let quick = &row(&report, "quick")["agreement"];
-    // Two batches of 1 and 32 texts, in six rounds of two iterations.
-    assert_eq!((&quick["broken"], &quick["vectors"]["max_abs"]), (&json!(null), &json!(0.0)));
-    let reasons = row(&report, "wrong")["reasons"].to_string();
-    assert!(reasons.contains("R11") && reasons.contains("a number of a vector differs by"), "{reasons}");
-    let names: Vec<_> = array(&report["prompts"]).iter().map(|batch| &batch["name"]).collect();
-    assert_eq!(names, ["1 text", "32 texts"]);
-    let padding =
-        array(&row(&report, "quick")["metrics"]).iter().find(|one| one["metric"] == "padding_share");
-    assert_eq!(padding.unwrap()["typical"], 0.0);
-}
-
-#[test]
 fn texts_are_embedded_and_printed_as_vectors() {
     let installation = Installation::encoder().engine("one", &[]);
     let object = installation.json(0, "embed --framework one --tokens 1,2,3 --tokens 4,5");
@@ -120,19 +93,17 @@ fn texts_are_scored_in_pairs_and_token_by_token() {
 }
 
 #[test]
-fn a_reranker_is_compared_on_pairs_and_as_asked_on_texts_of_drawn_lengths() {
+fn texts_of_drawn_lengths_are_compared_and_a_reranker_s_are_pairs() {
     let installation = Installation::encoder_of("BertForSequenceClassification")
-        .timed("quick", &[("prefill_token_ms", "0.1")])
-        .timed("wrong", &[("prefill_token_ms", "0.05"), ("perturb", "1")]);
-    let report = installation.json(1, "--frameworks quick,wrong --rounds 6 --seed 7");
+        .timed("quick", &[])
+        .timed("wrong", &[("perturb", "1")]);
+    let report = installation.json(1, "--frameworks quick,wrong --rounds 1");
+    assert!(row(&report, "wrong")["reasons"].to_string().contains("R11"), "{report}");
     let batches = &report["plan"]["work"]["encode"];
     assert_eq!(batches["task"], json!("score"));
     assert_eq!(batches["batches"][1]["types"][0], json!([0, 0, 0, 1, 1]));
-    let reasons = row(&report, "wrong")["reasons"].to_string();
-    assert!(reasons.contains("R11"), "{reasons}");
-
     let drawn = installation
-        .json(0, "--frameworks quick --rounds 2 --seed 7 --batch 8 --task classify --lengths uniform:3-9");
+        .json(0, "--frameworks quick --rounds 1 --seed 7 --batch 8 --task classify --lengths uniform:3-9");
     let texts = array(&drawn["plan"]["work"]["encode"]["batches"][0]["texts"]);
     let lengths: Vec<_> = texts.iter().map(|text| array(text).len()).collect();
     assert!(lengths.len() == 8 && lengths.iter().all(|length| (3..=9).contains(length)), "{lengths:?}");
@@ -145,9 +116,9 @@ fn encoders_are_swept_over_batches_and_lengths() {
         .timed("quick", &[("prefill_token_ms", "0.1")])
         .timed("slow", &[("prefill_token_ms", "0.2")]);
     let study = installation
-        .json(0, "sweep embed --frameworks quick,slow --batch 1,4 --length 8,16 --rounds 6 --seed 7");
+        .json(0, "sweep embed --frameworks quick,slow --batch 1,4 --length 8 --rounds 6 --seed 7");
     let cells = array(&study["cells"]);
-    assert_eq!(cells.len(), 4);
+    assert_eq!(cells.len(), 2);
     for cell in cells {
         let single = cell["settings"]["batch"] == json!(1);
         let metric = if single { "single_text" } else { "encoding_throughput" };
@@ -156,7 +127,7 @@ fn encoders_are_swept_over_batches_and_lengths() {
         assert_eq!((&found["a"], &found["verdict"]), (&json!("quick"), &json!("faster")), "{cell}");
     }
     let answer = study["summary"]["answer"].to_string();
-    assert!(answer.contains("quick is fastest in 4 of 4 cells"), "{answer}");
+    assert!(answer.contains("quick is fastest in 2 of 2 cells"), "{answer}");
 }
 
 #[test]

@@ -31,36 +31,6 @@ fn npy(installation: &Installation, name: &str, dtype: &str, shape: &[usize], by
 }
 
 #[test]
-fn an_onnx_file_is_compared_by_runs_a_second_and_by_every_output() {
-    let installation = Installation::new()
-        .timed("quick", &[("token_ms", "0.1")])
-        .timed("slow", &[("token_ms", "0.2")])
-        .timed("wrong", &[("token_ms", "0.05"), ("perturb", "0.01")]);
-    let report =
-        installation.json(1, &format!("--frameworks quick,slow,wrong --rounds 6 --seed 7 {}", inputs()));
-    let comparisons = array(&report["comparisons"]);
-    for metric in ["run_time", "run_throughput"] {
-        let found = comparisons.iter().find(|one| one["metric"] == metric).unwrap();
-        assert_eq!((&found["verdict"], &found["a"]), (&json!("faster"), &json!("quick")), "{found}");
-        assert!((1.99..2.01).contains(&found["advantage"].as_f64().unwrap()), "{found}");
-    }
-    let throughput =
-        array(&row(&report, "quick")["metrics"]).iter().find(|one| one["metric"] == "run_throughput");
-    assert!((9_990.0..10_010.0).contains(&throughput.unwrap()["typical"].as_f64().unwrap()));
-    for name in ["quick", "slow"] {
-        let found = row(&report, name);
-        assert_eq!((&found["state"], &found["reasons"]), (&json!("measured"), &json!([])), "{found}");
-    }
-    let agreement = &row(&report, "slow")["agreement"];
-    // Outputs of three types, of which floats differ by nothing.
-    assert_eq!((&agreement["broken"], &agreement["vectors"]["max_abs"]), (&json!(null), &json!(0.0)));
-    assert!(agreement["vectors"]["numbers"].as_u64().unwrap() > 0, "{agreement}");
-    let (state, _) = outcome(&report, "wrong");
-    let reasons = row(&report, "wrong")["reasons"].to_string();
-    assert!(state != "measured" && reasons.contains("R11"), "{state}: {reasons}");
-}
-
-#[test]
 fn each_size_of_a_dimension_is_a_case() {
     let installation = Installation::new().timed("one", &[]).timed("two", &[]);
     let line = format!("--frameworks one,two --rounds 2 --seed 7 {} --dim rows=5,ids=2,4", file("inputs"));

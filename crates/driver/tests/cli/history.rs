@@ -15,7 +15,7 @@ fn example() -> PathBuf {
 }
 
 /// The example's history after a change to its text.
-fn changed(change: impl Fn(String) -> String) -> tempfile::TempDir {
+pub(crate) fn changed(change: impl Fn(String) -> String) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(example().join("history.jsonl")).unwrap();
     std::fs::write(directory.path().join("history.jsonl"), change(text)).unwrap();
@@ -41,6 +41,7 @@ fn every_run_leaves_records_that_the_schema_defines_whatever_became_of_it() {
         .timed("none", &[("unsupported", "there is no kernel")]);
     installation.run("--frameworks good,slow,wrong,dead,none --rounds 6");
     schema::validate_report(&read(&installation.results().join("report.json")));
+    crate::page::has_figures_and_verdicts_and_asks_nobody_for_anything(&installation, "dead");
     let of_run = installation.records();
     let states: Vec<&Value> = of_run.iter().map(|record| &record["state"]).collect();
     assert_eq!(states, ["measured", "measured", "struck", "failed", "unsupported"]);
@@ -78,7 +79,7 @@ fn who_has_nothing_to_switch_off_is_not_the_base_of_itself() {
 fn two_comparisons_at_once_share_a_history() {
     let installation = Installation::new().timed("one", &[]).timed("two", &[]);
     let start = || {
-        let mut command = installation.driver("--frameworks one,two --rounds 2");
+        let mut command = installation.driver("--frameworks one,two --rounds 1");
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
     for mut child in [start(), start()] {
@@ -93,24 +94,6 @@ fn two_comparisons_at_once_share_a_history() {
         array(&listed["records"]).len()
     };
     assert_eq!((of("this"), of("all"), of("0123456789abcdef")), (4, 4, 0));
-}
-
-#[test]
-fn a_driver_that_is_killed_takes_no_other_run_with_it() {
-    let installation = Installation::new().timed("one", &[]);
-    let line = "--frameworks one --rounds 1 --quiet";
-    let mut saved = 0;
-    for milliseconds in [50, 150, 300, 450, 600] {
-        let mut command = installation.driver(line);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
-        child.kill().unwrap();
-        // Some may have been done by then.
-        saved += usize::from(child.wait().unwrap().code() == Some(0));
-    }
-    installation.run(line).exits(0);
-    let found = array(&json_of(&installation.path("results"), "--all").0["records"]).len();
-    assert!(found > saved, "{found} records, although {saved} and the last were saved");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{Installation, array, outcome, row};
+use crate::common::{Installation, array, outcome, row, rule};
 use crate::pipeline::{Bad, beside_a_good_one, wait_for};
 
 /// The processes that were killed according to stderr; all must be gone.
@@ -62,7 +62,7 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
     assert!(row(&report, "parity")["agreement"].is_null());
     // The orphan's, and one of each process of the others.
     assert!(killed(&ran.stderr) >= 5, "{}", ran.stderr);
-    let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R7").unwrap();
+    let rule = rule(&report, "R7");
     let says = |label: &str| {
         let mut notes = array(&rule["notes"]).iter().filter(|note| note["framework"] == label);
         notes.any(|note| note["finding"].as_str().unwrap().contains("outlived it"))
@@ -79,7 +79,7 @@ fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself
     let (state, reason) = outcome(&report, "echo");
     assert!(state == "struck" && reason.starts_with("R11: "), "{state}: {reason}");
     assert_eq!(outcome(&report, "good"), ("measured", ""));
-    let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R11").unwrap();
+    let rule = rule(&report, "R11");
     assert!(rule["unverified"].is_null(), "{rule}");
 }
 

@@ -75,7 +75,7 @@ impl Campaign {
         let began = Instant::now();
         let mut hits = [0; VICTIMS.len()];
         for number in 0..kills {
-            let chosen = self.random.below(VICTIMS.len() as u64) as usize;
+            let chosen = number % VICTIMS.len();
             hits[chosen] += usize::from(self.kill(VICTIMS[chosen]));
             self.nobody_is_left();
             self.nothing_is_lost(number);
@@ -262,8 +262,8 @@ fn complete_lines(file: &Path) -> String {
 }
 
 #[test]
-fn twenty_kills_lose_nothing_and_leave_nobody() {
-    Campaign::new(1).run(20);
+fn ten_kills_lose_nothing_and_leave_nobody() {
+    Campaign::new(1).run(10);
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod history;
 mod hostile;
 mod input;
 mod kills;
-mod kv_precision;
+mod kinds;
 mod mistakes;
 mod optimised;
 mod page;

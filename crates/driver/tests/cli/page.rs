@@ -13,14 +13,15 @@ fn report(installation: &Installation, what: &str) -> Ran {
     Ran::output_of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
 }
 
-/// A failed framework is there with the reason.
-#[test]
-fn a_page_has_figures_and_verdicts_and_asks_nobody_for_anything() {
-    let installation = two().engine("gone", &[("fault", "crash")]);
-    installation.run("--frameworks one,two,gone --rounds 6 --prompt-tokens 4").exits(1);
+/// The page of the only run. The failed framework is there with the reason.
+pub(crate) fn has_figures_and_verdicts_and_asks_nobody_for_anything(
+    installation: &Installation,
+    failed: &str,
+) {
     let page = installation.result("report.html");
     let figures = ["Peak memory by part", "R11", "Gaps between tokens", "data:application/json;base64,"];
-    for told in figures.iter().chain(&["gone failed: ", "scope=\"col\">gone"]) {
+    let of_failed = [format!("{failed} failed: "), format!("scope=\"col\">{failed}")];
+    for told in figures.into_iter().chain(of_failed.iter().map(String::as_str)) {
         assert!(page.contains(told), "{told:?} is not in the page");
     }
     for asking in ["src=", "@import", "url(", "<script", "href=\"http"] {
@@ -29,27 +30,13 @@ fn a_page_has_figures_and_verdicts_and_asks_nobody_for_anything() {
 }
 
 #[test]
-fn a_study_has_a_page_that_leads_to_those_of_its_cells() {
-    let installation = two();
-    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,8 --rounds 1").exits(0);
-    let (study, page) = (installation.results(), installation.result("report.html"));
-    assert!(page.contains("sweep generate") && page.contains("prompt 8"), "{page}");
-    let link = page.split("<a href=\"").find(|link| link.contains("/report.html")).unwrap();
-    assert!(study.join(link.split('"').next().unwrap()).is_file(), "{link}");
-    report(&installation, study.to_str().unwrap()).exits(0);
-}
-
-#[test]
 fn the_history_has_a_page_too() {
-    let installation = two();
-    for _ in 0..2 {
-        installation.run("--frameworks one --rounds 1");
-    }
-    report(&installation, "history").exits(0);
-    let page = std::fs::read_to_string(installation.path("results/history.html")).unwrap();
-    // Other tests make noise, which is accepted: such runs are on the page, too, but excluded from trends.
-    assert!(page.matches(">one</").count() >= 2 && page.contains("over time"), "{page}");
-    assert!(installation.path("results/performance_over_time.png").is_file());
+    let directory = crate::history::changed(|text| text);
+    let mut command = photofinish("report history --results-dir");
+    Ran::output_of(command.arg(directory.path())).exits(0);
+    let page = std::fs::read_to_string(directory.path().join("history.html")).unwrap();
+    assert!(page.matches(">quick</").count() >= 2 && page.contains("over time"), "{page}");
+    assert!(directory.path().join("performance_over_time.png").is_file());
 }
 
 #[test]
@@ -99,10 +86,13 @@ fn dead(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_link_of_a_page_leads_to_a_file() {
+fn a_study_has_a_page_that_leads_to_those_of_its_cells_and_every_link_leads_to_a_file() {
     let installation = two();
-    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,6 --rounds 1").exits(0);
-    let results = installation.results();
+    installation.run("sweep generate --frameworks one,two --prompt-tokens 4,8 --rounds 1").exits(0);
+    let (results, page) = (installation.results(), installation.result("report.html"));
+    assert!(page.contains("sweep generate") && page.contains("prompt 8"), "{page}");
+    let link = page.split("<a href=\"").find(|link| link.contains("/report.html")).unwrap();
+    assert!(results.join(link.split('"').next().unwrap()).is_file(), "{link}");
     assert_eq!(pages(&results).len(), 3, "the study's and its cells'");
     let count = |page: &Path| links(page).len();
     let before = count(&results.join("report.html"));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Installation, array, outcome, row};
+use crate::common::{Installation, array, outcome, row, rule};
 
 fn python_sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python").canonicalize().unwrap()
@@ -34,10 +34,6 @@ fn reference(installation: &Installation, framework: &str, launcher: &str, more:
 }
 
 const COMPARE: &str = "--frameworks ours,theirs --rounds 2";
-
-fn rule<'a>(report: &'a Value, id: &str) -> &'a Value {
-    array(&report["rules"]).iter().find(|rule| rule["id"] == id).unwrap()
-}
 
 #[test]
 fn a_reference_takes_part_and_its_own_ways_are_noted() {

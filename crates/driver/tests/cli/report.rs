@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, array, lines, outcome, photofinish, read};
+use crate::common::{Installation, Ran, array, lines, outcome, photofinish, read, verdict};
 
 fn two() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
@@ -124,7 +124,7 @@ fn deciding_again_says_what_changed_and_writes_beside_unless_told(
     assert!(!ran.stdout.starts_with("no verdict changed"), "{}", ran.stdout);
     assert!(file("report.json") == recorded, "written beside");
     let again = read(&directory.join("rejudged/report.json"));
-    let throughput = array(&again["comparisons"]).iter().find(|one| one["metric"] == "throughput").unwrap();
+    let throughput = verdict(&again, "throughput");
     assert!(throughput["a"] == "slow" && throughput["advantage"].as_f64().unwrap() > 1.0, "{throughput}");
     assert_eq!(
         throughput["verdict"], "not_measurable",

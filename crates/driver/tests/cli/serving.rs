@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, row};
+use crate::common::{Installation, array, figure, row};
 use crate::graphs::{file, inputs};
 
-fn figure(report: &Value, label: &str, metric: &str) -> Option<f64> {
-    let figures = array(&row(report, label)["metrics"]);
-    figures.iter().find(|one| one["metric"] == metric)?["typical"].as_f64()
+/// The row, which must be sound.
+fn is_measured<'a>(report: &'a Value, label: &str) -> &'a Value {
+    let row = row(report, label);
+    assert_eq!((&row["state"], &row["agreement"]["broken"]), (&json!("measured"), &json!(null)), "{label}");
+    row
 }
 
 #[test]
@@ -18,12 +20,7 @@ fn callers_are_answered_in_every_mode() {
         "--frameworks one --callers 3 --serve shared,pool:2,batch:4:1ms --threads 2 --quick --requests 40",
     );
     for label in ["one", "one pool:2", "one batch:4:1ms"] {
-        let row = row(&report, label);
-        assert_eq!(
-            (&row["state"], &row["agreement"]["broken"]),
-            (&json!("measured"), &json!(null)),
-            "{label}"
-        );
+        let row = is_measured(&report, label);
         // A turn of forty requests in each round; every vector is compared.
         assert_eq!(row["agreement"]["vectors"]["compared"], 40, "{label}");
         for metric in ["request_throughput", "call_latency", "latency_p95"] {
@@ -38,12 +35,7 @@ fn callers_have_prompts_continued() {
     let report = installation
         .json(0, "--frameworks one --callers 3 --serve shared,batch:4:1ms --quick --new-tokens 4");
     for label in ["one", "one batch:4:1ms"] {
-        let row = row(&report, label);
-        assert_eq!(
-            (&row["state"], &row["agreement"]["broken"]),
-            (&json!("measured"), &json!(null)),
-            "{label}"
-        );
+        let row = is_measured(&report, label);
         // A turn of eight prompts in each round, of four tokens each.
         assert_eq!(row["agreement"]["timed_tokens"], 32, "{label}");
         assert!(figure(&report, label, "request_throughput").is_some_and(|value| value > 0.0), "{label}");
@@ -62,12 +54,7 @@ fn callers_have_an_onnx_file_run() {
     let line = format!("--frameworks one --callers 3 --serve shared,batch:4:1ms --quick {joined}");
     let report = installation.json(0, &line);
     for label in ["one", "one batch:4:1ms"] {
-        let row = row(&report, label);
-        assert_eq!(
-            (&row["state"], &row["agreement"]["broken"]),
-            (&json!("measured"), &json!(null)),
-            "{label}"
-        );
+        let row = is_measured(&report, label);
         assert!(row["agreement"]["vectors"]["numbers"].as_u64().unwrap() > 0, "{label}");
         assert!(figure(&report, label, "call_latency").is_some_and(|value| value > 0.0), "{label}");
     }
@@ -96,13 +83,13 @@ fn a_contender_that_does_not_keep_up_with_a_rate_is_overloaded() {
 fn the_highest_rate_within_a_limit_is_searched_for() {
     let installation = Installation::encoder()
         .engine("quick", &[("prefill_token_ms", "0.02")])
-        .engine("slow", &[("prefill_token_ms", "60")]);
+        .engine("slow", &[("prefill_token_ms", "20")]);
     let report =
-        installation.json(0, "--frameworks quick,slow --slo 300ms --rounds 1 --iterations 1 --requests 4");
+        installation.json(0, "--frameworks quick,slow --slo 100ms --rounds 1 --iterations 1 --requests 4");
     assert!(figure(&report, "quick", "goodput").is_some_and(|rate| rate > 0.0));
     let slow = row(&report, "slow");
     assert_eq!(slow["state"], "unsupported");
-    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 300 ms"));
+    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 100 ms"));
     installation.run("--frameworks slow --slo 1ms --rounds 1 --requests 4").exits(2);
 }
 

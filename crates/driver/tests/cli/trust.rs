@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Installation, Ran, array, outcome, row};
+use crate::common::{Installation, Ran, array, outcome, row, rule};
 
 #[test]
 fn five_rounds_are_inconclusive_and_the_reason_is_said() {
@@ -14,40 +14,6 @@ fn five_rounds_are_inconclusive_and_the_reason_is_said() {
     let verdicts = array(&report["comparisons"]).iter().map(|comparison| &comparison["verdict"]);
     assert!(verdicts.filter(|verdict| *verdict != "inconclusive").count() == 0, "{}", report["comparisons"]);
     assert!(report["summary"].to_string().contains("a verdict takes 6"), "{}", report["summary"]);
-}
-
-#[test]
-fn automatic_rounds_end_when_the_difference_is_clear() {
-    let installation =
-        Installation::new().timed("quick", &[("token_ms", "2")]).timed("slow", &[("token_ms", "6")]);
-    let report = installation.json(0, "--frameworks quick,slow --rounds auto");
-    let rounds = report["rounds"].as_u64().unwrap();
-    assert!((6..=12).contains(&rounds), "{rounds} rounds for a factor of three");
-    assert_eq!(report["end"]["kind"], "clear");
-    let all = array(&report["comparisons"]);
-    let throughput = all.iter().find(|found| found["metric"] == "throughput").unwrap();
-    assert_eq!([&throughput["verdict"], &throughput["verdict_of_b"]], ["faster", "slower"], "{throughput}");
-}
-
-#[test]
-fn a_time_budget_ends_automatic_rounds_but_never_before_six() {
-    // Nothing is clear about two engines that are the same and noisy.
-    let installation = Installation::new().timed("one", &[("token_ms", "1"), ("process_noise", "0.5")]);
-    let report = installation.json(0, "--frameworks one,one --rounds auto --time-budget 0.0001");
-    assert_eq!((&report["rounds"], &report["end"]["kind"]), (&6.into(), &"budget".into()));
-}
-
-#[test]
-fn a_scripted_delay_is_found() {
-    let token = [("token_ms", "3"), ("clock", "scripted")];
-    let delayed = "[settings]\nslowdown = 0.5\n";
-    let installation = Installation::new().engine("one", &token).configured("slowed", &token, delayed);
-    let report = installation.json(0, "--frameworks one,slowed");
-    let of_throughput = array(&report["comparisons"]).iter().find(|found| found["metric"] == "throughput");
-    let throughput = of_throughput.unwrap();
-    assert_eq!(throughput["a"], "one");
-    let advantage = throughput["advantage"].as_f64().unwrap();
-    assert!((1.49..1.51).contains(&advantage), "{throughput}");
 }
 
 #[test]
@@ -134,6 +100,6 @@ fn on_a_busy_machine_a_start_is_done_again_and_no_speed_is_measurable_unless_noi
     let load = &row(&report, "one")["metrics"][0];
     assert!(load["median"].as_f64().is_some(), "disturbed figures are kept: {load}");
     let report = accepted.exits(0).json();
-    let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R12").unwrap();
+    let rule = rule(&report, "R12");
     assert!(rule["broken_by"][0]["finding"].as_str().unwrap().contains("accepted"), "{rule}");
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Installation, array, outcome, row};
+use crate::common::{Installation, array, outcome, row, rule};
 use crate::pipeline::wait_for;
 
 /// The labels of each block's turns, in the order they were taken.
@@ -72,6 +72,8 @@ fn contenders_alternate_within_requests_unless_that_is_off_or_a_turn_has_nobody_
     let of = |flags: &str| {
         let installation = Installation::new().timed("a", &[]).timed("b", &[]);
         let report = installation.json(0, &format!("--rounds 1 --iterations 2 --new-tokens 8 {flags}"));
+        let is_alone = !flags.contains("a,b") || report["plan"]["schedule"] == "sequential";
+        assert!(blocks(&installation).iter().all(|block| (block.len() == 1) == is_alone), "{flags}");
         (pauses(&installation), report["slices"]["tokens"].clone(), report["slices"]["reason"].is_string())
     };
     let whole = (BTreeSet::from([(7, vec![])]), Value::Null, true);
@@ -82,24 +84,19 @@ fn contenders_alternate_within_requests_unless_that_is_off_or_a_turn_has_nobody_
 }
 
 #[test]
-fn one_after_another_where_that_is_asked_for() {
-    let installation = Installation::new().timed("a", &[]).timed("b", &[]);
-    let report = installation.json(0, "--frameworks a,b --rounds 1 --schedule sequential");
-    assert!(blocks(&installation).iter().all(|block| block.len() == 1));
-    assert_eq!(report["plan"]["schedule"], "sequential");
-}
-
-#[test]
-fn the_number_of_blocks_is_chosen_from_costs_and_variances() {
-    let installation = Installation::new().timed("a", &[]).timed("b", &[]);
+fn automatic_rounds_end_when_the_difference_is_clear_with_blocks_by_costs_and_variances() {
+    let installation = Installation::new().timed("a", &[("token_ms", "2")]).timed("b", &[("token_ms", "6")]);
     let suite = "new_tokens = 6\n[[prompts]]\ntokens = [1, 2, 3, 4]\n";
     std::fs::write(installation.path("configs/suites/open.toml"), suite).unwrap();
     let report = installation.json(0, "--suite open --frameworks a,b --rounds auto");
+    let rounds = report["rounds"].as_u64().unwrap();
+    assert!((6..=12).contains(&rounds), "{rounds} rounds for a factor of three");
+    assert_eq!(report["end"]["kind"], "clear");
     let facts = installation.all_samples();
     let chosen: Vec<&Value> = facts.iter().filter(|fact| fact["fact"] == "blocks").collect();
     assert!(chosen.iter().all(|chosen| (2..=32).contains(&chosen["blocks"].as_u64().unwrap())), "{chosen:?}");
     let blocks: Vec<&Value> = facts.iter().filter(|fact| fact["fact"] == "block").collect();
-    for round in 0..report["rounds"].as_u64().unwrap() {
+    for round in 0..rounds {
         let of_round = chosen.iter().rfind(|chosen| chosen["from_round"].as_u64().unwrap() <= round).unwrap();
         let count = blocks.iter().filter(|block| block["round"] == round).count() as u64;
         assert_eq!(of_round["blocks"], count, "after each round the number is chosen again");
@@ -115,7 +112,7 @@ fn threads_that_spin_between_turns_are_stopped_with_their_process() {
     let spinning = [("token_ms", "30"), ("busy_threads", "1"), ("busy_waiting", "true")];
     let installation = Installation::new().engine("spins", &spinning).engine("calm", &[("token_ms", "30")]);
     let report = installation.json(0, "--frameworks spins,calm --rounds 1 --iterations 6 --threads 2");
-    let rule = array(&report["rules"]).iter().find(|rule| rule["id"] == "R15").unwrap();
+    let rule = rule(&report, "R15");
     assert_eq!((array(&rule["broken_by"]), &rule["unverified"]), (&[][..], &Value::Null));
     let facts = installation.all_samples();
     let ends = facts.iter().filter(|fact| fact["fact"] == "ended");
@@ -171,13 +168,14 @@ fn a_worker_whose_clock_shows_half_of_the_time_is_struck() {
 #[test]
 fn no_stopped_process_outlives_a_driver_that_is_ended_in_whatever_way() {
     // In the load, in warm-up, and in a turn of one while the other is stopped.
-    for slow in [[("load_ms", "900")], [("token_ms", "120")], [("cold_ms", "900")]] {
-        std::thread::scope(|scope| {
-            for signal in ["-KILL", "-INT", "-TERM"] {
-                scope.spawn(move || no_worker_is_left(&slow, signal));
-            }
-        });
-    }
+    let [load, warm_up, turn] = [[("load_ms", "900")], [("cold_ms", "900")], [("token_ms", "120")]];
+    std::thread::scope(|scope| {
+        for (slow, signal) in
+            [(load, "-KILL"), (warm_up, "-KILL"), (turn, "-KILL"), (turn, "-INT"), (turn, "-TERM")]
+        {
+            scope.spawn(move || no_worker_is_left(&slow, signal));
+        }
+    });
 }
 
 #[cfg(target_os = "linux")]
