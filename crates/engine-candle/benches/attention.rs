@@ -10,17 +10,13 @@
 #[allow(dead_code)]
 #[path = "../src/attention/grouped.rs"]
 mod grouped;
-#[allow(dead_code)]
-#[path = "../src/share.rs"]
-mod share;
 
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
-use grouped::Kept;
+use grouped::{KEY_BLOCK, Kept};
 use half::{bf16, f16};
-use share::KEY_BLOCK;
 
 /// The shape of SmolLM2-135M, at 2,048 tokens of context.
 const LAYERS: usize = 30;

@@ -12,17 +12,16 @@ use std::ops::Range;
 
 use bundle::{LayerAttention, ModelConfig};
 use candle_core::{D, DType, Device, Result, Tensor, WithDType, bail};
-use grouped::Kept;
+use grouped::{KEY_BLOCK, Kept};
 use half::{bf16, f16};
 use worker::engine::EngineError;
 
-use crate::layer::HeadNorms;
-use crate::linear::{change_f32, with_elements, with_f32};
 use crate::math::{add_times, cap, exp, exponentials, softmax};
-use crate::model::Reader;
+use crate::norm::HeadNorms;
 use crate::parallel::{for_each, for_each_chunk, threads, try_for_each};
-use crate::sequences::{Cache, RotaryTable, Sequences};
-use crate::share::{KEY_BLOCK, Share};
+use crate::reader::Reader;
+use crate::sequences::{Cache, RotaryTable, Sequences, Share};
+use crate::weight::{change_f32, with_elements, with_f32};
 
 /// From this many new positions per sequence, matrix products are faster than shares.
 const BLOCK_POSITIONS: usize = 24;

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device as CandleDevice, DeviceLocation, Result, Tensor};
 use worker::engine::{Bench, Device, EngineError, Precision};
 
-use crate::model::framework;
+use crate::reader::framework;
 
 /// Rows and columns of the matrices: large enough for a GPU's products to be bound by arithmetic.
 const SIDE: usize = 4096;

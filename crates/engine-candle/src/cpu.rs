@@ -4,12 +4,12 @@ use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
 use worker::engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
 
-use crate::blocks::{self, Decoder};
-use crate::model::Form;
-use crate::model::{Held, Model};
+use crate::decoder::{self, Decoder};
+use crate::model::Model;
 use crate::parallel;
-use crate::sequences;
+use crate::reader::Form;
 use crate::sequences::{Cache, Sequences, padding};
+use crate::weight::Held;
 
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -72,7 +72,7 @@ pub(crate) fn in_effect(
         weights: if emulated { precision } else { held.precision },
         activations: activations.into(),
         kv_cache,
-        kv_cache_policy: blocks::policy(config),
+        kv_cache_policy: decoder::policy(config),
         device: Device::Cpu,
         threads: parallel::threads(),
         jit: "none (candle has no JIT)".into(),
@@ -115,7 +115,7 @@ impl Decoder for Cpu {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        blocks::cache_bytes(self.model.config(), &self.sequences.as_ref()?.caches)
+        decoder::cache_bytes(self.model.config(), &self.sequences.as_ref()?.caches)
     }
 
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
@@ -124,7 +124,7 @@ impl Decoder for Cpu {
         };
         let config = self.model.config();
         let shape = [sequences.batch, config.kv_heads, sequences.capacity, config.head_dim];
-        sequences::memory(&sequences.caches, shape).map(Some)
+        decoder::memory(&sequences.caches, shape).map(Some)
     }
 
     fn append(

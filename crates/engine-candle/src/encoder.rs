@@ -9,12 +9,14 @@ use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Pa
 use crate::attention::Relative;
 use crate::attention::texts::TextRows;
 use crate::cpu;
-use crate::layer::{Embedding, Layer, Norm};
-use crate::linear::{Linear, Weight, change_f32, with_f32};
+use crate::layer::{Embedding, Layer};
+use crate::linear::Linear;
 use crate::math::{activate, tanh};
-use crate::model::{Form, Held, Reader, framework};
+use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
+use crate::reader::{Form, Reader, framework};
 use crate::sequences::RotaryTable;
+use crate::weight::{Held, Weight, change_f32, with_f32};
 
 #[derive(Debug)]
 pub(crate) struct Encoder {

@@ -1,14 +1,16 @@
 //! A layer: attention and the feed-forward block, with their norms.
 
-use bundle::{Activation, LayerNames, ModelConfig, NormNames, NormPlacement};
-use candle_core::{Device, Result, Tensor, bail};
+use bundle::{Activation, LayerNames, ModelConfig};
+use candle_core::{Device, Result, Tensor};
 use worker::engine::EngineError;
 
 use crate::attention::Attention;
-use crate::linear::{Linear, Weight, change_f32, with_f32};
-use crate::math::{activate, add, add_times, layer_norm, rms_norm};
-use crate::model::Reader;
+use crate::linear::Linear;
+use crate::math::{activate, add};
+use crate::norm::{Norm, SublayerNorms};
 use crate::parallel::for_each_chunk;
+use crate::reader::Reader;
+use crate::weight::{Weight, change_f32};
 
 /// Rows that go through a feed-forward block together: enough for products at full speed, and few enough that
 /// intermediate results stay in cache and use memory that is already mapped.
@@ -70,71 +72,6 @@ impl Layer {
     }
 }
 
-// The norms and the residual addition around a block of a layer.
-
-/// The residual stream x becomes norm(x + multiplier · norm(block(norm(x)))). Parts that the model lacks are
-/// left out.
-#[derive(Debug)]
-pub(crate) struct SublayerNorms {
-    before: Option<Norm>,
-    behind: Option<Norm>,
-    of_sum: Option<Norm>,
-    multiplier: Option<f32>,
-}
-
-impl SublayerNorms {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        [before, behind]: [&Option<NormNames>; 2],
-    ) -> std::result::Result<SublayerNorms, EngineError> {
-        let behind = Norm::read_optional(reader, config, behind.as_ref())?;
-        let (behind, of_sum) = match config.form.norms {
-            NormPlacement::OfSum => (None, behind),
-            _ => (behind, None),
-        };
-        Ok(SublayerNorms {
-            before: Norm::read_optional(reader, config, before.as_ref())?,
-            behind,
-            of_sum,
-            multiplier: config.form.residual_multiplier.map(|multiplier| multiplier as f32),
-        })
-    }
-
-    /// The block's input, `[rows, width]`.
-    pub(crate) fn enter(&self, x: &Tensor) -> Result<Tensor> {
-        match &self.before {
-            Some(norm) => norm.forward(x),
-            None => Ok(x.clone()),
-        }
-    }
-
-    /// Adds the block's output `y` to `x`, in place.
-    pub(crate) fn leave(&self, x: &Tensor, y: Tensor) -> Result<()> {
-        let (_, width) = x.dims2()?;
-        if y.dims() != x.dims() {
-            bail!("a sum of {:?} and {:?}", x.dims(), y.dims());
-        }
-        if let Some(norm) = &self.behind {
-            norm.change(&y)?;
-        }
-        with_f32(&y, |y| {
-            change_f32(x, |x| {
-                for_each_chunk(x, width, |row, x| {
-                    let y = &y[row * width..][..width];
-                    match self.multiplier {
-                        None => add(x, y),
-                        Some(multiplier) => add_times(x, y, multiplier),
-                    }
-                    if let Some(norm) = &self.of_sum {
-                        norm.norm_row(x);
-                    }
-                });
-            })
-        })?
-    }
-}
-
 // The feed-forward block.
 
 /// down(act(gate(x)) · up(x)), or down(act(up(x))) without a gate.
@@ -180,134 +117,6 @@ impl Mlp {
             up
         };
         self.down.forward(&activated)
-    }
-}
-
-// The norms between the blocks. candle-nn's norms return a new tensor; these can also change one in place.
-
-/// RMSNorm, or LayerNorm if there is a bias. A LayerNorm without bias has one of zeros.
-#[derive(Debug)]
-pub(crate) struct Norm {
-    weight: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    epsilon: f32,
-}
-
-impl Norm {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: &NormNames,
-    ) -> std::result::Result<Norm, EngineError> {
-        let mut weight = reader.vector(&names.weight)?;
-        if config.rms_norm && config.form.norm_offset != 0.0 {
-            weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-        }
-        let bias = match &names.bias {
-            Some(name) => Some(reader.vector(name)?),
-            None => (!config.rms_norm).then(|| vec![0.0; weight.len()]),
-        };
-        Ok(Norm { weight, bias, epsilon: config.norm_epsilon as f32 })
-    }
-
-    /// `None` if the model has no norm there.
-    pub(crate) fn read_optional(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: Option<&NormNames>,
-    ) -> std::result::Result<Option<Norm>, EngineError> {
-        names.map(|names| Norm::read(reader, config, names)).transpose()
-    }
-
-    /// Norms each row of `[rows, hidden]`.
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (rows, width) = x.dims2()?;
-        let mut normed = vec![0.0; rows * width];
-        with_f32(x, |x| {
-            for_each_chunk(&mut normed, width, |row, out| {
-                out.copy_from_slice(&x[row * width..][..width]);
-                self.norm_row(out);
-            });
-        })?;
-        Tensor::from_vec(normed, (rows, width), &Device::Cpu)
-    }
-
-    /// The same in place.
-    pub(crate) fn change(&self, x: &Tensor) -> Result<()> {
-        change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
-    }
-
-    /// Norms one row in place.
-    pub(crate) fn norm_row(&self, row: &mut [f32]) {
-        match &self.bias {
-            None => rms_norm(row, &self.weight, self.epsilon),
-            Some(bias) => layer_norm(row, &self.weight, bias, self.epsilon),
-        }
-    }
-}
-
-// The norms of queries and keys before they are rotated.
-
-/// RMSNorms over each head of queries and of keys, or over all heads together.
-#[derive(Debug)]
-pub(crate) struct HeadNorms {
-    query: Vec<f32>,
-    key: Vec<f32>,
-    epsilon: f32,
-    over_all: bool,
-}
-
-impl HeadNorms {
-    /// `None` if the model has no such norms.
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        layer: usize,
-    ) -> std::result::Result<Option<HeadNorms>, EngineError> {
-        let names = config.layer(layer);
-        let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) else { return Ok(None) };
-        let weight = |name: &str| {
-            let mut weight = reader.vector(name)?;
-            if config.form.norm_offset != 0.0 {
-                weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-            }
-            Ok::<_, EngineError>(weight)
-        };
-        Ok(Some(HeadNorms {
-            query: weight(query)?,
-            key: weight(key)?,
-            epsilon: config.norm_epsilon as f32,
-            over_all: config.form.whole_qk_norm,
-        }))
-    }
-
-    /// Norms the queries and keys of `[rows, queries, keys and values]` in place, if the norm goes over all
-    /// heads.
-    pub(crate) fn over_all_heads(&self, qkv: &Tensor) -> Result<()> {
-        if !self.over_all {
-            return Ok(());
-        }
-        let (_, width) = qkv.dims2()?;
-        change_f32(qkv, |qkv| {
-            for_each_chunk(qkv, width, |_, row| {
-                let (query, rest) = row.split_at_mut(self.query.len());
-                rms_norm(query, &self.query, self.epsilon);
-                rms_norm(&mut rest[..self.key.len()], &self.key, self.epsilon);
-            });
-        })
-    }
-
-    /// Norms one head, if each head is normed separately.
-    pub(crate) fn norm_query(&self, head: &mut [f32]) {
-        if !self.over_all {
-            rms_norm(head, &self.query, self.epsilon);
-        }
-    }
-
-    pub(crate) fn norm_key(&self, head: &mut [f32]) {
-        if !self.over_all {
-            rms_norm(head, &self.key, self.epsilon);
-        }
     }
 }
 

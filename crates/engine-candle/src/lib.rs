@@ -2,36 +2,30 @@
 
 mod attention;
 mod bench;
-
 mod blocks;
 mod cpu;
-
+mod decoder;
 mod encoder;
-
 mod layer;
 mod linear;
 mod math;
-
 mod model;
-
+mod norm;
 mod parallel;
-
 #[cfg(feature = "cuda")]
 mod pool;
-
+mod reader;
 mod sequences;
-mod share;
-
 mod tensors;
+mod weight;
 
 use bench::CandleBench;
-use blocks::Decoder;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
+use decoder::Decoder;
 use encoder::Encoder;
-use model::Form;
-use model::framework;
+use reader::{Form, framework};
 use tensors::Tensors;
 use worker::engine;
 use worker::engine::{

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 
-use bundle::{LinearNames, Precision};
-use candle_core::quantized::{GgmlDType, GgmlType, k_quants};
-use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
-use half::{bf16, f16};
+use bundle::LinearNames;
+use candle_core::{DType, Device, Result, Tensor};
 use worker::engine::EngineError;
 
-use crate::blocks::Blocks;
-use crate::math::add;
-use crate::model::{Pieces, Reader};
-use crate::parallel::for_each_chunk;
+use crate::math::{add, dot};
+use crate::parallel::{for_each_chunk, try_for_each};
+use crate::reader::Reader;
+use crate::weight::{Kernel, Weight, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
@@ -99,218 +97,102 @@ impl Linear {
     }
 }
 
-// A weight matrix in the form that candle multiplies.
+// Products by `Tensor::matmul`, in pieces: every thread computes some of the weight's outputs at a time.
 
-/// candle's kernels for multiplying rows by a weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    /// [`Weight::row_by_row_into`]
-    RowByRow,
-    /// `Tensor::matmul` of the weight and the transposed rows: gemm then packs nothing, which few rows would
-    /// not repay.
-    WeightFirst,
-    /// `Tensor::matmul` of the rows and the weight, which gemm packs and blocks for the cache.
-    RowsFirst,
+/// Outputs of a piece: few enough that its weights, in f32, stay in a core's cache.
+const OUTPUTS: usize = 96;
+
+/// Rows that gemm's kernel computes together.
+const KERNEL_ROWS: usize = 16;
+
+/// Rows in one of its vectors.
+const VECTOR_ROWS: usize = 8;
+
+/// A product of rows with a weight, as its pieces need it.
+struct Pieces {
+    weight: Weight,
+    /// `[rows, in]`
+    x: Tensor,
+    /// The first rows, `[in, rows]`, padded with zeros to whole vectors, so that gemm need not pack them.
+    /// Only for [`Kernel::WeightFirst`].
+    first: Option<Tensor>,
 }
 
-/// `[out, in]`, held once. Clones share it.
-#[derive(Debug, Clone)]
-pub(crate) enum Weight {
-    /// Elements of f32, bf16 or f16.
-    Plain(Tensor),
-    /// Elements of bf16 or f16, converted to f32 for every product.
-    Converted(Tensor),
-    /// Blocks of integers with their scales.
-    Blocks(Blocks),
-}
-
-impl Weight {
-    /// Outputs and inputs.
-    pub(crate) fn dims(&self) -> Result<(usize, usize)> {
-        match self {
-            Weight::Plain(weight) | Weight::Converted(weight) => weight.dims2(),
-            Weight::Blocks(weight) => weight.dims(),
-        }
-    }
-
-    /// The precision of the elements in memory.
-    pub(crate) fn precision(&self) -> Precision {
-        match self {
-            Weight::Plain(weight) | Weight::Converted(weight) => match weight.dtype() {
-                DType::BF16 => Precision::Bf16,
-                DType::F16 => Precision::F16,
-                _ => Precision::F32,
-            },
-            Weight::Blocks(weight) if weight.dtype() == GgmlDType::Q8_0 => Precision::Int8,
-            Weight::Blocks(_) => Precision::Int4,
-        }
-    }
-
-    pub(crate) fn is_repacked(&self) -> bool {
-        matches!(self, Weight::Blocks(weight) if weight.is_repacked())
-    }
-
-    pub(crate) fn is_converted(&self) -> bool {
-        matches!(self, Weight::Converted(_))
-    }
-
-    /// The fastest of candle's kernels for `rows` rows, as measured on SmolLM2-135M's shapes with two threads
-    /// (`cargo bench --package engine-candle --bench products`).
-    pub(crate) fn kernel(&self, rows: usize) -> Kernel {
-        let [weight_first, rows_first] = self.limits();
-        match rows {
-            rows if rows >= rows_first => Kernel::RowsFirst,
-            rows if rows >= weight_first => Kernel::WeightFirst,
-            _ => Kernel::RowByRow,
-        }
-    }
-
-    /// The least rows for [`Kernel::WeightFirst`] and for [`Kernel::RowsFirst`].
-    fn limits(&self) -> [usize; 2] {
-        let of_f32 = [5, 21];
-        match self {
-            Weight::Plain(weight) => match weight.dtype() {
-                DType::BF16 => [6, 21],
-                DType::F16 => [8, 21],
-                _ => of_f32,
-            },
-            Weight::Converted(_) => of_f32,
-            Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
-            Weight::Blocks(weight) if weight.dtype() == GgmlDType::Q8_0 => [14, 21],
-            Weight::Blocks(_) => [10, 21],
-        }
-    }
-
-    /// `[rows, in]` → `[rows, out]`, row by row, by candle's kernel for quantised products, which accepts
-    /// plain elements as well. One of the pool's threads reads each weight row once, in order.
-    /// `Tensor::matmul` would compute a matrix–vector product on one thread.
-    pub(crate) fn row_by_row_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
-        match self {
-            Weight::Plain(weight) => match weight.dtype() {
-                DType::F32 => row_by_row::<f32>(weight, x, y),
-                DType::BF16 => row_by_row::<bf16>(weight, x, y),
-                DType::F16 => row_by_row::<f16>(weight, x, y),
-                other => bail!("no product with weights of type {other:?}"),
-            },
-            // On one thread, as in users' code.
-            Weight::Converted(weight) => row_by_row::<f32>(&weight.to_dtype(DType::F32)?, x, y),
-            Weight::Blocks(weight) => with_f32(&weight.product(x)?, |product| y.copy_from_slice(product)),
-        }
-    }
-
-    /// These rows in f32.
-    pub(crate) fn rows(&self, rows: Range<usize>) -> Result<Tensor> {
-        if let Weight::Plain(weight) = self
-            && weight.dtype() == DType::F32
-        {
-            return weight.narrow(0, rows.start, rows.len());
-        }
-        let shape = (rows.len(), self.dims()?.1);
-        let mut wide = vec![0.0; shape.0 * shape.1];
-        self.copy_rows(rows.start, &mut wide)?;
-        Tensor::from_vec(wide, shape, &Device::Cpu)
-    }
-
-    /// The rows from `first`, as many as fit into `out`, in f32.
-    pub(crate) fn copy_rows(&self, first: usize, out: &mut [f32]) -> Result<()> {
-        let weight = match self {
-            Weight::Plain(weight) | Weight::Converted(weight) => weight,
-            Weight::Blocks(weight) => return weight.dequantise(first, out),
+impl Pieces {
+    /// `x`: `[rows, in]`. Converts [`Weight::Converted`], on one thread as in users' code.
+    fn new(weight: &Weight, x: &Tensor) -> Result<Pieces> {
+        let (rows, width) = x.dims2()?;
+        let weight_first = weight.kernel(rows) == Kernel::WeightFirst;
+        let first = weight_first.then(|| {
+            let rows = rows.min(KERNEL_ROWS);
+            let filled = rows.next_multiple_of(VECTOR_ROWS);
+            let mut first = vec![0.0; width * filled];
+            with_f32(&x.narrow(0, 0, rows)?, |x| {
+                for (row, x) in x.chunks_exact(width).enumerate() {
+                    first[row..].iter_mut().step_by(filled).zip(x).for_each(|(first, x)| *first = *x);
+                }
+            })?;
+            Tensor::from_vec(first, (width, filled), &Device::Cpu)
+        });
+        let weight = match weight {
+            Weight::Converted(weight) => Weight::Plain(weight.to_dtype(DType::F32)?),
+            other => other.clone(),
         };
-        match weight.dtype() {
-            DType::F32 => copy_rows::<f32>(weight, first, out),
-            DType::BF16 => copy_rows::<bf16>(weight, first, out),
-            DType::F16 => copy_rows::<f16>(weight, first, out),
-            other => bail!("no weights of type {other:?}"),
-        }
+        Ok(Pieces { weight, x: x.clone(), first: first.transpose()? })
     }
 
-    /// The kernels of products with this weight, human-readable.
-    pub(crate) fn kernels(&self) -> Vec<String> {
-        let [rows, _] = self.limits();
-        match self {
-            Weight::Converted(weight) => vec![
-                format!(
-                    "candle Tensor::to_dtype of {:?} weights to f32 before every product",
-                    weight.dtype()
-                ),
-                format!("candle k_quants::matmul below {rows} rows"),
-                format!("candle Tensor::matmul (gemm) from {rows} rows"),
-            ],
-            Weight::Plain(weight) => {
-                let widened = if weight.dtype() == DType::F32 { "" } else { " on weights widened to f32" };
-                vec![
-                    format!("candle k_quants::matmul below {rows} rows"),
-                    format!("candle Tensor::matmul (gemm){widened} from {rows} rows"),
-                ]
-            }
-            Weight::Blocks(weight) if weight.is_repacked() => {
-                let dtype = weight.dtype();
-                vec![format!(
-                    "candle QMatMul on repacked {dtype:?}, activations in int8, a scale to 256 of them"
-                )]
-            }
-            Weight::Blocks(weight) => {
-                let dtype = weight.dtype();
-                vec![
-                    format!(
-                        "candle QMatMul on {dtype:?} below {rows} rows, activations in int8, a scale to 32 of them"
-                    ),
-                    format!("candle Tensor::matmul (gemm) on weights dequantised to f32 from {rows} rows"),
-                ]
+    /// Calls `f` with ranges of the columns of `y`, `[rows, width]`, and their part of every row, on any free
+    /// thread.
+    fn for_each(
+        &self,
+        y: &mut [f32],
+        width: usize,
+        f: impl Fn(Range<usize>, Vec<&mut [f32]>) -> Result<()> + Send + Sync,
+    ) -> Result<()> {
+        let rows = y.len() / width;
+        let starts = (0..width).step_by(OUTPUTS);
+        let mut pieces: Vec<_> =
+            starts.map(|start| (start..width.min(start + OUTPUTS), Vec::with_capacity(rows))).collect();
+        for row in y.chunks_exact_mut(width) {
+            for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(OUTPUTS)) {
+                piece.push(part);
             }
         }
-    }
-}
-
-fn row_by_row<T: GgmlType + WithDType>(weight: &Tensor, x: &Tensor, y: &mut [f32]) -> Result<()> {
-    let (out, input) = weight.dims2()?;
-    let rows = x.dim(0)?;
-    with_elements::<T, _>(weight, |weight| {
-        with_f32(x, |x| k_quants::matmul((rows, input, out), x, weight, y))
-    })???;
-    Ok(())
-}
-
-fn copy_rows<T: GgmlType + WithDType>(matrix: &Tensor, first: usize, out: &mut [f32]) -> Result<()> {
-    let start = first * matrix.dim(1)?;
-    with_elements::<T, _>(matrix, |elements| T::to_float(&elements[start..start + out.len()], out))
-}
-
-/// Calls `f` with the elements of a contiguous f32 tensor.
-pub(crate) fn with_f32<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    with_elements::<f32, R>(tensor, f)
-}
-
-/// Calls `f` with the elements of a contiguous tensor of this type.
-pub(crate) fn with_elements<T: WithDType, R>(tensor: &Tensor, f: impl FnOnce(&[T]) -> R) -> Result<R> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(storage), Some((start, end))) => Ok(f(&storage.as_slice::<T>()?[start..end])),
-        _ => bail!("expected a contiguous tensor in main memory, not {layout:?}"),
-    }
-}
-
-/// Calls `f` with the elements of a contiguous f32 tensor, to change them in place.
-pub(crate) fn change_f32(tensor: &Tensor, f: impl Fn(&mut [f32])) -> Result<()> {
-    tensor.inplace_op1(&Change(f))
-}
-
-struct Change<F>(F);
-
-impl<F: Fn(&mut [f32])> InplaceOp1 for Change<F> {
-    fn name(&self) -> &'static str {
-        "change"
+        try_for_each(pieces, |(outputs, y)| f(outputs, y))
     }
 
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        match (storage, layout.contiguous_offsets()) {
-            (CpuStorage::F32(elements), Some((start, end))) => {
-                (self.0)(&mut elements[start..end]);
-                Ok(())
+    /// Writes the product with some of the weight's outputs to `y`, row by row, on this thread. If they are
+    /// not in f32, only these outputs are widened: candle has no kernel for them, or widens the whole matrix.
+    fn write(&self, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
+        let weight = self.weight.rows(outputs.clone())?;
+        let Some(first) = &self.first else {
+            let count = outputs.len();
+            return with_f32(&self.x.matmul(&weight.t()?)?, |product| {
+                y.iter_mut().zip(product.chunks_exact(count)).for_each(|(y, row)| y.copy_from_slice(row));
+            });
+        };
+        let (of_kernel, rest) = y.split_at_mut(y.len().min(KERNEL_ROWS));
+        let filled = first.dim(1)?;
+        with_f32(&weight.matmul(first)?, |product| {
+            for (row, y) in of_kernel.iter_mut().enumerate() {
+                y.iter_mut()
+                    .zip(product[row..].iter().step_by(filled))
+                    .for_each(|(y, product)| *y = *product);
             }
-            _ => bail!("expected a contiguous tensor of f32, not {layout:?}"),
+        })?;
+        if rest.is_empty() {
+            return Ok(());
         }
+        // Rows beyond the kernel's go one by one: in the kernel a few would cost as much as another
+        // `KERNEL_ROWS`.
+        let width = weight.dim(1)?;
+        with_f32(&weight, |weight| {
+            with_f32(&self.x, |x| {
+                for (y, x) in rest.iter_mut().zip(x.chunks_exact(width).skip(KERNEL_ROWS)) {
+                    y.iter_mut().zip(weight.chunks_exact(width)).for_each(|(y, weight)| *y = dot(weight, x));
+                }
+            })
+        })?
     }
 }
 

@@ -1,15 +1,66 @@
 //! Attention of queries over the cache, by libtorch's kernel.
 
-use bundle::{ModelConfig, rotary};
-use tch::{Device, Kind, TchError, Tensor};
+use bundle::{LayerAttention, ModelConfig};
+use tch::{Kind, TchError, Tensor};
 use worker::engine::EngineError;
 
 use crate::framework;
-use crate::layer::{Heads, Manner, rms_weight, unit_rms};
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::model::Reader;
+use crate::norm::{rms_weight, unit_rms};
+use crate::reader::Reader;
+use crate::rotation::Rotation;
 use crate::sequences::{Kinds, Parts, Step};
+
+/// Numbers of heads and their width.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) query: i64,
+    /// Heads of keys, and also of values.
+    pub(crate) kv: i64,
+    pub(crate) dim: i64,
+}
+
+impl Heads {
+    pub(crate) fn from_config(config: &ModelConfig) -> Heads {
+        Heads { query: config.heads as i64, kv: config.kv_heads as i64, dim: config.head_dim as i64 }
+    }
+}
+
+/// Differences between a layer's attention and llama's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    pub(crate) layer: LayerAttention,
+    /// Factor of the scores, if it is not 1/√dim.
+    pub(crate) scale: Option<f64>,
+    /// Soft bound of the scores.
+    pub(crate) cap: Option<f64>,
+}
+
+impl Manner {
+    pub(crate) fn from_config(config: &ModelConfig, index: usize) -> Manner {
+        let (layer, form) = (config.layer_attention(index), &config.form);
+        Manner { layer, scale: form.attention_scale, cap: form.attention_cap }
+    }
+
+    /// The softmax of unscaled `scores`, `[.., positions, keys]`, after scaling, cap and mask.
+    pub(crate) fn shares(
+        &self,
+        scores: &Tensor,
+        dim: i64,
+        mask: Option<&Tensor>,
+        kind: Kind,
+    ) -> Result<Tensor, TchError> {
+        let mut scores = scores.f_mul_scalar(self.scale.unwrap_or(1.0 / (dim as f64).sqrt()))?;
+        if let Some(cap) = self.cap {
+            scores = scores.f_div_scalar(cap)?.f_tanh()?.f_mul_scalar(cap)?;
+        }
+        if let Some(mask) = mask {
+            scores = scores.f_add(mask)?;
+        }
+        scores.f_softmax(-1, Kind::Float)?.f_to_kind(kind)
+    }
+}
 
 /// A layer's attention, between its projections.
 pub(crate) struct Attend {
@@ -122,95 +173,6 @@ impl Attend {
         let shares = self.manner.shares(&scores, dim, mask, queries.kind())?;
         let attended = shares.f_view([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
         attended.f_view([batch, query, positions, dim])?.f_transpose(1, 2)
-    }
-}
-
-// Masks of attention.
-
-/// A mask to add to scores, `[queries, keys]`. It hides keys from diagonal `ahead` on and up to diagonal
-/// `behind`. Diagonal 0 begins at the first query and the first key.
-pub(crate) fn hidden(
-    shape: [i64; 2],
-    ahead: i64,
-    behind: Option<i64>,
-    options: (Kind, Device),
-) -> Result<Tensor, TchError> {
-    let all = Tensor::f_full(shape, f64::NEG_INFINITY, options)?;
-    let hidden = all.f_triu(ahead)?;
-    match behind {
-        Some(behind) => hidden.f_add(&all.f_tril(behind)?),
-        None => Ok(hidden),
-    }
-}
-
-// Rotary position embedding.
-
-/// Rotates halves of a head: `x · cos + swapped(x) · sin`, where `swapped` exchanges the halves and the
-/// first half of `sin` is negative.
-pub(crate) struct Rotation {
-    pub(crate) cos: Tensor,
-    pub(crate) sin: Tensor,
-    /// Number of rotated dimensions, the first ones of a head.
-    pub(crate) width: i64,
-}
-
-impl Rotation {
-    /// One for each of the model's rotations, each `[positions, width]`.
-    pub(crate) fn tables(
-        config: &ModelConfig,
-        positions: usize,
-        options: (Kind, Device),
-    ) -> Result<Vec<Rotation>, TchError> {
-        let width = config.rotary_dim() as i64;
-        let tables = rotary::tables(config, positions).into_iter();
-        tables.map(|tables| Rotation::new(&tables, width, options)).collect()
-    }
-
-    /// From tables `[positions, width / 2]`.
-    fn new(
-        (cos, sin): &(Vec<f32>, Vec<f32>),
-        width: i64,
-        (kind, device): (Kind, Device),
-    ) -> Result<Rotation, TchError> {
-        let half = |table: &[f32]| Tensor::f_from_slice(table)?.f_view([-1, width / 2]);
-        let (cos, sin) = (half(cos)?, half(sin)?);
-        let place = |table: Tensor| table.f_to_device_(device, kind, false, false);
-        Ok(Rotation {
-            cos: place(Tensor::f_cat(&[&cos, &cos], 1)?)?,
-            sin: place(Tensor::f_cat(&[&sin.f_neg()?, &sin], 1)?)?,
-            width,
-        })
-    }
-
-    /// The rows of successive positions, to be broadcast over `[batch, position, head, dimension]`.
-    pub(crate) fn at(&self, start: i64, positions: i64) -> Result<Rotation, TchError> {
-        self.part(|table| table.f_narrow(0, start, positions))
-    }
-
-    /// The rows of these positions, in the same shape.
-    pub(crate) fn at_each(&self, positions: &Tensor) -> Result<Rotation, TchError> {
-        self.part(|table| table.f_index_select(0, positions))
-    }
-
-    /// `batch · positions` rows, in the shape to be broadcast over `[batch, position, head, dimension]`.
-    pub(crate) fn by_sequence(&self, batch: i64, positions: i64) -> Result<Rotation, TchError> {
-        let shape = [batch, positions, 1, self.width];
-        let (cos, sin) = (self.cos.f_view(shape)?, self.sin.f_view(shape)?);
-        Ok(Rotation { cos, sin, width: self.width })
-    }
-
-    fn part(&self, of: impl Fn(&Tensor) -> Result<Tensor, TchError>) -> Result<Rotation, TchError> {
-        let part = |table| of(table)?.f_unsqueeze(1);
-        Ok(Rotation { cos: part(&self.cos)?, sin: part(&self.sin)?, width: self.width })
-    }
-
-    /// Rotates `x`, `[batch, position, head, dimension]`, in place.
-    pub(crate) fn turn(&self, x: &mut Tensor, dim: i64) -> Result<(), TchError> {
-        if self.width < dim {
-            return self.turn(&mut x.f_narrow(-1, 0, self.width)?, self.width);
-        }
-        let swapped = x.f_roll(dim / 2, -1)?;
-        x.f_multiply_(&self.cos)?.f_addcmul_(&swapped, &self.sin).map(drop)
     }
 }
 

@@ -4,12 +4,12 @@ use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
 use worker::engine::EngineError;
 
-use crate::attend::Rotation;
-use crate::layer::SublayerNorms;
-use crate::layer::{self, Heads, Manner};
-use crate::layer::{Residual, RmsNorm, elementary_rms_norm, rms_weight};
+use crate::attend::{Heads, Manner};
+use crate::layer;
 use crate::linear::Linear;
-use crate::model::Reader;
+use crate::norm::{Residual, RmsNorm, SublayerNorms, elementary_rms_norm, rms_weight};
+use crate::reader::Reader;
+use crate::rotation::Rotation;
 use crate::sequences::Step;
 
 pub(crate) struct Layer {

@@ -4,14 +4,12 @@ use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
 use worker::engine::EngineError;
 
-use crate::attend::Attend;
-use crate::attend::Qkv;
-use crate::layer::SublayerNorms;
-use crate::layer::{self, Heads, Manner};
-use crate::layer::{Residual, RmsNorm};
+use crate::attend::{Attend, Heads, Manner, Qkv};
+use crate::layer;
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::model::Reader;
+use crate::norm::{Residual, RmsNorm, SublayerNorms};
+use crate::reader::Reader;
 use crate::sequences::{Kinds, Step};
 
 pub(crate) struct Layer {

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use worker::engine::{EngineError, Precision, Settings};
 
 use crate::framework;
-use crate::model::kind;
+use crate::reader::kind;
 use crate::shim;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

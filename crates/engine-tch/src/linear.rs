@@ -7,7 +7,7 @@ use worker::engine::EngineError;
 
 use crate::framework;
 use crate::layout::Layout;
-use crate::model::Reader;
+use crate::reader::Reader;
 use crate::shim::{self, NativeLinear};
 
 /// From this many rows, widening a weight to f32 is faster than multiplying in f16.

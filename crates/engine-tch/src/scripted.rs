@@ -9,7 +9,8 @@ use torch_sys::C_tensor;
 use worker::engine::{EngineError, Settings};
 
 use crate::attend::Qkv;
-use crate::layer::{self, Residual};
+use crate::layer;
+use crate::norm::Residual;
 use crate::sequences::Step;
 use crate::shim::{NativeLinear, last_error};
 use crate::{framework, fused};

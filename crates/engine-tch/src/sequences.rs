@@ -4,8 +4,8 @@ use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{CacheMemory, EngineError, HandOver, Plane, Precision, Settings, check_begin};
 
-use crate::attend::{self, Rotation};
 use crate::layout::Layout;
+use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
 use crate::{Tch, framework};
 
@@ -208,7 +208,7 @@ impl Sequences {
         let is_padding = Tensor::f_arange(total, (Kind::Int64, device))?.f_less_tensor(&first)?;
         let options = (self.kinds.attention, device);
         let hidden = |window| {
-            let seen = attend::hidden([step.positions, total], past + 1, window, options)?;
+            let seen = hidden_keys([step.positions, total], past + 1, window, options)?;
             seen.f_masked_fill(&is_padding, f64::NEG_INFINITY)
         };
         let sliding = self.window.filter(|&window| total > window);
@@ -229,7 +229,7 @@ impl Sequences {
         let total = past + positions;
         let masked = positions > 1 && self.causal;
         let options = (self.kinds.attention, self.cache.device());
-        let hidden = |window| attend::hidden([positions, total], past + 1, window, options);
+        let hidden = |window| hidden_keys([positions, total], past + 1, window, options);
         let mask = match causal {
             _ if !masked => None,
             Causal::ByKernel if past == 0 => None,
@@ -263,6 +263,22 @@ impl Sequences {
             values,
             ..Step::empty(self)
         })
+    }
+}
+
+/// A mask to add to scores, `[queries, keys]`. It hides keys from diagonal `ahead` on and up to diagonal
+/// `behind`. Diagonal 0 begins at the first query and the first key.
+pub(crate) fn hidden_keys(
+    shape: [i64; 2],
+    ahead: i64,
+    behind: Option<i64>,
+    options: (Kind, Device),
+) -> Result<Tensor, TchError> {
+    let all = Tensor::f_full(shape, f64::NEG_INFINITY, options)?;
+    let hidden = all.f_triu(ahead)?;
+    match behind {
+        Some(behind) => hidden.f_add(&all.f_tril(behind)?),
+        None => Ok(hidden),
     }
 }
 

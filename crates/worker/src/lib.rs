@@ -11,12 +11,14 @@
 mod clock;
 mod energy;
 pub mod engine;
+mod logits;
 mod measure;
 mod memory;
 mod probe;
 mod sampling;
 mod serve;
 mod serving;
+mod turns;
 mod work;
 
 use std::fs::File;

@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::ServeError;
-use crate::measure::maximum;
+use crate::logits::maximum;
 
 /// Whether these numbers make sense.
 pub(crate) fn check(sampling: &Sampling) -> Result<(), ServeError> {

@@ -7,7 +7,8 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::share::KEY_BLOCK;
+/// Keys or values that are read at a time.
+pub(crate) const KEY_BLOCK: usize = 64;
 
 /// Queries that are multiplied together: with more, their sums no longer fit into registers.
 const GROUP: usize = 4;

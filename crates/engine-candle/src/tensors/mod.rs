@@ -10,11 +10,12 @@ use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
 use layers::{Cache, Layer, Norm, Sequences, Step};
 use worker::engine::{self, EngineError, InEffect, Want};
 
-use crate::blocks::{self, Decoder};
 use crate::cpu::element;
-use crate::linear::Weight;
-use crate::model::{Form, Reader, framework, last_rows};
+use crate::decoder::{self, Decoder};
+use crate::model::last_rows;
+use crate::reader::{Form, Reader, framework};
 use crate::sequences::padding;
+use crate::weight::Weight;
 use crate::{ON_A_CPU_ALONE, parallel};
 
 /// Rows per product of the head, which matters if the logits of every position are wanted.
@@ -132,7 +133,7 @@ impl Decoder for Tensors {
             weights: self.precision,
             activations: held.name().into(),
             kv_cache: held,
-            kv_cache_policy: blocks::policy(&self.config),
+            kv_cache_policy: decoder::policy(&self.config),
             device,
             threads: parallel::threads_of_matmul(),
             jit: "none (candle has no JIT)".into(),
@@ -158,7 +159,7 @@ impl Decoder for Tensors {
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
-        blocks::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
+        decoder::cache_bytes(&self.config, &self.sequences.as_ref()?.caches)
     }
 
     fn restart(&mut self) -> Result<()> {

@@ -5,9 +5,9 @@ use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::EngineError;
 
 use super::Group;
-use crate::attend;
-use crate::layer::{Heads, Manner};
-use crate::model::Reader;
+use crate::attend::{Heads, Manner};
+use crate::reader::Reader;
+use crate::sequences::hidden_keys;
 
 /// Numbers added to the scores, by the distance of two tokens.
 pub(crate) struct RelativeBias {
@@ -86,7 +86,7 @@ impl<'a> Seen<'a> {
                 return Ok(added.as_ref().map(Tensor::shallow_clone));
             }
             let ahead = if causal { 1 } else { window.unwrap_or(length) };
-            let hidden = attend::hidden([length; 2], ahead, window.map(|window| -window), options)?;
+            let hidden = hidden_keys([length; 2], ahead, window.map(|window| -window), options)?;
             let hidden = hidden.f_view([1, 1, length, length])?;
             added.as_ref().map_or(Ok(hidden.shallow_clone()), |added| added.f_add(&hidden)).map(Some)
         };
@@ -189,7 +189,7 @@ impl Near {
         let (before, ahead) = (window - 1, if causal { 0 } else { window - 1 });
         let (keys, around) = (before + queries + ahead, [before, blocks * queries - rows + ahead]);
         // Key k of a block is before + q − k rows before query q.
-        let band = attend::hidden([queries, keys], before + ahead + 1, Some(-1), options)?;
+        let band = hidden_keys([queries, keys], before + ahead + 1, Some(-1), options)?;
         // A query sees only its own text. Padding and the added rows belong to no text.
         let of_text = Tensor::f_arange_start(length, rows + length, (Kind::Int64, options.1))?;
         let mut of_text = of_text.f_divide_scalar_mode(length, "floor")?;

@@ -10,7 +10,7 @@ use super::{HandOver, Model, Request, Serving, Workload, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{self, EngineError, InferenceEngine, Want};
-use crate::measure::{Rows, Tensors, argmax};
+use crate::logits::{Rows, Tensors, argmax};
 use crate::sampling::{self, Sampler};
 
 /// Continues prompts.

@@ -17,7 +17,7 @@ use super::{Model, Request, Workload, check_prompts, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{InferenceEngine, Want};
-use crate::measure::{Rows, Tensors, argmax, maximum};
+use crate::logits::{Rows, Tensors, argmax, maximum};
 use crate::sampling::{Candidates, Softmax};
 
 /// Fills in the masks of sequences.
