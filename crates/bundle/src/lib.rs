@@ -34,7 +34,7 @@ pub use config::{
     StoredTensor, TensorSpec,
 };
 use protocol::untrusted;
-pub use protocol::{Element, Precision};
+pub use protocol::{Element, Pooling, Precision};
 pub use quantised::{Quantised, scale_name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -280,19 +280,6 @@ pub struct Pooled {
     /// The longest text in tokens that the model was made for, according to its source.
     #[serde(default)]
     pub max_tokens: Option<usize>,
-}
-
-/// How the vector of a text is computed from those of its tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// The first token's.
-    Cls,
-    Mean,
-    /// The largest of each component.
-    Max,
-    /// The last token's.
-    Last,
 }
 
 // `manifest.json`: the origin of a bundle and the description of its files.

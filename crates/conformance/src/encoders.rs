@@ -142,7 +142,7 @@ fn check<E: InferenceEngine>(
             }
         }
         for (text, expected) in expected.iter().enumerate() {
-            assert_eq!(expected.len(), task.width(bundle.config(), lengths[text]), "{name}");
+            assert_eq!(expected.len(), bundle.config().width(task, lengths[text]), "{name}");
             let (tokens, types, lengths) = (&tokens[text][..], &types[text][..], &lengths[text..=text]);
             if let Some(alone) = encode(Texts { tokens, types, lengths }) {
                 compare(&alone, expected, limits, &format!("{name}, text {text} alone"));

@@ -16,9 +16,9 @@ use std::time::Duration;
 pub use output::through;
 pub use script::{Noise, ProcessNoise};
 use worker::engine::{
-    Allocated, BatchPadding, Bench, Bundle, Decode, Echo, Encode, EncodeTask, EngineError, HiddenStates,
-    InEffect, InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want,
-    check_append, check_append_each, check_begin,
+    Allocated, BatchPadding, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want, check_append,
+    check_append_each, check_begin,
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
@@ -192,25 +192,8 @@ impl InferenceEngine for Mock {
         Ok(self)
     }
 
-    fn echo(&mut self) -> Result<&mut dyn Echo, EngineError> {
-        Ok(self)
-    }
-
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
         Ok(self)
-    }
-}
-
-impl Echo for Mock {
-    fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError> {
-        self.appends += 1;
-        self.misbehave()?;
-        let step = self.script.step_time(self.script.token_ms, self.appends);
-        self.script.wait(step);
-        // `perturb` changes the first byte.
-        let mut answer = bytes.to_vec();
-        answer.iter_mut().take(1).for_each(|byte| *byte ^= u8::from(self.script.perturb != 0.0));
-        Ok(answer)
     }
 }
 
@@ -242,7 +225,7 @@ impl Encode for Mock {
                 (hash >> 40) as f32 / (1 << 23) as f32 - 1.0
                     + if place == 0 { self.script.perturb } else { 0.0 }
             };
-            let width = task.width(&self.config, length) as u64;
+            let width = self.config.width(task, length) as u64;
             let vector: Vec<f32> = (0..width).map(component).collect();
             let normalise = matches!(task, EncodeTask::Embed { normalise: true, .. });
             let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();

@@ -219,7 +219,7 @@ impl Decode for Ort {
     fn padding(&self) -> Option<BatchPadding> {
         let Body::Decoder(decoder) = &self.body else { return None };
         let computed = decoder.sequences.as_ref()?.padding()?;
-        Some(BatchPadding { side: Side::Right, computed })
+        Some(BatchPadding { side: Side::Right, computed: computed as u64 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

@@ -90,7 +90,7 @@ fn usage(memory: Memory) -> Usage {
                 decode_address: 1,
                 obstacle: Some("a".into()),
             }),
-            padding: Some(Padding { side: "a".into(), computed: 1 }),
+            padding: Some(Padding { side: Side::Left, computed: 1 }),
         },
         gpu: None,
         compiled: Some(vec!["a"].into()),

@@ -1,5 +1,6 @@
 //! The properties of a model.
 
+use protocol::EncodeTask;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -136,6 +137,14 @@ impl ModelConfig {
     /// The head that turns the vectors of an encoder's tokens into scores, if it has one.
     pub fn scoring(&self) -> Option<&Head> {
         self.encoder.as_ref()?.head.as_ref()
+    }
+
+    /// Numbers of an encoder's output for a text of so many tokens.
+    pub fn width(&self, task: EncodeTask, tokens: usize) -> usize {
+        match task {
+            EncodeTask::Embed { .. } => self.hidden_size,
+            EncodeTask::Score => self.scoring().map_or(0, |head| head.numbers(tokens)),
+        }
     }
 
     /// The same body as a token-by-token decoder, with which a masked-diffusion model is compared.

@@ -295,9 +295,6 @@ impl Check {
         }
         if let Some(padding) = &cache.padding {
             self.at_most("padding.computed", Some(padding.computed), POSITIONS);
-            let side = padding.side.as_str();
-            let other = (!["left", "right"].contains(&side)).then_some(side);
-            self.refuse("padding.side", other, format_args!("left or right"));
         }
     }
 

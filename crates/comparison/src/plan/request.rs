@@ -96,9 +96,6 @@ pub struct Request {
     /// Whether a masked-diffusion model's body is used as a token-by-token decoder.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
-    /// Numbers of bytes to return, instead of any other work.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub echo: Vec<u32>,
     pub kv_cache: KvCache,
     #[serde(skip_serializing_if = "KvPrecision::is_auto")]
     pub kv_precision: KvPrecision,
@@ -157,7 +154,6 @@ impl Default for Request {
             serving: ServingAsked::default(),
             graph: GraphAsked::default(),
             autoregressive: false,
-            echo: Vec::new(),
             kv_cache: KvCache::On,
             kv_precision: KvPrecision::Auto,
             fair_comparison: true,
@@ -373,7 +369,7 @@ impl CacheAsked {
 
     /// The settings for a worker.
     pub fn settings(self, weights: Precision) -> DecoderSettings {
-        let kv_precision = self.element(weights).map(|element| element.name().to_owned());
+        let kv_precision = self.element(weights);
         DecoderSettings { kv_precision, autoregressive: false }
     }
 }

@@ -88,9 +88,6 @@ pub(crate) struct RequestArgs {
     /// first framework [default: auto]
     #[arg(long, value_parser = parse_schedule, value_name = "auto|interleaved|sequential", help_heading = EXPERT, hide_short_help = true)]
     schedule: Option<ScheduleAsked>,
-    /// Have the mock engine return so many bytes: the toy that tests how a kind of work is added
-    #[arg(long, hide = true, value_delimiter = ',', value_name = "BYTES")]
-    echo: Vec<u32>,
     /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
     /// alternates whole requests [default: auto]
     #[arg(long, value_parser = parse_slice, value_name = "auto|off|N", help_heading = EXPERT, hide_short_help = true)]
@@ -204,7 +201,6 @@ impl RequestArgs {
         request.iterations = self.iterations.or(request.iterations);
         set(&mut request.schedule, self.schedule.as_ref());
         set(&mut request.slice, self.slice.as_ref());
-        set_list(&mut request.echo, &self.echo);
         request.memory_gb = self.memory.or(request.memory_gb);
         if let Some(huge_pages) = self.huge_pages {
             request.huge_pages = if huge_pages == OnOff::On { HugePages::On } else { HugePages::Off };

@@ -132,7 +132,7 @@ fn padding_and_the_logits_of_the_first_sequences_are_told_of_prompts_of_differen
         Event::Usage(usage) => usage.cache.padding.clone(),
         _ => None,
     });
-    assert_eq!(padding.map(|padding| (padding.side.to_string(), padding.computed)), Some(("left".into(), 0)));
+    assert_eq!(padding.map(|padding| (padding.side, padding.computed)), Some((protocol::Side::Left, 0)));
     let bytes = std::fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::finite;
 use crate::untrusted::Foreign;
+use crate::{Precision, finite};
 
 /// Requests that continue prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,9 +82,9 @@ pub enum KvCache {
 /// Settings of an engine that continues prompts, in addition to those of every engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecoderSettings {
-    /// Data type of keys and values: `f32`, `bf16`, `f16`; the worker's choice if left out.
+    /// Data type of keys and values: f32, bf16 or f16; the worker's choice if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_precision: Option<String>,
+    pub kv_precision: Option<Precision>,
     /// Use a masked-diffusion model's body as a decoder, token by token: its attention becomes causal.
     #[serde(default)]
     pub autoregressive: bool,
@@ -117,12 +117,21 @@ pub struct CacheUsage {
 }
 
 /// Padding of sequences that are shorter than others of their batch, observed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Padding {
-    /// `left`: before the first token; `right`: after the last.
-    pub side: Foreign,
+    pub side: Side,
     /// Positions of padding that were computed with the prompts; 0 where padding takes room in the KV cache alone.
     pub computed: u64,
+}
+
+/// The side on which sequences of different lengths are padded to form one batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Before their first token.
+    Left,
+    /// After their last token.
+    Right,
 }
 
 /// Two engines in one process.

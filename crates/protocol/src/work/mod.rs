@@ -12,7 +12,7 @@ pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
 pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
 pub use generate::{
     CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
-    Padding, Sampling,
+    Padding, Sampling, Side,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 use serde::{Deserialize, Serialize};
@@ -31,8 +31,6 @@ pub enum Work {
     Encode(EncodeWork),
     /// Run an ONNX file. A request's mark: the end.
     Graph(GraphWork),
-    /// Return bytes. A request's mark: the end.
-    Echo(EchoWork),
 }
 
 impl Work {
@@ -41,7 +39,6 @@ impl Work {
         match self {
             Work::Generate(work) => work.cases.len(),
             Work::Denoise(work) => work.cases.len(),
-            Work::Echo(work) => work.cases.len(),
             Work::Encode(work) => work.cases.len(),
             Work::Graph(work) => work.cases.len(),
         }
@@ -51,7 +48,7 @@ impl Work {
     pub fn kv_cache(&self) -> KvCache {
         match self {
             Work::Generate(work) => work.kv_cache,
-            Work::Denoise(_) | Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => KvCache::On,
+            Work::Denoise(_) | Work::Encode(_) | Work::Graph(_) => KvCache::On,
         }
     }
 
@@ -70,7 +67,7 @@ impl Work {
                     case.unmasked = output.unmasked().to_vec();
                 }
             }
-            Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => {}
+            Work::Encode(_) | Work::Graph(_) => {}
         }
         self
     }
@@ -95,7 +92,6 @@ pub enum Output {
     /// `[batch][new tokens]`: the most likely token at each step, or the one drawn, chosen inside the timed loop.
     Tokens(Vec<Vec<u32>>),
     Steps(Steps),
-    Bytes(Vec<u8>),
     Vectors(Vectors),
     /// In the order of the graph's outputs.
     Tensors(Vec<Tensor>),
@@ -107,7 +103,7 @@ impl Output {
         match self {
             Output::Tokens(tokens) => tokens,
             Output::Steps(steps) => &steps.tokens,
-            Output::Bytes(_) | Output::Vectors(_) | Output::Tensors(_) => &[],
+            Output::Vectors(_) | Output::Tensors(_) => &[],
         }
     }
 
@@ -115,7 +111,7 @@ impl Output {
     pub fn into_vectors(self) -> Vec<Vec<f32>> {
         match self {
             Output::Vectors(output) => output.vectors,
-            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) | Output::Tensors(_) => Vec::new(),
+            Output::Tokens(_) | Output::Steps(_) | Output::Tensors(_) => Vec::new(),
         }
     }
 
@@ -126,7 +122,7 @@ impl Output {
             Output::Tensors(tensors) => {
                 tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
             }
-            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => 0,
+            Output::Tokens(_) | Output::Steps(_) => 0,
         }
     }
 
@@ -135,14 +131,14 @@ impl Output {
         match self {
             Output::Vectors(output) => output.vectors.clear(),
             Output::Tensors(tensors) => tensors.clear(),
-            Output::Tokens(_) | Output::Steps(_) | Output::Bytes(_) => {}
+            Output::Tokens(_) | Output::Steps(_) => {}
         }
     }
 
     /// The step that unmasks each token, `[batch][new tokens]`; empty where nothing is masked.
     pub fn unmasked(&self) -> &[Vec<u32>] {
         match self {
-            Output::Tokens(_) | Output::Bytes(_) | Output::Vectors(_) | Output::Tensors(_) => &[],
+            Output::Tokens(_) | Output::Vectors(_) | Output::Tensors(_) => &[],
             Output::Steps(steps) => &steps.unmasked,
         }
     }
@@ -251,16 +247,6 @@ impl Iteration {
     pub fn steps_ns(&self) -> impl Iterator<Item = u64> {
         self.cases.iter().flat_map(|case| case.marks_ns.gaps())
     }
-}
-
-// A toy that tests how a kind of work is added: requests return their own bytes. Only the mock engine
-// supports it.
-
-/// Requests that return bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EchoWork {
-    /// The bytes of each case.
-    pub cases: Vec<Vec<u8>>,
 }
 
 #[cfg(test)]

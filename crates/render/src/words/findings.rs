@@ -8,7 +8,7 @@ use comparison::judge::report::limit::{Bound, Limit, Share};
 use comparison::judge::report::{Report, Row, Spread};
 use comparison::judge::{self, Metric};
 use comparison::plan::{Plan, Rounds, Schedule};
-use protocol::Padding;
+use protocol::{Padding, Side};
 
 use super::{Line, Summary, verdicts};
 use crate::table::Tone;
@@ -314,6 +314,7 @@ fn padding(report: &Report) -> Option<String> {
             1 => "1 position computed".to_owned(),
             positions => format!("{positions} positions computed"),
         };
+        let side = if *side == Side::Left { "left" } else { "right" };
         Some(format!("{} on the {side}, {cost}", row.framework))
     };
     let known: Vec<String> = report.rows.iter().filter_map(of_row).collect();

@@ -1,6 +1,7 @@
 //! An engine's capability for each kind of work, as a trait.
 
 use bundle::{Dtype, Graph, Head, ModelConfig, Pooling, Scored};
+pub use protocol::{EncodeTask, Padding as BatchPadding, Side};
 
 use crate::engine::EngineError;
 pub use crate::engine::hand_over::{CacheMemory, HandOver, Plane};
@@ -54,24 +55,6 @@ pub struct Hybrid {
     /// Why keys and values of the present sequences are copied; `None` if both engines keep them in the same
     /// memory, and if there are no sequences yet.
     pub obstacle: Option<String>,
-}
-
-/// The side on which sequences of different lengths are padded to form one batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Before their first token.
-    Left,
-    /// After their last token.
-    Right,
-}
-
-/// How prompts of different lengths became one batch, observed by the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchPadding {
-    pub side: Side,
-    /// Positions of padding that went through the layers with the prompts; 0 where padding only takes room in
-    /// the KV cache.
-    pub computed: usize,
 }
 
 /// A model that continues sequences: any number of times [`begin`](Self::begin), each followed by
@@ -149,13 +132,6 @@ pub trait Decode {
     }
 }
 
-// A toy capability, of the mock engine alone.
-
-/// Returns its input.
-pub trait Echo {
-    fn echo(&mut self, bytes: &[u8]) -> Result<Vec<u8>, EngineError>;
-}
-
 // The capability to turn texts into vectors, or into scores.
 
 /// Texts of different lengths, one after the other.
@@ -166,16 +142,6 @@ pub struct Texts<'a> {
     pub types: &'a [u32],
     /// Number of tokens of each text, 1 or more.
     pub lengths: &'a [usize],
-}
-
-/// The output for texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EncodeTask {
-    /// A vector for each text, `[texts, hidden]`, divided by its length (the root of the sum of squares) if
-    /// `normalise` is set.
-    Embed { pooling: Pooling, normalise: bool },
-    /// The output of the model's head: `[texts, labels]`, or `[tokens, labels]` of a head that scores tokens.
-    Score,
 }
 
 /// Encodes texts, with the loaded model.
@@ -233,16 +199,6 @@ impl Texts<'_> {
             ));
         }
         Ok(())
-    }
-}
-
-impl EncodeTask {
-    /// Number of numbers for a text of so many tokens.
-    pub fn width(self, config: &ModelConfig, tokens: usize) -> usize {
-        match self {
-            EncodeTask::Embed { .. } => config.hidden_size,
-            EncodeTask::Score => config.scoring().map_or(0, |head| head.numbers(tokens)),
-        }
     }
 }
 

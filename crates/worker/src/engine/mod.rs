@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 use bundle::{Feature, ModelConfig};
 pub use capabilities::{
-    BatchPadding, CacheMemory, Decode, Echo, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,
+    BatchPadding, CacheMemory, Decode, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,
     Padded, Padding, Plane, Run, Side, Tensor, Texts, Want, by_length, without_panic,
 };
 
@@ -237,13 +237,6 @@ pub trait InferenceEngine: Sized + 'static {
     /// Errors with [`EngineError::Unsupported`] where it has none.
     fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
         Err(EngineError::Unsupported(format!("{} runs no ONNX files here", Self::FRAMEWORK)))
-    }
-
-    /// The toy capability: [`Echo`].
-    ///
-    /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn echo(&mut self) -> Result<&mut dyn Echo, EngineError> {
-        Err(EngineError::Unsupported(format!("{} returns no bytes", Self::FRAMEWORK)))
     }
 
     /// The settings to load with if the run is to be profiled, for profilers that must be set up before. The

@@ -1,6 +1,6 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, TextBatch, Vectors};
+use protocol::{Call, EncodeWork, Input, Output, ParityTask, TextBatch, Vectors};
 
 use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
@@ -83,7 +83,7 @@ impl<E: InferenceEngine> Requests<E> for SingleTexts {
         let Flat { tokens, types, lengths } = &batch;
         let encoder = engine.encode()?;
         let widths: Vec<usize> =
-            lengths.iter().map(|&tokens| self.task.width(encoder.config(), tokens)).collect();
+            lengths.iter().map(|&tokens| encoder.config().width(self.task, tokens)).collect();
         let mut rest = self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, self.task))?;
         let cut = |width: usize| {
             let of_text;
@@ -136,7 +136,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
             let is_asked = given.is_some();
             let batch = &self.cases[case];
             let tokens = given.as_ref().unwrap_or(&batch.tokens);
-            let texts = SingleTexts::new(batch, tokens, (task(self.work.task), self.pace));
+            let texts = SingleTexts::new(batch, tokens, (self.work.task, self.pace));
             let numbers = tokens.iter().map(|&token| u64::from(token));
             let turn = self.callers.turn(engine, (texts, load), (case, is_asked), numbers);
             let (request, answers) = turn?;
@@ -148,8 +148,8 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
         let encoder = engine.encode()?;
         let Flat { tokens, types, lengths } = &self.cases[case];
         let tokens = given.as_ref().unwrap_or(tokens);
-        let task = task(self.work.task);
-        self.widths = lengths.iter().map(|&tokens| task.width(encoder.config(), tokens)).collect();
+        let task = self.work.task;
+        self.widths = lengths.iter().map(|&tokens| encoder.config().width(task, tokens)).collect();
         self.vectors.clear();
         let mut request = Request::start(case, Vec::with_capacity(1));
         let vectors = self.pace.keep(|| encoder.encode(Texts { tokens, types, lengths }, task))?;
@@ -180,23 +180,5 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
 
     fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
         Err(ServeError::Job("requests that encode texts have no logits".into()))
-    }
-}
-
-fn task(task: protocol::EncodeTask) -> EncodeTask {
-    match task {
-        protocol::EncodeTask::Embed { pooling, normalise } => {
-            EncodeTask::Embed { pooling: self::pooling(pooling), normalise }
-        }
-        protocol::EncodeTask::Score => EncodeTask::Score,
-    }
-}
-
-fn pooling(pooling: Pooling) -> bundle::Pooling {
-    match pooling {
-        Pooling::Cls => bundle::Pooling::Cls,
-        Pooling::Mean => bundle::Pooling::Mean,
-        Pooling::Max => bundle::Pooling::Max,
-        Pooling::Last => bundle::Pooling::Last,
     }
 }

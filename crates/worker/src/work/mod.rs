@@ -14,15 +14,14 @@ use encode::Encoding;
 use generate::Generating;
 use graph::Running;
 use protocol::{
-    CacheInEffect, CacheUsage, Call, DecoderSettings, EchoWork, Input, Iteration, KvCache, Load, Marks,
-    Output, ParityTask, Sample, Serve, Task, Work,
+    CacheInEffect, CacheUsage, Call, DecoderSettings, Input, Iteration, KvCache, Load, Marks, Output,
+    ParityTask, Sample, Serve, Task, Work,
 };
 
 use crate::ServeError;
 use crate::clock::{self, Pace};
 use crate::engine::{
     self, Bundle, EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision, Settings,
-    Side,
 };
 use crate::serving::Pool;
 
@@ -148,7 +147,7 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
     is_fed: bool,
     serving: Serving<'a, E>,
 ) -> Result<Box<dyn Workload<E> + 'a>, ServeError> {
-    if serving.load.is_some() && matches!(work, Work::Denoise(_) | Work::Echo(_)) {
+    if serving.load.is_some() && matches!(work, Work::Denoise(_)) {
         return Err(ServeError::Job("this kind of work has one caller: leave the load out".into()));
     }
     Ok(match work {
@@ -156,7 +155,6 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
         Work::Encode(work) => Box::new(Encoding::new(work, pace, serving)?),
         Work::Graph(work) => Box::new(Running::new(work, pace, serving)),
-        Work::Echo(work) => Box::new(Echoing::new(work, pace)),
     })
 }
 
@@ -305,7 +303,7 @@ impl<E: InferenceEngine> Workload<E> for Anew<'_, E> {
 
 /// The data type of keys and values.
 pub(crate) fn precision(asked: &DecoderSettings, weights: Precision) -> Result<Precision, EngineError> {
-    match asked.kv_precision.as_deref().map(str::parse).transpose().map_err(EngineError::Input)? {
+    match asked.kv_precision {
         None => Ok(weights.usual_cache()),
         Some(asked) if Precision::CACHES.contains(&asked) => Ok(asked),
         Some(other) => {
@@ -367,60 +365,7 @@ impl Kept {
             let obstacle = hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
             protocol::HandOver { obstacle, ..of_all }
         });
-        let padding = engine.decode().ok().and_then(|decoder| decoder.padding()).map(|padding| {
-            let side = if padding.side == Side::Left { "left" } else { "right" };
-            protocol::Padding { side: side.into(), computed: padding.computed as u64 }
-        });
+        let padding = engine.decode().ok().and_then(|decoder| decoder.padding());
         CacheUsage { bytes, hand_over, padding }
-    }
-}
-
-// The toy kind of work: each request returns the bytes of its case.
-
-/// Returns bytes.
-struct Echoing<'a> {
-    work: &'a EchoWork,
-    pace: Pace,
-    answer: Vec<u8>,
-}
-
-impl<'a> Echoing<'a> {
-    pub(crate) fn new(work: &'a EchoWork, pace: Pace) -> Echoing<'a> {
-        Echoing { work, pace, answer: Vec::new() }
-    }
-}
-
-impl<E: InferenceEngine> Workload<E> for Echoing<'_> {
-    fn cases(&self) -> usize {
-        self.work.cases.len()
-    }
-
-    fn marks(&self) -> usize {
-        1
-    }
-
-    fn check(&self, _: usize, _: &Input) -> Result<(), ServeError> {
-        Err(ServeError::Job("a request that returns bytes is given those of its case".into()))
-    }
-
-    fn begin(&mut self, engine: &mut E, case: usize, _: Option<Input>) -> Result<Request, ServeError> {
-        let echo = engine.echo()?;
-        let bytes = &self.work.cases[case];
-        let mut request = Request::start(case, Vec::with_capacity(1));
-        self.answer = self.pace.keep(|| echo.echo(bytes))?;
-        request.mark();
-        Ok(request)
-    }
-
-    fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
-        Ok(())
-    }
-
-    fn output(&self) -> Output {
-        Output::Bytes(self.answer.clone())
-    }
-
-    fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
-        Err(ServeError::Job("requests that return bytes have no logits".into()))
     }
 }

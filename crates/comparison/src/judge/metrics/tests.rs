@@ -196,7 +196,6 @@ fn every_question_of_speed_has_a_share_of_the_error_rate() {
         Arrivals,
         Goodput,
         Graph,
-        Echo,
     ];
     for kind in kinds {
         let leads = |metric: &Metric| metric.follows(kind).is_none() && metric.depends_on_speed();

@@ -31,7 +31,6 @@ impl Selection {
             WorkKind::TokenByToken => &TOKENS,
             WorkKind::OneToken => &ONE_TOKEN,
             WorkKind::Denoising => &STEPS,
-            WorkKind::Echo => &BYTES,
             WorkKind::Graph => &graph::RUNS,
             WorkKind::Callers => &CALLERS,
             WorkKind::Arrivals => &ARRIVALS,
@@ -71,7 +70,6 @@ pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tol
     match &plan.work {
         Work::Generate(work) => Compared::Tokens(generate_tokens(work, reference, run, tolerance.tie)),
         Work::Denoise(work) => Compared::Tokens(tokens(work, reference, run, tolerance.tie)),
-        Work::Echo(_) => Compared::Outputs(Box::new(agreement(reference, run, tolerance))),
         Work::Encode(_) | Work::Graph(_) => {
             Compared::Outputs(Box::new(encode::agreement(reference, run, tolerance)))
         }
@@ -91,7 +89,6 @@ pub(crate) fn case(work: &Work, contender: Option<&Contender>) -> Case {
     let mut case = match work {
         Work::Generate(work) => generate_case(work),
         Work::Denoise(work) => denoise_case(work),
-        Work::Echo(_) => echo_case(),
         Work::Encode(work) => encode::case(work),
         Work::Graph(work) => graph::case(work),
     };
@@ -112,7 +109,6 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
     }
     let is_called = |name: &str| case.other.get("work").is_some_and(|work| work == name);
     match case.steps {
-        _ if is_called(NAME) => WorkKind::Echo,
         _ if is_called(encode::NAME) => encode::kind(case),
         _ if is_called(graph::NAME) => WorkKind::Graph,
         Some(_) => WorkKind::Denoising,
@@ -195,46 +191,6 @@ fn denoise_unusual(case: &Case) -> Vec<String> {
     let algorithm = case.algorithm.as_deref().unwrap_or("denoised");
     let steps = case.steps.map(|steps| format!("{steps} steps ({algorithm})"));
     steps.into_iter().chain(case.autoregressive.then(|| "token by token".to_owned())).collect()
-}
-
-// The toy: requests that return bytes.
-
-const NAME: &str = "echo";
-
-const BYTES: Selection = Selection {
-    replaced: &[(Latency, Total), (Throughput, Total), (FirstToken, Total), (PrefillThroughput, Total)],
-    replaces_in_tables: true,
-    follows: &[],
-};
-
-/// Compares the bytes of timed requests with the reference's: all must be equal.
-fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
-    let (mut compared, mut others) = (0, 0);
-    for (echo_case, sample) in run.requests() {
-        if let (Output::Bytes(ours), Some(Output::Bytes(theirs))) =
-            (&sample.output, reference.outputs.get(echo_case))
-        {
-            compared += theirs.len();
-            let same = ours.iter().zip(theirs).filter(|(ours, theirs)| ours == theirs).count();
-            others += ours.len().max(theirs.len()) - same;
-        }
-    }
-    Agreement {
-        reference: reference.framework.clone(),
-        tolerance,
-        logits: None,
-        vectors: None,
-        timed_tokens: compared,
-        timed_mismatches: others,
-        misplaced: 0,
-        quantisation_loss: None,
-        digest: None,
-        broken: (others > 0).then(|| format!("{others} of {compared} bytes are not the reference's")),
-    }
-}
-
-fn echo_case() -> Case {
-    Case { other: [("work".to_owned(), NAME.into())].into_iter().collect(), ..Case::default() }
 }
 
 // Continuation, token by token.

@@ -1,7 +1,7 @@
 //! Texts to vectors, or to scores.
 
 use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Pooling, Sample, TextBatch};
+use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Sample, TextBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ pub fn task(
                     (1_Pooling/config.json); `photofinish embed` takes --pooling cls|mean|max|last"
             .into());
     };
-    let task = EncodeTask::Embed { pooling: self::pooling(pooling), normalise };
+    let task = EncodeTask::Embed { pooling, normalise };
     Ok((task, Width::OfText(config.hidden_size)))
 }
 
@@ -165,16 +165,6 @@ impl Width {
             Width::OfText(width) => width,
             Width::OfToken(width) => width * tokens,
         }
-    }
-}
-
-/// The protocol's pooling.
-pub fn pooling(pooling: bundle::Pooling) -> Pooling {
-    match pooling {
-        bundle::Pooling::Cls => Pooling::Cls,
-        bundle::Pooling::Mean => Pooling::Mean,
-        bundle::Pooling::Max => Pooling::Max,
-        bundle::Pooling::Last => Pooling::Last,
     }
 }
 
@@ -402,6 +392,8 @@ impl Describe for Encode {
 
 #[cfg(test)]
 mod tests {
+    use protocol::Pooling;
+
     use super::*;
 
     #[test]

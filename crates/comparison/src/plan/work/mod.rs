@@ -13,7 +13,7 @@ pub use denoise::Denoise;
 pub use encode::Encode;
 pub use generate::{Generate, Lengths, Prompted, check_context};
 pub use graph::Graph;
-use protocol::{Arrivals, EchoWork, Input, KvCache, Load, Output, Sample};
+use protocol::{Arrivals, Input, KvCache, Load, Output, Sample};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Failure, Prompt, Request, Result};
@@ -24,7 +24,6 @@ use crate::plan::{Failure, Prompt, Request, Result};
 pub enum Work {
     Generate(Generate),
     Denoise(Denoise),
-    Echo(Echo),
     Encode(Encode),
     Graph(Graph),
 }
@@ -36,7 +35,6 @@ impl Deref for Work {
         match self {
             Work::Generate(work) => work,
             Work::Denoise(work) => work,
-            Work::Echo(work) => work,
             Work::Encode(work) => work,
             Work::Graph(work) => work,
         }
@@ -65,8 +63,6 @@ pub enum WorkKind {
     Goodput,
     /// Runs of an ONNX file.
     Graph,
-    /// The toy.
-    Echo,
 }
 
 /// The evidence that a request computed its output, and did not repeat data that it was sent.
@@ -258,7 +254,7 @@ impl Work {
         match self {
             Work::Generate(work) => Some(&mut work.prompted),
             Work::Denoise(work) => Some(&mut work.prompted),
-            Work::Echo(_) | Work::Encode(_) | Work::Graph(_) => None,
+            Work::Encode(_) | Work::Graph(_) => None,
         }
     }
 
@@ -287,11 +283,8 @@ pub(crate) fn resolve(
     arrays: &BTreeMap<String, graph::Given>,
     seed: u64,
 ) -> Result<Work> {
-    if !request.echo.is_empty() || config.graph.is_some() || config.encoder.is_some() {
+    if config.graph.is_some() || config.encoder.is_some() {
         refuse_mixed(request)?;
-    }
-    if !request.echo.is_empty() {
-        return Ok(Work::Echo(Echo::new(&request.echo, seed)));
     }
     if let Some(graph) = &config.graph {
         return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));
@@ -360,91 +353,5 @@ fn has_all(load: Option<Load>, sample: &Sample) -> bool {
         // The search decides how many requests it makes.
         Some(Load { search: Some(_), .. }) => !sample.calls.is_empty(),
         Some(load) => sample.calls.len() == load.requests,
-    }
-}
-
-// A toy that tests how a kind of work is added: requests return their own bytes. Only the mock engine
-// supports it.
-
-/// Bytes to return, a case each.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Echo {
-    pub cases: Vec<Bytes>,
-}
-
-/// The bytes of a case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bytes {
-    pub name: String,
-    pub bytes: Vec<u8>,
-}
-
-impl Echo {
-    /// Cases of so many bytes, drawn by the seed.
-    fn new(sizes: &[u32], seed: u64) -> Echo {
-        let byte =
-            |place: u32| (seed.wrapping_add(place.into()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-        let case =
-            |&size: &u32| Bytes { name: format!("{size} bytes"), bytes: (0..size).map(byte).collect() };
-        Echo { cases: sizes.iter().map(case).collect() }
-    }
-}
-
-impl Describe for Echo {
-    fn kind(&self) -> WorkKind {
-        WorkKind::Echo
-    }
-
-    fn cases(&self) -> usize {
-        self.cases.len()
-    }
-
-    fn case_name(&self, case: usize) -> &str {
-        self.cases.get(case).map_or("", |case| &case.name)
-    }
-
-    fn case_noun(&self) -> &'static str {
-        "case"
-    }
-
-    fn case_tokens(&self, case: usize) -> usize {
-        self.cases.get(case).map_or(0, |case| case.bytes.len())
-    }
-
-    fn batch(&self) -> usize {
-        1
-    }
-
-    fn words(&self) -> String {
-        let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
-        format!("requests that return {}", names.join(" and "))
-    }
-
-    fn mark_noun(&self) -> &'static str {
-        "answer"
-    }
-
-    fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
-        self.of_reference()
-    }
-
-    fn of_reference(&self) -> protocol::Work {
-        protocol::Work::Echo(EchoWork { cases: self.cases.iter().map(|case| case.bytes.clone()).collect() })
-    }
-
-    fn is_whole(&self, _: usize, output: &Output) -> bool {
-        matches!(output, Output::Bytes(_))
-    }
-
-    fn has_all_sequences(&self, _: &Sample) -> bool {
-        true
-    }
-
-    fn is_done(&self, sample: &Sample) -> bool {
-        sample.marks_ns.len() == 1 && self.is_whole(sample.case, &sample.output)
-    }
-
-    fn proof(&self) -> Proof {
-        Proof::NotSent
     }
 }
