@@ -18,7 +18,6 @@ use crate::runtime::{find, library};
 
 mod encoders;
 mod half;
-mod portable;
 mod quantised;
 
 fn settings() -> Settings {

@@ -1,16 +1,14 @@
 //! Writes a decoder or an encoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone,
 //! without an exporter.
 //!
-//! Two profiles: [`fused`] is for ONNX Runtime, with its hand-fused operators and at every precision;
-//! [`portable`] is for other runtimes, in f32 and with operators that several of them have. Weights are not
-//! copied into a graph: its initialisers point into the bundle's file ([`Storage`]).
+//! [`fused`] is for ONNX Runtime, with its hand-fused operators and at every precision. Weights are not copied into a
+//! graph: its initialisers point into the bundle's file ([`Storage`]). Graphs for other runtimes, in operators that
+//! several of them have, are written by `references/portable`.
 //!
 //! [`read`] reads the descriptions in ONNX files from elsewhere.
 
 pub mod fused;
 pub mod graph;
-
-pub mod portable;
 
 mod proto;
 pub mod read;

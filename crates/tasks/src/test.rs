@@ -454,6 +454,7 @@ const PACKAGES: &[Package] = &[
     rare("reference-candle-transformers", &[]),
     rare("reference-fastembed", &[]),
     rare("reference-gguf", &[]),
+    rare("reference-portable", &[]),
     rare("reference-rten", &[]),
     rare("reference-tract", &[]),
 ];

@@ -6,8 +6,8 @@ use fastembed::{
     TextRerank, UserDefinedEmbeddingModel, UserDefinedRerankingModel,
 };
 use onnx::Storage;
-use onnx::portable::Form;
-use onnx::portable::encoder::{LAST_HIDDEN_STATE, build_usual, takes_several_types};
+use reference_portable::Form;
+use reference_portable::encoder::{LAST_HIDDEN_STATE, build_usual, takes_several_types};
 use worker::engine::{Bundle, Encode, EncodeTask, EngineError, Settings, Texts};
 
 use crate::tokenizer::{files, words};

@@ -33,7 +33,7 @@ impl InferenceEngine for Fastembed {
         if bundle.config().encoder.is_none() {
             return Err(EngineError::Unsupported("fastembed continues no tokens here".into()));
         }
-        check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
+        check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::encoder::FEATURES)?;
         let encoder = Encoder::load(bundle, settings)?;
         let in_effect = in_effect(&encoder, settings);
         Ok(Fastembed { encoder, in_effect })

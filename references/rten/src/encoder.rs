@@ -3,8 +3,10 @@
 use bundle::{ModelConfig, rotary};
 use onnx::Storage;
 use onnx::graph::rotary_names;
-use onnx::portable::Form;
-use onnx::portable::encoder::{ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE, SCORES, TOKEN_TYPE_IDS, build};
+use reference_portable::Form;
+use reference_portable::encoder::{
+    ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE, SCORES, TOKEN_TYPE_IDS, build,
+};
 use rten::{NodeId, ValueOrView};
 use rten_tensor::NdTensor;
 use worker::engine::{Bundle, Encode, EncodeTask, EngineError, Settings, Texts};

@@ -78,7 +78,7 @@ impl InferenceEngine for Rten {
             return Ok(Rten { in_effect, body: Body::Graph(Box::new(model)) });
         }
         if bundle.config().encoder.is_some() {
-            check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
+            check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
             let in_effect = InEffect {
                 kv_cache_policy: KvCachePolicy::None,
@@ -87,7 +87,7 @@ impl InferenceEngine for Rten {
             return Ok(Rten { in_effect, body: Body::Encoder(Box::new(encoder)) });
         }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
-        check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
+        check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::FEATURES)?;
         let model = Model::load(bundle, settings)?;
         let in_effect = in_effect(model.loaded.threads, settings, &decoder_kernels(&model));
         Ok(Rten { in_effect, body: Body::Decoder(Box::new(Decoder { model, sequences: None })) })

@@ -6,8 +6,8 @@ use bundle::{ModelConfig, Precision, Weights};
 use onnx::graph::{
     COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
 };
-use onnx::portable::{self, Form};
 use onnx::{Storage, Written};
+use reference_portable::{self as portable, Form};
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool};
 use worker::engine::{Bundle, EngineError, Settings};
 

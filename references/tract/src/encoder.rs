@@ -2,8 +2,10 @@
 
 use bundle::{ModelConfig, rotary};
 use onnx::graph::rotary_names;
-use onnx::portable::Form;
-use onnx::portable::encoder::{ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE, SCORES, TOKEN_TYPE_IDS, build};
+use reference_portable::Form;
+use reference_portable::encoder::{
+    ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE, SCORES, TOKEN_TYPE_IDS, build,
+};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::format_err;
 use worker::engine::{Bundle, Encode, EncodeTask, EngineError, Settings, Texts};

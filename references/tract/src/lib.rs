@@ -10,7 +10,6 @@ use encoder::Encoder;
 use graph::GraphPlan;
 use model::Model;
 use sequences::Sequences;
-use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
@@ -75,7 +74,7 @@ impl InferenceEngine for Tract {
             return Ok(Tract { in_effect, body: Body::Graph(Box::new(plan)) });
         }
         if bundle.config().encoder.is_some() {
-            check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::encoder::FEATURES)?;
+            check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
             let mut in_effect = InEffect {
                 kv_cache_policy: KvCachePolicy::None,
@@ -85,7 +84,7 @@ impl InferenceEngine for Tract {
             return Ok(Tract { in_effect, body: Body::Encoder(Box::new(encoder)) });
         }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
-        check_features(bundle.config(), Self::FRAMEWORK, &onnx::portable::FEATURES)?;
+        check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::FEATURES)?;
         let model = Model::load(bundle, settings)?;
         let in_effect = in_effect(model.loaded.threads, model.loaded.kernels.clone());
         Ok(Tract { in_effect, body: Body::Decoder(Box::new(Decoder { model, sequences: None })) })

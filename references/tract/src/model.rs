@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bundle::{BundleError, ModelConfig, Precision};
 use onnx::graph::{LOGITS, hidden_state};
-use onnx::portable::{self, Form};
 use onnx::{Storage, Written};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use reference_portable::{self as portable, Form};
 use tract_linalg::multithread::{Executor, set_threading_panel_threshold};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::runtime::RunOptions;

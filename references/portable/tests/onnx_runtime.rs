@@ -3,20 +3,15 @@
 
 use std::borrow::Cow;
 
+use bundle::{Bundle, Precision};
 use conformance::{Reference, TOLERANCE, architectures, each, max_abs_difference, tiny};
-use onnx::Storage;
 use onnx::graph::{
     COS, LAST_POSITIONS, LOGITS, POSITIONS, ROWS, SIN, TOKENS, TOTAL, cache_names, hidden_state,
 };
-use onnx::portable::{self, Form};
+use onnx::{IN_MEMORY, Storage, Written};
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynValue, Tensor};
-use worker::engine;
-use worker::engine::Bundle;
-
-use crate::model::location;
-use crate::runtime::Optimization;
-use crate::runtime::{commit, library, session_builder};
+use reference_portable::{FEATURES, Form};
 
 /// A session of the portable graph and the cache of one batch.
 struct Portable {
@@ -36,13 +31,10 @@ struct Output {
 
 impl Portable {
     fn load(bundle: &Bundle, form: Form, batch: usize, storage: impl FnOnce(String) -> Storage) -> Portable {
-        let weights = bundle.weights_path(engine::Precision::F32).expect("held");
-        let (folder, file) = location(&weights).expect("a path");
-        let graph = portable::build(bundle, form, storage(file), true).expect("writes");
-        let key = "session.model_external_initializers_file_folder_path";
-        let session = session_builder(library().expect("a library"), Optimization::All)
-            .and_then(|builder| commit(builder.with_config_entry(key, folder)?, graph))
-            .expect("a session");
+        let weights = bundle.weights_path(Precision::F32).expect("held");
+        let (folder, file) = engine_ort::location(&weights).expect("a path");
+        let graph = reference_portable::build(bundle, form, storage(file), true).expect("writes");
+        let session = session(folder, graph).expect("a session");
         let config = bundle.config();
         let empty = || {
             let shape = [batch, config.kv_heads, 0, config.head_dim];
@@ -99,11 +91,21 @@ impl Portable {
     }
 }
 
+fn session(folder: String, graph: Written) -> ort::Result<Session> {
+    let key = "session.model_external_initializers_file_folder_path";
+    let environment = engine_ort::environment().expect("a library");
+    let mut builder = Session::builder(&environment)?.with_config_entry(key, folder)?;
+    if let Some(memory) = graph.in_memory.filter(|memory| !memory.is_empty()) {
+        builder = builder.with_external_initializer_file_in_memory(IN_MEMORY, memory.into())?;
+    }
+    builder.commit_from_memory(&graph.model)
+}
+
 fn each_model(check: impl Fn(&Bundle, &Reference, Form)) {
     for model in tiny().chain(each(architectures())) {
         let config = model.bundle.config();
         // The texts are longer than their windows.
-        if config.beyond(&portable::FEATURES).is_some() || config.form.window.is_some() {
+        if config.beyond(&FEATURES).is_some() || config.form.window.is_some() {
             continue;
         }
         for form in [Form::Contributed, Form::Standard] {

@@ -5,7 +5,7 @@
 //! a transposed copy of it. Weights are the bundle's tensors one by one; a fused q·k·v is three initialisers
 //! over its rows.
 //!
-//! Inputs and outputs are named in [`crate::names`]. A runtime passes the filled rows of its cache and gets
+//! Inputs and outputs are named in [`onnx::graph`]. A runtime passes the filled rows of its cache and gets
 //! them back with the new ones after them.
 
 pub mod encoder;
@@ -18,10 +18,10 @@ use bundle::{
     Precision, TensorView, Weights,
 };
 
-use crate::graph::{
+use onnx::DataType;
+use onnx::graph::{
     Attribute, Dim, GraphBuilder, LOGITS, ONNX, POSITIONS, ROWS, Storage, TOKENS, Written, hidden_state,
 };
-use crate::proto::DataType;
 
 /// Features of these graphs beyond a plain layer. Not every runtime has the attributes and masks for the
 /// rest. Callers must stay within a model's window (`engine::check_window`).

@@ -10,13 +10,13 @@ use bundle::{
     Pooling, Position, Precision, Scored, rotary,
 };
 
-use super::{Form, Linear, Writer};
-pub use crate::graph::LOGITS as SCORES;
-use crate::graph::{
+use crate::{Form, Linear, Writer};
+use onnx::DataType;
+pub use onnx::graph::LOGITS as SCORES;
+use onnx::graph::{
     Attribute, COS, Dim, GraphBuilder, LAST_POSITIONS, MICROSOFT, ONNX, POSITIONS, SIN, Storage, TOTAL,
     Written, cache_names, hidden_state, rotary_names,
 };
-use crate::proto::DataType;
 
 /// Token ids `[batch, sequence]`.
 pub const INPUT_IDS: &str = "input_ids";
@@ -179,7 +179,7 @@ impl Writer<'_> {
     }
 
     /// Softmax(queries · keysᵀ · scale + mask) · values, `[batch, sequence, heads, head_dim]`.
-    pub(super) fn masked_attention(
+    pub(crate) fn masked_attention(
         &mut self,
         index: usize,
         names: &LayerNames,
@@ -344,10 +344,10 @@ impl Writer<'_> {
 // Attention with its KV cache, in either form.
 
 /// Queries, keys and values of a layer, by the names of their values.
-pub(super) type Projected = [String; 3];
+pub(crate) type Projected = [String; 3];
 
 impl Writer<'_> {
-    pub(super) fn declare_attention(&mut self) {
+    pub(crate) fn declare_attention(&mut self) {
         let config = self.config;
         if self.form == Form::Contributed {
             self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
@@ -373,7 +373,7 @@ impl Writer<'_> {
     }
 
     /// From the input of layer `index` to the input of its output projection, `[tokens, heads · head_dim]`.
-    pub(super) fn attend(
+    pub(crate) fn attend(
         &mut self,
         index: usize,
         names: &LayerNames,
@@ -471,7 +471,7 @@ impl Writer<'_> {
     }
 
     /// Queries, keys and values, `[batch, positions, heads, head_dim]` each, normed if the model norms them.
-    pub(super) fn heads_of(
+    pub(crate) fn heads_of(
         &mut self,
         names: &LayerNames,
         [query, key, value]: &Projected,
@@ -495,7 +495,7 @@ impl Writer<'_> {
         Attribute::Float("scale", self.scale_of_scores() as f32)
     }
 
-    pub(super) fn scale_of_scores(&self) -> f64 {
+    pub(crate) fn scale_of_scores(&self) -> f64 {
         let usual = 1.0 / (self.config.head_dim as f64).sqrt();
         self.config.form.attention_scale.unwrap_or(usual)
     }
@@ -518,14 +518,14 @@ impl Writer<'_> {
     }
 
     /// `[batch, positions, heads, head_dim]` as `[batch, heads, positions, head_dim]`, or back.
-    pub(super) fn swapped(&mut self, input: &str) -> String {
+    pub(crate) fn swapped(&mut self, input: &str) -> String {
         let out = format!("{input}.swapped");
         self.graph.node((ONNX, "Transpose"), &[input], &[&out], &[Attribute::Ints("perm", vec![0, 2, 1, 3])]);
         out
     }
 
     /// `input` in the shape `[batch, positions]` followed by `tail`.
-    pub(super) fn shaped(&mut self, input: &str, tail: &[usize], suffix: &str) -> String {
+    pub(crate) fn shaped(&mut self, input: &str, tail: &[usize], suffix: &str) -> String {
         let label = tail.iter().map(usize::to_string).collect::<Vec<_>>().join(".");
         let (rest, shape, out) =
             (format!("tail.{label}"), format!("shape.{label}"), format!("{input}.{suffix}"));
@@ -558,7 +558,7 @@ impl Writer<'_> {
 
     /// x · cos + (−x₂, x₁) · sin, with x₁ and x₂ the halves of each head: the rotate-half convention. The
     /// angles are those of `rotation`; without one, `input` is returned.
-    pub(super) fn rotate(&mut self, input: String, rotation: Option<usize>) -> String {
+    pub(crate) fn rotate(&mut self, input: String, rotation: Option<usize>) -> String {
         let Some(rotation) = rotation else { return input };
         let input = input.as_str();
         let at = |part: &str| format!("{input}.{part}");
