@@ -15,7 +15,7 @@ use worker::engine::{
     Texts, Want,
 };
 
-use crate::{senseless, unsupported};
+use crate::{check_architectures, check_tiny_models, senseless, unsupported};
 
 /// Where the tiny reference models are in a checkout: Hugging Face directories with a
 /// `reference.safetensors` each.
@@ -258,8 +258,11 @@ pub fn check_hidden_states(ours: &HiddenStates, theirs: &[Vec<f32>], tolerance: 
 
 // Variants of engines that make a common mistake: they compute the same as others, and report the mistake.
 
-/// A KV cache that grows holds keys and values of exactly the positions that were appended.
+/// With a KV cache that grows, an engine conforms, and the cache holds keys and values of exactly the positions that were
+/// appended.
 pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
+    check_tiny_models::<E>(settings);
+    check_architectures::<E>(std::slice::from_ref(settings));
     let model = Model::tiny("llama-gqa-tied");
     let Model { bundle, reference, .. } = &model;
     let mut engine = E::load(bundle, settings).expect("loads");
@@ -304,9 +307,9 @@ pub fn check_converted<E: InferenceEngine + Decode>(tolerances: &[(Precision, f3
 }
 
 /// The effect of each value of the option `padded` on three texts of 1, 3 and 1 tokens, of a model with 130
-/// positions: the reported kernels, and the computed positions. Vectors are the same without padding. A
-/// decoder has no texts to pad, and an encoder no cache to grow.
-pub fn check_padding<E: InferenceEngine + Decode>(padded: &[(&str, &str, usize)]) {
+/// positions: the reported kernels, and the computed positions, of which there are `unpadded` without the option. Vectors
+/// are the same without padding. A decoder has no texts to pad, and an encoder no cache to grow.
+pub fn check_padding<E: InferenceEngine + Decode>(unpadded: usize) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let source = fixtures().with_file_name("encoders").join("bert");
     let bundle = bundle_at(&source, directory.path(), &[Precision::F32]);
@@ -319,12 +322,18 @@ pub fn check_padding<E: InferenceEngine + Decode>(padded: &[(&str, &str, usize)]
         let vectors = encoder.encode(texts, task).expect("encodes").to_vec();
         (kernels, encoder.positions(), vectors)
     };
-    let (_, _, unpadded) = found("false");
-    for &(option, said, computed) in padded {
+    let (_, _, expected) = found("false");
+    for (option, said, computed) in [
+        ("false", "texts unpadded", unpadded),
+        ("true", "texts padded to the longest", 9),
+        ("2", "texts padded to 2 tokens each", 9),
+        ("7", "texts padded to 7 tokens each", 21),
+        ("512", "texts padded to 130 tokens each", 3 * 130),
+    ] {
         let (kernels, positions, vectors) = found(option);
         assert!(kernels.contains(said), "{option}: {kernels}");
         assert_eq!(positions, computed, "{option}");
-        assert!(max_abs_difference(&vectors, &unpadded) <= TOLERANCE, "{option}");
+        assert!(max_abs_difference(&vectors, &expected) <= TOLERANCE, "{option}");
     }
     let decoder = Model::tiny("gpt2");
     for (option, bundle, reason) in [

@@ -188,20 +188,12 @@ fn texts_have_these_vectors_padded_to_the_longest_and_further() {
 
 #[test]
 fn padding_is_computed_where_texts_are_padded_and_said_to_be() {
-    check_padding::<Tch>(&[
-        ("false", "texts unpadded", 5),
-        ("true", "texts padded to the longest", 9),
-        ("2", "texts padded to 2 tokens each", 9),
-        ("7", "texts padded to 7 tokens each", 21),
-        ("512", "texts padded to 130 tokens each", 3 * 130),
-    ]);
+    check_padding::<Tch>(5);
 }
 
 #[test]
 fn a_cache_that_grows_conforms_and_is_said_to() {
     let growing = with_options(&[("cache", "growing")]);
-    check_tiny_models::<Tch>(&growing);
-    check_architectures::<Tch>(std::slice::from_ref(&growing));
     check_growth::<Tch>(&growing);
     let model = Model::tiny("gpt2");
     check_caches::<Tch>(&model, &growing);

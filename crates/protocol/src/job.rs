@@ -210,12 +210,12 @@ pub struct Warmup {
 }
 
 /// Logits of every position of a batch of sequences of equal length, written to a safetensors file:
-/// `logits` f32 [batch, positions, vocabulary], and `hidden.0` … where the settings ask for them. Of an encoder, whose
-/// sequences may have any lengths, these alone: `[1, tokens, hidden]`.
+/// `logits` f32 [batch, positions, vocabulary], and `hidden.0` … where the settings ask for them. Of a model of texts, which
+/// may have any lengths, these alone: `[1, tokens, hidden]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
     pub sequences: Vec<Vec<u32>>,
-    /// The type of each token of an encoder's texts; all 0 where it is empty.
+    /// The type of each token of texts; all 0 where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<Vec<u32>>,
     /// Positions appended at a time; 0 for all at once.

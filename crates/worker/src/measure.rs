@@ -8,15 +8,13 @@ use std::path::Path;
 
 use crate::clock::{self, Beside, Pace};
 use crate::energy::Gpu;
-use crate::engine::{
-    Bundle, EncodeTask, EngineError, InferenceEngine, Profile, ProfileClock, Settings, Texts, Want,
-};
+use crate::engine::{Bundle, EngineError, InferenceEngine, Profile, ProfileClock, Settings, Want};
 use crate::logits::{Rows, Tensors};
 use crate::memory::Phase;
 use crate::turns::{self, warm_up};
 use crate::work::{self, Anew, Model, Serving};
 use crate::{Events, ServeError};
-use bundle::{ModelConfig, Pooling};
+use bundle::ModelConfig;
 use protocol::{
     Alignment, Answer, Answered, ColdStart, Event, FileIdentity, Interval, Kept, Marks, Measure, Parity,
     ProfileEvent, Profiler, Score, Scored, Task, Trace, Traced, TracedRequest, Usage,
@@ -125,8 +123,8 @@ pub(crate) fn score<E: InferenceEngine>(
     config: &ModelConfig,
     hidden_states: bool,
 ) -> Result<Scored, ServeError> {
-    if config.encoder.is_some() {
-        return texts(engine, task, config, hidden_states);
+    if let Some(scored) = work::score_texts(engine, task, config, hidden_states)? {
+        return Ok(scored);
     }
     let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
     let piece = if task.piece == 0 { positions } else { task.piece };
@@ -166,32 +164,6 @@ pub(crate) fn score<E: InferenceEngine>(
     tensors.add_rows("logits".into(), batch, &logits);
     for (layer, rows) in hidden.iter().enumerate() {
         tensors.add_rows(format!("hidden.{layer}"), batch, rows);
-    }
-    tensors.write(&task.file)?;
-    Ok(Scored { file: task.file.as_str().into() })
-}
-
-/// Hidden states of texts, one after the other.
-fn texts<E: InferenceEngine>(
-    engine: &mut E,
-    task: &Score,
-    config: &ModelConfig,
-    hidden_states: bool,
-) -> Result<Scored, ServeError> {
-    if !hidden_states {
-        return Err(ServeError::Job(
-            "an encoder has no logits, and its hidden states are not asked for".into(),
-        ));
-    }
-    let lengths: Vec<usize> = task.sequences.iter().map(Vec::len).collect();
-    let (tokens, types) = (task.sequences.concat(), task.types.concat());
-    let encoder = engine.encode()?;
-    // Hidden states do not depend on the pooling of the last one.
-    let pooled = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
-    encoder.encode(Texts { tokens: &tokens, types: &types, lengths: &lengths }, pooled)?;
-    let mut tensors = Tensors::default();
-    for (layer, values) in encoder.hidden_states()?.layers.iter().enumerate() {
-        tensors.add(format!("hidden.{layer}"), &[1, tokens.len(), config.hidden_size], values);
     }
     tensors.write(&task.file)?;
     Ok(Scored { file: task.file.as_str().into() })

@@ -264,22 +264,17 @@ impl Sizes {
             head_dim: even_share(self.hidden_size, self.heads)?,
             vocab_size: self.vocab_size,
             max_positions: self.max_positions,
-            rms_norm: false,
             norm_epsilon: self.norm_epsilon,
             activation: self.activation,
-            gated_mlp: false,
             position: if is_rotated { Position::Rotary(Rotary::plain(10_000.0)) } else { Position::Learned },
             qkv_bias: true,
             output_bias: true,
             mlp_bias: true,
-            qk_norm: false,
             // There is no head over the vocabulary.
             tied_embeddings: true,
-            causal: false,
-            mask_token: None,
             form,
             encoder: Some(encoder),
-            graph: None,
+            ..ModelConfig::default()
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::{BundleError, Pooling};
 // Activations, and their names in a config.json.
 
 /// Between the two linear layers of the feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// x · σ(x)
@@ -33,6 +33,7 @@ pub enum Activation {
     GeluTanh,
     /// exact GELU, by the error function
     GeluErf,
+    #[default]
     Relu,
 }
 
@@ -233,10 +234,11 @@ fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
 
 // How a model encodes the position of a token.
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Position {
     /// A learned embedding is added to the token's.
+    #[default]
     Learned,
     /// Queries and keys are rotated, rotate-half convention.
     Rotary(Rotary),

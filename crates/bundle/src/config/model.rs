@@ -8,7 +8,7 @@ use super::form::{Encoder, Form, Head, NormPlacement};
 use super::{Activation, Position, encoder};
 use crate::BundleError;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Architecture {
     /// Also for models that are llama's in all but their name.
@@ -34,6 +34,7 @@ pub enum Architecture {
     ModernBert,
     NomicBert,
     /// An ONNX file: its parts are not known.
+    #[default]
     Onnx,
 }
 
@@ -78,8 +79,8 @@ impl Architecture {
 /// The properties that an engine needs: of a transformer that decodes or encodes, or of an ONNX file.
 ///
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
-/// is read by [`ModelConfig::from_json`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// is read by [`ModelConfig::from_json`]. The default has no sizes and no properties.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
     pub architecture: Architecture,
     pub hidden_size: usize,

@@ -6,7 +6,7 @@ use std::path::Path;
 use protocol::untrusted;
 use serde_json::Value;
 
-use super::form::{self, Form};
+use super::form;
 use super::model::{self, Architecture, Graph, ModelConfig};
 use super::{Position, Rotary, activation, encoder, even_share};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
@@ -129,32 +129,7 @@ fn onnx(value: &Value) -> Result<ModelConfig, BundleError> {
     let graph = value.get("graph").cloned().unwrap_or_default();
     let graph: Graph = serde_json::from_value(graph)
         .map_err(|error| BundleError::Config(format!("its graph does not parse: {error}")))?;
-    Ok(ModelConfig {
-        architecture: Architecture::Onnx,
-        hidden_size: 0,
-        intermediate_size: 0,
-        layers: 0,
-        heads: 0,
-        kv_heads: 0,
-        head_dim: 0,
-        vocab_size: 0,
-        max_positions: 0,
-        rms_norm: false,
-        norm_epsilon: 0.0,
-        activation: config::Activation::Relu,
-        gated_mlp: false,
-        position: Position::Learned,
-        qkv_bias: false,
-        output_bias: false,
-        mlp_bias: false,
-        qk_norm: false,
-        tied_embeddings: false,
-        causal: false,
-        mask_token: None,
-        form: Form::default(),
-        encoder: None,
-        graph: Some(graph),
-    })
+    Ok(ModelConfig { architecture: Architecture::Onnx, graph: Some(graph), ..ModelConfig::default() })
 }
 
 fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
@@ -174,21 +149,15 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         head_dim: even_share(hidden_size, heads)?,
         vocab_size: fields.count("vocab_size")?,
         max_positions: fields.count("n_positions")?,
-        rms_norm: false,
         norm_epsilon: fields.epsilon("layer_norm_epsilon", 1e-5)?,
         activation: activation(fields.optional_text("activation_function")?.unwrap_or("gelu_new"))?,
-        gated_mlp: false,
         position: Position::Learned,
         qkv_bias: true,
         output_bias: true,
         mlp_bias: true,
-        qk_norm: false,
         tied_embeddings: fields.flag("tie_word_embeddings", true)?,
         causal: true,
-        mask_token: None,
-        form: Form::default(),
-        encoder: None,
-        graph: None,
+        ..ModelConfig::default()
     })
 }
 
@@ -271,9 +240,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         tied_embeddings: fields.flag("tie_word_embeddings", defaults.tied_embeddings)?,
         causal: architecture != Dream,
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
-        form: Form::default(),
-        encoder: None,
-        graph: None,
+        ..ModelConfig::default()
     })
 }
 

@@ -9,6 +9,7 @@
 //! [`EngineError::Unsupported`] with the reason; [`InferenceEngine::in_effect`] reports observed values and
 //! does not repeat the settings.
 mod capabilities;
+mod encode;
 mod hand_over;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use std::collections::BTreeMap;
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 use bundle::{Feature, ModelConfig};
 pub use capabilities::{
-    BatchPadding, CacheMemory, Decode, Encode, EncodeTask, HandOver, HandedOver, HiddenStates, Hybrid,
-    Padded, Padding, Plane, Run, Side, Tensor, Texts, Want, by_length, without_panic,
+    BatchPadding, CacheMemory, Decode, HandOver, HandedOver, HiddenStates, Hybrid, Plane, Run, Side, Tensor,
+    Want, without_panic,
 };
+pub use encode::*;
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
 /// version that the repository pins, or another one that it was built with (`setup::versions`).
@@ -427,27 +429,6 @@ impl Settings {
             return Err(EngineError::Unsupported(text));
         }
         Ok(converts)
-    }
-
-    /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
-    /// they are.
-    pub fn padding(&self, config: &ModelConfig) -> Result<Option<Padding>, EngineError> {
-        let padding = match self.options.get("padded").map(String::as_str) {
-            None | Some("false") => return Ok(None),
-            Some("true") => Padding::Longest,
-            Some(number) => match number.parse() {
-                Ok(tokens) if tokens > 0 => Padding::To(config.max_positions.min(tokens)),
-                _ => {
-                    let text = format!("option padded is {number:?}, not true, false or a number of tokens");
-                    return Err(EngineError::Input(text));
-                }
-            },
-        };
-        if config.encoder.is_none() {
-            let text = "option padded is for encoders, and the model is none";
-            return Err(EngineError::Input(text.into()));
-        }
-        Ok(Some(padding))
     }
 
     /// Whether an option with one permitted value is set to it.

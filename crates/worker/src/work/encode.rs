@@ -1,12 +1,14 @@
 //! Texts to vectors or scores: each request encodes one batch.
 
-use protocol::{Call, EncodeWork, Input, Output, ParityTask, TextBatch, Vectors};
+use bundle::ModelConfig;
+use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, Score, Scored, TextBatch, Vectors};
 
 use super::served::{Callers, Requests};
 use super::{Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
+use crate::logits::Tensors;
 
 /// Encodes batches of texts.
 pub(crate) struct Encoding<'a, E> {
@@ -181,4 +183,33 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
     fn parity(&mut self, _: &mut E, _: &ParityTask) -> Result<(), ServeError> {
         Err(ServeError::Job("requests that encode texts have no logits".into()))
     }
+}
+
+/// Hidden states of texts, one after the other; `None` if the model is no encoder.
+pub(crate) fn score_texts<E: InferenceEngine>(
+    engine: &mut E,
+    task: &Score,
+    config: &ModelConfig,
+    hidden_states: bool,
+) -> Result<Option<Scored>, ServeError> {
+    if config.encoder.is_none() {
+        return Ok(None);
+    }
+    if !hidden_states {
+        return Err(ServeError::Job(
+            "an encoder has no logits, and its hidden states are not asked for".into(),
+        ));
+    }
+    let lengths: Vec<usize> = task.sequences.iter().map(Vec::len).collect();
+    let (tokens, types) = (task.sequences.concat(), task.types.concat());
+    let encoder = engine.encode()?;
+    // Hidden states do not depend on the pooling of the last one.
+    let pooled = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
+    encoder.encode(Texts { tokens: &tokens, types: &types, lengths: &lengths }, pooled)?;
+    let mut tensors = Tensors::default();
+    for (layer, values) in encoder.hidden_states()?.layers.iter().enumerate() {
+        tensors.add(format!("hidden.{layer}"), &[1, tokens.len(), config.hidden_size], values);
+    }
+    tensors.write(&task.file)?;
+    Ok(Some(Scored { file: task.file.as_str().into() }))
 }

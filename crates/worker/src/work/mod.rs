@@ -11,6 +11,7 @@ mod served;
 
 use denoise::Denoising;
 use encode::Encoding;
+pub(crate) use encode::score_texts;
 use generate::Generating;
 use graph::Running;
 use protocol::{
