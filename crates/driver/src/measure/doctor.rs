@@ -100,7 +100,7 @@ impl Examined {
         let pieces = Piece::named(&engine.native).map_err(|error| failure(&error))?;
         let contender = Contender::new(engine.name.clone(), (*engine).clone(), &Request::default(), 1);
         let worker = worker::worker(&contender, None, places, (TIMEOUT_S, HugePages::On));
-        let hello = worker.hello().and_then(|hello| match hello.framework == engine.framework {
+        let hello = worker.hello().and_then(|hello| match hello.framework.as_str() == engine.framework {
             true => Ok(hello),
             false => Err(format!("{} says that it is {}", engine.worker, hello.framework)),
         });

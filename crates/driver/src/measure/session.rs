@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
 /// The reason why this worker is not the contender's; `None` if it is.
 pub fn wrong_framework(contender: &Contender, hello: &Hello) -> Option<String> {
     let (engine, expected) = (&contender.engine, &contender.engine.framework);
-    if hello.framework != *expected {
+    if hello.framework.as_str() != expected {
         return Some(format!("{} says it is {:?}, not {expected:?}", engine.worker, hello.framework));
     }
     let version = setup::versions::Version::parse(engine.version.as_ref()?).ok()?;

@@ -90,7 +90,7 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &Asked<'_>, findings: &mut Findings
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
     findings.wrong(is_off && policy != "recomputed", field, text);
     let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
-    match std::fs::metadata(file) {
+    match std::fs::metadata(file.as_str()) {
         Err(error) => {
             let text =
                 format!("{file:?}: {error}; send the path of the file that the weights were read from");
@@ -292,7 +292,7 @@ fn profiler(profiler: &Profiler, findings: &mut Findings) {
     let clock = profiler.alignment.clock.as_str();
     let text = format!("{clock:?}; send one of {CLOCKS:?}");
     findings.wrong(!CLOCKS.contains(&clock), "profiler.alignment.clock", text);
-    let text = untrusted::file::read_text(Path::new(&profiler.file), untrusted::file::RESULTS)
+    let text = untrusted::file::read_text(Path::new(profiler.file.as_str()), untrusted::file::RESULTS)
         .map_err(|error| error.to_string());
     let events = text
         .and_then(|text| serde_json::from_str::<Vec<ProfileEvent>>(&text).map_err(|error| error.to_string()));

@@ -29,7 +29,7 @@ fn a_profiler_s_events_lie_in_the_steps_that_they_belong_to() {
     assert_eq!(profiler.alignment.clock, "CLOCK_REALTIME");
     let error_ns = profiler.alignment.error_ns.unwrap();
     let events: Vec<ProfileEvent> =
-        serde_json::from_str(&std::fs::read_to_string(&profiler.file).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(profiler.file.as_str()).unwrap()).unwrap();
     assert_eq!(events.len(), profiler.events);
     let appends: Vec<_> = events.iter().filter(|event| event.name == "append").collect();
     let mut steps = Vec::new();

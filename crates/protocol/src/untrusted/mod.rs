@@ -14,8 +14,8 @@ use std::fmt;
 use std::io::Write;
 use std::ops::Deref;
 
+use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
-use serde::{Serialize, Serializer};
 
 /// Most characters of a name, a version, a reason.
 pub const SENTENCE: usize = 400;
@@ -41,7 +41,8 @@ pub fn say_on_stderr(text: fmt::Arguments<'_>) {
 
 /// Text from others: one line of at most `MOST` characters, in which every character can be seen. It is cut
 /// on reading, so that a longer one is never in memory.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct Foreign<const MOST: usize = SENTENCE>(String);
 
 /// A text of several sentences.
@@ -74,24 +75,6 @@ impl<const MOST: usize> Borrow<str> for Foreign<MOST> {
     }
 }
 
-impl<const MOST: usize> AsRef<str> for Foreign<MOST> {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<const MOST: usize> AsRef<std::ffi::OsStr> for Foreign<MOST> {
-    fn as_ref(&self) -> &std::ffi::OsStr {
-        self.0.as_ref()
-    }
-}
-
-impl<const MOST: usize> AsRef<std::path::Path> for Foreign<MOST> {
-    fn as_ref(&self) -> &std::path::Path {
-        self.0.as_ref()
-    }
-}
-
 impl<const MOST: usize> fmt::Display for Foreign<MOST> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -116,18 +99,6 @@ impl<const MOST: usize> From<String> for Foreign<MOST> {
     }
 }
 
-impl<const MOST: usize> From<&String> for Foreign<MOST> {
-    fn from(text: &String) -> Self {
-        Self::new(text)
-    }
-}
-
-impl<const MOST: usize> From<Cow<'_, str>> for Foreign<MOST> {
-    fn from(text: Cow<'_, str>) -> Self {
-        Self::new(&text)
-    }
-}
-
 impl<const MOST: usize> From<Foreign<MOST>> for String {
     fn from(text: Foreign<MOST>) -> String {
         text.0
@@ -143,30 +114,6 @@ impl<const MOST: usize> PartialEq<str> for Foreign<MOST> {
 impl<const MOST: usize> PartialEq<&str> for Foreign<MOST> {
     fn eq(&self, other: &&str) -> bool {
         self.0 == *other
-    }
-}
-
-impl<const MOST: usize> PartialEq<Foreign<MOST>> for &str {
-    fn eq(&self, other: &Foreign<MOST>) -> bool {
-        *self == other.0
-    }
-}
-
-impl<const MOST: usize> PartialEq<String> for Foreign<MOST> {
-    fn eq(&self, other: &String) -> bool {
-        self.0 == *other
-    }
-}
-
-impl<const MOST: usize> PartialEq<Foreign<MOST>> for String {
-    fn eq(&self, other: &Foreign<MOST>) -> bool {
-        *self == other.0
-    }
-}
-
-impl<const MOST: usize> Serialize for Foreign<MOST> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }
 
@@ -196,7 +143,8 @@ impl<'de, const MOST: usize> Deserialize<'de> for Foreign<MOST> {
 pub const ENTRIES: usize = 256;
 
 /// A list of [`Foreign`] texts, of at most [`ENTRIES`]. The last entry of a longer one says how many are left out.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
 pub struct Foreigns(Vec<Foreign>);
 
 impl Deref for Foreigns {
@@ -252,12 +200,6 @@ impl<'a> IntoIterator for &'a Foreigns {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
-    }
-}
-
-impl Serialize for Foreigns {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 

@@ -376,7 +376,7 @@ fn lanes(events: &[ProfileEvent]) -> Vec<Lane<'_>> {
     sorted.sort_by_key(|event| (event.start_ns, std::cmp::Reverse(event.duration_ns)));
     let mut lanes: Vec<(&str, Vec<Lane<'_>>)> = Vec::new();
     for event in sorted {
-        let at = lanes.iter().position(|(thread, _)| *thread == event.thread).unwrap_or_else(|| {
+        let at = lanes.iter().position(|(thread, _)| event.thread == **thread).unwrap_or_else(|| {
             lanes.push((&event.thread, Vec::new()));
             lanes.len() - 1
         });

@@ -275,16 +275,16 @@ fn other_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
     let files = &judged.manifest.files;
     judged.runs_of(label).find_map(|run| {
         let loaded = run.loaded()?;
-        let file = Path::new(&loaded.weights_file).file_name()?.to_string_lossy().into_owned();
+        let file = Path::new(loaded.weights_file.as_str()).file_name()?.to_string_lossy().into_owned();
         let Some(theirs) = judged.weights_sha256(run) else {
             return Some("no hash of the file that its weights came from is known".into());
         };
         let Some(record) = files.get(&file) else {
             // A published archive does not keep the file's name; its hash is as good.
-            let is_in_bundle = files.values().any(|record| record.sha256 == theirs);
+            let is_in_bundle = files.values().any(|record| record.sha256 == theirs.as_str());
             return if is_in_bundle { None } else { objection(judged, run) };
         };
-        if record.sha256 == theirs {
+        if record.sha256 == theirs.as_str() {
             return None;
         }
         Some(format!("its weights have sha256 {theirs}, the bundle's are {}", record.sha256))
@@ -578,21 +578,22 @@ fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
         return Some(unknown());
     }
     let source = &judged.manifest.source.sha256;
-    if let Some((name, _)) = source.iter().find(|(_, sha256)| *sha256 == found) {
+    if let Some((name, _)) = source.iter().find(|(_, sha256)| sha256.as_str() == found.as_str()) {
         return Some(format!("its weights are the source's own, {name}, not the bundle's"));
     }
     let Some(record) = &run.derived else { return Some(unknown()) };
     let DerivedWeights { from, by, .. } = record;
     let asked = judged.plan.contenders.iter().find(|contender| contender.label == run.framework)?;
-    if record.sha256 != *found {
+    if record.sha256 != found.as_str() {
         return Some(format!(
             "its weights, derived from {from}, were changed since: their sha256 is {found}"
         ));
     }
-    if judged.manifest.files.get(from.as_str()).is_none_or(|file| file.sha256 != record.from_sha256) {
+    if judged.manifest.files.get(from.as_str()).is_none_or(|file| file.sha256 != record.from_sha256.as_str())
+    {
         return Some(format!("its weights were derived from another {from}"));
     }
-    if !record.same_values || *from != asked.precision.file_name() {
+    if !record.same_values || from.as_str() != asked.precision.file_name() {
         return Some(format!(
             "its weights are {by}'s own, made from {from}: not the numbers that the others use"
         ));
