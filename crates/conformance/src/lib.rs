@@ -333,7 +333,7 @@ pub fn check_profile<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Se
     let layers = 0..bundle.config().layers;
     let in_layers = layers.flat_map(|layer| in_layer.iter().map(move |part| format!("layer {layer}{part}")));
     for part in ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(in_layers) {
-        let told = profile.events.iter().filter(|event| event.part.as_ref() == Some(&part));
+        let told = profile.events.iter().filter(|event| event.part.as_deref() == Some(part.as_str()));
         let starts: BTreeSet<u64> = told.map(|event| event.start_ns).collect();
         assert!(starts.len() >= 2, "{part} is computed in both steps and told at {starts:?}");
     }

@@ -339,13 +339,13 @@ impl Profiler {
             thread: "main".into(),
             start_ns,
             duration_ns,
-            details: BTreeMap::from([("positions".to_owned(), positions.to_string())]),
+            details: BTreeMap::from([("positions".into(), positions.to_string().into())]),
         };
         let each = (end_ns - start_ns) / parts.len() as u64;
         let Some(events) = &mut self.0 else { return };
         events.push(event("append", None, start_ns, end_ns - start_ns));
         for (index, part) in parts.into_iter().enumerate() {
-            events.push(event("wait", Some(part), start_ns + index as u64 * each, each));
+            events.push(event("wait", Some(part.into()), start_ns + index as u64 * each, each));
         }
     }
 

@@ -1,6 +1,5 @@
 //! A model compiled by ONNX Runtime, which calls it a session.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -266,27 +265,23 @@ fn event(value: &Value, start_ns: u64) -> Option<ProfileEvent> {
     let node = name.strip_suffix(KERNEL);
     let none = Map::new();
     let told = value["args"].as_object().unwrap_or(&none);
-    let mut details: BTreeMap<String, String> = DETAILS
-        .into_iter()
-        .filter_map(|detail| Some((detail.to_owned(), plain(told.get(detail)?))))
-        .collect();
-    // A node is shown under its operator's name; its own name is a detail.
-    let operator = details.remove("op_name").filter(|operator| !operator.is_empty());
-    let shown = match (node, operator) {
-        (Some(node), Some(operator)) => {
-            details.insert("node".into(), node.into());
-            operator
-        }
-        (_, _) => name.to_owned(),
-    };
-    Some(ProfileEvent {
-        name: shown,
-        part: node.and_then(part),
-        thread: format!("thread {}", value["tid"]),
+    let details =
+        DETAILS.into_iter().filter_map(|detail| Some((detail.into(), plain(told.get(detail)?).into())));
+    let mut event = ProfileEvent {
+        name: name.into(),
+        part: node.and_then(part).map(Into::into),
+        thread: format!("thread {}", value["tid"]).into(),
         start_ns: start_ns + microseconds("ts")? * 1000,
         duration_ns: microseconds("dur")? * 1000,
-        details,
-    })
+        details: details.collect(),
+    };
+    // A node is shown under its operator's name; its own name is a detail.
+    let operator = event.details.remove("op_name").filter(|operator| !operator.is_empty());
+    if let (Some(node), Some(operator)) = (node, operator) {
+        event.details.insert("node".into(), node.into());
+        event.name = operator;
+    }
+    Some(event)
 }
 
 fn plain(value: &Value) -> String {

@@ -88,9 +88,9 @@ fn events(noted: &[Noted]) -> Vec<ProfileEvent> {
             mark.thread == noted.thread && noted.start_ns < mark.start_ns + mark.duration_ns.max(1)
         };
         events.push(ProfileEvent {
-            name: noted.name.clone(),
-            part: mark.filter(is_around).map(|mark| mark.name.clone()),
-            thread: format!("thread {}", noted.thread),
+            name: noted.name.as_str().into(),
+            part: mark.filter(is_around).map(|mark| mark.name.as_str().into()),
+            thread: format!("thread {}", noted.thread).into(),
             start_ns: noted.start_ns,
             duration_ns: noted.duration_ns,
             details: Default::default(),

@@ -406,7 +406,7 @@ pub fn cache_names(layer: usize) -> [CacheNames; 2] {
     })
 }
 
-/// The part of the model that a node computes, by its name, in the words of `engine::ProfileEvent`; `None`
+/// The part of the model that a node computes, by its name, in the words of `engine::Profile`; `None`
 /// for a node that a runtime has named itself. A norm is fused with the addition before it.
 pub fn part(node: &str) -> Option<String> {
     let mut words = node.split('.');

@@ -109,32 +109,20 @@ fn die_with_the_driver() {
 // Why a job is not done.
 
 /// Why a worker ends with exit code 1.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The engine failed: reported to the driver as a `failed` event, and to people on stderr.
-    Engine(EngineError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// The job cannot be understood; the caller may not speak this protocol.
+    #[error("{0}")]
     Job(String),
     /// An output file could not be written.
+    #[error("{0}")]
     File(String),
     /// The driver no longer listens.
+    #[error("cannot write to the driver: {0}")]
     Pipe(std::io::Error),
-}
-
-impl std::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ServeError::Engine(error) => error.fmt(f),
-            ServeError::Job(reason) | ServeError::File(reason) => reason.fmt(f),
-            ServeError::Pipe(error) => write!(f, "cannot write to the driver: {error}"),
-        }
-    }
-}
-
-impl From<EngineError> for ServeError {
-    fn from(error: EngineError) -> Self {
-        ServeError::Engine(error)
-    }
 }
 
 // Messages to the driver: JSON, a line each.

@@ -241,18 +241,8 @@ fn write(
         }
     };
     let here = |ns: u64| u64::try_from(i128::from(ns) - later_ns).unwrap_or(0);
-    let events: Vec<ProfileEvent> = profile
-        .events
-        .into_iter()
-        .map(|event| ProfileEvent {
-            name: event.name.into(),
-            part: event.part.map(Into::into),
-            thread: event.thread.into(),
-            start_ns: here(event.start_ns),
-            duration_ns: event.duration_ns,
-            details: event.details.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        })
-        .collect();
+    let mut events = profile.events;
+    events.iter_mut().for_each(|event| event.start_ns = here(event.start_ns));
     let cannot = |e: &dyn std::fmt::Display| ServeError::File(format!("cannot write {file}: {e}"));
     let text = serde_json::to_string(&events).map_err(|e| cannot(&e))?;
     std::fs::write(file, text).map_err(|e| cannot(&e))?;

@@ -21,6 +21,7 @@ pub use capabilities::{
     Want, without_panic,
 };
 pub use encode::*;
+pub use protocol::ProfileEvent;
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
 /// version that the repository pins, or another one that it was built with (`setup::versions`).
@@ -455,6 +456,9 @@ pub struct Profile {
     /// For example `ONNX Runtime's profiler`.
     pub profiler: String,
     pub clock: ProfileClock,
+    /// On that clock. A part of the model is named in the words of every engine: `embedding`, `layer 3 attention norm`,
+    /// `layer 3 attention`, `layer 3 mlp norm`, `layer 3 mlp`, or `layer 3` where no more is known, `final norm`,
+    /// `head`. Layers count from 0.
     pub events: Vec<ProfileEvent>,
     /// Limits of the profiler, a sentence each.
     pub notes: Vec<String>,
@@ -467,22 +471,4 @@ pub enum ProfileClock {
     Realtime,
     /// The clock that the worker reads, too.
     Monotonic,
-}
-
-/// One event of a framework's own profiler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileEvent {
-    /// As the framework names it.
-    pub name: String,
-    /// The part of the model, if it is known, in the words of every engine: `embedding`, `layer 3 attention norm`,
-    /// `layer 3 attention`, `layer 3 mlp norm`, `layer 3 mlp`, or `layer 3` where no more is known, `final norm`,
-    /// `head`. Layers count from 0.
-    pub part: Option<String>,
-    /// The thread that it ran on, as the framework names it.
-    pub thread: String,
-    /// By the [`Profile`]'s clock.
-    pub start_ns: u64,
-    pub duration_ns: u64,
-    /// Other details from the framework.
-    pub details: BTreeMap<String, String>,
 }
