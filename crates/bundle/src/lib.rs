@@ -23,7 +23,6 @@ mod weights;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +33,7 @@ pub use config::{
     StoredTensor, TensorSpec,
 };
 use protocol::untrusted;
-pub use protocol::{Element, Pooling, Precision};
+pub use protocol::{Element, FileIdentity, Pooling, Precision};
 pub use quantised::{Quantised, scale_name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -216,33 +215,6 @@ impl BundleError {
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BundleError {
         let path = path.into();
         move |source| BundleError::Io { path, source }
-    }
-}
-
-// A file that was hashed: its sha256 and its identity.
-
-/// Distinguishes a file from every other, and from itself after a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileIdentity {
-    pub device: u64,
-    pub inode: u64,
-    pub bytes: u64,
-    /// Last change of its contents, in nanoseconds since 1970.
-    pub modified_ns: i64,
-}
-
-impl FileIdentity {
-    /// `None` where the system has no such numbers.
-    #[cfg(unix)]
-    pub fn new(found: &Metadata) -> Option<FileIdentity> {
-        use std::os::unix::fs::MetadataExt;
-        let modified_ns = found.mtime() * 1_000_000_000 + found.mtime_nsec();
-        Some(FileIdentity { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
-    }
-
-    #[cfg(not(unix))]
-    pub fn new(_: &Metadata) -> Option<FileIdentity> {
-        None
     }
 }
 

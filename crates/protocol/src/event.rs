@@ -114,6 +114,21 @@ pub struct FileIdentity {
     pub modified_ns: i64,
 }
 
+impl FileIdentity {
+    /// `None` where the system has no such numbers.
+    #[cfg(unix)]
+    pub fn new(found: &std::fs::Metadata) -> Option<FileIdentity> {
+        use std::os::unix::fs::MetadataExt;
+        let modified_ns = found.mtime() * 1_000_000_000 + found.mtime_nsec();
+        Some(FileIdentity { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
+    }
+
+    #[cfg(not(unix))]
+    pub fn new(_: &std::fs::Metadata) -> Option<FileIdentity> {
+        None
+    }
+}
+
 /// The weights file in the system's page cache just before the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PageCache {

@@ -90,7 +90,7 @@ impl Process {
         let (pipes, inodes) = Pipes::new(&mut child);
         let family = Family::new(child.id(), &mark, inodes);
         Ok(Process {
-            program: std::fs::metadata(binary).ok().as_ref().and_then(identity),
+            program: std::fs::metadata(binary).ok().as_ref().and_then(FileIdentity::new),
             child,
             spawned_at_ns,
             pipes,
@@ -249,12 +249,6 @@ impl Process {
         }
         self.looked = now();
     }
-}
-
-/// Distinguishes a file from another, and from itself after a change.
-pub(crate) fn identity(found: &std::fs::Metadata) -> Option<FileIdentity> {
-    let bundle::FileIdentity { device, inode, bytes, modified_ns } = bundle::FileIdentity::new(found)?;
-    Some(FileIdentity { device, inode, bytes, modified_ns })
 }
 
 /// Kills and reaps the worker, so that none is left whatever happens to this program.

@@ -20,7 +20,7 @@ use crate::measure::crew::Crew;
 use crate::measure::limit::{BEFORE_ROUNDS, Limit, REFERENCE};
 use crate::measure::machine::{self, Guard, ReadyMemory};
 use crate::measure::places::Places;
-use crate::measure::process::{identity, now};
+use crate::measure::process::now;
 use crate::measure::reference::{References, RunWork};
 use crate::measure::results::{Recorder, Results};
 use crate::measure::running_worker::WarmWorker;
@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
         for precision in self.crew.bundle.precisions() {
             let record = self.crew.bundle.manifest().files.get(&precision.file_name());
             let path = self.crew.bundle.weights_path(precision).ok();
-            let identity = path.and_then(|path| identity(&std::fs::metadata(path).ok()?));
+            let identity = path.and_then(|path| FileIdentity::new(&std::fs::metadata(path).ok()?));
             if let (Some(record), Some(identity)) = (record, identity)
                 && self.crew.plan.contenders.iter().any(|contender| contender.precision == precision)
             {
