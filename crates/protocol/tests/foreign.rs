@@ -114,13 +114,14 @@ fn traced() -> Traced {
     }
 }
 
-/// Calls `change` on every text of a value except the names of events and kinds.
+/// Calls `change` on every text of a value except the names of events, kinds and sides, which are types.
 fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => change(text),
         Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, change)),
         Value::Object(fields) => {
-            let fields = fields.iter_mut().filter(|(name, _)| !["event", "kind"].contains(&name.as_str()));
+            let fields =
+                fields.iter_mut().filter(|(name, _)| !["event", "kind", "side"].contains(&name.as_str()));
             fields.for_each(|(_, value)| each_text(value, change));
         }
         _ => {}
