@@ -33,7 +33,7 @@
 //! | `leave_out` | an event that it does not send: `usage` |
 //! | `say` | readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0` |
 //! | `gpu_bandwidth`, `gpu_gflops` | GB/s and GFLOP/s of a simulated GPU; without the first there is none |
-//! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake` |
+//! | `gpu_memory_mb` | held on that GPU from load on, where `PHOTOFINISH_NVML` names a file of `gpu::simulated` |
 //! | `gpu_allocated_mb`, `gpu_loaded_mb` | the reported peak of its own allocator there, and its use after the load [as much]; without the first it reports nothing |
 //! | `synchronises` | `false`: `append` returns before that GPU has done its work, with the results so far |
 //! | `fault`, `fault_at` | a fault ([`Fault`]), and the call of `append` at which it happens (0: at load) |
