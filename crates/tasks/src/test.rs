@@ -57,6 +57,7 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
         let scope = if asked.all { Scope::All } else { Scope::Usual };
         let chosen = findings.chosen(scope);
         findings.formatting(workspace)?;
+        findings.tools(workspace);
         findings.with_set_up(workspace, &chosen, scope)?;
         findings.step("an installation at work", || rehearsal::check(workspace));
     }
@@ -115,6 +116,7 @@ impl Findings {
     fn quick(&mut self, workspace: &Workspace) -> Result<()> {
         let chosen = self.chosen(Scope::Quick);
         self.formatting(workspace)?;
+        self.tools(workspace);
         for what in ["readers of results", "an installation at work"] {
             self.skip(what, "it takes the network or native libraries");
         }
@@ -243,6 +245,15 @@ impl Findings {
         });
     }
 
+    /// The tests of the programs in `tools`, which are in Python.
+    fn tools(&mut self, workspace: &Workspace) {
+        for tool in ["claims", "gpu"] {
+            let mut tests = command("python3");
+            tests.args(["-B", "-m", "unittest"]).current_dir(workspace.root.join("tools").join(tool));
+            self.step(&format!("tests of tools/{tool}"), || output_of(&mut tests).map(drop));
+        }
+    }
+
     fn formatting(&mut self, workspace: &Workspace) -> Result<()> {
         if output_of(command("rustfmt").arg("--version")).is_err() {
             self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
@@ -367,6 +378,10 @@ fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]
             test.envs(workspace.binaries.parent().map(|target| ("CARGO_TARGET_DIR", target)));
         }
         test.args(names.iter().flat_map(|name| ["--package", name]));
+        if names.contains(&"prepare") {
+            // Its program for the Hugging Face hub is built only where it is named.
+            test.args(["--features", "prepare/hub"]);
+        }
         test.envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
         tests.push(test);
     }
@@ -430,7 +445,6 @@ const PACKAGES: &[Package] = &[
     plain("configs"),
     plain("setup"),
     plain("gpu"),
-    plain("nvml-fake"),
     plain("statistics"),
     plain("tasks"),
     plain("worker"),
@@ -441,7 +455,6 @@ const PACKAGES: &[Package] = &[
     // Its pages' worker needs numpy, which the readers' environment has.
     usual("driver", COMPARING),
     usual("prepare", &[]),
-    usual("hub", &["prepare"]),
     usual("conformance", &[]),
     // Its tests prepare models, which compiles candle.
     usual("onnx", &[]),
