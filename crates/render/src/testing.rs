@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 
 use bundle::Precision;
 use comparison::facts::{End, Environment, testing};
-use comparison::judge;
 use comparison::judge::Metric;
-use comparison::judge::report::crossed::{Contribution, Crossed, Effect};
 use comparison::judge::report::variation::Steadiness;
 use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{
     Figure, Kind, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
 };
 use comparison::judge::study::{self, Cell, StudyReport, columns};
-use comparison::plan::{Axis, Plan, Setting, Settings, StudyView};
+use comparison::plan::{Plan, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())
@@ -131,7 +129,6 @@ pub(crate) fn report() -> Report {
             comparison(Metric::Latency, Verdict::Faster),
             comparison(Metric::Load, Verdict::Inconclusive),
         ],
-        crossed: None,
         rounds: 6,
         blocks: None,
         slices: None,
@@ -164,7 +161,7 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         planned: cells.iter().map(|cell| cell.settings.clone()).collect(),
         scaling: match view {
             StudyView::Sweep(kind) => columns::along(kind, &cells),
-            StudyView::Ab(_) | StudyView::Crossed => Vec::new(),
+            StudyView::Ab(_) => Vec::new(),
         },
         outcomes: if matches!(view, StudyView::Ab(_)) { study::outcomes(&cells) } else { Vec::new() },
         cells,
@@ -184,34 +181,4 @@ pub(crate) fn cell(settings: Settings, throughputs: [f64; 2]) -> Cell {
         row.metrics = metrics.map(|(metric, median)| figure(metric, median)).collect();
     }
     Cell::new(settings, &report)
-}
-
-/// A framework with two crossed switches: 12x together; the first gives 6x alone and 8x left out.
-pub(crate) fn crossed() -> Cell {
-    let effect =
-        |ratio: f64, verdict| Some(Effect { ratio, interval: Some((0.95 * ratio, 1.05 * ratio)), verdict });
-    let part = |switch: &str, [alone, left_out, share]: [f64; 3]| Contribution {
-        switch: switch.into(),
-        alone: effect(alone, Some(Verdict::Faster)),
-        left_out: effect(left_out, Some(Verdict::Faster)),
-        share: effect(share, Some(Verdict::Faster)),
-    };
-    let whole = Contribution {
-        switch: judge::report::crossed::ALL.into(),
-        alone: effect(9.0, None),
-        left_out: effect(16.0, None),
-        share: effect(12.0, Some(Verdict::Faster)),
-    };
-    let crossed = Crossed {
-        metric: Metric::Throughput,
-        switches: vec![part("cache", [6.0, 8.0, 48f64.sqrt()]), part("JIT", [1.5, 2.0, 3f64.sqrt()])],
-        together: whole,
-        missing: Vec::new(),
-    };
-    let settings = Settings::from([(Axis::Framework, Setting::Name("jax".into()))]);
-    let mut cell = Cell { crossed: Some(crossed), ..cell(settings, [60.0, 5.0]) };
-    for (row, what) in cell.rows.iter_mut().zip(["all on", "all off"]) {
-        row.framework = format!("jax ({what})");
-    }
-    cell
 }

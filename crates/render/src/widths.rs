@@ -7,7 +7,7 @@ use comparison::plan::{Axis, Setting, Settings, StudyView};
 
 use crate::table::{Screen, width};
 use crate::testing::{cell, report, study};
-use crate::{Format, history, regression, result, testing};
+use crate::{Format, history, regression, result};
 
 const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 
@@ -24,7 +24,6 @@ fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
     let sweep = study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells());
     let memory = study("sweep memory", StudyView::Sweep(SweepKind::Memory), cells());
     let ab = study("ab fused", StudyView::Ab(["fused".to_owned(), "base".to_owned()]), cells());
-    let crossed = study("ab optimised", StudyView::Crossed, vec![testing::crossed()]);
     let records = vec![record("candle", 100.0), record("candle-transformers-q4_1", 108.0)];
     let reports = [report(), report()];
     vec![
@@ -33,7 +32,6 @@ fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
         ("sweep", crate::study::table(&sweep, screen)),
         ("sweep memory", crate::study::table(&memory, screen)),
         ("ab", crate::study::table(&ab, screen)),
-        ("ab optimised", crate::study::table(&crossed, screen)),
         ("check", regression::table(&regression::tests::slower(), screen)),
         ("history", history::list(&records, (&[], &[]), &[], Format::Table, screen)),
         ("trend", history::trend(&records, (&[], &[]), &[], Format::Table, screen)),

@@ -71,14 +71,13 @@ fn main() {
 
 type Made = fn() -> String;
 
-const PAGES: [(&str, Made); 8] = [
+const PAGES: [(&str, Made); 7] = [
     ("compare", || published(|_| ())),
     ("struck", || published(strike)),
     ("inconclusive", || published(open)),
     ("crowd", crowd),
     ("sweep", sweep),
     ("ab", ab),
-    ("crossed", crossed),
     ("history", history),
 ];
 
@@ -239,13 +238,6 @@ fn ab() -> String {
     let places = [("candle", 32), ("ort", 32), ("candle", 128), ("ort", 128)];
     let cells = places.map(|(name, tokens)| testing::cell(place(name, tokens), [40.0, 50.0]));
     page(render::page::study(&testing::study("ab fused", StudyView::Ab(arms), cells.into()), &|_| true))
-}
-
-fn crossed() -> String {
-    page(render::page::study(
-        &testing::study("ab optimised", StudyView::Crossed, vec![testing::crossed()]),
-        &|_| true,
-    ))
 }
 
 fn history() -> String {

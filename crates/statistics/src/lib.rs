@@ -7,8 +7,7 @@
 //! the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones 2013).
 //!
 //! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
-//! [`classify`] says whether a change is a regression. [`crossed`] gives the effect of each of several
-//! switches.
+//! [`classify`] says whether a change is a regression.
 //!
 //! [`decide`] is a whole comparison: a table of paired series in, verdicts out. A series has its weight in
 //! the error rate; [`Looks`] says how often the evidence was looked at, [`settled`] whether to stop looking,

@@ -42,7 +42,7 @@ impl Tolerance {
 }
 
 /// Vectors of fewer numbers, such as scores, have hardly a direction: only their distance is judged.
-const DIRECTED: usize = 16;
+const MIN_NUMBERS_WITH_DIRECTION: usize = 16;
 
 impl Tolerance {
     /// Largest distance of a vector from the reference's, as a share of the reference's longest: the distance
@@ -73,8 +73,7 @@ impl Tolerance {
     /// 16 bits moves logits as weights in 16 bits do.
     pub fn for_contender(contender: &Contender) -> Tolerance {
         let weights = Tolerance::for_precision(contender.precision);
-        let Some(cache) = contender.asked_cache() else { return weights };
-        let cache = Tolerance::for_precision(cache);
+        let cache = Tolerance::for_precision(contender.asked_cache());
         Tolerance {
             max_abs_share: weights.max_abs_share.and(cache.max_abs_share),
             mean_kl: weights.mean_kl.max(cache.mean_kl),
@@ -253,7 +252,7 @@ impl VectorAgreement {
             self.largest = self.largest.max(y.abs());
         }
         (self.distance, self.longest) = (self.distance.max(apart.sqrt()), self.longest.max(other.sqrt()));
-        if ours.len() >= DIRECTED {
+        if ours.len() >= MIN_NUMBERS_WITH_DIRECTION {
             self.cosine = self.cosine.min(cosine(ours, theirs));
         }
     }

@@ -379,13 +379,6 @@ pub struct Verdict {
     pub advantage: Option<f64>,
     /// 95 % interval of the advantage.
     pub interval: Option<(f64, f64)>,
-    /// The verdict in words, as older versions recorded it.
-    #[serde(default, skip_serializing_if = "is_empty")]
-    pub sentence: ForeignText,
     #[serde(flatten)]
     pub other: Map<String, Value>,
-}
-
-fn is_empty(text: &ForeignText) -> bool {
-    text.is_empty()
 }

@@ -172,7 +172,6 @@ fn verdict(found: &Comparison, framework: &str) -> Option<Verdict> {
             .interval
             .map(|(low, high)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) })
             .filter(|(low, high)| low.is_finite() && high.is_finite()),
-        sentence: Default::default(),
         other: Default::default(),
     })
 }

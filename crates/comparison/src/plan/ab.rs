@@ -95,8 +95,8 @@ pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<config
 
 pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> Result<StudyPlan> {
     let mut request = asked.clone();
-    let is_crossed = what == [optimised::NAME];
-    if !is_crossed && !request.study.crossed.is_empty() {
+    let is_optimised = what == [optimised::NAME];
+    if !is_optimised && !request.study.switches.is_empty() {
         return Err(Failure::usage("--switches is for `ab optimised`: leave it out"));
     }
     if !request.quantize.is_empty() {
@@ -127,18 +127,18 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
         return mistakes_plan(request, &named, engines);
     }
     let name = what.first().map_or("", String::as_str);
-    let has_switch = !is_crossed && what.len() != 2;
+    let has_switch = !is_optimised && what.len() != 2;
     let switch = has_switch.then(|| switch(name).ok_or_else(|| unknown(name))).transpose()?;
     let encodes = request.encodes(engines)?;
-    if encodes && is_crossed {
+    if encodes && is_optimised {
         return Err(Failure::usage(format!(
-            "{} encodes texts: `ab optimised` crosses the KV cache with other switches, and is for models that continue \
+            "{} encodes texts: `ab optimised` switches the KV cache among others, and is for models that continue \
              texts; `ab half`, `ab jit` and `ab padding` take an encoder",
             request.model()
         )));
     }
     if !encodes {
-        complete(&mut request, is_crossed);
+        complete(&mut request, is_optimised);
     }
     let Some(switch) = switch else {
         return match what {
@@ -162,9 +162,9 @@ fn complete_prompts(request: &mut Request) {
 }
 
 /// Fills in the prompts to continue, and the number of new tokens.
-fn complete(request: &mut Request, is_crossed: bool) {
+fn complete(request: &mut Request, is_optimised: bool) {
     complete_prompts(request);
-    request.usual_lengths((PROMPT_TOKENS, if is_crossed { optimised::NEW_TOKENS } else { NEW_TOKENS }));
+    request.usual_lengths((PROMPT_TOKENS, if is_optimised { optimised::NEW_TOKENS } else { NEW_TOKENS }));
 }
 
 fn unknown(what: &str) -> Failure {
@@ -250,16 +250,16 @@ pub(crate) const NAME: &str = "mistakes";
 const SIDES: [&str; 2] = ["done right", "mistaken"];
 
 /// Default numbers of prompt tokens and new tokens.
-const USUAL: (u32, u32) = (16, 16);
+const USUAL_LENGTHS: (u32, u32) = (16, 16);
 
 /// A debug build takes many times as long.
-const SHORT: (u32, u32) = (4, 2);
+const SHORT_LENGTHS: (u32, u32) = (4, 2);
 
 /// A growing cache costs more the longer a sequence is.
-const LONG: (u32, u32) = (16, 128);
+const LONG_LENGTHS: (u32, u32) = (16, 128);
 
 /// Rules that a mistake may break: it is measured for that.
-const VARIED: [&str; 7] = ["R2", "R5", "R10", "R13", "R14", "R16", "R17"];
+const BREAKABLE_RULES: [&str; 7] = ["R2", "R5", "R10", "R13", "R14", "R16", "R17"];
 
 /// The models that a mistake can be made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -290,18 +290,18 @@ enum Makes {
 }
 
 const MISTAKES: [Mistake; 8] = [
-    Mistake { lengths: SHORT, ..mistake("debug build", Of::Any, Makes::Column("@build:debug")) },
+    Mistake { lengths: SHORT_LENGTHS, ..mistake("debug build", Of::Any, Makes::Column("@build:debug")) },
     mistake("build for any processor", Of::Any, Makes::Column("@build:generic")),
     mistake("default threads", Of::Any, Makes::Threads(ThreadsAsked::Default)),
     mistake("twice as many threads", Of::Any, Makes::Threads(ThreadsAsked::Twice)),
     mistake("padding to 512 tokens", Of::Encoders, Makes::Column("-padded-512")),
     mistake("a new session per request", Of::Any, Makes::Anew),
-    Mistake { lengths: LONG, ..mistake("a growing cache", Of::Decoders, Makes::Column("-growing")) },
+    Mistake { lengths: LONG_LENGTHS, ..mistake("a growing cache", Of::Decoders, Makes::Column("-growing")) },
     mistake("weights converted every time", Of::Any, Makes::HalfColumn("-converting")),
 ];
 
 const fn mistake(name: &'static str, of: Of, makes: Makes) -> Mistake {
-    Mistake { name, of, makes, lengths: USUAL }
+    Mistake { name, of, makes, lengths: USUAL_LENGTHS }
 }
 
 /// A cell for each place on the axes, each framework and each mistake that can be made with its model.
@@ -323,7 +323,7 @@ pub(crate) fn mistakes_plan(
     }
     let encodes = request.encodes(engines)?;
     request.rounds.get_or_insert(RoundsAsked::Fixed(statistics::MIN_ROUNDS as u32));
-    request.study.varied = VARIED.map(str::to_owned).into();
+    request.study.varied = BREAKABLE_RULES.map(str::to_owned).into();
     if encodes && request.batch.is_empty() {
         request.batch = vec![1];
     }

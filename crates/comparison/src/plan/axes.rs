@@ -36,6 +36,8 @@ pub enum Axis {
     Rate,
     /// The mistake: an axis of `ab mistakes`.
     Mistake,
+    /// The switches that are on: an axis of `ab optimised`.
+    Switch,
 }
 
 /// A cell's place on an axis.
@@ -59,7 +61,7 @@ impl std::fmt::Display for Setting {
 pub type Settings = BTreeMap<Axis, Setting>;
 
 impl Axis {
-    /// Every axis in the order in which cells are nested. The outermost come first: models and precisions, which must
+    /// The axes that are flags, in the order in which cells are nested. The outermost come first: models and precisions, which must
     /// be prepared.
     const TYPED: [Axis; 11] = [
         Axis::Model,
@@ -75,83 +77,81 @@ impl Axis {
         Axis::Rate,
     ];
 
+    /// The heading of the column of this axis, and its command-line flag.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Axis::Framework => ("Framework", "--frameworks"),
+            Axis::Model => ("Model", "--model"),
+            Axis::Precision => ("Precision", "--precision"),
+            Axis::Threads => ("Threads", "--threads"),
+            Axis::Batch => ("Batch", "--batch"),
+            Axis::Context => ("Context", "--context"),
+            Axis::PromptTokens => ("Prompt", "--prompt-tokens"),
+            Axis::NewTokens => ("New tokens", "--new-tokens"),
+            Axis::PrefillChunk => ("Chunk", "--prefill-chunk"),
+            Axis::Steps => ("Steps", "--steps"),
+            Axis::Callers => ("Callers", "--callers"),
+            Axis::Rate => ("Requests a second", "--rate"),
+            Axis::Mistake => ("Mistake", "ab mistakes"),
+            Axis::Switch => ("Switch", "ab optimised"),
+        }
+    }
+
     /// The heading of the column of this axis.
     pub fn title(self) -> &'static str {
-        match self {
-            Axis::Framework => "Framework",
-            Axis::Model => "Model",
-            Axis::Precision => "Precision",
-            Axis::Threads => "Threads",
-            Axis::Batch => "Batch",
-            Axis::Context => "Context",
-            Axis::PromptTokens => "Prompt",
-            Axis::NewTokens => "New tokens",
-            Axis::PrefillChunk => "Chunk",
-            Axis::Steps => "Steps",
-            Axis::Callers => "Callers",
-            Axis::Rate => "Requests a second",
-            Axis::Mistake => "Mistake",
-        }
+        self.names().0
     }
 
     /// The command-line flag of this axis.
     pub fn flag(self) -> &'static str {
+        self.names().1
+    }
+
+    /// The list of a request that has the values of this axis.
+    fn list(self, request: &mut Request) -> List<'_> {
         match self {
-            Axis::Framework => "--frameworks",
-            Axis::Model => "--model",
-            Axis::Precision => "--precision",
-            Axis::Threads => "--threads",
-            Axis::Batch => "--batch",
-            Axis::Context => "--context",
-            Axis::PromptTokens => "--prompt-tokens",
-            Axis::NewTokens => "--new-tokens",
-            Axis::PrefillChunk => "--prefill-chunk",
-            Axis::Steps => "--steps",
-            Axis::Callers => "--callers",
-            Axis::Rate => "--rate",
-            Axis::Mistake => "ab mistakes",
+            Axis::Framework | Axis::Mistake | Axis::Switch => List::None,
+            Axis::Model => List::Names(&mut request.models),
+            Axis::Precision => List::Precisions(&mut request.precisions),
+            Axis::Threads => List::Numbers(&mut request.threads),
+            Axis::Batch => List::Numbers(&mut request.batch),
+            Axis::Context => List::Numbers(&mut request.context),
+            Axis::PromptTokens => List::Numbers(&mut request.prompt_tokens),
+            Axis::NewTokens => List::Numbers(&mut request.new_tokens),
+            Axis::PrefillChunk => List::Numbers(&mut request.prefill_chunk),
+            Axis::Steps => List::Numbers(&mut request.denoise.steps),
+            Axis::Callers => List::Numbers(&mut request.serving.callers),
+            Axis::Rate => List::Numbers(&mut request.serving.rate),
         }
     }
 
     /// The values of this axis, as typed.
     pub fn values(self, request: &Request) -> Vec<Setting> {
-        let numbers = |values: &[u32]| values.iter().map(|&value| Setting::Number(value)).collect();
-        match self {
-            Axis::Framework | Axis::Mistake => Vec::new(),
-            Axis::Model => request.models.iter().cloned().map(Setting::Name).collect(),
-            Axis::Precision => request.precisions.iter().map(|p| Setting::Name(p.name().into())).collect(),
-            Axis::Threads => numbers(&request.threads),
-            Axis::Batch => numbers(&request.batch),
-            Axis::Context => numbers(&request.context),
-            Axis::PromptTokens => numbers(&request.prompt_tokens),
-            Axis::NewTokens => numbers(&request.new_tokens),
-            Axis::PrefillChunk => numbers(&request.prefill_chunk),
-            Axis::Steps => numbers(&request.denoise.steps),
-            Axis::Callers => numbers(&request.serving.callers),
-            Axis::Rate => numbers(&request.serving.rate),
+        match self.list(&mut request.clone()) {
+            List::None => Vec::new(),
+            List::Numbers(values) => values.iter().copied().map(Setting::Number).collect(),
+            List::Names(values) => values.iter().cloned().map(Setting::Name).collect(),
+            List::Precisions(values) => values.iter().map(|p| Setting::Name(p.name().into())).collect(),
         }
     }
 
     /// Keeps only the value at `index`.
     fn keep(self, request: &mut Request, index: usize) {
-        fn one<T: Clone>(values: &mut Vec<T>, index: usize) {
-            *values = vec![values[index].clone()];
-        }
-        match self {
-            Axis::Framework | Axis::Mistake => {}
-            Axis::Model => one(&mut request.models, index),
-            Axis::Precision => one(&mut request.precisions, index),
-            Axis::Threads => one(&mut request.threads, index),
-            Axis::Batch => one(&mut request.batch, index),
-            Axis::Context => one(&mut request.context, index),
-            Axis::PromptTokens => one(&mut request.prompt_tokens, index),
-            Axis::NewTokens => one(&mut request.new_tokens, index),
-            Axis::PrefillChunk => one(&mut request.prefill_chunk, index),
-            Axis::Steps => one(&mut request.denoise.steps, index),
-            Axis::Callers => one(&mut request.serving.callers, index),
-            Axis::Rate => one(&mut request.serving.rate, index),
+        match self.list(request) {
+            List::None => {}
+            List::Numbers(values) => *values = vec![values[index]],
+            List::Names(values) => *values = vec![values[index].clone()],
+            List::Precisions(values) => *values = vec![values[index]],
         }
     }
+}
+
+/// The values of an axis within a request.
+enum List<'a> {
+    None,
+    Numbers(&'a mut Vec<u32>),
+    Names(&'a mut Vec<String>),
+    Precisions(&'a mut Vec<Precision>),
 }
 
 /// Every combination of the typed values, each with its comparison. An axis without a value is left to the comparison.
@@ -206,9 +206,9 @@ pub struct StudySettings {
     pub name: String,
     /// The contenders, if they are not simply the frameworks: the sides of an A/B comparison.
     pub arms: Vec<Arm>,
-    /// The switches that the arms cross; in a request as typed, the named ones. Empty outside `ab optimised`.
+    /// The switches of `ab optimised` that were named; if empty, those that a framework has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub crossed: Vec<Switch>,
+    pub switches: Vec<Switch>,
     /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and
     /// exclude no row.
     pub varied: Vec<String>,
@@ -231,12 +231,6 @@ impl StudySettings {
     pub fn is_default(&self) -> bool {
         *self == StudySettings::default()
     }
-
-    /// The name of a crossed switch in outputs: "cache", "JIT", "bf16", "fused".
-    pub fn title(&self, switch: Switch) -> &'static str {
-        let on = self.arms.iter().find(|arm| arm.on.contains(&switch));
-        switch.title(on.and_then(|arm| arm.precision))
-    }
 }
 
 /// One side of an A/B comparison: an engine, and the settings fixed for it.
@@ -249,9 +243,6 @@ pub struct Arm {
     pub precision: Option<Precision>,
     pub jit: Option<bool>,
     pub kv_cache: Option<KvCache>,
-    /// The crossed switches that are on.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub on: Vec<Switch>,
     /// Directory of the workers of another build.
     pub workers: Option<PathBuf>,
     /// A number of threads other than the budget's.

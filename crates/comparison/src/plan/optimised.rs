@@ -1,5 +1,5 @@
-//! `ab optimised`: the switches of each framework in every combination, which gives the effect of each in
-//! every order. Each framework is a comparison of its own, of 2ⁿ arms.
+//! `ab optimised`: all switches of a framework on, and each alone, against the same framework with all of them off.
+//! Each comparison is an A/B of two arms.
 
 use bundle::Precision;
 use configs::Engine;
@@ -18,33 +18,30 @@ pub(crate) const NAME: &str = "optimised";
 pub(crate) const NEW_TOKENS: u32 = 32;
 
 /// Fewest switches: a single one has an A/B study of its own.
-const FEWEST: usize = 2;
+const MIN_SWITCHES: usize = 2;
 
-/// A cell for each place on the axes and each framework of `named`. `request` is complete except for its
-/// arms.
+const ALL_ON: &str = "all on";
+
+const ALL_OFF: &str = "all off";
+
+/// Cells for each place on the axes and each framework of `named`: one with all switches on, one with each alone.
+/// `request` is complete except for its arms.
 pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -> Result<StudyPlan> {
     check(request)?;
     let mut cells = Vec::new();
     for (settings, cell) in axes::cells(request) {
         for engine in named {
-            let (mut settings, mut cell) = (settings.clone(), cell.clone());
+            let mut settings = settings.clone();
             settings.insert(Axis::Framework, Setting::Name(engine.name.clone()));
-            match Crossing::new(engine, &cell).and_then(|crossing| crossing.arms(engines)) {
-                Ok((switches, arms)) => {
-                    let mut rules: Vec<String> =
-                        switches.iter().map(|switch| switch.rule().to_owned()).collect();
-                    rules.sort();
-                    rules.dedup();
-                    cell.study.varied = rules;
-                    if switches.contains(&Switch::Precision) {
-                        settings.remove(&Axis::Precision);
-                        cell.precisions.clear();
-                    }
-                    (cell.study.crossed, cell.study.arms) = (switches, arms);
+            match Switched::new(engine, &cell) {
+                Ok(switched) => cells.extend(switched.cells(&settings, engines)),
+                Err(reason) => {
+                    settings.insert(Axis::Switch, Setting::Name(ALL_ON.to_owned()));
+                    let mut cell = cell.clone();
+                    cell.study.refused = Some(reason);
+                    cells.push(CellPlan { settings, request: cell });
                 }
-                Err(reason) => cell.study.refused = Some(reason),
             }
-            cells.push(CellPlan { settings, request: cell });
         }
     }
     let refused: Vec<&str> = cells.iter().filter_map(|cell| cell.request.study.refused.as_deref()).collect();
@@ -53,7 +50,8 @@ pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -
         reasons.dedup();
         return Err(Failure::usage(reasons.join("; ")));
     }
-    Ok(StudyPlan { name: format!("ab {NAME}"), view: StudyView::Crossed, cells })
+    let view = StudyView::Ab(["on", ALL_OFF].map(str::to_owned));
+    Ok(StudyPlan { name: format!("ab {NAME}"), view, cells })
 }
 
 /// Rejects requests that no framework supports.
@@ -63,7 +61,7 @@ fn check(request: &Request) -> Result<()> {
             "`ab optimised` takes one --precision: the reduced one, which is compared with f32",
         ));
     }
-    let typed = &request.study.crossed;
+    let typed = &request.study.switches;
     let off = [
         (Switch::Jit, !request.jit, "--no-jit"),
         (Switch::Cache, !request.cache().is_on(), "--kv-cache off"),
@@ -78,7 +76,7 @@ fn check(request: &Request) -> Result<()> {
     }
     if typed.contains(&Switch::Precision) && request.precisions == [Precision::F32] {
         return Err(Failure::usage(
-            "--switches precision holds a reduced precision against f32: name it with --precision",
+            "--switches precision compares a reduced precision with f32: name it with --precision",
         ));
     }
     if let [only] = typed[..] {
@@ -88,64 +86,78 @@ fn check(request: &Request) -> Result<()> {
             Switch::Jit | Switch::Fused => only.name(),
         };
         return Err(Failure::usage(format!(
-            "crossing needs at least two switches; for a single one use `photofinish ab {instead}`"
+            "`ab optimised` needs at least two switches; for a single one use `photofinish ab {instead}`"
         )));
     }
     Ok(())
 }
 
-/// The switches of a framework that are crossed.
-struct Crossing<'a> {
+/// The switches of a framework that are compared.
+struct Switched<'a> {
     engine: &'a Engine,
     request: &'a Request,
     switches: Vec<Switch>,
     reduced: Option<Precision>,
 }
 
-impl<'a> Crossing<'a> {
+impl<'a> Switched<'a> {
     /// The typed switches, or all that `engine` has; the error names the missing one.
-    fn new(engine: &'a Engine, request: &'a Request) -> std::result::Result<Crossing<'a>, String> {
-        let (name, typed) = (&engine.name, &request.study.crossed);
-        let has = |switch: &&Switch| lacks(engine, request, **switch).is_none();
-        let all: Vec<Switch> = Switch::VARIANTS.iter().filter(has).copied().collect();
-        if let Some((switch, why)) =
-            typed.iter().find_map(|switch| Some((switch, lacks(engine, request, *switch)?)))
-        {
-            return Err(format!("{name} has no switch {}: {why}; {}", switch.name(), listed(&all)));
+    fn new(engine: &'a Engine, request: &'a Request) -> std::result::Result<Switched<'a>, String> {
+        let (name, typed) = (&engine.name, &request.study.switches);
+        let has = |switch: &Switch| lacks(engine, request, *switch).is_none();
+        let all: Vec<Switch> = Switch::VARIANTS.iter().copied().filter(has).collect();
+        for switch in typed {
+            if let Some(why) = lacks(engine, request, *switch) {
+                return Err(format!("{name} has no switch {}: {why}; {}", switch.name(), listed(&all)));
+            }
         }
-        if all.len() < FEWEST {
-            let why = format!("{name} has too few switches to cross: {}", listed(&all));
+        if all.len() < MIN_SWITCHES {
+            let why = format!("{name} has too few switches: {}", listed(&all));
             return Err(format!("{why}; --switches and --precision name more"));
         }
         let switches = match typed.is_empty() {
             true => all,
             false => Switch::VARIANTS.iter().filter(|switch| typed.contains(switch)).copied().collect(),
         };
-        let is_reduced = switches.contains(&Switch::Precision);
-        Ok(Crossing { engine, request, switches, reduced: reduced(engine, request).filter(|_| is_reduced) })
+        let reduced = reduced(engine, request).filter(|_| switches.contains(&Switch::Precision));
+        Ok(Switched { engine, request, switches, reduced })
     }
 
-    /// An arm for each combination, from all on to all off.
-    fn arms(&self, engines: &dyn Engines) -> std::result::Result<(Vec<Switch>, Vec<Arm>), String> {
-        let subset = |bits: usize| -> Vec<Switch> {
-            let on = self.switches.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0);
-            on.map(|(_, switch)| *switch).collect()
+    /// A cell with all switches on, then one for each alone. A cell that no variant can compute says so.
+    fn cells(&self, place: &axes::Settings, engines: &dyn Engines) -> Vec<CellPlan> {
+        let each = self.switches.iter().map(|&switch| (switch.title(self.reduced), vec![switch]));
+        let sides = [(ALL_ON, self.switches.clone())].into_iter().chain(each);
+        let cell = |(title, on): (&str, Vec<Switch>)| {
+            let (mut settings, mut cell) = (place.clone(), self.request.clone());
+            settings.insert(Axis::Switch, Setting::Name(title.to_owned()));
+            if self.switches.contains(&Switch::Precision) {
+                settings.remove(&Axis::Precision);
+                cell.precisions.clear();
+            }
+            cell.study.varied = on.iter().map(|switch| switch.rule().to_owned()).collect();
+            cell.study.varied.sort();
+            cell.study.varied.dedup();
+            let arms = [self.arm(title, &on, engines), self.arm(ALL_OFF, &[], engines)];
+            match arms.into_iter().collect() {
+                Ok(arms) => cell.study.arms = arms,
+                Err(reason) => cell.study.refused = Some(reason),
+            }
+            CellPlan { settings, request: cell }
         };
-        let arms = (0..1_usize << self.switches.len()).rev().map(|bits| self.arm(subset(bits), engines));
-        Ok((self.switches.clone(), arms.collect::<std::result::Result<_, _>>()?))
+        sides.map(cell).collect()
     }
 
-    fn arm(&self, on: Vec<Switch>, engines: &dyn Engines) -> std::result::Result<Arm, String> {
-        let Crossing { engine, request, .. } = self;
+    fn arm(&self, title: &str, on: &[Switch], engines: &dyn Engines) -> std::result::Result<Arm, String> {
+        let Switched { engine, request, .. } = self;
         let fixed = &engine.settings;
         let mut arm = Arm {
-            label: self.label(&on),
+            label: format!("{} ({title})", engine.name),
             precision: Some(fixed.precision.unwrap_or(request.precision())),
             // A variant that lacks one switch may fix this one as well.
             jit: Some(request.jit && fixed.jit != Some(false)),
+            kv_cache: Some(request.cache().policy),
             ..Arm::default()
-        }
-        .keeping(request.cache().policy);
+        };
         let mut used = (*engine).clone();
         for switch in &self.switches {
             let is_on = on.contains(switch);
@@ -155,37 +167,25 @@ impl<'a> Crossing<'a> {
                 Switch::Cache | Switch::Fused if is_on => {}
                 Switch::Cache => match &used.without_cache {
                     Some(name) => used = self.variant(name, engines)?,
-                    None => arm = arm.keeping(KvCache::Off),
+                    None => arm.kv_cache = Some(KvCache::Off),
                 },
                 Switch::Fused => used = self.variant(&without_fused(&used), engines)?,
             }
         }
-        Ok(Arm { engine: used.name, on, ..arm })
+        Ok(Arm { engine: used.name, ..arm })
     }
 
     fn variant(&self, name: &str, engines: &dyn Engines) -> std::result::Result<Engine, String> {
         engines.engine(name).map_err(|error| {
-            format!(
-                "{} has no variant {name}, which a combination of its switches needs: {error}",
-                self.engine.name
-            )
+            let engine = &self.engine.name;
+            format!("{engine} has no variant {name}, which it needs without its switches: {error}")
         })
-    }
-
-    fn label(&self, on: &[Switch]) -> String {
-        let titles: Vec<&str> = on.iter().map(|switch| switch.title(self.reduced)).collect();
-        let what = match on.len() {
-            0 => "all off".to_owned(),
-            count if count == self.switches.len() => "all on".to_owned(),
-            _ => titles.join(" + "),
-        };
-        format!("{} ({what})", self.engine.name)
     }
 }
 
 /// Why an engine lacks a switch; `None` if it has it. Some are available only if named.
 fn lacks(engine: &Engine, request: &Request, switch: Switch) -> Option<&'static str> {
-    let is_named = request.study.crossed.contains(&switch);
+    let is_named = request.study.switches.contains(&switch);
     match switch {
         Switch::Cache if !request.cache().is_on() => Some("--kv-cache off"),
         // The engine is its own variant without a cache.
@@ -204,7 +204,7 @@ fn lacks(engine: &Engine, request: &Request, switch: Switch) -> Option<&'static 
 
 /// The reduced precision: the one that was asked for, or else one for which the engine has dedicated kernels.
 fn reduced(engine: &Engine, request: &Request) -> Option<Precision> {
-    let is_named = request.study.crossed.contains(&Switch::Precision);
+    let is_named = request.study.switches.contains(&Switch::Precision);
     match request.precisions.first() {
         Some(&asked) => (asked != Precision::F32).then_some(asked),
         None if request.is_on_gpu() || is_named => Some(request.half()),
@@ -227,9 +227,7 @@ fn listed(switches: &[Switch]) -> String {
     }
 }
 
-// Switches: optimisations of a contender that can be left out, one by one or together.
-
-/// A switch that `ab optimised` crosses with others.
+/// A switch of `ab optimised`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum Switch {

@@ -232,16 +232,16 @@ impl FromStr for NamedInput {
 // Settings for several callers: their number or rate, and how they are served.
 
 /// Most callers with a request in progress, if requests come at random.
-const MOST_CALLERS: usize = 64;
+const MAX_CALLERS: usize = 64;
 
-/// Requests of a turn if they come at random: those of so many seconds, and at most `MOST`.
-const SECONDS: f64 = 2.0;
+/// Requests of a turn if they come at random: those of so many seconds, and at most `MAX_REQUESTS`.
+const TURN_SECONDS: f64 = 2.0;
 
-const MOST: usize = 4096;
+const MAX_REQUESTS: usize = 4096;
 
 /// Default number of requests of a turn: for each caller, and at least in all.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Usual {
+pub(crate) struct UsualRequests {
     pub(crate) each: usize,
     pub(crate) least: usize,
 }
@@ -279,7 +279,7 @@ impl ServingAsked {
     }
 
     /// When requests come, if there are several callers.
-    pub(crate) fn load(&self, usual: Usual, seed: u64) -> Result<Option<Load>> {
+    pub(crate) fn load(&self, usual: UsualRequests, seed: u64) -> Result<Option<Load>> {
         if self.slo_us.is_some() && !self.rate.is_empty() {
             return Err(Failure::usage("--slo finds the highest rate itself: leave --rate out"));
         }
@@ -292,11 +292,13 @@ impl ServingAsked {
             };
         }
         let is_closed = self.slo_us.is_none() && self.rate.is_empty();
-        let callers = self.callers.first().map_or(MOST_CALLERS, |&callers| callers as usize);
+        let callers = self.callers.first().map_or(MAX_CALLERS, |&callers| callers as usize);
         let requests = match (self.requests, self.rate.first()) {
             (Some(asked), _) => asked as usize,
-            (None, Some(&rate)) => ((f64::from(rate) * SECONDS) as usize).clamp(usual.least, MOST),
-            (None, None) if is_closed => (usual.each * callers).clamp(usual.least, MOST),
+            (None, Some(&rate)) => {
+                ((f64::from(rate) * TURN_SECONDS) as usize).clamp(usual.least, MAX_REQUESTS)
+            }
+            (None, None) if is_closed => (usual.each * callers).clamp(usual.least, MAX_REQUESTS),
             // The search decides how many requests it makes.
             (None, None) => usual.least,
         };
@@ -397,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_turn_holds_several_requests_of_each_caller_or_those_of_some_seconds() {
-        let usual = Usual { each: 8, least: 32 };
+        let usual = UsualRequests { each: 8, least: 32 };
         let requests = |callers: &[u32], rate: &[u32]| {
             let asked =
                 ServingAsked { callers: callers.to_vec(), rate: rate.to_vec(), ..ServingAsked::default() };

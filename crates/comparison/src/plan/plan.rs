@@ -28,7 +28,6 @@ pub struct Contender {
     #[serde(flatten)]
     pub cache: CacheAsked,
     /// Number of devices that the weights are divided over.
-    #[serde(default = "one")]
     pub shards: usize,
     /// How several callers are served.
     #[serde(default, skip_serializing_if = "Serve::is_shared")]
@@ -36,10 +35,6 @@ pub struct Contender {
     /// Whether every request loads the model again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl Contender {
@@ -59,7 +54,7 @@ impl Contender {
     }
 
     /// The element type asked for keys and values: f32, bf16 or f16.
-    pub fn asked_cache(&self) -> Option<Precision> {
+    pub fn asked_cache(&self) -> Precision {
         self.cache.element(self.precision)
     }
 }
@@ -165,9 +160,7 @@ pub struct Plan {
     pub slice: SliceAsked,
     /// Measured iterations in each process, if their number is not left open.
     pub iterations: usize,
-    /// Whether the number of blocks of a round is chosen from costs and variances. In older files a pilot
-    /// chose it.
-    #[serde(default, alias = "has_pilot")]
+    /// Whether the number of blocks of a round is chosen from costs and variances.
     pub chooses_blocks: bool,
     /// Memory policy of all workers.
     pub huge_pages: HugePages,
@@ -303,11 +296,11 @@ pub(crate) fn choose(
     let available = [machine, asked].into_iter().flatten().min();
     let together = available.filter(|_| !request.is_on_gpu()).map(|available| {
         let kinds = contenders.iter().map(|contender| {
-            let kind = workers::Kind::new(&contender.engine, contender.precision);
-            (contender.precision, contender.cache.precision.unwrap_or_default(), kind)
+            let kind = workers::WorkerKind::new(&contender.engine, contender.precision);
+            (contender.precision, contender.cache.precision, kind)
         });
         let kinds: Vec<_> = kinds.collect();
-        workers::Together::new(config, &kinds, sequences, available)
+        workers::MemoryFit::new(config, &kinds, sequences, available)
     });
     let obstacle = match (&together, request.is_on_gpu()) {
         // On a GPU, an explicit --schedule interleaved skips the check of memory.
@@ -356,8 +349,6 @@ pub enum StudyView {
     Sweep(SweepKind),
     /// Names of the two arms.
     Ab([String; 2]),
-    /// Switches in every combination.
-    Crossed,
 }
 
 /// A study, divided into cells.

@@ -1,7 +1,7 @@
 //! The request: the settings of a comparison, as data.
 //!
 //! Suites, studies, shards, `--resume`, `check` and the history store requests and compare them. A missing field has
-//! its default value, so files of older versions can still be read. An unknown field is an error that names it.
+//! its default value. An unknown field is an error that names it.
 
 use std::path::PathBuf;
 
@@ -345,14 +345,13 @@ impl KvPrecision {
 pub struct CacheAsked {
     #[serde(rename = "kv_cache")]
     pub policy: KvCache,
-    /// `None` in results of versions that left it to the engines.
-    #[serde(rename = "kv_precision", default, skip_serializing_if = "Option::is_none")]
-    pub precision: Option<KvPrecision>,
+    #[serde(rename = "kv_precision")]
+    pub precision: KvPrecision,
 }
 
 impl Default for CacheAsked {
     fn default() -> CacheAsked {
-        CacheAsked { policy: KvCache::On, precision: Some(KvPrecision::Auto) }
+        CacheAsked { policy: KvCache::On, precision: KvPrecision::Auto }
     }
 }
 
@@ -363,14 +362,13 @@ impl CacheAsked {
     }
 
     /// The element type for weights of precision `weights`: f32, bf16 or f16.
-    pub fn element(self, weights: Precision) -> Option<Precision> {
-        Some(self.precision?.beside(weights))
+    pub fn element(self, weights: Precision) -> Precision {
+        self.precision.beside(weights)
     }
 
     /// The settings for a worker.
     pub fn settings(self, weights: Precision) -> DecoderSettings {
-        let kv_precision = self.element(weights);
-        DecoderSettings { kv_precision, autoregressive: false }
+        DecoderSettings { kv_precision: self.element(weights), autoregressive: false }
     }
 }
 
@@ -382,7 +380,7 @@ impl Request {
 
     /// How every contender keeps keys and values.
     pub fn cache(&self) -> CacheAsked {
-        CacheAsked { policy: self.kv_cache, precision: Some(self.kv_precision) }
+        CacheAsked { policy: self.kv_cache, precision: self.kv_precision }
     }
 }
 

@@ -10,14 +10,14 @@ use crate::plan::{CacheAsked, Contender, KvPrecision};
 
 /// Upper bound of an engine without measured memory, as a multiple of weights and KV cache: engines that pack
 /// weights hold a second copy of a part.
-const PACKED: f64 = 1.4;
+const ENGINE_COPIES: f64 = 1.4;
 
 /// A framework's own libraries and buffers, in bytes.
 const FRAMEWORK: f64 = 250e6;
 
 /// The same for a reference: it may convert its weights once more, and load Python. Measured peaks, one
 /// process each on a model of 0.54 GB, are in `docs/evidence/notes.md`.
-const COPIED: f64 = 2.0;
+const REFERENCE_COPIES: f64 = 2.0;
 
 const WITH_PYTHON: f64 = 500e6;
 
@@ -26,7 +26,7 @@ const SLACK: f64 = 1.1;
 
 /// The kind of a contender's worker as regards memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum WorkerKind<'a> {
     /// An engine whose memory was measured.
     Measured(&'a EngineMemory),
     Engine,
@@ -35,14 +35,14 @@ pub(crate) enum Kind<'a> {
     Hybrid,
 }
 
-impl<'a> Kind<'a> {
+impl<'a> WorkerKind<'a> {
     /// The kind of a contender's worker at a precision.
-    pub(crate) fn new(engine: &'a Engine, precision: Precision) -> Kind<'a> {
+    pub(crate) fn new(engine: &'a Engine, precision: Precision) -> WorkerKind<'a> {
         match (engine.parts(), &engine.memory) {
-            (Some(_), _) => Kind::Hybrid,
-            (None, Some(memory)) if memory.linear.contains_key(&precision) => Kind::Measured(memory),
-            (None, _) if engine.reference => Kind::Reference,
-            (None, _) => Kind::Engine,
+            (Some(_), _) => WorkerKind::Hybrid,
+            (None, Some(memory)) if memory.linear.contains_key(&precision) => WorkerKind::Measured(memory),
+            (None, _) if engine.reference => WorkerKind::Reference,
+            (None, _) => WorkerKind::Engine,
         }
     }
 
@@ -50,10 +50,10 @@ impl<'a> Kind<'a> {
     fn bytes(self, config: &ModelConfig, demand: &Demand) -> f64 {
         let from_above = |copies: f64, more: f64| copies * demand.total() as f64 + more;
         match self {
-            Kind::Measured(memory) => SLACK * peak(memory, config, demand),
-            Kind::Engine => from_above(PACKED, FRAMEWORK),
-            Kind::Reference => from_above(COPIED, WITH_PYTHON),
-            Kind::Hybrid => from_above(2.0 * PACKED, 2.0 * FRAMEWORK),
+            WorkerKind::Measured(memory) => SLACK * peak(memory, config, demand),
+            WorkerKind::Engine => from_above(ENGINE_COPIES, FRAMEWORK),
+            WorkerKind::Reference => from_above(REFERENCE_COPIES, WITH_PYTHON),
+            WorkerKind::Hybrid => from_above(2.0 * ENGINE_COPIES, 2.0 * FRAMEWORK),
         }
     }
 }
@@ -67,8 +67,8 @@ pub(crate) fn expected(
 ) -> BTreeMap<String, u64> {
     let expected = |contender: &Contender| {
         let Contender { label, engine, precision, .. } = contender;
-        let Kind::Measured(memory) = Kind::new(engine, *precision) else { return None };
-        let cache = contender.cache.precision.unwrap_or_default();
+        let WorkerKind::Measured(memory) = WorkerKind::new(engine, *precision) else { return None };
+        let cache = contender.cache.precision;
         let demand = Demand::new(config, (*precision, cache), sequences)?;
         Some((label.clone(), peak(memory, config, &demand) as u64))
     };
@@ -101,26 +101,26 @@ fn peak(memory: &EngineMemory, config: &ModelConfig, demand: &Demand) -> f64 {
 
 /// Upper bounds of the memory of a comparison's workers.
 #[derive(Debug, Clone)]
-pub(crate) struct Together {
+pub(crate) struct MemoryFit {
     /// Bytes that each contender's worker may need.
     each: Vec<f64>,
     available: f64,
 }
 
-impl Together {
+impl MemoryFit {
     /// Contenders are given by the precisions of weights and cache, and by kind. A precision that cannot
     /// store this model needs no memory: its worker ends at once.
     pub(crate) fn new(
         config: &ModelConfig,
-        contenders: &[(Precision, KvPrecision, Kind<'_>)],
+        contenders: &[(Precision, KvPrecision, WorkerKind<'_>)],
         sequences: (usize, usize),
         available: u64,
-    ) -> Together {
-        let bytes = |&(precision, cache, kind): &(Precision, KvPrecision, Kind<'_>)| {
+    ) -> MemoryFit {
+        let bytes = |&(precision, cache, kind): &(Precision, KvPrecision, WorkerKind<'_>)| {
             let demand = Demand::new(config, (precision, cache), sequences);
             demand.map_or(0.0, |demand| kind.bytes(config, &demand))
         };
-        Together { each: contenders.iter().map(bytes).collect(), available: available as f64 }
+        MemoryFit { each: contenders.iter().map(bytes).collect(), available: available as f64 }
     }
 
     /// The reason why not all may be in memory at once; `None` if they may.
@@ -139,7 +139,7 @@ impl Together {
     /// Groups of contenders, by their places, each with the first contender and as few groups as the memory
     /// allows; `None` without room for three, since groups of two save nothing.
     pub(crate) fn groups(&self) -> Option<Vec<Vec<usize>>> {
-        const FEWEST: usize = 3;
+        const MIN_GROUP_SIZE: usize = 3;
         let (anchor, others) = self.each.split_first()?;
         let room = self.available - anchor;
         let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
@@ -156,7 +156,7 @@ impl Together {
                 None => groups.push((bytes, vec![0, place + 1])),
             }
         }
-        let has_turns = groups.iter().any(|(_, group)| group.len() >= FEWEST);
+        let has_turns = groups.iter().any(|(_, group)| group.len() >= MIN_GROUP_SIZE);
         (groups.len() > 1 && has_turns).then(|| groups.into_iter().map(|(_, group)| group).collect())
     }
 }
@@ -219,8 +219,8 @@ pub fn refusal(
     (batch, capacity): (usize, usize),
     available: u64,
 ) -> Option<String> {
-    let cache = cache.precision.unwrap_or_default();
-    let demand = |&precision: &Precision| Demand::new(config, (precision, cache), (batch, capacity));
+    let demand =
+        |&precision: &Precision| Demand::new(config, (precision, cache.precision), (batch, capacity));
     let largest = precisions.iter().filter_map(demand).max_by_key(Demand::total)?;
     let fits = |demand: &Demand| demand.total() <= u128::from(available);
     if fits(&largest) {
@@ -249,25 +249,26 @@ mod tests {
 
     use super::*;
 
-    fn together(contenders: &[(Precision, KvPrecision, Kind<'_>)], available: u64) -> Together {
-        Together::new(&config(), contenders, (1, 0), available)
+    fn together(contenders: &[(Precision, KvPrecision, WorkerKind<'_>)], available: u64) -> MemoryFit {
+        MemoryFit::new(&config(), contenders, (1, 0), available)
     }
 
     /// Bytes of an engine's worker, and of a reference's.
-    const ENGINE: u64 = (PACKED * F32_BYTES as f64 + FRAMEWORK) as u64;
+    const ENGINE: u64 = (ENGINE_COPIES * F32_BYTES as f64 + FRAMEWORK) as u64;
 
-    const REFERENCE: u64 = (COPIED * F32_BYTES as f64 + WITH_PYTHON) as u64;
+    const REFERENCE: u64 = (REFERENCE_COPIES * F32_BYTES as f64 + WITH_PYTHON) as u64;
 
     #[test]
     fn all_workers_must_fit_at_once() {
-        let three = [(Precision::F32, KvPrecision::Auto, Kind::Engine); 3];
+        let three = [(Precision::F32, KvPrecision::Auto, WorkerKind::Engine); 3];
         assert_eq!(together(&three, 3 * ENGINE + 3).obstacle(), None);
         let reason = together(&three, 3 * ENGINE - 3).obstacle().unwrap();
         assert!(reason.starts_with("all 3 workers together may need 0.75 GB, and 0.75 GB"), "{reason}");
-        let reference = [(Precision::F32, KvPrecision::Auto, Kind::Reference)];
+        let reference = [(Precision::F32, KvPrecision::Auto, WorkerKind::Reference)];
         assert!(together(&reference, REFERENCE - 1).obstacle().is_some(), "references take more");
-        let hybrid =
-            |available| together(&[(Precision::F32, KvPrecision::Auto, Kind::Hybrid)], available).obstacle();
+        let hybrid = |available| {
+            together(&[(Precision::F32, KvPrecision::Auto, WorkerKind::Hybrid)], available).obstacle()
+        };
         assert!(hybrid(2 * ENGINE - 2).is_some(), "a hybrid takes what two engines take");
         assert_eq!(hybrid(2 * ENGINE + 2), None);
     }
@@ -296,7 +297,10 @@ mod tests {
             "the head is the linear layer now, and of the embedding nothing is held"
         );
         let room = |available| {
-            together(&[(Precision::Bf16, KvPrecision::Auto, Kind::new(&engine, Precision::Bf16))], available)
+            together(
+                &[(Precision::Bf16, KvPrecision::Auto, WorkerKind::new(&engine, Precision::Bf16))],
+                available,
+            )
         };
         assert!(room(109_000_000).obstacle().is_some(), "a tenth more is kept free");
         assert_eq!(room(111_000_000).obstacle(), None);
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut_into_groups_that_share_the_first() {
-        let five = [(Precision::F32, KvPrecision::Auto, Kind::Engine); 5];
+        let five = [(Precision::F32, KvPrecision::Auto, WorkerKind::Engine); 5];
         let groups = |available| together(&five, available).groups();
         assert_eq!(groups(3 * ENGINE + 3), Some(vec![vec![0, 1, 2], vec![0, 3, 4]]));
         assert_eq!(groups(4 * ENGINE + 4), Some(vec![vec![0, 1, 2, 3], vec![0, 4]]));

@@ -69,7 +69,7 @@ fn the_schema_of_the_history_defines_the_metrics_of_the_table() {
 #[test]
 fn the_page_of_measures_defines_every_metric() {
     let measures = text(&docs("reference/measures.md"));
-    for metric in Metric::ALL {
+    for &metric in Metric::ALL {
         let name = format!("| `{}` |", metric.name());
         let row = measures.lines().find(|line| line.contains(&name));
         let row = row.unwrap_or_else(|| panic!("docs/reference/measures.md does not define {name}"));

@@ -58,7 +58,7 @@ fn the_reference_computes_each_alone() {
     let work = planned(&mixed(&[]), &[3, 5, 9]).unwrap().work;
     let protocol::Work::Generate(alone) = work.of_reference() else { panic!("it continues prompts") };
     assert_eq!(alone.cases.iter().map(|case| case.prompts.len()).collect::<Vec<_>>(), [1, 1, 1]);
-    let protocol::Work::Generate(asked) = work.asked(KvCache::On, &work.stand_ins()) else {
+    let protocol::Work::Generate(asked) = work.asked(KvCache::On, &work.fallback_outputs()) else {
         panic!("it continues prompts")
     };
     assert_eq!((asked.cases.len(), asked.cases[0].prompts.len(), asked.cases[0].trace.len()), (1, 3, 3));

@@ -3,7 +3,7 @@
 use bundle::Precision;
 use comparison::plan;
 use comparison::plan::{
-    Arm, CellPlan, Engines, Failure, Request, StudyKind, StudyPlan, StudyRequest, StudyView, Switch,
+    Arm, Axis, CellPlan, Engines, Failure, Request, StudyKind, StudyPlan, StudyRequest, StudyView, Switch,
 };
 use configs::Engine;
 use protocol::KvCache;
@@ -56,7 +56,7 @@ fn request(frameworks: &[&str], switches: &[Switch]) -> Request {
         frameworks: frameworks.iter().map(|name| (*name).to_owned()).collect(),
         ..Request::default()
     };
-    request.study.crossed = switches.to_vec();
+    request.study.switches = switches.to_vec();
     request
 }
 
@@ -64,11 +64,9 @@ fn planned(request: Request) -> plan::Result<StudyPlan> {
     StudyRequest { kind: StudyKind::Ab(vec!["optimised".into()]), request }.plan(&Known)
 }
 
-/// The only cell.
-fn cell(frameworks: &[&str], switches: &[Switch]) -> CellPlan {
-    let mut plan = planned(request(frameworks, switches)).unwrap();
-    assert_eq!(plan.cells.len(), 1);
-    plan.cells.remove(0)
+/// The cells of a request that is accepted.
+fn cells(request: Request) -> Vec<CellPlan> {
+    planned(request).unwrap().cells
 }
 
 /// The error of a rejected request; its exit code is 2.
@@ -78,95 +76,83 @@ fn refused(request: Request) -> String {
     failure.to_string()
 }
 
-fn labels(cell: &CellPlan) -> Vec<&str> {
-    cell.request.study.arms.iter().map(|arm| arm.label.as_str()).collect()
+/// The arms of a cell: label, engine, cache, JIT and precision of each.
+fn arms(cell: &CellPlan) -> Vec<String> {
+    let words = |arm: &Arm| {
+        let Arm { label, engine, precision, jit, kv_cache, .. } = arm;
+        let cache = if *kv_cache == Some(KvCache::On) { "cache" } else { "no cache" };
+        let jit = if *jit == Some(true) { "JIT" } else { "no JIT" };
+        format!("{label}: {engine}, {cache}, {jit}, {}", precision.unwrap().name())
+    };
+    cell.request.study.arms.iter().map(words).collect()
 }
 
-fn arm<'a>(cell: &'a CellPlan, what: &str) -> &'a Arm {
-    let ends = |arm: &&Arm| arm.label.ends_with(&format!("({what})"));
-    cell.request.study.arms.iter().find(ends).unwrap_or_else(|| panic!("{what} in {:?}", labels(cell)))
+/// The place of each cell on the axis of switches.
+fn places(cells: &[CellPlan]) -> Vec<String> {
+    cells.iter().map(|cell| cell.settings[&Axis::Switch].to_string()).collect()
 }
 
 #[test]
-fn every_combination_is_an_arm_from_all_on_to_all_off() {
+fn all_on_and_each_switch_alone_are_compared_with_all_off() {
     let plan = planned(request(&["compiler"], &[])).unwrap();
-    assert_eq!((plan.name.as_str(), &plan.view), ("ab optimised", &StudyView::Crossed));
-    let cell = &plan.cells[0];
-    assert_eq!(
-        labels(cell),
-        ["compiler (all on)", "compiler (JIT)", "compiler (cache)", "compiler (all off)"]
-    );
-    let study = &cell.request.study;
-    assert_eq!(
-        (&study.crossed[..], &study.varied[..]),
-        (&[Switch::Cache, Switch::Jit][..], &["R13".to_owned(), "R14".to_owned()][..])
-    );
-    let set: Vec<_> = study.arms.iter().map(|arm| (arm.kv_cache, arm.jit)).collect();
-    let (on, off) = (Some(KvCache::On), Some(KvCache::Off));
-    assert_eq!(set, [(on, Some(true)), (off, Some(true)), (on, Some(false)), (off, Some(false))]);
-    assert_eq!((cell.request.new_tokens.clone(), cell.request.iterations), (vec![32], Some(1)));
+    assert_eq!(plan.name, "ab optimised");
+    assert_eq!(plan.view, StudyView::Ab(["on".to_owned(), "all off".to_owned()]));
+    assert_eq!(places(&plan.cells), ["all on", "cache", "JIT"]);
+    let off = "compiler (all off): compiler, no cache, no JIT, f32";
+    assert_eq!(arms(&plan.cells[0]), ["compiler (all on): compiler, cache, JIT, f32", off]);
+    assert_eq!(arms(&plan.cells[1]), ["compiler (cache): compiler, cache, no JIT, f32", off]);
+    assert_eq!(arms(&plan.cells[2]), ["compiler (JIT): compiler, no cache, JIT, f32", off]);
+    let varied: Vec<_> = plan.cells.iter().map(|cell| cell.request.study.varied.join(" ")).collect();
+    assert_eq!(varied, ["R13 R14", "R13", "R14"]);
+    let request = &plan.cells[0].request;
+    assert_eq!((&request.new_tokens[..], request.iterations), (&[32][..], Some(1)));
 }
 
 #[test]
 fn a_framework_may_be_without_its_cache_in_a_way_of_its_own() {
-    let cell = cell(&["static"], &[]);
-    let set: Vec<_> =
-        cell.request.study.arms.iter().map(|arm| (arm.engine.as_str(), arm.jit, arm.kv_cache)).collect();
-    let cached = Some(KvCache::On);
-    assert_eq!(set[0], ("static", Some(true), cached));
-    assert_eq!(set[3], ("static-nocache", Some(false), cached));
+    assert_eq!(
+        arms(&cells(request(&["static"], &[]))[0]),
+        ["static (all on): static, cache, JIT, f32", "static (all off): static-nocache, cache, no JIT, f32"]
+    );
 }
 
 #[test]
-fn four_switches_are_crossed_in_full() {
-    let cell = cell(&["kernels"], &[]);
-    let study = &cell.request.study;
-    assert_eq!((study.crossed.len(), study.arms.len()), (4, 16));
-    assert_eq!(study.varied, ["R13", "R14", "R2"]);
-    assert_eq!(study.title(Switch::Precision), "bf16");
-    let off = arm(&cell, "all off");
-    assert_eq!(
-        (off.engine.as_str(), off.precision, off.jit),
-        ("kernels-base", Some(Precision::F32), Some(false))
-    );
-    let some = arm(&cell, "cache + bf16");
-    assert_eq!(
-        (some.engine.as_str(), some.precision, some.jit),
-        ("kernels-base", Some(Precision::Bf16), Some(false))
-    );
-    let distinct: std::collections::BTreeSet<&str> = labels(&cell).into_iter().collect();
-    assert_eq!(distinct.len(), 16, "every arm has a label of its own");
+fn four_switches_are_compared_one_by_one() {
+    let cells = cells(request(&["kernels"], &[]));
+    assert_eq!(places(&cells), ["all on", "cache", "JIT", "bf16", "fused"]);
+    assert_eq!(cells[0].request.study.varied, ["R13", "R14", "R2"]);
+    let off = "kernels (all off): kernels-base, no cache, no JIT, f32";
+    assert_eq!(arms(&cells[3]), ["kernels (bf16): kernels-base, no cache, no JIT, bf16", off]);
+    assert_eq!(arms(&cells[4]), ["kernels (fused): kernels, no cache, no JIT, f32", off]);
 }
 
 #[test]
-fn only_the_switches_that_were_named_are_crossed() {
-    let cell = cell(&["kernels"], &[Switch::Fused, Switch::Cache]);
-    assert_eq!(cell.request.study.crossed, [Switch::Cache, Switch::Fused]);
-    // Settings that are not crossed are equal in all arms, even if a variant would fix them.
-    assert!(
-        cell.request
-            .study
-            .arms
-            .iter()
-            .all(|arm| (arm.jit, arm.precision) == (Some(true), Some(Precision::F32)))
+fn only_the_switches_that_were_named_are_compared_and_others_are_equal_in_both_arms() {
+    let named = cells(request(&["kernels"], &[Switch::Fused, Switch::Cache]));
+    assert_eq!(places(&named), ["all on", "cache", "fused"]);
+    assert_eq!(
+        arms(&named[0]),
+        ["kernels (all on): kernels, cache, JIT, f32", "kernels (all off): kernels-base, no cache, JIT, f32"]
     );
     let mut reduced = request(&["kernels"], &[Switch::Cache, Switch::Jit]);
     reduced.precisions = vec![Precision::Bf16];
-    let arms = planned(reduced).unwrap().cells.remove(0).request.study.arms;
-    assert!(arms.iter().all(|arm| arm.precision == Some(Precision::Bf16)));
+    assert!(cells(reduced).iter().flat_map(arms).all(|arm| arm.ends_with("bf16")));
+    let without = cells(Request { jit: false, ..request(&["kernels"], &[]) });
+    assert_eq!(places(&without), ["all on", "cache", "bf16", "fused"], "--no-jit is for all");
+    assert!(without.iter().flat_map(arms).all(|arm| arm.contains("no JIT")));
 }
 
 #[test]
 fn a_reduced_precision_is_a_switch_where_it_is_asked_for() {
     let mut asked = request(&["plain"], &[]);
     asked.precisions = vec![Precision::F16];
-    let cell = planned(asked).unwrap().cells.remove(0);
-    assert_eq!(cell.request.study.crossed, [Switch::Cache, Switch::Precision]);
-    assert_eq!((labels(&cell)[1], cell.request.precisions.len()), ("plain (f16)", 0));
-    let named = self::cell(&["plain"], &[Switch::Cache, Switch::Precision]);
-    assert_eq!(arm(&named, "bf16").precision, Some(Precision::Bf16));
-    let fused = self::cell(&["plain"], &[Switch::Cache, Switch::Fused]);
-    assert_eq!(arm(&fused, "cache").engine, "plain-base");
+    let found = cells(asked);
+    assert_eq!(places(&found), ["all on", "cache", "f16"]);
+    assert!(found.iter().all(|cell| cell.request.precisions.is_empty()));
+    let named = cells(request(&["plain"], &[Switch::Cache, Switch::Precision]));
+    assert_eq!(arms(&named[2])[0], "plain (bf16): plain, no cache, JIT, bf16".replace("JIT", "no JIT"));
+    let fused = cells(request(&["plain"], &[Switch::Cache, Switch::Fused]));
+    assert!(arms(&fused[1])[0].starts_with("plain (cache): plain-base, cache"));
 }
 
 #[test]
@@ -177,7 +163,7 @@ fn what_a_framework_lacks_is_refused_in_one_sentence() {
     );
     assert_eq!(
         refused(request(&["plain"], &[])),
-        "plain has too few switches to cross: it has cache; --switches and --precision name more"
+        "plain has too few switches: it has cache; --switches and --precision name more"
     );
     let nothing = refused(request(&["recomputes"], &[Switch::Cache, Switch::Precision]));
     assert!(
@@ -186,24 +172,21 @@ fn what_a_framework_lacks_is_refused_in_one_sentence() {
     );
     let both = refused(request(&["plain", "recomputes"], &[]));
     assert!(both.contains("plain has too few") && both.contains("; recomputes has too few"), "{both}");
+    let torn = &cells(request(&["torn"], &[]))[0].request.study.refused;
+    assert!(
+        torn.as_deref()
+            .unwrap()
+            .starts_with("torn has no variant static-nocache-base, which it needs without its switches"),
+        "{torn:?}"
+    );
 }
 
 #[test]
 fn a_framework_that_lacks_a_switch_is_a_row_with_its_reason_beside_others() {
-    let cells = planned(request(&["plain", "compiler"], &[])).unwrap().cells;
+    let cells = cells(request(&["plain", "compiler"], &[]));
+    assert_eq!(places(&cells), ["all on", "all on", "cache", "JIT"]);
     assert!(cells[0].request.study.refused.as_deref().unwrap().starts_with("plain has too few switches"));
-    assert_eq!((&cells[1].request.study.refused, cells[1].request.study.arms.len()), (&None, 4));
-}
-
-#[test]
-fn a_combination_that_no_variant_has_is_refused() {
-    let torn = refused(request(&["torn"], &[]));
-    assert!(
-        torn.starts_with(
-            "torn has no variant static-nocache-base, which a combination of its switches needs"
-        ),
-        "{torn}"
-    );
+    assert_eq!((&cells[1].request.study.refused, cells[1].request.study.arms.len()), (&None, 2));
 }
 
 #[test]
@@ -221,17 +204,9 @@ fn contradictions_are_refused() {
     assert!(refused(two).contains("takes one --precision"));
     assert_eq!(
         refused(request(&["compiler"], &[Switch::Cache])),
-        "crossing needs at least two switches; for a single one use `photofinish ab kv-cache`"
+        "`ab optimised` needs at least two switches; for a single one use `photofinish ab kv-cache`"
     );
     let elsewhere = request(&["compiler"], &[Switch::Jit]);
     let jit = StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request: elsewhere }.plan(&Known);
     assert_eq!(jit.unwrap_err().to_string(), "--switches is for `ab optimised`: leave it out");
-}
-
-#[test]
-fn a_switch_that_is_off_for_all_is_not_crossed() {
-    let without = Request { jit: false, ..request(&["kernels"], &[]) };
-    let cell = planned(without).unwrap().cells.remove(0);
-    assert_eq!(cell.request.study.crossed, [Switch::Cache, Switch::Precision, Switch::Fused]);
-    assert!(cell.request.study.arms.iter().all(|arm| arm.jit == Some(false)));
 }

@@ -256,12 +256,12 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
     /// kv-cache, jit, half, fused or attention: on against off, on every framework. padding: an encoder's batches
-    /// unpadded against padded to the longest text. optimised: all of the first four in every combination, so that each
-    /// one's part of the whole is known. mistakes: what common mistakes cost, such as a debug build
+    /// unpadded against padded to the longest text. optimised: all of the first four, and each alone, against none
+    /// of them. mistakes: what common mistakes cost, such as a debug build
     /// (docs/how-to/mistakes.md). Or two names from configs/engines
     #[arg(value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT", num_args = 1..=2, required = true)]
     pub(crate) what: Vec<String>,
-    /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]
+    /// For `ab optimised`: which of cache, jit, precision and fused [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
     pub(crate) switches: Vec<plan::Switch>,
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
@@ -293,7 +293,7 @@ impl SweepArgs {
 impl AbArgs {
     pub(crate) fn study(&self) -> StudyRequest {
         let mut request = self.compare.request.request();
-        request.study.crossed.clone_from(&self.switches);
+        request.study.switches.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }

@@ -230,7 +230,7 @@ pub(crate) struct ReportArgs {
 /// A metric by its name, or by its words.
 pub(super) fn parse_one(text: &str) -> Result<Metric, String> {
     Metric::parse(text).ok_or_else(|| {
-        let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
+        let names: Vec<String> = Metric::ALL.iter().copied().map(Metric::flag).collect();
         format!("there are {}", names.join(", "))
     })
 }

@@ -221,7 +221,7 @@ fn expected(points: &[(usize, f64)], batch: usize) -> f64 {
 fn with_precision(contender: &Contender, precision: Precision) -> Contender {
     let mut changed = Contender { precision, ..contender.clone() };
     if precision != contender.precision {
-        changed.cache.precision = Some(KvPrecision::F32);
+        changed.cache.precision = KvPrecision::F32;
     }
     changed
 }
@@ -230,7 +230,7 @@ fn with_precision(contender: &Contender, precision: Precision) -> Contender {
 fn peak(crew: &Crew<'_>, index: usize, contender: &Contender) -> std::result::Result<u64, String> {
     let warmup =
         Warmup { min_iterations: 1, max_iterations: 1, max_ns: 0, settled_within: 1.0, from_cold: false };
-    let work = crew.plan.work.asked(contender.cache.policy, &crew.plan.work.stand_ins());
+    let work = crew.plan.work.asked(contender.cache.policy, &crew.plan.work.fallback_outputs());
     let task = Task::Measure(Measure { work, warmup, lead_in: 0, load: None });
     let mut running = crew.workers[index].start(&crew.job(contender, task), None);
     if running.warm_up(1) && running.request(0, None).is_some() {

@@ -148,7 +148,7 @@ impl Crew<'_> {
         task: Task,
     ) -> std::result::Result<Vec<Event>, String> {
         let mut contender = Contender { precision, ..self.plan.contenders[index].clone() };
-        contender.cache.precision = Some(KvPrecision::F32);
+        contender.cache.precision = KvPrecision::F32;
         let is_unchanged = matches!(self.plan.work, Work::Graph(_)) && contender.engine.framework == ORT;
         let contender = Contender { jit: contender.jit && !is_unchanged, ..contender };
         let mut job = self.job(&contender, task);

@@ -471,7 +471,7 @@ impl Session<'_> {
         self.judge_quality();
         self.crew.end_at(self.limit.until());
         self.recorder.add_time(Stage::Reference, begun);
-        let traces = self.crew.plan.work.stand_ins();
+        let traces = self.crew.plan.work.fallback_outputs();
         let end = match progress::requested() {
             true => End::Interrupted,
             false => self.rounds(RunWork { references, traces, parity: true, begun }),

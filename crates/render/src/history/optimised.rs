@@ -198,7 +198,6 @@ mod tests {
             verdict: "faster".into(),
             advantage: Some(advantage),
             interval: Some(interval),
-            sentence: Default::default(),
             other: Default::default(),
         }
     }

@@ -28,7 +28,6 @@ pub(super) fn html(
     let table = match report.view {
         StudyView::Sweep(_) => "Figures",
         StudyView::Ab(_) => "With and without",
-        StudyView::Crossed => "What each switch gives",
     };
     let summary = study::summary(report);
     let (warnings, findings) = split(&summary);

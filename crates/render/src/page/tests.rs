@@ -211,18 +211,6 @@ fn what_an_optimisation_is_worth_is_answered() {
 }
 
 #[test]
-fn what_crossed_switches_give_is_drawn_and_answered() {
-    let report = crate::testing::study("ab optimised", StudyView::Crossed, vec![crate::testing::crossed()]);
-    let page = study::html(&report, true, &|_| true).unwrap();
-    assert_eq!(left_open(&page), [""; 0]);
-    for told in
-        ["<h2>What each switch gives</h2>", "Every combination", "cache, left out", "jax: all on is 12.0x"]
-    {
-        assert!(page.contains(told), "{told}: {page}");
-    }
-}
-
-#[test]
 fn who_is_struck_looks_struck_and_has_no_mark_no_verdict_and_no_rank() {
     let mut report = report();
     report.rows[0].state = State::Struck;

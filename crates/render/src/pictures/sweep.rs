@@ -13,7 +13,7 @@ use crate::charts::{
     Rows,
 };
 use crate::study::summary;
-use crate::{pictures, words};
+use crate::words;
 
 /// The metrics of a sweep, the main one first; the others follow if there is room.
 const METRICS: [Metric; 4] =
@@ -299,7 +299,6 @@ pub(crate) fn subtitle(report: &StudyReport) -> String {
 /// Every panel, with a unique id.
 pub(crate) fn study_panels(report: &StudyReport) -> Vec<(String, Panel)> {
     match report.view {
-        StudyView::Crossed => pictures::panels(report),
         _ if report.outcomes.is_empty() => panels(report),
         _ => ab(report),
     }

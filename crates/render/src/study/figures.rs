@@ -4,7 +4,6 @@ use comparison::judge::study::columns::{self, Column};
 use comparison::judge::study::{Cell, CellRow, StudyReport};
 use comparison::plan::{Axis, StudyView};
 
-use crate::study;
 use crate::table::Table;
 use crate::words;
 
@@ -34,10 +33,6 @@ pub fn csv(report: &StudyReport) -> String {
             for line in lines(&report.view, cell, row) {
                 add(start.clone(), line);
             }
-        }
-        for line in study::lines(cell) {
-            let framework = cell.settings.get(&Axis::Framework).map_or_else(String::new, ToString::to_string);
-            add([framework, "crossed".into(), String::new()], line);
         }
     }
     table.csv()

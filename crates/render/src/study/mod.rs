@@ -8,19 +8,16 @@ mod words;
 
 pub(crate) use TITLE as PUBLISHED;
 use comparison::judge::metrics::Metric;
-use comparison::judge::report::crossed::{Contribution, Effect};
 use comparison::judge::report::{State, number};
-use comparison::judge::study::{Cell, CellRow, StudyReport, axes};
+use comparison::judge::study::{Cell, CellRow, StudyReport};
 use comparison::plan::{Axis, StudyView};
 pub use figures::csv;
-use grids::places;
 use protocol::untrusted::markdown as plain;
 pub(crate) use published_table as published;
 pub(crate) use words::summary;
-use words::{amount, crossed_times};
 
 use crate::table::{self, Column, Screen, Table, Tone};
-use crate::words::verdicts::{self, warnings_sentence as warning, word};
+use crate::words::verdicts::{self, warnings_sentence as warning};
 use crate::words::{DASH, Json, Line, Summary, or_dash, titled, wrapped};
 
 /// The study as text for a terminal.
@@ -83,98 +80,17 @@ pub(crate) fn grid(report: &StudyReport, ranges: bool) -> Table {
     match &report.view {
         StudyView::Sweep(kind) => grids::sweep(report, *kind, ranges),
         StudyView::Ab(arms) => grids::ab(report, arms),
-        StudyView::Crossed => contributions(report),
     }
 }
 
 /// The second table of a study that has one, with its title.
 pub(crate) fn more(report: &StudyReport) -> Option<(&'static str, Table)> {
-    let iterations = || grids::curve(report).map(|curve| ("Iterations", curve));
-    combinations(report).map(|table| ("Every combination", table)).or_else(iterations)
+    grids::curve(report).map(|curve| ("Iterations", curve))
 }
 
 /// The sentences below the table.
 pub(crate) fn findings(summary: &Summary) -> impl Iterator<Item = &Line> {
     summary.details.iter()
-}
-
-// The tables of `ab optimised`: the gain of each switch, and the figures of every combination.
-
-/// The figures of a combination.
-const FIGURES: [Metric; 3] = [Metric::Throughput, Metric::Total, Metric::PeakMemory];
-
-/// A row for each framework and switch, and one for all together.
-fn contributions(report: &StudyReport) -> Table {
-    let axes = axes(report);
-    let titles = axes.iter().map(|axis| axis.title()).chain(["Switch"]).map(Column::left);
-    let figures = ["Alone", "Left out", "Share", "Verdict"].map(Column::right);
-    let mut table = Table::new(titles.chain(figures));
-    for cell in &report.cells {
-        let start = |what: &str| places(&axes, &cell.settings).into_iter().chain([what.into()]);
-        match &cell.crossed {
-            Some(crossed) => {
-                for part in crossed.switches.iter().chain([&crossed.together]) {
-                    table.add(start(&part.switch).chain(figures_of(part)));
-                }
-            }
-            None => {
-                let nothing = [DASH, DASH, DASH, "not run"].map(table::Cell::from);
-                table.add(start(DASH).chain(nothing));
-            }
-        }
-    }
-    table.captioned(
-        "How many times as fast: alone, switched on first; left out, switched off last; share, the mean over all orders. \
-         Shares multiply to the whole, which is the last of them",
-    )
-}
-
-fn figures_of(part: &Contribution) -> [table::Cell; 4] {
-    // In little room without intervals.
-    let cell = |effect: &Option<Effect>| {
-        let short = or_dash(effect.as_ref(), |effect| crossed_times(effect.ratio));
-        table::Cell::from(or_dash(effect.as_ref(), amount)).short(short)
-    };
-    let verdict = part.share.as_ref().and_then(|share| share.verdict);
-    let verdict = or_dash(verdict, |verdict| word(verdict).to_owned());
-    [cell(&part.alone), cell(&part.left_out), cell(&part.share), verdict.into()]
-}
-
-/// The figures of every combination, with its parity.
-fn combinations(report: &StudyReport) -> Option<Table> {
-    if report.view != StudyView::Crossed || report.cells.iter().all(|cell| cell.rows.is_empty()) {
-        return None;
-    }
-    let axes: Vec<Axis> = axes(report).into_iter().filter(|axis| *axis != Axis::Framework).collect();
-    let titles = axes.iter().map(|axis| axis.title()).chain(["Switched on"]).map(Column::left);
-    let figures = FIGURES.map(Metric::short_title).into_iter().chain(["Parity"]).map(Column::right);
-    let mut table = Table::new(titles.chain(figures));
-    for cell in &report.cells {
-        for row in &cell.rows {
-            let tone = if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
-            let name = titled(&row.framework, row.state, &row.reasons);
-            let figures = FIGURES.map(|metric| or_dash(row.typical(metric), number));
-            let figures = figures.into_iter().chain([row.parity.clone()]);
-            let figures = figures.map(|text| table::Cell::from(text).toned(tone));
-            table.add(places(&axes, &cell.settings).into_iter().chain([name.into()]).chain(figures));
-        }
-    }
-    Some(table.captioned("Every combination: geometric means over rounds"))
-}
-
-/// The ratios of a cell for spreadsheets: name, then ratio and interval.
-fn lines(cell: &Cell) -> Vec<(String, [Option<f64>; 3])> {
-    let Some(crossed) = &cell.crossed else { return Vec::new() };
-    let of_part = |part: &Contribution| {
-        let named = [("alone", &part.alone), ("left_out", &part.left_out), ("share", &part.share)];
-        let line = |(order, effect): (&str, &Option<Effect>)| {
-            let effect = effect.as_ref()?;
-            let (low, high) = effect.interval.unzip();
-            Some((format!("{}_{order}", part.switch.to_lowercase()), [Some(effect.ratio), low, high]))
-        };
-        named.into_iter().filter_map(line).collect::<Vec<_>>()
-    };
-    crossed.switches.iter().chain([&crossed.together]).flat_map(of_part).collect()
 }
 
 // The figures that a suite's source published, and those of this machine below each.

@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 
 use super::*;
 use crate::table::WIDE;
-use crate::testing::{cell, crossed, study};
+use crate::testing::{cell, study};
 
 fn at(axis: Axis, value: u32) -> Settings {
     Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
@@ -99,32 +99,6 @@ fn a_study_of_warm_up_shows_its_iterations() {
     ");
     assert!(table(&report, &WIDE).contains("ms a token") && markdown(&report).contains("ms a token"));
     assert!(more(&sweep()).is_none());
-}
-
-#[test]
-fn crossed_switches_are_told_by_both_orders_and_every_combination_follows() {
-    let refused = Cell::refused(
-        Settings::from([(Axis::Framework, Setting::Name("burn".into()))]),
-        "burn has too few switches to cross: it has cache".into(),
-    );
-    let report = study("ab optimised", StudyView::Crossed, vec![crossed(), refused]);
-    let text = markdown(&report);
-    for told in [
-        "**jax: all on is 12.0x (11.4–12.6x) as fast as all off; of it the cache gives 6.93x (6.58–7.27x)",
-        "6.00x (5.70–6.30x) | 8.00x (7.60–8.40x) | 6.93x (6.58–7.27x)",
-        "| all    | 9.00x (8.55–9.45x) |",
-        "| jax (all off) ",
-        "- burn: not run: burn has too few switches to cross: it has cache",
-        "the shares multiply to the whole: cache 6.93x × JIT 1.73x = 12.0x",
-        ": each gives more where the others are on",
-    ] {
-        assert!(text.contains(told), "{told}: {text}");
-    }
-    let text = csv(&report);
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains(",crossed,")).collect();
-    assert_eq!(lines.len(), 9, "{text}");
-    assert!(lines[0].starts_with("jax,jax,crossed,,cache_alone,6,"), "{text}");
-    assert!(lines[8].starts_with("jax,jax,crossed,,all_share,12,"), "{text}");
 }
 
 #[test]

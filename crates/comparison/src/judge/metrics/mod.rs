@@ -13,7 +13,7 @@ use std::ops::Range;
 use process::{Form, Request};
 use protocol::Sample;
 use serde::{Deserialize, Serialize};
-use strum::EnumMessage;
+use strum::{EnumMessage, VariantArray};
 use table::ENTRIES;
 
 use crate::facts::evidence::Evidence;
@@ -39,16 +39,12 @@ struct Entry {
     unit: &'static str,
     higher_is_better: bool,
     source: Source,
-    /// Whether the main table has a row for it.
-    in_table: bool,
     /// Share of the table's error rate for all verdicts on it together; 0 if it is not tested.
     error_share: f64,
     /// Whether it decides when automatic rounds end; exactly one metric does.
     decides: bool,
     /// Whether a slower machine makes it worse.
     depends_on_speed: bool,
-    /// Its place among the figures of a single prompt, if it is one of them.
-    place_of_prompt: Option<usize>,
     /// The words for a difference, if it has words of its own.
     phrases: Option<Phrases>,
 }
@@ -78,61 +74,33 @@ enum Source {
 /// The figure of one request, `None` where it has too few samples for it.
 type OfRequest = fn(&Request<'_>) -> Option<f64>;
 
-/// Number of marked entries, for the lengths of lists.
-macro_rules! marked {
-    ($field:ident $($is:tt)*) => {{
-        let (mut count, mut at) = (0, 0);
-        while at < ENTRIES.len() {
-            count += ENTRIES[at].$field $($is)* as usize;
-            at += 1;
-        }
-        count
-    }};
-}
-
-const IN_TABLE: usize = marked!(in_table);
-
-const OF_A_PROMPT: usize = marked!(place_of_prompt.is_some());
+/// Entries are in the order of the variants.
+const _: () = {
+    let mut at = 0;
+    while at < ENTRIES.len() {
+        assert!(ENTRIES[at].metric as usize == at);
+        at += 1;
+    }
+};
 
 impl Metric {
     /// Every metric, in the order of files and tables.
-    pub const ALL: [Metric; ENTRIES.len()] = {
-        let mut all = [Metric::Load; ENTRIES.len()];
-        let mut at = 0;
-        while at < all.len() {
-            all[at] = ENTRIES[at].metric;
-            assert!(all[at] as usize == at, "entries stand in the order of the variants");
-            at += 1;
-        }
-        all
-    };
+    pub const ALL: &'static [Metric] = Metric::VARIANTS;
 
     /// The metrics of the main table, in its order.
-    pub const TABLE: [Metric; IN_TABLE] = {
-        let mut table = [Metric::Load; IN_TABLE];
-        let (mut at, mut place) = (0, 0);
-        while at < ENTRIES.len() {
-            if ENTRIES[at].in_table {
-                table[place] = ENTRIES[at].metric;
-                place += 1;
-            }
-            at += 1;
-        }
-        table
-    };
+    pub const TABLE: [Metric; 7] = [
+        Metric::Load,
+        Metric::ColdStart,
+        Metric::FirstToken,
+        Metric::Latency,
+        Metric::Throughput,
+        Metric::Total,
+        Metric::PeakMemory,
+    ];
 
     /// Those that are also given for each prompt separately, for requests that go token by token.
-    pub const OF_A_PROMPT: [Metric; OF_A_PROMPT] = {
-        let mut of_a_prompt = [Metric::Load; OF_A_PROMPT];
-        let mut at = 0;
-        while at < ENTRIES.len() {
-            if let Some(place) = ENTRIES[at].place_of_prompt {
-                of_a_prompt[place] = ENTRIES[at].metric;
-            }
-            at += 1;
-        }
-        of_a_prompt
-    };
+    pub const OF_A_PROMPT: [Metric; 4] =
+        [Metric::FirstToken, Metric::Latency, Metric::Throughput, Metric::PrefillThroughput];
 
     fn entry(self) -> &'static Entry {
         &ENTRIES[self as usize]
@@ -142,7 +110,10 @@ impl Metric {
     pub fn parse(text: &str) -> Option<Metric> {
         let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
         let asked = plain(text);
-        Metric::ALL.into_iter().find(|metric| plain(metric.name()) == asked || plain(metric.words()) == asked)
+        Metric::ALL
+            .iter()
+            .copied()
+            .find(|metric| plain(metric.name()) == asked || plain(metric.words()) == asked)
     }
 
     /// The key: the metric's name in JSON, CSV and the history.
@@ -213,9 +184,9 @@ impl Metric {
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
     pub fn tested(kind: WorkKind) -> Vec<Metric> {
-        let is_tested = |metric: &Metric| metric.entry().in_table || metric.entry().error_share > 0.0;
+        let is_tested = |metric: &Metric| Metric::TABLE.contains(metric) || metric.entry().error_share > 0.0;
         let mut tested: Vec<Metric> =
-            Metric::ALL.into_iter().filter(is_tested).map(|metric| metric.replaced(kind)).collect();
+            Metric::ALL.iter().copied().filter(is_tested).map(|metric| metric.replaced(kind)).collect();
         tested.sort_unstable();
         tested.dedup();
         tested
@@ -228,7 +199,8 @@ impl Metric {
             return 0.0;
         }
         let takes_its_place = |metric: &Metric| metric.replaced(kind) == self;
-        let shares = Metric::ALL.into_iter().filter(takes_its_place).map(|metric| metric.entry().error_share);
+        let shares =
+            Metric::ALL.iter().copied().filter(takes_its_place).map(|metric| metric.entry().error_share);
         shares.fold(0.0, f64::max)
     }
 
@@ -268,13 +240,13 @@ impl Metric {
             let kinds = metric.entry().kinds;
             kinds.is_empty() || kinds.contains(&kind)
         };
-        Metric::ALL.into_iter().filter(has).collect()
+        Metric::ALL.iter().copied().filter(has).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one asked for most. Of those in the table, its
     /// differences are the smallest.
     pub fn deciding(kind: WorkKind) -> Metric {
-        let deciding = Metric::ALL.into_iter().find(|metric| metric.entry().decides);
+        let deciding = Metric::ALL.iter().copied().find(|metric| metric.entry().decides);
         deciding.unwrap_or(Metric::Throughput).replaced(kind)
     }
 
@@ -364,7 +336,18 @@ fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f
 
 /// A figure of every contender in a comparison. The order of the variants is that of files and tables.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumMessage,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::EnumMessage,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -561,7 +544,7 @@ mod unit {
 
     #[test]
     fn what_no_worker_can_have_had_is_told_from_what_one_can() {
-        for metric in Metric::ALL {
+        for &metric in Metric::ALL {
             assert!([1e-9, 1.0, 100.0].into_iter().all(|figure| metric.is_possible(figure)), "{metric:?}");
             for figure in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308] {
                 assert!(!metric.is_possible(figure), "{metric:?}: {figure}");

@@ -24,11 +24,9 @@ const fn entry(metric: Metric, source: Source) -> Entry {
         words: "",
         unit: "ms",
         higher_is_better: false,
-        in_table: false,
         error_share: 0.0,
         decides: false,
         depends_on_speed: true,
-        place_of_prompt: None,
         phrases: None,
     }
 }
@@ -40,7 +38,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Load (s)"),
         words: "load",
         unit: "s",
-        in_table: true,
         phrases: Some(Phrases {
             verb: "loads",
             comparative: "faster",
@@ -55,7 +52,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Cold Start (ms)",
         short_title: Some("Cold start (ms)"),
         words: "cold start",
-        in_table: true,
         phrases: Some(Phrases {
             verb: "gives its first result after loading",
             comparative: "sooner",
@@ -70,8 +66,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         kinds: TOKENS,
         title: "First Token (ms)",
         words: "time to first token",
-        in_table: true,
-        place_of_prompt: Some(0),
         error_share: 0.2,
         phrases: Some(Phrases {
             verb: "returns the first token",
@@ -87,8 +81,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Steady-State Latency (ms)",
         short_title: Some("Latency (ms)"),
         words: "latency",
-        in_table: true,
-        place_of_prompt: Some(1),
         ..entry(Metric::Latency, Source::Slices(|request| Some(request.mean_gap_ns()? / 1e6)))
     },
     Entry {
@@ -99,9 +91,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "throughput",
         unit: "tok/s",
         higher_is_better: true,
-        in_table: true,
         decides: true,
-        place_of_prompt: Some(2),
         phrases: Some(Phrases {
             verb: "decodes",
             comparative: "faster",
@@ -115,7 +105,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         key: "total",
         title: "Whole Request (ms)",
         short_title: Some("Request (ms)"),
-        in_table: true,
         words: "total time",
         error_share: 0.2,
         phrases: Some(Phrases {
@@ -132,7 +121,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         short_title: Some("Peak (GB)"),
         words: "peak memory",
         unit: "GB",
-        in_table: true,
         depends_on_speed: false,
         phrases: Some(Phrases {
             verb: "needs",
@@ -188,7 +176,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         words: "prefill throughput",
         unit: "tok/s",
         higher_is_better: true,
-        place_of_prompt: Some(3),
         phrases: Some(Phrases {
             verb: "reads prompts",
             comparative: "faster",

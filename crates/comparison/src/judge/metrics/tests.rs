@@ -107,7 +107,7 @@ proptest! {
         let evidence = Evidence { runs: a.into_iter().chain(b).collect(), ..Evidence::default() };
         for label in ["a", "b"] {
             let of = |metric| crate::judge::report::Figure::new(metric, by_round(metric, &plan, &evidence, label), Vec::new());
-            for metric in Metric::ALL {
+            for &metric in Metric::ALL {
                 let found = of(metric);
                 if let (Some(min), Some(typical), Some(max)) = (found.min, found.typical, found.max) {
                     prop_assert!(min <= typical * 1.000_001 && typical <= max * 1.000_001, "{:?}", found);
@@ -155,7 +155,7 @@ fn a_metric_is_known_by_its_key_and_by_its_words_however_they_are_joined() {
         assert_eq!(Metric::parse(text), Some(Metric::FirstToken), "{text}");
     }
     assert_eq!(Metric::parse("speed"), None);
-    for metric in Metric::ALL {
+    for &metric in Metric::ALL {
         assert_eq!(Metric::parse(&metric.flag()), Some(metric));
         assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
     }

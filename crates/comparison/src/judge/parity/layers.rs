@@ -11,7 +11,7 @@ use crate::plan::Contender;
 /// Set like [`facts::agreement::Tolerance`]: wide enough for sums in another order and for rounding to the precision,
 /// and narrow against a wrong operation, which shows as 0.1 or more in its layer.
 pub fn limit(contender: &Contender) -> f64 {
-    let cache = contender.asked_cache().unwrap_or(Precision::F32);
+    let cache = contender.asked_cache();
     limit_at(contender.precision).max(limit_at(cache))
 }
 

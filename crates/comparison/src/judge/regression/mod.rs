@@ -296,7 +296,7 @@ pub fn parse_metric(text: &str) -> Result<String, String> {
         Some(metric) => Ok(metric.name().to_owned()),
         None if text.trim() == ALL => Ok(ALL.to_owned()),
         None => {
-            let names: Vec<String> = Metric::ALL.into_iter().map(Metric::flag).collect();
+            let names: Vec<String> = Metric::ALL.iter().copied().map(Metric::flag).collect();
             Err(format!("there are {}, and {ALL}", names.join(", ")))
         }
     }

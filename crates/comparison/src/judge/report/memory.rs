@@ -156,7 +156,7 @@ pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> 
     let weights_file = read(&|run| Some(run.loaded()?.weights_bytes))?;
 
     let element = runs.iter().find_map(|run| kv_cache_element(run))?;
-    let last = plan.work.kept_positions(plan.work.cases().checked_sub(1)?);
+    let last = plan.work.cache_positions(plan.work.cases().checked_sub(1)?);
     let longest = plan.work.capacity();
     let predicted = |capacity| kv_cache_bytes(config, plan.work.batch(), capacity, element) as f64;
     let kv_caches = KvCaches { predicted: predicted(last), observed: read(&|run| run.usage()?.cache.bytes) };

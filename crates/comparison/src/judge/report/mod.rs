@@ -1,7 +1,6 @@
 //! The outcome of a comparison as one value. Crate `render` makes tables and pages from it; nothing is
 //! computed while rendering. `docs/reference/files.md` describes the JSON.
 
-pub mod crossed;
 pub mod fairness;
 pub mod generate;
 pub mod hybrid;
@@ -17,7 +16,6 @@ pub mod warnings;
 use std::collections::BTreeSet;
 
 use bundle::{Manifest, ModelConfig};
-use crossed::Crossed;
 use fairness::{Breach, MACHINE, RuleState};
 pub use hybrid::Hybrid;
 use limit::Flag;
@@ -89,9 +87,6 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from_text: Vec<FromText>,
     pub comparisons: Vec<Comparison>,
-    /// The effects of crossed switches, in a cell of `ab optimised`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crossed: Option<Crossed>,
     /// Contenders with slow moments of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow_moments: Vec<SlowMoments>,
@@ -225,7 +220,6 @@ impl Report {
         let slow_moments = warnings::slow_moments(asked, plan, evidence);
         let compared = rows.iter().filter(|row| row.state.takes_part()).map(|row| row.framework.clone());
         let (compared, noise): (Vec<String>, _) = (compared.collect(), noise(plan, &rules));
-        let crossed = crossed::outcome(plan, evidence, &compared, noise.as_deref());
         let comparisons = verdicts::compare(plan, evidence, compared, noise.as_deref());
         let comparisons = verdicts::without_impossible(comparisons, &sanity);
         Report {
@@ -253,7 +247,6 @@ impl Report {
             prompts: prompts::prompts(plan, evidence),
             from_text: prompts::from_text(plan, evidence),
             comparisons,
-            crossed,
             rules,
             sanity,
             machine: Machine::new(plan, evidence),

@@ -528,7 +528,6 @@ impl Report {
         report.sanity.retain(|flag| has(&flag.framework));
         // They compare a hybrid with its parts, which may not be in the pair.
         report.hybrids.clear();
-        report.crossed = None;
         report
     }
 }

@@ -328,14 +328,7 @@ fn metric(kind: SweepKind, axis: Axis) -> Option<Metric> {
         }
         Axis::PromptTokens => Some(Metric::FirstToken),
         Axis::Context | Axis::Model => Some(if forward { Metric::FirstToken } else { Metric::Latency }),
-        Axis::NewTokens
-        | Axis::Precision
-        | Axis::Framework
-        | Axis::Steps
-        | Axis::PrefillChunk
-        | Axis::Callers
-        | Axis::Rate
-        | Axis::Mistake => None,
+        _ => None,
     }
 }
 

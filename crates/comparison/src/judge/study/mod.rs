@@ -14,7 +14,6 @@ use serde_json::Value;
 
 use crate::facts::agreement::{self, Agreement, QualityScore};
 use crate::judge::metrics::Metric;
-use crate::judge::report::crossed::Crossed;
 use crate::judge::report::memory::Parts;
 use crate::judge::report::variation::Steadiness;
 use crate::judge::report::verdicts::{Comparison, Verdict};
@@ -214,9 +213,6 @@ pub struct Cell {
     pub rows: Vec<CellRow>,
     /// The verdict on every pair and metric.
     pub verdicts: Vec<Comparison>,
-    /// The effects of crossed switches, in a cell of `ab optimised`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crossed: Option<Crossed>,
     pub warnings: Vec<Warning>,
     /// Directory of the comparison.
     pub results: Option<String>,
@@ -283,7 +279,6 @@ impl Cell {
             weights_bytes: weights.reduce(f64::max),
             rows: report.rows.iter().map(CellRow::new).collect(),
             verdicts: report.comparisons.clone(),
-            crossed: report.crossed.clone(),
             warnings: report.warnings.iter().filter(|warning| !warning.is_of_study()).cloned().collect(),
             results: Some(report.results.clone()),
             origin: Origin::new(report),
@@ -316,7 +311,6 @@ impl Cell {
             weights_bytes: None,
             rows: Vec::new(),
             verdicts: Vec::new(),
-            crossed: None,
             warnings: Vec::new(),
             results: None,
             origin: Origin::default(),
@@ -424,7 +418,7 @@ pub fn read(value: Value) -> Result<StudyReport, String> {
 pub fn axes(document: &StudyReport) -> Vec<Axis> {
     let own: &[Axis] = match &document.view {
         StudyView::Sweep(kind) => kind.own_axes(),
-        StudyView::Ab(_) | StudyView::Crossed => &[Axis::Framework],
+        StudyView::Ab(_) => &[Axis::Framework],
     };
     let Some(first) = document.planned.first() else { return Vec::new() };
     let varied = varied(&document.planned);
@@ -452,12 +446,11 @@ pub fn new(mut report: StudyReport) -> StudyReport {
     }
     report.outcomes = match &report.view {
         StudyView::Ab(_) => outcomes(&report.cells),
-        StudyView::Sweep(_) | StudyView::Crossed => Vec::new(),
+        StudyView::Sweep(_) => Vec::new(),
     };
     report.scaling = match &report.view {
         StudyView::Sweep(kind) => columns::along(*kind, &report.cells),
         StudyView::Ab(_) => scaling(&report.outcomes),
-        StudyView::Crossed => Vec::new(),
     };
     report
 }

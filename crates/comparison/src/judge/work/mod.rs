@@ -215,10 +215,10 @@ fn generate_tokens(work: &Generate, reference: &Reference, run: &Run, tie: f32) 
 
 /// A case with the contender's setting for keys and values: their type, if that does not follow the weights.
 fn with_cache(case: Case, contender: &Contender) -> Case {
-    let asked = contender.cache.precision.filter(|asked| !asked.is_auto());
+    let asked = contender.cache.precision;
     Case {
         kv_cache: if contender.cache.is_on() { "on" } else { "off" }.to_owned(),
-        kv_precision: asked.map_or_else(String::new, |asked| asked.name().to_owned()),
+        kv_precision: if asked.is_auto() { String::new() } else { asked.name().to_owned() },
         ..case
     }
 }

@@ -33,7 +33,7 @@ impl Describe for Denoise {
         WorkKind::Denoising
     }
 
-    fn kept_positions(&self, case: usize) -> usize {
+    fn cache_positions(&self, case: usize) -> usize {
         self.prompted.length(case) + self.prompted.new_tokens
     }
 
@@ -81,7 +81,7 @@ impl Describe for Denoise {
         parts == [self.how.steps; 2] && steps.tokens.iter().all(is_whole)
     }
 
-    fn stand_ins(&self) -> Vec<Output> {
+    fn fallback_outputs(&self) -> Vec<Output> {
         let new_tokens = self.prompted.new_tokens;
         let output = |tokens: Vec<Vec<u32>>| {
             // From left to right, equally many in each step.

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::{Describe, Proof, WorkKind};
 use crate::plan::chat::Written;
 use crate::plan::options::Lengths;
-use crate::plan::options::Usual;
+use crate::plan::options::UsualRequests;
 use crate::plan::work;
 use crate::plan::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
 
 /// Default batch sizes: a single text, and many.
 const BATCHES: [usize; 2] = [1, 32];
 /// Requests of several callers.
-const USUAL: Usual = Usual { each: 8, least: 32 };
+const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 8, least: 32 };
 
 /// Batches of texts, a case each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ pub(super) fn resolve(
         sizes.sort_unstable();
         sizes.dedup();
     }
-    let load = request.serving.load(USUAL, seed)?;
+    let load = request.serving.load(USUAL_REQUESTS, seed)?;
     if let Some(load) = load {
         if !request.batch.is_empty() {
             return refuse(

@@ -6,14 +6,14 @@ use protocol::{Case, Decode, GenerateWork, KvCache, Load, Output, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
-use crate::plan::options::Usual;
+use crate::plan::options::UsualRequests;
 use crate::plan::{DecodeAsked, Failure, Prompt, Request, Result, work};
 
 /// Requests of several callers.
-const USUAL: Usual = Usual { each: 2, least: 8 };
+const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 2, least: 8 };
 
 /// Different prompts of several callers.
-const DIFFERENT: usize = 8;
+const DISTINCT_PROMPTS: usize = 8;
 
 /// Prompts that are continued token by token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,10 +42,10 @@ impl Generate {
             (None, DecodeAsked::Greedy) => Decode::Greedy,
         };
         let context = request.context.first().map_or(0, |&tokens| tokens as usize);
-        let load = request.serving.load(USUAL, seed)?;
+        let load = request.serving.load(USUAL_REQUESTS, seed)?;
         if let Some(load) = load {
             refuse_with_callers(request, decode)?;
-            let different = load.requests.min(DIFFERENT);
+            let different = load.requests.min(DISTINCT_PROMPTS);
             if request.prompt_lengths.len() > 1 {
                 // Each caller has a prompt of one of the lengths.
                 if load.requests < prompted.prompts.len() {
@@ -129,7 +129,7 @@ impl Describe for Generate {
         if self.prompted.new_tokens <= 1 { WorkKind::OneToken } else { WorkKind::TokenByToken }
     }
 
-    fn kept_positions(&self, case: usize) -> usize {
+    fn cache_positions(&self, case: usize) -> usize {
         self.context + self.prompted.longest_of(case) + self.prompted.new_tokens
     }
 
@@ -194,7 +194,7 @@ impl Describe for Generate {
         sample.marks_ns.len() == self.marks() && has_calls && tokens.iter().all(is_whole)
     }
 
-    fn stand_ins(&self) -> Vec<Output> {
+    fn fallback_outputs(&self) -> Vec<Output> {
         self.prompted.repeated().into_iter().map(Output::Tokens).collect()
     }
 
@@ -238,13 +238,13 @@ impl Describe for Generate {
 /// Most logits of one case that parity compares: 32 MB in each process's file, and in this program for each of the two
 /// sides. A position's logits depend on all positions before it, so the last position of a prompt reflects all of them.
 /// With more, computing and comparing them took longer than the timed requests.
-const MOST_LOGITS: usize = 1 << 23;
+const MAX_LOGITS: usize = 1 << 23;
 
 /// The same for the first sequences of a batch that fills the memory: 64 MB.
-const FEW_LOGITS: usize = 1 << 24;
+const MAX_LOGITS_OF_FULL_BATCH: usize = 1 << 24;
 
 /// New tokens if neither the request nor its suite has a number.
-const PROMPTED_USUAL: u32 = 32;
+const USUAL_NEW_TOKENS: u32 = 32;
 
 /// Lengths in tokens, as far as they are known without the model's tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,7 +264,7 @@ impl Lengths {
             context: first(&request.context).unwrap_or(0),
             prompt: first(&request.prompt_tokens),
             new_tokens: first(&request.new_tokens)
-                .unwrap_or(suite.new_tokens.unwrap_or(PROMPTED_USUAL) as usize),
+                .unwrap_or(suite.new_tokens.unwrap_or(USUAL_NEW_TOKENS) as usize),
         }
     }
 
@@ -316,7 +316,7 @@ impl Prompted {
             longest = longest.max(read + new_tokens);
         }
         // Prompts of different lengths have only the last position in common.
-        let prompt_last_only = mixed.is_some() || batch * longest * config.vocab_size > MOST_LOGITS;
+        let prompt_last_only = mixed.is_some() || batch * longest * config.vocab_size > MAX_LOGITS;
         let judged =
             request.batch_max.then(|| judged(new_tokens, config.vocab_size)).filter(|&few| few < batch);
         let prompt_last_only = prompt_last_only || judged.is_some();
@@ -423,7 +423,7 @@ impl Prompted {
 
 /// Number of sequences with logits that parity compares if a batch fills the memory.
 fn judged(new_tokens: usize, vocabulary: usize) -> usize {
-    (FEW_LOGITS / ((1 + new_tokens) * vocabulary)).max(1)
+    (MAX_LOGITS_OF_FULL_BATCH / ((1 + new_tokens) * vocabulary)).max(1)
 }
 
 /// The name of the case of all prompts, if they can be one.

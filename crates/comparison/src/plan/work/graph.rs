@@ -12,7 +12,7 @@ pub use sizes::dims;
 use sizes::{combinations, named, of_files, shape_words};
 
 use super::{Describe, Proof, WorkKind};
-use crate::plan::options::Usual;
+use crate::plan::options::UsualRequests;
 use crate::plan::options::{GraphAsked, InputAsked};
 use crate::plan::work;
 use crate::plan::{Failure, PromptSource, Request, Result};
@@ -25,9 +25,9 @@ const MOST_CASES: usize = 64;
 /// Bytes of the inputs of one run.
 const MOST_BYTES: u128 = 1 << 33;
 /// Requests of several callers.
-const USUAL: Usual = Usual { each: 4, least: 16 };
+const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 4, least: 16 };
 /// Different sets of inputs of several callers.
-const DIFFERENT: usize = 8;
+const DISTINCT_INPUTS: usize = 8;
 
 /// Runs of a graph, a case for each combination of sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ pub fn resolve(
             cases.len()
         ));
     }
-    let load = request.serving.load(USUAL, seed)?;
+    let load = request.serving.load(USUAL_REQUESTS, seed)?;
     if let Some(load) = load {
         let [case] = &mut cases[..] else {
             return refuse("callers have runs of one size: give each dimension one size with --dim".into());
@@ -120,7 +120,7 @@ pub fn resolve(
         if request.serving.serve.iter().any(joins) {
             joined(graph).map_err(failure)?;
         }
-        case.sets = if case.is_drawn() { load.requests.min(DIFFERENT) } else { 1 };
+        case.sets = if case.is_drawn() { load.requests.min(DISTINCT_INPUTS) } else { 1 };
     }
     let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
     Ok(Graph { cases, outputs, stored: graph.stored.clone(), load })

@@ -123,7 +123,7 @@ pub trait Describe {
     }
 
     /// Positions of a sequence of a case with keys and values that are kept.
-    fn kept_positions(&self, case: usize) -> usize {
+    fn cache_positions(&self, case: usize) -> usize {
         let _ = case;
         0
     }
@@ -186,7 +186,7 @@ pub trait Describe {
     fn is_done(&self, sample: &Sample) -> bool;
 
     /// Outputs that replace a reference's, if there is none, so that all do the same work.
-    fn stand_ins(&self) -> Vec<Output> {
+    fn fallback_outputs(&self) -> Vec<Output> {
         Vec::new()
     }
 
@@ -246,7 +246,7 @@ pub trait Describe {
 impl Work {
     /// The most positions that a sequence has in any case.
     pub fn capacity(&self) -> usize {
-        (0..self.cases()).map(|case| self.kept_positions(case)).max().unwrap_or(0)
+        (0..self.cases()).map(|case| self.cache_positions(case)).max().unwrap_or(0)
     }
 
     /// The prompts, if the work has any, to change them.

@@ -325,7 +325,7 @@ fn precision(report: &Report) -> String {
 /// Settings that differ from the usual ones.
 fn unusual(report: &Report) -> String {
     let plan = &report.plan;
-    let asked = plan.contenders.iter().find_map(|contender| contender.cache.precision);
+    let asked = plan.contenders.first().map(|contender| contender.cache.precision);
     let cache = asked.filter(|asked| !asked.is_auto()).map(|asked| format!(", KV cache in {}", asked.name()));
     let has_caches = plan.contenders.iter().any(|contender| !contender.engine.kernel_cache.is_empty());
     let is_fresh = has_caches && plan.kernel_cache == KernelCache::Fresh;

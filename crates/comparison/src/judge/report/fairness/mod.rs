@@ -621,7 +621,7 @@ pub(in super::fairness) fn same_policy(judged: &Judged<'_>, label: &str) -> Opti
 
 /// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.
 pub(in super::fairness) fn cache_same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.contender(label)?.asked_cache()?.name();
+    let asked = judged.plan.contender(label)?.asked_cache().name();
     let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.cache.policy != "none");
     let mut runs = judged.runs_of(label).filter(kept);
     runs.find_map(|run| {
