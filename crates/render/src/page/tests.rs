@@ -215,9 +215,11 @@ fn what_crossed_switches_give_is_drawn_and_answered() {
     let report = crate::testing::study("ab optimised", StudyView::Crossed, vec![crate::testing::crossed()]);
     let page = study::html(&report, true, &|_| true).unwrap();
     assert_eq!(left_open(&page), [""; 0]);
-    for told in
-        ["<h2>What each switch gives</h2>", "Every combination", "cache, left out", "jax: all on is 12.0x"]
-    {
+    for told in [
+        "<h2>Every combination</h2>",
+        "Against all off",
+        "jax (all on) decodes 1.90x as fast as jax (all off)",
+    ] {
         assert!(page.contains(told), "{told}: {page}");
     }
 }

@@ -6,13 +6,10 @@ pub(crate) mod sweep;
 use std::collections::BTreeMap;
 
 use comparison::judge::Metric;
-use comparison::judge::report::crossed::{Contribution, Effect};
 use comparison::judge::report::generate::{IterationTimes, ProcessCurve};
 use comparison::judge::report::memory::Parts;
 use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{Report, Row, State};
-use comparison::judge::study::{self, Cell, StudyReport, varied};
-use comparison::plan::Axis;
 
 use crate::charts::{
     self, Colour, Content, Figure, GREY, Group, INK, Line, LineAxis, Lines, Panel, Point, Row as Mark,
@@ -328,55 +325,6 @@ impl<'a> Pictures<'a> {
 }
 
 const ITERATION: &str = "iteration of the process";
-
-// The charts of `ab optimised`: the gain from each switch, in either order and on average, and every
-// combination.
-
-/// Every panel, with a unique id.
-fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
-    let first = ("contributions".to_owned(), contributions(report));
-    [first].into_iter().chain(sweep::panels(report)).collect()
-}
-
-/// Every ratio on a logarithmic axis around "no change".
-fn contributions(report: &StudyReport) -> Panel {
-    let axes = varied(&report.planned);
-    let label = |cell: &Cell| match study::name(&cell.settings, &axes) {
-        name if name.is_empty() => cell.settings.get(&Axis::Framework).map_or(name, ToString::to_string),
-        name => name,
-    };
-    let labels: Vec<String> = report.cells.iter().map(label).collect();
-    let colours = colours(&labels);
-    let group = |(cell, label): (&Cell, &String)| {
-        let pair = |name: String, effect: &Option<Effect>| Mark {
-            label: name,
-            value: effect.as_ref().map(|effect| effect.ratio),
-            interval: effect.as_ref().and_then(|effect| effect.interval),
-            colour: match effect.as_ref().and_then(|effect| effect.verdict) {
-                Some(Verdict::Faster | Verdict::Slower) => colours.get(label).copied(),
-                Some(Verdict::Equivalent) => Some(INK),
-                _ => None,
-            },
-            points: Vec::new(),
-            note: "not measured".into(),
-        };
-        let of_part = |part: &Contribution| {
-            [("alone", &part.alone), ("left out", &part.left_out), ("share", &part.share)]
-                .map(|(order, effect)| pair(format!("{}, {order}", part.switch), effect))
-        };
-        let pairs = cell.crossed.iter().flat_map(|crossed| {
-            let whole = pair("all on".to_owned(), &crossed.together.share);
-            [whole].into_iter().chain(crossed.switches.iter().flat_map(of_part))
-        });
-        Group { label: label.clone(), rows: pairs.collect() }
-    };
-    let groups = report.cells.iter().zip(&labels).map(group);
-    let rows = Rows {
-        axis: RowAxis::Ratio { sides: ["slower", "faster"], band: None },
-        groups: groups.filter(|group| !group.rows.is_empty()).collect(),
-    };
-    Panel::new("What each switch gives", "throughput with ÷ without", Content::Rows(rows))
-}
 
 // Charts of the times of requests that are generated token by token.
 

@@ -12,8 +12,8 @@ use crate::charts::{
     Colour, Content, Figure, GREY, Group, Heatmap, INK, Line, LineAxis, Lines, Panel, Point, Row, RowAxis,
     Rows,
 };
-use crate::study::summary;
-use crate::{pictures, words};
+use crate::study::{against_base, summary};
+use crate::words;
 
 /// The metrics of a sweep, the main one first; the others follow if there is room.
 const METRICS: [Metric; 4] =
@@ -299,7 +299,9 @@ pub(crate) fn subtitle(report: &StudyReport) -> String {
 /// Every panel, with a unique id.
 pub(crate) fn study_panels(report: &StudyReport) -> Vec<(String, Panel)> {
     match report.view {
-        StudyView::Crossed => pictures::panels(report),
+        StudyView::Crossed => {
+            [("combinations".to_owned(), combinations(report))].into_iter().chain(panels(report)).collect()
+        }
         _ if report.outcomes.is_empty() => panels(report),
         _ => ab(report),
     }
@@ -345,6 +347,39 @@ fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
     panels.into_iter().flatten().collect()
 }
 
+/// Every combination of `ab optimised` against all off, on a logarithmic axis around "no change".
+fn combinations(report: &StudyReport) -> Panel {
+    let axes: Vec<Axis> =
+        varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
+    let colours = colours(&frameworks(report));
+    let group = |cell: &Cell| {
+        let pairs = cell.rows.iter().filter_map(|row| {
+            let found = against_base(cell, row)?;
+            Some(Row {
+                label: words::titled(&row.framework, row.state, &row.reasons),
+                colour: decided(found.verdict, colours.get(&row.framework).copied()),
+                value: found.advantage,
+                interval: found.interval,
+                note: "not measured".into(),
+                ..Row::default()
+            })
+        });
+        Group { label: study::name(&cell.settings, &axes), rows: pairs.collect() }
+    };
+    let groups = report.cells.iter().map(group).filter(|group| !group.rows.is_empty()).collect();
+    let axis = RowAxis::Ratio { sides: ["slower", "faster"], band: None };
+    Panel::new("Against all off", "throughput with ÷ without", Content::Rows(Rows { axis, groups }))
+}
+
+/// The colour of a ratio: that of the framework if it differs, the text's if it is equal, none if that is open.
+fn decided(verdict: Verdict, own: Option<Colour>) -> Option<Colour> {
+    match verdict {
+        Verdict::Faster | Verdict::Slower => own,
+        Verdict::Equivalent => Some(INK),
+        Verdict::Inconclusive | Verdict::NotMeasurable => None,
+    }
+}
+
 fn framework(outcome: &Outcome) -> String {
     let named = outcome.settings.get(&Axis::Framework).map(ToString::to_string);
     named.or_else(|| Some(outcome.a.as_ref()?.contender.clone())).unwrap_or_default()
@@ -372,11 +407,10 @@ fn speedups(report: &StudyReport) -> Panel {
         let struck = struck(cell);
         let is_decided = outcome.interval.is_some() && struck.is_none();
         let pair = Row {
-            colour: match outcome.verdict.filter(|_| is_decided) {
-                Some(Verdict::Faster | Verdict::Slower) => colours.get(&name).copied(),
-                Some(Verdict::Equivalent) => Some(INK),
-                _ => None,
-            },
+            colour: outcome
+                .verdict
+                .filter(|_| is_decided)
+                .and_then(|verdict| decided(verdict, colours.get(&name).copied())),
             label: name,
             value: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,

@@ -1,6 +1,7 @@
 //! The tables of a study.
 
 use comparison::judge::metrics::Metric;
+use comparison::judge::report::verdicts::Comparison;
 use comparison::judge::report::{State, number};
 use comparison::judge::study::axes;
 use comparison::judge::study::columns::{self, Column as Shown};
@@ -128,4 +129,110 @@ pub(crate) fn curve(report: &StudyReport) -> Option<Table> {
         table.add([(index + 1).to_string()].into_iter().chain(figures));
     }
     Some(table.captioned("Iterations from the first, medians over processes"))
+}
+
+// `ab optimised`: every combination of a framework's switches, from all on to all off.
+
+/// The figures of a combination.
+const FIGURES: [Metric; 3] = [Metric::Throughput, Metric::Total, Metric::PeakMemory];
+
+/// A row for each combination, against all off.
+pub(super) fn combinations(report: &StudyReport) -> Table {
+    let axes: Vec<Axis> = axes(report).into_iter().filter(|axis| *axis != Axis::Framework).collect();
+    let titles = axes.iter().map(|axis| axis.title()).chain(["Switched on"]).map(Column::left);
+    let figures = FIGURES.map(Metric::short_title).into_iter();
+    let figures = figures.chain(["Against all off", "95 % interval", "Verdict", "Parity"]);
+    let mut table = Table::new(titles.chain(figures.map(Column::right)));
+    for cell in &report.cells {
+        for row in &cell.rows {
+            let tone = if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
+            let figures = FIGURES.map(|metric| or_dash(row.typical(metric), number));
+            let against = against_base(cell, row);
+            let ends = [
+                or_dash(against.as_ref().and_then(|found| found.advantage), |times| format!("{times:.2}x")),
+                or_dash(against.as_ref().and_then(|found| found.interval), |(low, high)| {
+                    format!("{low:.2}–{high:.2}")
+                }),
+                or_dash(against.as_ref(), |found| word(found.verdict).to_owned()),
+                row.parity.clone(),
+            ];
+            let cells = figures.into_iter().chain(ends).map(|text| table::Cell::from(text).toned(tone));
+            let name = titled(&row.framework, row.state, &row.reasons);
+            table.add(places(&axes, &cell.settings).into_iter().chain([name.into()]).chain(cells));
+        }
+        if cell.refused.is_some() {
+            let framework = or_dash(cell.settings.get(&Axis::Framework), ToString::to_string);
+            let nothing = [DASH, DASH, DASH, DASH, DASH, "not run", DASH].map(table::Cell::from);
+            table.add(places(&axes, &cell.settings).into_iter().chain([framework.into()]).chain(nothing));
+        }
+    }
+    table.captioned("Every combination of switches, and how many times as fast as all off")
+}
+
+/// A combination compared with all off, which is the last: how many times as fast. `None` for all off itself.
+pub(crate) fn against_base(cell: &Cell, row: &CellRow) -> Option<Comparison> {
+    let (base, metric) = (&cell.rows.last()?.framework, study::throughput(cell));
+    let mut pairs = cell.verdicts.iter().filter(|found| found.metric == metric);
+    let own = &row.framework;
+    let found = pairs.find(|it| (&it.a == own && &it.b == base) || (&it.b == own && &it.a == base))?.clone();
+    if &found.a == own {
+        return Some(found);
+    }
+    Some(Comparison {
+        a: found.b,
+        b: found.a,
+        advantage: found.advantage.map(|ratio| 1.0 / ratio),
+        interval: found.interval.map(|(low, high)| (1.0 / high, 1.0 / low)),
+        verdict: found.verdict.turned(),
+        ..found
+    })
+}
+
+// The figures that a suite's source published, and those of this machine below each.
+
+/// Title of the table.
+pub(crate) const PUBLISHED: &str = "Published figures, and ours";
+
+/// The metrics that published tables have.
+const PUBLISHED_FIGURES: [Metric; 5] =
+    [Metric::Load, Metric::ColdStart, Metric::Latency, Metric::Throughput, Metric::PeakMemory];
+
+/// Each published row, followed by a row for each cell that measured the column compared with it.
+pub(crate) fn published(report: &StudyReport) -> Option<Table> {
+    let published = report.published.as_ref()?;
+    let titles = ["Row", "Model"].map(Column::left).into_iter();
+    let mut table =
+        Table::new(titles.chain(PUBLISHED_FIGURES.map(|metric| Column::right(metric.short_title()))));
+    for row in &published.rows {
+        let figure = |metric: Metric| or_dash(row.figures.get(metric.name()).copied(), number);
+        let start = [format!("Published: {}", row.name), "the source's".to_owned()];
+        table.add(start.into_iter().chain(PUBLISHED_FIGURES.map(figure)).map(table::Cell::from));
+        let precision = row.precision.name();
+        let at =
+            |cell: &&Cell| cell.settings.get(&Axis::Precision).is_none_or(|at| at.to_string() == precision);
+        for cell in report.cells.iter().filter(at) {
+            let model = or_dash(cell.settings.get(&Axis::Model), ToString::to_string);
+            let name = format!("{}, {precision}", row.framework);
+            let ours = cell.rows.iter().find(|ours| ours.framework == row.framework);
+            table.add(published_row(name, model, ours, cell.refused.is_some()));
+        }
+    }
+    Some(table.captioned(format!(
+        "Published by {}, measured with {}; the figures of this machine are below each row. They are of other hardware: \
+         compare rows with each other, not with the source's",
+        published.source, published.conditions
+    )))
+}
+
+/// Ours: the figures, or that there are none, and why is in the table of the study.
+fn published_row(name: String, model: String, ours: Option<&CellRow>, is_refused: bool) -> Vec<table::Cell> {
+    let Some(row) = ours else {
+        let why = if is_refused { "not run" } else { "not measured" };
+        let nothing = PUBLISHED_FIGURES.map(|_| DASH.to_owned());
+        return [format!("{name}: {why}"), model].into_iter().chain(nothing).map(table::Cell::from).collect();
+    };
+    let tone = if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
+    let figures = PUBLISHED_FIGURES.map(|metric| or_dash(row.typical(metric), number));
+    let start = [titled(&name, row.state, &row.reasons), model];
+    start.into_iter().chain(figures).map(|text| table::Cell::from(text).toned(tone)).collect()
 }

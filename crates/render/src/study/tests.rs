@@ -7,6 +7,7 @@ use comparison::plan::{Axis, Setting, Settings, StudyView};
 use insta::assert_snapshot;
 
 use super::*;
+use crate::export::{Csv, Exporter, Markdown};
 use crate::table::WIDE;
 use crate::testing::{cell, crossed, study};
 
@@ -23,7 +24,7 @@ fn sweep() -> StudyReport {
 
 #[test]
 fn a_sweep_has_a_row_for_each_cell_and_framework() {
-    assert_snapshot!(table(&sweep(), &WIDE), @r"
+    assert_snapshot!(WIDE.export(&sweep()), @r"
     ort decodes fastest in 2 of 2 cells.
 
     sweep generate: 3 cells, 6 rounds each
@@ -45,7 +46,7 @@ fn a_sweep_has_a_row_for_each_cell_and_framework() {
 
 #[test]
 fn a_spreadsheet_has_a_line_for_each_cell_framework_and_figure() {
-    let text = csv(&sweep());
+    let text = Csv.export(&sweep());
     let lines: Vec<&str> = text
         .lines()
         .filter(|line| ["metric", "throughput", "not_run"].iter().any(|word| line.contains(word)))
@@ -64,7 +65,7 @@ fn a_spreadsheet_has_a_line_for_each_cell_framework_and_figure() {
 fn with_and_without_stand_side_by_side() {
     let arms = ["fused".to_owned(), "base".to_owned()];
     let cells = vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])];
-    assert_snapshot!(markdown(&study("ab fused", StudyView::Ab(arms), cells)), @r"
+    assert_snapshot!(Markdown::Whole.export(&study("ab fused", StudyView::Ab(arms), cells)), @r"
     **fused against base: slower in 1 of 1 cell (1.90x).**
 
     ab fused (prompt 16, new tokens 32): 1 cells, 6 rounds each
@@ -91,40 +92,39 @@ fn a_study_of_warm_up_shows_its_iterations() {
     cell.rows[0].steadiness.curve = vec![point(1, 30.0), point(2, 20.0)];
     cell.rows.truncate(1);
     let report = study("sweep warmup", StudyView::Sweep(SweepKind::Warmup), vec![cell]);
-    assert_snapshot!(more(&report).unwrap().1.markdown(), @r"
+    assert_snapshot!(curve(&report).unwrap().markdown(), @r"
     | Iteration | candle first token (ms) | ms a token |
     |-----------|------------------------:|-----------:|
     | 1         |                    60.0 |       30.0 |
     | 2         |                    40.0 |       20.0 |
     ");
-    assert!(table(&report, &WIDE).contains("ms a token") && markdown(&report).contains("ms a token"));
-    assert!(more(&sweep()).is_none());
+    assert!(
+        WIDE.export(&report).contains("ms a token") && Markdown::Whole.export(&report).contains("ms a token")
+    );
+    assert!(curve(&sweep()).is_none());
 }
 
 #[test]
-fn crossed_switches_are_told_by_both_orders_and_every_combination_follows() {
+fn every_combination_of_switches_is_held_against_all_off() {
     let refused = Cell::refused(
         Settings::from([(Axis::Framework, Setting::Name("burn".into()))]),
         "burn has too few switches to cross: it has cache".into(),
     );
     let report = study("ab optimised", StudyView::Crossed, vec![crossed(), refused]);
-    let text = markdown(&report);
-    for told in [
-        "**jax: all on is 12.0x (11.4–12.6x) as fast as all off; of it the cache gives 6.93x (6.58–7.27x)",
-        "6.00x (5.70–6.30x) | 8.00x (7.60–8.40x) | 6.93x (6.58–7.27x)",
-        "| all    | 9.00x (8.55–9.45x) |",
-        "| jax (all off) ",
-        "- burn: not run: burn has too few switches to cross: it has cache",
-        "the shares multiply to the whole: cache 6.93x × JIT 1.73x = 12.0x",
-        ": each gives more where the others are on",
-    ] {
-        assert!(text.contains(told), "{told}: {text}");
-    }
-    let text = csv(&report);
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains(",crossed,")).collect();
-    assert_eq!(lines.len(), 9, "{text}");
-    assert!(lines[0].starts_with("jax,jax,crossed,,cache_alone,6,"), "{text}");
-    assert!(lines[8].starts_with("jax,jax,crossed,,all_share,12,"), "{text}");
+    assert_snapshot!(WIDE.export(&report), @r"
+    jax (all on) decodes 1.90x as fast as jax (all off) (1.80–2.00).
+
+    ab optimised: 2 cells, 6 rounds each
+
+      Switched on    Decode (tok/s)  Request (ms)  Peak (GB)  Against all off  95 % interval  Verdict       Parity
+      jax (all on)              114             –      0.700            1.90x      1.80–2.00   faster  not checked
+      jax (all off)            60.0             –      0.700                –              –        –  not checked
+      burn                        –             –          –                –              –  not run            –
+    burn: not run: burn has too few switches to cross: it has cache
+    warning: jax: odd: it kept 1.0 of 2 threads busy (R5)
+
+    Every comparison, and report.html: results/study
+    ");
 }
 
 #[test]

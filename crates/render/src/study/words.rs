@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use comparison::judge::report::crossed::{Contribution, Crossed, Effect};
 use comparison::judge::report::generate::FirstOfPrompt;
 use comparison::judge::report::verdicts::Verdict;
 use comparison::judge::report::{State, number};
@@ -10,7 +9,7 @@ use comparison::judge::study::columns::Scaling;
 use comparison::judge::study::{self, Cell, CellRow, Compiled, Crossing, Outcome, StudyReport, axes};
 use comparison::judge::{self, Metric};
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Axis, Setting, StudyView};
+use comparison::plan::{Axis, StudyView};
 use statistics::MIN_ROUNDS;
 
 use crate::table::Tone;
@@ -79,8 +78,7 @@ fn findings(document: &StudyReport) -> Vec<Line> {
             }
             found
         }
-        StudyView::Ab(_) => speed_ups(&document.outcomes),
-        StudyView::Crossed => details(&document.cells),
+        StudyView::Ab(_) | StudyView::Crossed => Vec::new(),
     };
     lines.extend(of_view.into_iter().map(Line::plain));
     let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
@@ -244,36 +242,6 @@ fn compiled(compiled: &Compiled, framework: &str) -> String {
     format!("{framework}: {took}; {steady}: {pays}")
 }
 
-/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only speed-ups
-/// with a verdict count: an estimate from a round or two is noise.
-fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut frameworks: Vec<&Setting> = Vec::new();
-    for outcome in outcomes {
-        if let Some(framework) = outcome.settings.get(&Axis::Framework)
-            && !frameworks.contains(&framework)
-        {
-            frameworks.push(framework);
-        }
-    }
-    for framework in frameworks {
-        let along: Vec<(&Setting, f64)> = outcomes
-            .iter()
-            .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
-            .filter(|outcome| {
-                matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent))
-            })
-            .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
-            .collect();
-        if let [(first, least), .., (last, most)] = along[..] {
-            lines.push(format!(
-                "{framework}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
-            ));
-        }
-    }
-    lines
-}
-
 // The answer of a study: the sentences that every output begins with.
 
 /// The metric that a sweep is about.
@@ -305,7 +273,7 @@ fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> Vec<String>
         StudyView::Sweep(kind) => sweep(&measured, deciding(*kind)),
         StudyView::Ab(_) if has_mistakes(outcomes) => vec![mistakes(outcomes)],
         StudyView::Ab(arms) => ab(outcomes, arms),
-        StudyView::Crossed => crossed_answer(&measured),
+        StudyView::Crossed => crossed(&measured),
     }
 }
 
@@ -349,7 +317,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     }]
 }
 
-/// The metric in a cell: in a study of denoising some go token by token, and in one of encoders some have a single text.
+/// The metric in a cell: in a study of denoising some go token by token, and in one of texts some have a single text.
 fn of_cell(cell: &Cell, metric: Metric) -> Metric {
     let has = cell.verdicts.iter().any(|verdict| verdict.metric == metric);
     match metric {
@@ -423,15 +391,18 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
     vec![format!("{with} against {without}: {}{rest}.", told.join(", "))]
 }
 
-// `ab optimised` in words: the gain of all switches of a framework together, and of each.
+// `ab optimised`.
 
 /// Most sentences of an answer; the rest is in the table.
 const MOST: usize = 3;
 
-/// A sentence for each framework and place.
-fn crossed_answer(measured: &[&Cell]) -> Vec<String> {
-    let axes = varied(measured);
-    let told: Vec<String> = measured.iter().filter_map(|cell| crossed_sentence(cell, &axes)).collect();
+/// All on against all off, a sentence for each framework and place.
+fn crossed(measured: &[&Cell]) -> Vec<String> {
+    let of_cell = |cell: &&Cell| {
+        let whole = super::against_base(cell, cell.rows.first()?)?;
+        Some(sentence(&whole, cell.origin.margin) + ".")
+    };
+    let told: Vec<String> = measured.iter().filter_map(of_cell).collect();
     if told.is_empty() {
         return vec!["Nothing can be said: no framework ran with all switches on and with all off.".into()];
     }
@@ -440,148 +411,9 @@ fn crossed_answer(measured: &[&Cell]) -> Vec<String> {
     told.into_iter().take(MOST).chain(rest).collect()
 }
 
-/// "jax: all on is 14.2x (13.5–14.9x) as fast as all off; of it the cache gives 9.81x (…), the JIT 1.45x (…)."
-fn crossed_sentence(cell: &Cell, axes: &[Axis]) -> Option<String> {
-    let crossed = cell.crossed.as_ref()?;
-    let (name, whole) = (title(cell, axes), crossed.together.share.as_ref()?);
-    if whole.verdict == Some(Verdict::NotMeasurable) {
-        return Some(format!("{name}: no verdict, for the machine was too noisy."));
-    }
-    let certain = match whole.verdict {
-        Some(Verdict::Equivalent) => ", which is equivalent",
-        Some(Verdict::Inconclusive) => ", which is not certain",
-        _ => "",
-    };
-    let all = format!("{name}: all on is {} as fast as all off{certain}", amount(whole));
-    Some(match shares(crossed) {
-        None => {
-            let missing = crossed.missing.join(", ");
-            format!("{all}; what each switch gives of it cannot be said without {missing}.")
-        }
-        Some(shares) => {
-            let of = |(place, (switch, share)): (usize, (&str, &Effect))| {
-                let gives = if place == 0 { " gives" } else { "" };
-                format!("{}{gives} {}", subject(switch), amount(share))
-            };
-            let told: Vec<String> = shares.into_iter().enumerate().map(of).collect();
-            format!("{all}; of it {}.", told.join(", "))
-        }
-    })
-}
-
-/// The share of every switch, if all are known.
-fn shares(crossed: &Crossed) -> Option<Vec<(&str, &Effect)>> {
-    let each = crossed.switches.iter();
-    each.map(|switch| Some((switch.switch.as_str(), switch.share.as_ref()?))).collect()
-}
-
-/// Conclusions from the table: shares multiply to the whole, and the effect of the order.
-fn details(cells: &[Cell]) -> Vec<String> {
-    let axes = varied(&cells.iter().collect::<Vec<_>>());
-    cells.iter().flat_map(|cell| crossed_of_cell(cell, &axes)).collect()
-}
-
-fn crossed_of_cell(cell: &Cell, axes: &[Axis]) -> Vec<String> {
-    let Some(crossed) = &cell.crossed else { return Vec::new() };
-    let name = title(cell, axes);
-    let mut lines = Vec::new();
-    if let (Some(shares), Some(whole)) = (shares(crossed), &crossed.together.share) {
-        let factors: Vec<String> =
-            shares.iter().map(|(switch, share)| format!("{switch} {}", crossed_times(share.ratio))).collect();
-        let product: f64 = shares.iter().map(|(_, share)| share.ratio).product();
-        let each = |of: fn(&Contribution) -> &Option<Effect>| {
-            of(&crossed.together).as_ref().map_or_else(|| "–".to_owned(), amount)
-        };
-        lines.push(format!(
-            "{name}: the shares multiply to the whole: {} = {}, all on against all off {}; what each gives alone \
-             multiplies to {}, what goes without each to {}{}",
-            factors.join(" × "),
-            crossed_times(product),
-            crossed_times(whole.ratio),
-            each(|of| &of.alone),
-            each(|of| &of.left_out),
-            relation(crossed),
-        ));
-    }
-    let ran =
-        |label: &&String| cell.rows.iter().any(|row| row.framework == **label && !row.reasons.is_empty());
-    let untold = crossed.missing.iter().filter(|label| !ran(label));
-    lines.extend(untold.map(|label| format!("{name}: {label} takes no part")));
-    if cell.rounds > 0 && cell.rounds < MIN_ROUNDS {
-        lines.push(format!("{name}: {} rounds decide nothing; a verdict takes {MIN_ROUNDS}", cell.rounds));
-    }
-    lines
-}
-
-/// Whether the order matters, where that is certain.
-fn relation(crossed: &Crossed) -> &'static str {
-    let ends = |effect: &Option<Effect>| effect.as_ref()?.interval;
-    match (ends(&crossed.together.alone), ends(&crossed.together.left_out)) {
-        (Some((_, alone)), Some((left_out, _))) if alone < left_out => {
-            ": each gives more where the others are on"
-        }
-        (Some((alone, _)), Some((_, left_out))) if alone > left_out => {
-            ": each gives less where the others are on"
-        }
-        _ => "",
-    }
-}
-
-/// The axes on which cells differ, apart from the framework.
-fn varied(cells: &[&Cell]) -> Vec<Axis> {
-    let Some(first) = cells.first() else { return Vec::new() };
-    let axes = first.settings.keys().filter(|axis| **axis != Axis::Framework);
-    let differs = |axis: &&Axis| cells.iter().any(|cell| cell.settings.get(axis) != first.settings.get(axis));
-    axes.filter(differs).copied().collect()
-}
-
-/// The framework, with the cell's place where there are several.
-fn title(cell: &Cell, axes: &[Axis]) -> String {
-    let framework = cell.settings.get(&Axis::Framework).map_or_else(String::new, ToString::to_string);
-    match study::name(&cell.settings, axes) {
-        place if place.is_empty() => framework,
-        place => format!("{framework} ({place})"),
-    }
-}
-
-fn subject(switch: &str) -> String {
-    match switch {
-        "fused" => "fused kernels".to_owned(),
-        "cache" | "JIT" => format!("the {switch}"),
-        other => other.to_owned(),
-    }
-}
-
-/// A ratio with its interval: "9.81x (9.52–10.1x)".
-pub(super) fn amount(effect: &Effect) -> String {
-    match effect.interval {
-        Some((low, high)) if high.is_finite() && high < BEYOND && low > 1.0 / BEYOND => {
-            format!(
-                "{} ({}–{})",
-                crossed_times(effect.ratio),
-                crossed_times(low).trim_end_matches('x'),
-                crossed_times(high)
-            )
-        }
-        _ => crossed_times(effect.ratio),
-    }
-}
-
-/// Beyond this an interval says nothing that a reader could use.
-const BEYOND: f64 = 1000.0;
-
-/// A factor with three digits, or two decimals below 1: "14.2x", "9.81x", "0.97x".
-pub(super) fn crossed_times(ratio: f64) -> String {
-    match ratio {
-        ratio if ratio >= 99.95 => format!("{ratio:.0}x"),
-        ratio if ratio >= 9.995 => format!("{ratio:.1}x"),
-        ratio => format!("{ratio:.2}x"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use comparison::plan::Settings;
+    use comparison::plan::{Setting, Settings};
 
     use super::*;
 
