@@ -6,37 +6,29 @@ use comparison::judge::report::layer_parity::{
     NotRepeated, ParityReason, ParityReport, ParityRow, ParityState, ParityWarning,
 };
 use comparison::judge::report::variation::{LIMIT, Variation};
-use comparison::plan::Work;
-use protocol::untrusted;
 
-use crate::table::{Cell, Column, Screen, Table, Tone};
+use crate::export::{Block, Body, Document};
+use crate::table::{Cell, Column, Screen, Table};
 use crate::words::{self, Json, Line};
 
-/// The report as text for a terminal.
-pub fn table(report: &ParityReport, screen: &Screen) -> String {
-    let mut text = screen.paragraph(Tone::Plain, &heading(report));
-    text += &format!("\n{}\n\n", grid(report).terminal(screen));
-    for line in lines(report) {
-        text += &screen.lines(line.tone, &line.text);
+impl Document for ParityReport {
+    fn body(&self, _: Option<&Screen>) -> Body {
+        let answer =
+            vec![Block::Paragraph(heading(self)), Block::Table(grid(self)), Block::Lines(lines(self))];
+        Body { answer, rest: vec![Block::Elsewhere(format!("Every figure: {}", self.results))] }
     }
-    text + "\n" + &screen.lines(Tone::Plain, &format!("Every figure: {}", report.results))
-}
 
-/// The report as indented JSON, its reasons and warnings in words.
-pub fn json(report: &ParityReport) -> String {
-    let mut json = Json::new(report);
-    json.each("rows", &report.rows, |json, row| json.set("reasons", Json::new(&reasons(row))));
-    json.set("warnings", Json::new(&warnings(report)));
-    json.pretty()
-}
-
-/// The report as Markdown, for pull requests.
-pub fn markdown(report: &ParityReport) -> String {
-    let mut text = format!("{}\n\n{}\n\n", untrusted::markdown(&heading(report)), grid(report).markdown());
-    for line in lines(report) {
-        text += &format!("- {}\n", untrusted::markdown(&line.text));
+    /// Its reasons and warnings are in words.
+    fn json(&self) -> Json {
+        let mut json = Json::new(self);
+        json.each("rows", &self.rows, |json, row| json.set("reasons", Json::new(&reasons(row))));
+        json.set("warnings", Json::new(&warnings(self)));
+        json
     }
-    text
+
+    fn figures(&self) -> Table {
+        grid(self)
+    }
 }
 
 fn heading(report: &ParityReport) -> String {
@@ -70,7 +62,7 @@ fn grid(report: &ParityReport) -> Table {
         let cells = report.rows.iter().map(|row| words::or_dash(figure(row), |text| text));
         table.add([title.to_owned(), String::new()].into_iter().chain(cells));
     };
-    if matches!(report.plan.work, Work::Encode(_)) {
+    if report.plan.work.generate().is_none() {
         summary("Least cosine", &|row| Some(format!("{:.6}", row.vectors?.cosine)));
         summary("Largest difference", &|row| Some(difference(row.vectors?.max_abs)));
         summary("Same bits again", &|row| row.repeatable.map(|same| if same { "yes" } else { "no" }.into()));
@@ -268,6 +260,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
+    use crate::export::{Exporter, JsonText, Markdown};
 
     fn layer(layer: &str, relative_rmse: f64) -> LayerDifference {
         LayerDifference {
@@ -344,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_layer_is_a_row_and_a_framework_a_column() {
-        assert_snapshot!(table(&report(), &Screen::plain(100)), @r"
+        assert_snapshot!(Screen::plain(100).export(&report()), @r"
         a-model on A Processor: f32 against right in f32, prompts of 16 tokens, 32 new tokens each; * is
         beyond the tolerance
 
@@ -360,7 +353,6 @@ mod tests {
           Text, KL                             –                  –                  –
           Text, top-1                          –                  –                  –
           Parity                          agrees           DIVERGES        unsupported
-
         right: every layer agrees within 1e-4; the widest relative RMSE is 1.0e-6, at the logits
         right: all 6 greedy tokens are the reference's
         wrong: logits is the first to diverge beyond 1e-4: relative RMSE 4.1e-1, cosine 0.5900, max abs
@@ -377,7 +369,7 @@ mod tests {
     fn json_has_reasons_and_warnings_in_words() {
         let mut report = report();
         report.rows[1].reasons = vec![ParityReason::Layers, ParityReason::Vectors("too far".into())];
-        let json: serde_json::Value = serde_json::from_str(&json(&report)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&JsonText.export(&report)).unwrap();
         let reasons = &json["rows"][1]["reasons"];
         assert!(reasons[0].as_str().unwrap().starts_with("logits is the first to diverge"), "{reasons}");
         assert_eq!([&reasons[1], &json["warnings"][0]], ["too far", "the machine was noisy"]);
@@ -385,26 +377,9 @@ mod tests {
 
     #[test]
     fn markdown_has_titles_of_one_line() {
-        let text = markdown(&report());
+        let text = Markdown::Whole.export(&report());
         assert!(text.contains("| right: cosine rel. RMSE"), "{text}");
         assert!(text.contains("\n- gone: unsupported: no GPU\n"), "{text}");
-    }
-}
-
-#[cfg(test)]
-mod sentences_tests {
-    use super::*;
-
-    fn layer(layer: &str, relative_rmse: f64) -> LayerDifference {
-        LayerDifference {
-            layer: layer.into(),
-            max_abs: relative_rmse,
-            rmse: relative_rmse,
-            reference_rms: 1.0,
-            relative_rmse,
-            cosine: 1.0,
-            beyond: relative_rmse > 1e-4,
-        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! a file, reads a clock or judges; the caller writes the result.
 
 mod charts;
+mod export;
+mod flat;
 pub mod history;
 pub mod layer_parity;
 pub mod page;
@@ -21,11 +23,4 @@ mod trends;
 mod widths;
 mod words;
 
-/// The output formats of an answer without a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Table,
-    Json,
-    Markdown,
-    Csv,
-}
+pub use export::{Csv, Document, Exporter, Format, JsonText, Markdown, export};

@@ -16,6 +16,8 @@ pub struct Table {
     pub caption: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
+    /// Whether small text is a sign beside the main text, and no remark on it.
+    pub(crate) signs: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -193,30 +195,18 @@ impl Table {
 
     /// The table with struck cells in brackets, as it is without colours.
     pub(crate) fn bracketed(&self) -> Table {
-        let rows = self.rows.iter().map(|row| row.iter().map(Cell::bracketed).collect()).collect();
-        Table { rows, ..self.clone() }
-    }
-
-    /// The table with small text behind the main text.
-    pub(crate) fn in_one_line(&self) -> Table {
-        let cell = |cell: &Cell| Cell { main: cell.joined(" ", ""), small: String::new(), ..cell.clone() };
-        let columns = self.columns.iter().map(|column| {
-            let Cell { main, small, .. } = &column.title;
-            let title = if small.is_empty() { main.clone() } else { format!("{main} ({small})") };
-            Column { title: title.into(), ..column.clone() }
-        });
-        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
-        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
+        self.with(Cell::clone, Cell::bracketed)
     }
 
     /// The table as Markdown. A row is one line, so small text follows the main text.
     pub fn markdown(&self) -> String {
         let seen = self.with_texts(untrusted::cell);
+        let (between, end) = if self.signs { (" ", "") } else { (" (", ")") };
         let text = |cell: &Cell| match cell.tone {
-            Tone::Struck => format!("~~{}~~", cell.joined(" (", ")")),
-            _ => cell.joined(" (", ")"),
+            Tone::Struck => format!("~~{}~~", cell.joined(between, end)),
+            _ => cell.joined(between, end),
         };
-        let heads = seen.columns.iter().map(|column| column.title.joined(": ", "")).collect();
+        let heads = seen.columns.iter().map(|column| column.title.joined(" (", ")")).collect();
         let rows = seen.rows.iter().map(|row| row.iter().map(text).collect());
         let lines: Vec<Vec<String>> = std::iter::once(heads).chain(rows).collect();
         let widest =
@@ -240,6 +230,14 @@ impl Table {
         drawn.join("\n")
     }
 
+    /// The table with other titles and cells.
+    fn with(&self, title: impl Fn(&Cell) -> Cell, cell: impl Fn(&Cell) -> Cell) -> Table {
+        let columns =
+            self.columns.iter().map(|column| Column { title: title(&column.title), ..column.clone() });
+        let rows = self.rows.iter().map(|row| row.iter().map(&cell).collect());
+        Table { columns: columns.collect(), rows: rows.collect(), ..self.clone() }
+    }
+
     /// The table with every text escaped for the output.
     fn with_texts(&self, harmless: impl Fn(&str) -> String) -> Table {
         let cell = |cell: &Cell| Cell {
@@ -248,28 +246,20 @@ impl Table {
             short: cell.short.as_deref().map(&harmless),
             tone: cell.tone,
         };
-        let columns =
-            self.columns.iter().map(|column| Column { title: cell(&column.title), ..column.clone() });
-        let rows = self.rows.iter().map(|row| row.iter().map(cell).collect());
-        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
+        self.with(cell, cell)
     }
 
     /// The table with the units of titles in a line of their own.
-    fn units_below(self) -> Table {
-        let split = |column: Column| match column.title.main.split_once(" (") {
-            Some((name, unit)) => {
-                Column { title: Cell::with_small(name, unit.trim_end_matches(')')), ..column }
-            }
-            None => column,
+    fn units_below(&self) -> Table {
+        let split = |title: &Cell| match title.main.split_once(" (") {
+            Some((name, unit)) => Cell::with_small(name, unit.trim_end_matches(')')),
+            None => title.clone(),
         };
-        Table { columns: self.columns.into_iter().map(split).collect(), ..self }
+        self.with(split, Cell::clone)
     }
 
     fn shortened(&self) -> Table {
-        let columns =
-            self.columns.iter().map(|column| Column { title: column.title.shortened(), ..column.clone() });
-        let rows = self.rows.iter().map(|row| row.iter().map(Cell::shortened).collect());
-        Table { columns: columns.collect(), rows: rows.collect(), caption: self.caption.clone() }
+        self.with(Cell::shortened, Cell::shortened)
     }
 
     /// A block for each row: its heading, then its figures one below another.

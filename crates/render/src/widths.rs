@@ -1,13 +1,17 @@
 //! Nothing is wider than the terminal: every table and every sentence, at several widths.
 
+use comparison::history::Record;
 use comparison::judge::regression::testing::record;
 use comparison::judge::study::Cell;
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{Axis, Setting, Settings, StudyView};
 
+use crate::export::Exporter;
+use crate::history::{Found, List, Trends};
+use crate::result::precisions::Precisions;
 use crate::table::{Screen, width};
 use crate::testing::{cell, report, study};
-use crate::{Format, history, regression, result};
+use crate::{regression, testing};
 
 const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 
@@ -19,6 +23,10 @@ fn cells() -> Vec<Cell> {
     vec![cell(at(Axis::Batch, 1), [50.0, 40.0]), cell(at(Axis::Batch, 4), [100.0, 160.0])]
 }
 
+fn found(records: &[Record]) -> Found<'_> {
+    Found { records, apart: &[], skipped: &[], metrics: &[] }
+}
+
 /// Every text for a terminal, by name.
 fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
     let sweep = study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells());
@@ -27,14 +35,14 @@ fn texts(screen: &Screen) -> Vec<(&'static str, String)> {
     let records = vec![record("candle", 100.0), record("candle-transformers-q4_1", 108.0)];
     let reports = [report(), report()];
     vec![
-        ("compare", result::table(&reports[0], screen)),
-        ("quantize", result::precisions::table(&reports, screen)),
-        ("sweep", crate::study::table(&sweep, screen)),
-        ("sweep memory", crate::study::table(&memory, screen)),
-        ("ab", crate::study::table(&ab, screen)),
-        ("check", regression::table(&regression::tests::slower(), screen)),
-        ("history", history::list(&records, (&[], &[]), &[], Format::Table, screen)),
-        ("trend", history::trend(&records, (&[], &[]), &[], Format::Table, screen)),
+        ("compare", screen.export(&reports[0])),
+        ("quantize", screen.export(&Precisions(&reports))),
+        ("sweep", screen.export(&sweep)),
+        ("sweep memory", screen.export(&memory)),
+        ("ab", screen.export(&ab)),
+        ("check", screen.export(&regression::tests::slower())),
+        ("history", screen.export(&List(found(&records)))),
+        ("trend", screen.export(&Trends(found(&records)))),
     ]
 }
 

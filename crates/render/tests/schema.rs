@@ -4,7 +4,7 @@ use std::path::Path;
 
 use comparison::judge;
 use comparison::judge::report::SCHEMA;
-use render::result::json;
+use render::{Exporter, JsonText};
 use serde_json::Value;
 
 /// Adds the fields of `value` that `schema` does not name, and the fields it requires that `value` lacks.
@@ -40,7 +40,7 @@ fn the_schema_of_reports_names_every_field_that_is_written() {
     let schema = file("docs/report.schema.json");
     assert_eq!(schema["properties"]["schema"]["const"], SCHEMA);
     let recorded = judge::report::read(file("crates/comparison/tests/fixtures/mixed/report.json")).unwrap();
-    let written: Value = serde_json::from_str(&json(&recorded)).unwrap();
+    let written: Value = serde_json::from_str(&JsonText.export(&recorded)).unwrap();
     let mut found = Vec::new();
     unsaid("report", &schema, &schema, &written, &mut found);
     assert!(found.is_empty(), "{found:#?}");

@@ -20,6 +20,7 @@ pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use commands::{CheckArgs, GateArgs};
 use comparison::plan;
 use comparison::plan::{StudyKind, StudyRequest};
+pub(crate) use render::Format;
 pub(crate) use request::ChatFlag;
 pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
@@ -155,28 +156,9 @@ pub(crate) enum ReferencePage {
     Fields,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Table,
-    Json,
-    Markdown,
-    Csv,
-}
-
 impl Places {
     pub(crate) fn find(&self) -> plan::Result<measure::Places> {
         measure::Places::find(&GivenPlaces { configs: self.configs.clone(), workers: self.workers.clone() })
-    }
-}
-
-impl From<Format> for render::Format {
-    fn from(format: Format) -> render::Format {
-        match format {
-            Format::Table => render::Format::Table,
-            Format::Json => render::Format::Json,
-            Format::Markdown => render::Format::Markdown,
-            Format::Csv => render::Format::Csv,
-        }
     }
 }
 

@@ -13,6 +13,8 @@ use comparison::judge::study::StudyReport;
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{Failure, Request, Result, StudyKind, StudyRequest};
 use configs::{Published, Suite};
+use render::result::precisions::Precisions;
+use render::{Csv, Exporter, JsonText, Markdown, export};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -84,7 +86,7 @@ fn texts(report: &Report, format: Format) -> Result<String> {
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
     let text = measure::apart::text(&bundle)?;
     let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
-    Ok(render::result::texts(report, &decoded, format.into()))
+    Ok(render::result::texts(report, &decoded, format))
 }
 
 /// Refuses --show-text for studies.
@@ -153,7 +155,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
         let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
             if args.format() == Format::Table {
-                print(&format!("{}\n", render::result::table(&report, &screen())))?;
+                print(&format!("{}\n", export(&report, Format::Table, &screen())))?;
             }
             let ended = ended(&report, unsaved);
             reports.push(report);
@@ -186,25 +188,18 @@ pub(super) fn at_each_precision(request: &Request) -> Vec<Request> {
 }
 
 fn side_by_side(reports: &[Report], format: Format) -> String {
-    use render::result::precisions;
-    match format {
-        Format::Table => precisions::table(reports, &screen()),
-        Format::Json => precisions::json(reports) + "\n",
-        Format::Markdown => {
-            let each: String = reports.iter().map(|report| render::result::markdown(report) + "\n").collect();
-            each + &precisions::markdown(reports)
-        }
-        Format::Csv => precisions::csv(reports),
+    let together = export(&Precisions(reports), format, &screen());
+    if format != Format::Markdown {
+        return together;
     }
+    let each = reports.iter().map(|report| export(report, format, &screen()) + "\n");
+    each.chain([together]).collect()
 }
 
 fn rendered(report: &Report, args: &CompareArgs) -> String {
     match args.format() {
-        Format::Markdown if args.short => render::result::short_markdown(report),
-        Format::Table => render::result::table(report, &screen()),
-        Format::Json => render::result::json(report) + "\n",
-        Format::Markdown => render::result::markdown(report),
-        Format::Csv => render::result::csv(report),
+        Format::Markdown if args.short => Markdown::Short.export(report),
+        format => export(report, format, &screen()),
     }
 }
 
@@ -285,10 +280,10 @@ impl Outputs {
 /// Every file of a comparison.
 pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     let files = vec![
-        (REPORT.to_owned(), render::result::json(report).into_bytes()),
-        ("report.md".to_owned(), render::result::markdown(report).into_bytes()),
-        ("summary.md".to_owned(), render::result::short_markdown(report).into_bytes()),
-        ("report.csv".to_owned(), render::result::csv(report).into_bytes()),
+        (REPORT.to_owned(), JsonText.export(report).into_bytes()),
+        ("report.md".to_owned(), Markdown::Whole.export(report).into_bytes()),
+        ("summary.md".to_owned(), Markdown::Short.export(report).into_bytes()),
+        ("report.csv".to_owned(), Csv.export(report).into_bytes()),
     ];
     Outputs::new(files, render::page::run(report, &Times::new(evidence)))
 }
@@ -296,9 +291,9 @@ pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
 /// Every file of a study; its cells are in `directory`.
 pub(super) fn study_outputs(report: &StudyReport, directory: &Path) -> Outputs {
     let files = vec![
-        (REPORT.to_owned(), render::study::json(report).into_bytes()),
-        ("report.md".to_owned(), render::study::markdown(report).into_bytes()),
-        ("report.csv".to_owned(), render::study::csv(report).into_bytes()),
+        (REPORT.to_owned(), JsonText.export(report).into_bytes()),
+        ("report.md".to_owned(), Markdown::Whole.export(report).into_bytes()),
+        ("report.csv".to_owned(), Csv.export(report).into_bytes()),
     ];
     Outputs::new(
         files,

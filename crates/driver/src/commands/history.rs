@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use comparison::history::{Apart, Found, History, Record, Skipped};
 use comparison::judge::records::{self, HISTORY};
 use comparison::plan::{Failure, Result};
-use render::history::is_exported;
+use render::export;
+use render::history::{List, Trends, is_exported};
 
 use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
 use crate::measure::places;
@@ -33,8 +34,17 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             let ListArgs { filters, metrics, trend, format } = &args.list;
             let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
             let (found, skipped, _) = find(filters, apart)?;
-            let rendered = if *trend { render::history::trend } else { render::history::list };
-            print(&rendered(&found.records, (&found.apart, &skipped), metrics, (*format).into(), &screen()))?;
+            let shown = render::history::Found {
+                records: &found.records,
+                apart: &found.apart,
+                skipped: &skipped,
+                metrics,
+            };
+            print(&if *trend {
+                export(&Trends(shown), *format, &screen())
+            } else {
+                export(&List(shown), *format, &screen())
+            })?;
             tell(&found);
         }
     }

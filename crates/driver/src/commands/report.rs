@@ -8,6 +8,7 @@ use comparison::judge::Metric;
 use comparison::judge::records::HISTORY;
 use comparison::judge::report::layer_parity;
 use comparison::plan::{Failure, Result};
+use render::{Exporter, JsonText, Markdown};
 
 use super::archive;
 use super::compare::{Output, Outputs, report_outputs, study_outputs};
@@ -16,7 +17,7 @@ use crate::cli::{Format, ReportArgs, ReportCommand};
 use crate::measure;
 use crate::measure::arrays::{self, REPORT, SAMPLES};
 use crate::measure::results::write_whole;
-use crate::output::print;
+use crate::output::{print, screen};
 
 const PARITY: &str = "parity.json";
 
@@ -54,7 +55,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
 /// One table of several parts of a study. Cells that are missing are counted, and the exit code is 1 then.
 fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
     let report = study::together(directories)?;
-    print(&study::rendered(&report, Format::Table))?;
+    print(&render::export(&report, Format::Table, &screen()))?;
     if let Some(out) = out {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
@@ -140,10 +141,9 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
     if let Some(value) = arrays::json(&parity)? {
         let report = layer_parity::read(value)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
-        let markdown = render::layer_parity::markdown(&report);
         let files = vec![
-            (PARITY.into(), render::layer_parity::json(&report).into_bytes()),
-            ("parity.md".into(), markdown.into_bytes()),
+            (PARITY.into(), JsonText.export(&report).into_bytes()),
+            ("parity.md".into(), Markdown::Whole.export(&report).into_bytes()),
         ];
         return Ok(Outputs { files, missing: None });
     }

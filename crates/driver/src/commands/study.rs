@@ -84,7 +84,7 @@ pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
         (store.started().to_owned(), store.directory().display().to_string()),
     );
     let unsaved = store.finish(&report);
-    print(&rendered(&report, options.format))?;
+    print(&render::export(&report, options.format, &screen()))?;
     export_runs(std::slice::from_ref(&report.results), &parent, options.export.as_deref())?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
     {
@@ -195,16 +195,6 @@ pub(crate) fn study_report(
         results,
         view: plan.view.clone(),
     })
-}
-
-/// Prints a study in the requested format.
-pub(crate) fn rendered(report: &StudyReport, format: Format) -> String {
-    match format {
-        Format::Table => render::study::table(report, &screen()),
-        Format::Json => render::study::json(report) + "\n",
-        Format::Markdown => render::study::markdown(report),
-        Format::Csv => render::study::csv(report),
-    }
 }
 
 // `photofinish ab`: each framework with an optimisation and without it.

@@ -15,8 +15,8 @@ use protocol::{
     Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
     Trace, Traced, Work, untrusted,
 };
-use render::layer_parity as document;
 use render::trace::{Steps, TraceFile, check};
+use render::{Exporter, JsonText, Markdown, export};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -362,11 +362,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let facts =
         |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
     let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
-    print(&match args.format {
-        Format::Json => document::json(&report) + "\n",
-        Format::Markdown => document::markdown(&report),
-        Format::Table | Format::Csv => document::table(&report, &screen()),
-    })?;
+    print(&export(&report, args.format, &screen()))?;
     match unsaved {
         Some(reason) => Err(Failure::failed(reason)),
         None if report.interrupted => Err(Failure::Interrupted),
@@ -387,8 +383,8 @@ fn measured(
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&facts(evidence, directory), found);
-    results.write("parity.json", document::json(&report));
-    results.write("parity.md", document::markdown(&report));
+    results.write("parity.json", JsonText.export(&report));
+    results.write("parity.md", Markdown::Whole.export(&report));
     Ok((report, results.finish()))
 }
 

@@ -75,11 +75,11 @@ fn figures_on_a_gpu_are_the_gpu_s() {
     assert_snapshot!(of_gpu(&report), @r"
     share of cuda:0's limit, decode: a 60 % of 2000 GB/s; b 34 % of 2000 GB/s
     share of cuda:0's limit, prefill: a 17 % of 2000 GB/s; b 17 % of 2000 GB/s
-    cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
     peak memory against weights + KV cache: a 727.96x of 14 MB; b 727.96x of 14 MB
-    peak memory is what each process held on cuda:0, as its driver reported after each phase
     cuda:0's memory by part (MB): a 9986 context + 14 weights + 0 KV cache = 10000, 10000 on average; b 9986 context + 14 weights + 0 KV cache = 10000, 10000 on average
     cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most; b 1980 of 1980 MHz, 35 °C at most
+    cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
+    peak memory is what each process held on cuda:0, as its driver reported after each phase
     ");
     // The page and the history say the same.
     let page = machine.installation.result("report.html");
@@ -146,9 +146,9 @@ fn what_a_gpu_does_not_tell_is_said_with_its_reason() {
     assert_snapshot!(of_gpu(&report), @r"
     share of cuda:0's limit, decode: a 1 % of 2000 GB/s
     share of cuda:0's limit, prefill: a 17 % of 2000 GB/s
+    cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most, slowed down by its power limit
     cuda:0: memory bandwidth 2000 GB/s (range 2000–2000), f16 arithmetic 100000 GFLOP/s (range 100000–100000)
     peak memory on cuda:0 is not available
-    cuda:0 in measured requests: a 1980 of 1980 MHz, 35 °C at most, slowed down by its power limit
     the GPU is divided (MIG): its clocks, its energy and its heat are those of all parts
     the GPU's energy is not available: this GPU does not report it
     the list of the GPU's processes is not available: this user may not ask NVIDIA's driver

@@ -127,11 +127,11 @@ impl Figure {
         }
         let averaged = averaged(&pixels, size);
         let mut file = Vec::new();
-        let mut encoder = png::Encoder::new(&mut file, size.width, size.height);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_depth(png::BitDepth::Eight);
-        encoder.set_compression(png::Compression::High);
-        let written = encoder.write_header().and_then(|mut writer| {
+        let mut picture = png::Encoder::new(&mut file, size.width, size.height);
+        picture.set_color(png::ColorType::Rgb);
+        picture.set_depth(png::BitDepth::Eight);
+        picture.set_compression(png::Compression::High);
+        let written = picture.write_header().and_then(|mut writer| {
             writer.write_image_data(&averaged)?;
             writer.finish()
         });

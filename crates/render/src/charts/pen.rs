@@ -350,15 +350,9 @@ fn round_step(least: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// A readable value: three significant digits, with a complete integer part and at most three decimals.
+/// A readable value, with a minus sign.
 pub(crate) fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}").replace('-', "−")
+    comparison::judge::report::number(value).replace('-', "−")
 }
 
 /// A tick's value, with no more digits than it needs.

@@ -19,8 +19,11 @@ fn dots(values: &[Option<f64>]) -> Panel {
     Panel::new("Tokens per second", "higher is better", Content::Rows(rows))
 }
 
-fn forest(pairs: &[(Option<f64>, Option<(f64, f64)>)]) -> Panel {
-    let row = |&(value, interval): &(Option<f64>, Option<(f64, f64)>)| Row {
+/// A ratio with its interval.
+type Ratio = (Option<f64>, Option<(f64, f64)>);
+
+fn forest(pairs: &[Ratio]) -> Panel {
+    let row = |&(value, interval): &Ratio| Row {
         label: "candle vs ort".into(),
         colour: Some(BLUE),
         value,

@@ -5,34 +5,23 @@ mod optimised;
 mod tests;
 mod trend;
 
-use std::collections::BTreeMap;
-
-use comparison::history::{Case, Figure, Record, Skipped, counted};
+use comparison::history::{Figure, Record, Skipped, counted};
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
 use comparison::judge::report::memory::Parts;
 use comparison::judge::report::number;
 use optimised::is_optimised;
-use protocol::untrusted;
-use serde::ser::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
-pub use trend::trend;
+pub use trend::Trends;
 
-use crate::Format;
+use crate::export::{Block, Body, Document};
+use crate::flat::{self, Line};
 use crate::pictures::{self, over_time};
 use crate::table::{Cell, Column, Screen, Table};
-use crate::words::{self, or_dash};
+use crate::words::{self, Json, or_dash};
 
 // The layout that scripts of this field read: `inference_metrics.json`, `inference_metrics.csv` and pictures.
-
-/// One object of `runs`, its keys in the order of the columns.
-struct Run(Line);
-
-impl Serialize for Run {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
 
 /// The files of the layout with its pictures, by name. `records` are in the order of their times.
 pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
@@ -55,11 +44,11 @@ pub fn is_exported(record: &Record) -> bool {
 /// The layout's tables by name, oldest record first.
 fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
-    let csv = table(&lines).csv();
-    let runs: Vec<Run> = lines.into_iter().map(Run).collect();
-    // An object with one key, formatted here: `json!` would sort the keys of the runs.
-    let runs = serde_json::to_string_pretty(&BTreeMap::from([("runs", runs)]));
-    let json = runs.expect("plain data serialises") + "\n";
+    let csv = flat::table(&lines).csv();
+    // `json!` would sort the keys of the runs.
+    let run = |line: Line| Json::Fields(line.into_iter().map(|(name, it)| (name, Json::Plain(it))).collect());
+    let runs = Json::List(lines.into_iter().map(run).collect());
+    let json = Json::Fields(vec![("runs".to_owned(), runs)]).pretty() + "\n";
     vec![("inference_metrics.json", json.into_bytes()), ("inference_metrics.csv", csv.into_bytes())]
 }
 
@@ -72,7 +61,7 @@ fn line(record: &Record) -> Line {
         ("timestamp", json!(record.time)),
         ("optimized", json!(is_optimised(record))),
         ("prompt_length", json!(middle(&case.prompt_tokens))),
-        generated_length(case),
+        ("generated_length", json!(case.new_tokens)),
         ("total_time", json!(median(Metric::Total).map(|ms| ms / 1e3))),
         ("tokens_per_second", json!(median(Metric::Throughput))),
         ("time_per_token", json!(median(Metric::Latency))),
@@ -94,9 +83,6 @@ fn middle(prompt_tokens: &[usize]) -> Option<usize> {
 }
 
 // A record as one line of a table for programs.
-
-/// Names with their values, in order.
-pub(crate) type Line = Vec<(String, Value)>;
 
 /// The fields that identify a measurement, then `metric`, `metric_low` and `metric_high` of each metric.
 pub(crate) fn flat_line(record: &Record) -> Line {
@@ -125,16 +111,22 @@ fn run(record: &Record) -> Plain {
 
 fn case(record: &Record) -> Plain {
     let case = &record.case;
-    let before = [
+    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
+    vec![
         ("model", json!(case.model)),
         ("weights_sha256", json!(case.weights_sha256)),
         ("precision", json!(case.precision)),
         ("device", json!(case.device)),
         ("threads", json!(case.threads)),
         ("batch", json!(case.batch)),
-    ];
-    let behind = [("jit", json!(case.jit)), ("optimised", json!(record.optimised))];
-    before.into_iter().chain(fields(case)).chain(behind).collect()
+        ("context", json!(case.context)),
+        ("prompt_tokens", json!(prompt_tokens.join("+"))),
+        ("new_tokens", json!(case.new_tokens)),
+        ("decode", json!(case.decode)),
+        ("kv_cache", json!(case.kv_cache)),
+        ("jit", json!(case.jit)),
+        ("optimised", json!(record.optimised)),
+    ]
 }
 
 /// The names of the fields that identify machine, framework and case.
@@ -206,33 +198,6 @@ fn metrics(record: &Record) -> Line {
     Metric::ALL.iter().map(|metric| metric.name()).chain(newer).flat_map(figures).collect()
 }
 
-/// A table with a column for every name that occurs in a line.
-pub(crate) fn table(lines: &[Line]) -> Table {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in lines.iter().flatten() {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let mut table = Table::plain(names.iter().copied());
-    for line in lines {
-        let value = |name: &&str| line.iter().find(|(found, _)| found == name).map(|(_, value)| cell(value));
-        table.add(names.iter().map(|name| value(name).unwrap_or_default()));
-    }
-    table
-}
-
-/// Booleans are spelt as in Python, which pandas, DuckDB and scripts that compare text all accept.
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::Bool(true) => "True".into(),
-        Value::Bool(false) => "False".into(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 // The list of records: a table for each machine and case.
 
 /// Speeds, of which a record has the first that its kind of work has.
@@ -246,30 +211,55 @@ fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Metric {
     SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
 }
 
-/// The records, one by one. Tables show these `metrics` with their intervals, or the default ones without.
-/// The other formats show all. `apart` are the records that match too, but are excluded.
-pub fn list(
-    records: &[Record],
-    (apart, skipped): (&[Record], &[Skipped]),
-    metrics: &[Metric],
-    format: Format,
-    screen: &Screen,
-) -> String {
-    match format {
-        Format::Table | Format::Markdown => tables(records, metrics, (format, screen)),
-        Format::Json => document("records", &records, apart, skipped),
-        Format::Csv => table(&records.iter().map(flat_line).collect::<Vec<_>>()).csv(),
+/// Records of the history that were found.
+pub struct Found<'a> {
+    pub records: &'a [Record],
+    /// Records that match too, but are excluded.
+    pub apart: &'a [Record],
+    /// Lines that could not be read.
+    pub skipped: &'a [Skipped],
+    /// The metrics that were asked for; if there are none, tables have the usual ones.
+    pub metrics: &'a [Metric],
+}
+
+impl Found<'_> {
+    /// `{"schema": 1, NAME: .., "kept_apart": .., "skipped": ..}`
+    fn document(&self, name: &str, content: &impl Serialize) -> Json {
+        let apart = self.apart.iter();
+        let apart = apart.map(|it| json!({"run": it.run, "framework": it.framework, "apart": it.apart()}));
+        Json::new(&json!({
+            "schema": comparison::history::SCHEMA,
+            name: content,
+            "kept_apart": apart.collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        }))
     }
 }
 
-/// A JSON document of the form `{"schema": 1, NAME: .., "kept_apart": .., "skipped": ..}`.
-fn document(name: &str, content: &impl serde::Serialize, apart: &[Record], skipped: &[Skipped]) -> String {
-    let apart: Vec<_> = apart
-        .iter()
-        .map(|record| json!({"run": record.run, "framework": record.framework, "apart": record.apart()}))
-        .collect();
-    let document = json!({"schema": comparison::history::SCHEMA, name: content, "kept_apart": apart, "skipped": skipped});
-    format!("{document:#}\n")
+/// The records, one by one: a table for each machine and case. Tables show the metrics that were asked for with their
+/// intervals, or the usual ones without.
+pub struct List<'a>(pub Found<'a>);
+
+impl Document for List<'_> {
+    fn body(&self, _: Option<&Screen>) -> Body {
+        let List(Found { records, metrics, .. }) = self;
+        let several = several_machines(records.iter());
+        let places = words::distinct(records.iter().map(|record| place(record, several)));
+        let section = |title: String| {
+            let own = records.iter().filter(|record| place(record, several) == title);
+            let table = list_table(own, metrics);
+            [Block::Heading(vec![title]), Block::Table(table)]
+        };
+        Body { answer: places.into_iter().flat_map(section).collect(), rest: Vec::new() }
+    }
+
+    fn json(&self) -> Json {
+        self.0.document("records", &self.0.records)
+    }
+
+    fn figures(&self) -> Table {
+        flat::table(&self.0.records.iter().map(flat_line).collect::<Vec<_>>())
+    }
 }
 
 /// How many records are excluded, and how to see them; `None` if there are none.
@@ -278,29 +268,6 @@ pub fn kept_apart(apart: &[Record]) -> Option<String> {
     let count = if apart.len() == 1 { String::new() } else { format!("{} ", apart.len()) };
     let counted = counted(apart.iter());
     (!apart.is_empty()).then(|| format!("{count}{records} kept apart ({counted}); --all shows them too"))
-}
-
-/// A heading and a table for each machine and case, in the order of their first runs.
-fn tables(records: &[Record], metrics: &[Metric], (format, screen): (Format, &Screen)) -> String {
-    let several = several_machines(records.iter());
-    let places = words::distinct(records.iter().map(|record| place(record, several)));
-    let section = |place_of_section: &String| {
-        let own = records.iter().filter(|record| place(record, several) == *place_of_section);
-        let table = list_table(own, metrics);
-        match format {
-            Format::Markdown => {
-                format!("**{}**\n\n{}\n", untrusted::markdown(place_of_section), table.markdown())
-            }
-            _ => {
-                format!(
-                    "{}\n{}\n",
-                    words::wrapped_at(&untrusted::line(place_of_section), screen.width),
-                    table.terminal(screen)
-                )
-            }
-        }
-    };
-    places.iter().map(section).collect::<Vec<_>>().join("\n")
 }
 
 /// The case, with its machine if there are several.
@@ -388,29 +355,8 @@ fn strips(figures: &[&Figure]) -> Vec<String> {
     figures.iter().map(strip).collect()
 }
 
-// Fields of records that only one kind of work has.
-
-// Continuation, token by token.
-
-/// The prompt and the way it is continued, by name.
-pub(in super::history) fn fields(case: &Case) -> [(&'static str, Value); 5] {
-    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    [
-        ("context", json!(case.context)),
-        ("prompt_tokens", json!(prompt_tokens.join("+"))),
-        ("new_tokens", json!(case.new_tokens)),
-        ("decode", json!(case.decode)),
-        ("kv_cache", json!(case.kv_cache)),
-    ]
-}
-
-/// The number of new tokens, as scripts of this field name it.
-pub(in super::history) fn generated_length(case: &Case) -> (&'static str, Value) {
-    ("generated_length", json!(case.new_tokens))
-}
-
 /// Whether there was a KV cache.
-pub(in super::history) fn has_cache(record: &Record) -> bool {
+fn has_cache(record: &Record) -> bool {
     record.case.kv_cache != "off"
 }
 

@@ -1,38 +1,54 @@
 //! A figure from run to run: a table for each machine, framework and case, a row for each run.
 
-use comparison::history::{Case, Record, Skipped};
+use comparison::history::Case;
 use comparison::judge::metrics::Metric;
 use comparison::judge::report::number;
-use protocol::untrusted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::Format;
+use super::Found;
+use crate::export::{Block, Body, Document};
+use crate::flat;
 use crate::history;
-use crate::table::Screen;
-use crate::table::{Column, Table};
+use crate::table::{Column, Screen, Table};
 use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
-use crate::words::{self, or_dash};
+use crate::words::{self, Json, Line, or_dash};
 
-/// The trends of the given metrics, or of the speeds that records have if there are none. `apart` are the
-/// records that match too, but are excluded.
-pub fn trend(
-    records: &[Record],
-    (apart, skipped): (&[Record], &[Skipped]),
-    metrics: &[Metric],
-    format: Format,
-    screen: &Screen,
-) -> String {
-    let metrics = if metrics.is_empty() { &crate::history::SPEEDS } else { metrics };
-    let records: Vec<&Record> = records.iter().collect();
-    let trends = trends(&records, metrics);
-    match format {
-        Format::Table | Format::Markdown => text(&trends, (format, screen)),
-        Format::Json => {
-            let documents: Vec<Document> = trends.iter().map(Document::new).collect();
-            crate::history::document("trends", &documents, apart, skipped)
+/// The trends of the metrics that were asked for, or of the speeds that records have.
+pub struct Trends<'a>(pub Found<'a>);
+
+impl Trends<'_> {
+    fn all(&self) -> Vec<Trend<'_>> {
+        let metrics = if self.0.metrics.is_empty() { &history::SPEEDS } else { self.0.metrics };
+        trends(&self.0.records.iter().collect::<Vec<_>>(), metrics)
+    }
+}
+
+impl Document for Trends<'_> {
+    fn body(&self, terminal: Option<&Screen>) -> Body {
+        let trends = self.all();
+        let several = history::several_machines(trends.iter().map(|trend| trend.last()));
+        let (drawn, few): (Vec<&Trend>, Vec<&Trend>) = trends.iter().partition(|trend| trend.is_drawn());
+        let mut blocks = Vec::new();
+        for trend in &drawn {
+            blocks.extend(section(trend, several, terminal.is_some()));
         }
-        Format::Csv => history::table(&trends.iter().flat_map(lines).collect::<Vec<_>>()).csv(),
+        if drawn.iter().flat_map(|trend| &trend.points).any(meets) {
+            blocks.push(Block::Paragraph(format!("{MEET} {CAUTION}")));
+        } else if !drawn.is_empty() {
+            blocks.push(Block::Paragraph(CAUTION.to_owned()));
+        }
+        blocks.extend(too_few(&few, several));
+        Body { answer: blocks, rest: Vec::new() }
+    }
+
+    fn json(&self) -> Json {
+        let trends = self.all();
+        self.0.document("trends", &trends.iter().map(Described::new).collect::<Vec<_>>())
+    }
+
+    fn figures(&self) -> Table {
+        flat::table(&self.all().iter().flat_map(lines).collect::<Vec<_>>())
     }
 }
 
@@ -40,54 +56,18 @@ const CAUTION: &str =
     "Runs of different times: intervals that do not meet are a reason to look, not yet a verdict.";
 const MEET: &str = "~: the intervals of the two runs meet, so that the change may be chance.";
 
-fn text(trends: &[Trend], (format, screen): (Format, &Screen)) -> String {
-    if trends.is_empty() {
-        return String::new();
-    }
-    let several = crate::history::several_machines(trends.iter().map(|trend| trend.last()));
-    let mut parts: Vec<String> = trends
-        .iter()
-        .filter(|trend| trend.is_drawn())
-        .map(|trend| section(trend, several, (format, screen)))
-        .collect();
-    let drawn = || trends.iter().filter(|trend| trend.is_drawn()).flat_map(|trend| &trend.points);
-    let legend = if drawn().any(meets) { format!("{MEET} {CAUTION}") } else { CAUTION.into() };
-    if !parts.is_empty() {
-        parts.push(format!("{}\n", words::wrapped_at(&legend, screen.width)));
-    }
-    parts.extend(too_few(trends, several, (format, screen)));
-    parts.join("\n")
-}
-
-/// A heading and a table: a row for each run.
-fn section(trend: &Trend, several: bool, (format, screen): (Format, &Screen)) -> String {
+/// A heading, a table with a row for each run, and its notes. `is_drawn`: with a strip for each row.
+fn section(trend: &Trend, several: bool, is_drawn: bool) -> [Block; 3] {
     let metric = trend.metric;
     let title =
         format!("{}: {}, {}", trend.last().framework, metric.title(), crate::pictures::better(metric));
-    let place = crate::history::place(trend.last(), several);
-    let (table, notes) = table(trend, format);
-    let numbered = |(index, note): (usize, &String)| {
-        let line = format!("[{}] {}", index + 1, untrusted::line(note));
-        let width = if format == Format::Markdown { usize::MAX } else { screen.width };
-        format!("{}\n", words::wrapped_at(&line, width))
-    };
-    let notes: String = notes.iter().enumerate().map(numbered).collect();
-    let whole = trend.whole().map_or_else(String::new, |change| format!("{}\n", whole(change, metric)));
-    match format {
-        Format::Markdown => {
-            let below: String = format!("{whole}{notes}")
-                .lines()
-                .map(|line| format!("- {}\n", untrusted::markdown(line)))
-                .collect();
-            let (title, place) = (untrusted::markdown(&title), untrusted::markdown(&place));
-            format!("**{title}**\n\n{place}\n\n{}\n\n{below}", table.markdown())
-        }
-        _ => {
-            let (title, place) =
-                (untrusted::line(&title), words::wrapped_at(&untrusted::line(&place), screen.width));
-            format!("{title}\n{place}\n{}\n{whole}{notes}", table.terminal(screen))
-        }
-    }
+    let (table, notes) = table(trend, is_drawn);
+    let whole = trend.whole().map(|change| whole(change, metric));
+    [
+        Block::Heading(vec![title, history::place(trend.last(), several)]),
+        Block::Table(table),
+        Block::Lines(whole.into_iter().chain(notes).map(Line::plain).collect()),
+    ]
 }
 
 /// The change over all comparable runs, in a line.
@@ -102,19 +82,19 @@ fn whole(change: Change, metric: Metric) -> String {
 }
 
 /// The table, and its notes.
-fn table(trend: &Trend, format: Format) -> (Table, Vec<String>) {
+fn table(trend: &Trend, is_drawn: bool) -> (Table, Vec<String>) {
     let mut notes: Vec<String> = Vec::new();
     let mut marks: Vec<String> = Vec::new();
     for point in &trend.points {
         marks.push(match point.changed.as_slice() {
             [] => String::new(),
             changed => {
-                notes.push(changed.join("; "));
-                format!("[{}]", notes.len())
+                let number = notes.len() + 1;
+                notes.push(format!("[{number}] {}", changed.join("; ")));
+                format!("[{number}]")
             }
         });
     }
-    let is_drawn = format == Format::Table;
     let start = ["Commit", "Date"].map(Column::left);
     let figures = [trend.metric.unit(), "95 %", "Change"].map(Column::right);
     let end = [(!notes.is_empty()).then_some("Note"), is_drawn.then_some("")];
@@ -148,36 +128,32 @@ fn cells(point: &Point) -> [String; 5] {
 }
 
 /// The trends that have too few runs to be drawn, as a list.
-fn too_few(trends: &[Trend], several: bool, (format, screen): (Format, &Screen)) -> Option<String> {
-    let few: Vec<&Trend> = trends.iter().filter(|trend| !trend.is_drawn()).collect();
-    let mut text = format!("Fewer than {FEWEST_RUNS} runs, so that no trend is shown:\n");
-    let mut places: Vec<String> = Vec::new();
-    for trend in &few {
-        let place = crate::history::place(trend.last(), several);
-        if places.contains(&place) {
-            continue;
-        }
-        let (item, inner) = if format == Format::Markdown { ("- ", "  - ") } else { ("", "  ") };
-        if format == Format::Markdown && places.is_empty() {
-            text.push('\n');
-        }
-        text += &format!("{item}{}\n", words::wrapped_at(&place, screen.width));
-        for own in few.iter().filter(|own| crate::history::place(own.last(), several) == place) {
-            let last = own.points.last().expect("a trend has a point");
-            let (runs, figure) = (own.points.len(), number(last.figure.typical));
-            let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs, the last") };
-            let metric = own.metric;
-            let framework = &own.last().framework;
-            text += &format!("{inner}{framework}: {} {figure} {}, {runs}\n", metric.words(), metric.unit());
-        }
-        places.push(place);
+fn too_few(trends: &[&Trend], several: bool) -> Vec<Block> {
+    if trends.is_empty() {
+        return Vec::new();
     }
-    (!few.is_empty()).then_some(text)
+    let line = |trend: &&Trend| {
+        let (last, metric) = (trend.points.last().expect("a trend has a point"), trend.metric);
+        let runs = match trend.points.len() {
+            1 => "1 run".to_owned(),
+            runs => format!("{runs} runs, the last"),
+        };
+        Line::plain(format!(
+            "{}, {}: {} {} {}, {runs}",
+            trend.last().framework,
+            history::place(trend.last(), several),
+            metric.words(),
+            number(last.figure.typical),
+            metric.unit()
+        ))
+    };
+    let heading = format!("Fewer than {FEWEST_RUNS} runs, so that no trend is shown:");
+    vec![Block::Paragraph(heading), Block::Lines(trends.iter().map(line).collect())]
 }
 
 /// A trend for programs.
 #[derive(Serialize)]
-struct Document<'a> {
+struct Described<'a> {
     framework: &'a str,
     /// Fingerprint of the machine.
     machine: &'a str,
@@ -194,8 +170,8 @@ struct Document<'a> {
     intervals_apart: Option<bool>,
 }
 
-impl<'a> Document<'a> {
-    fn new(trend: &'a Trend<'a>) -> Document<'a> {
+impl<'a> Described<'a> {
+    fn new(trend: &'a Trend<'a>) -> Described<'a> {
         let last = trend.last();
         let point = |point: &Point| {
             json!({
@@ -212,7 +188,7 @@ impl<'a> Document<'a> {
                 "apart": point.record.apart(),
             })
         };
-        Document {
+        Described {
             framework: &last.framework,
             machine: &last.machine.fingerprint,
             case: &last.case,
@@ -227,13 +203,13 @@ impl<'a> Document<'a> {
 }
 
 /// A line for each point.
-fn lines(trend: &Trend) -> Vec<history::Line> {
-    let line = |point: &Point| -> history::Line {
+fn lines(trend: &Trend) -> Vec<flat::Line> {
+    let line = |point: &Point| -> flat::Line {
         let mut line = history::flat_line(point.record);
         let kept = history::identifying(point.record);
         line.retain(|(name, _)| kept.contains(&name.as_str()));
         let interval = point.figure.interval;
-        let of_point = [
+        line.extend(flat::line([
             ("metric", json!(trend.metric.name())),
             ("unit", json!(trend.metric.unit())),
             ("time", json!(point.record.time)),
@@ -245,8 +221,7 @@ fn lines(trend: &Trend) -> Vec<history::Line> {
             ("change", json!(point.change.map(|change| change.share))),
             ("previous", json!(point.change.map(|change| &change.since.run))),
             ("changed", json!(point.changed.join("; "))),
-        ];
-        line.extend(of_point.map(|(name, value)| (name.to_owned(), value)));
+        ]));
         line
     };
     trend.points.iter().map(line).collect()

@@ -23,8 +23,11 @@ const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakM
 pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> Result<String, String> {
     let all = groups.iter().flat_map(|group| &group.records);
     let runs = words::distinct(all.map(|record| record.run.clone())).len();
-    let sections: Vec<Markup> =
-        groups.iter().enumerate().map(|(index, group)| section(index, group)).collect::<Result<_, _>>()?;
+    let sections: Vec<Markup> = groups
+        .iter()
+        .enumerate()
+        .map(|(index, group)| group_section(index, group))
+        .collect::<Result<_, _>>()?;
     let body = html! {
         header {
             h1 { (TITLE) }
@@ -37,7 +40,7 @@ pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> R
     Ok(page::document(TITLE, &body))
 }
 
-fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
+fn group_section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
     let chart = |&metric: &Metric| Chart {
         id: format!("{}-{index}", metric.name()),
         title: format!("{} over time", metric.title()),
@@ -70,7 +73,7 @@ fn section(index: usize, group: &Group<'_>) -> Result<Markup, String> {
         }
         @if charts.is_empty() { (table) } @else { (page::details("Every run", &html! { (table) })) }
     };
-    Ok(page::html_section(&group.title(), &body))
+    Ok(page::section(&group.title(), &body))
 }
 
 fn place(machine: &Machine) -> String {
@@ -142,5 +145,5 @@ fn kept_apart(apart: &[&Record]) -> Markup {
     let table = table.captioned("Records that say nothing about a development over time");
     let records = if apart.len() == 1 { "record" } else { "records" };
     let summary = format!("{} {records}: {}", apart.len(), counted(apart.iter().copied()));
-    html! { @if !apart.is_empty() { (page::html_section("Kept apart", &page::details(&summary, &html! { (table) }))) } }
+    html! { @if !apart.is_empty() { (page::section("Kept apart", &page::details(&summary, &html! { (table) }))) } }
 }

@@ -157,12 +157,6 @@ fn versions(report: &Report) -> Markup {
     html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers report them")) } }
 }
 
-/// The sentences without a place of their own on the page: versions and memory by part are in tables.
-fn further_findings(report: &Report) -> Vec<String> {
-    let details = crate::words::summary(report).details.into_iter();
-    details.filter(|line| !line.is_tabled).map(|line| line.text).collect()
-}
-
 /// Places of the rows that are struck.
 fn struck(rows: &[Row]) -> Vec<usize> {
     let places = rows.iter().enumerate().filter(|(_, row)| row.state == judge::report::State::Struck);
@@ -219,7 +213,7 @@ struct Source<'a> {
 }
 
 /// The command of a run, and the reasons why it cannot be repeated exactly.
-fn section(words: &[String], source: Source<'_>) -> Markup {
+fn to_repeat(words: &[String], source: Source<'_>) -> Markup {
     html! {
         (command(words, source))
         @if source.modified {
@@ -262,8 +256,6 @@ struct Look {
     struck_rows: Vec<usize>,
     /// So many columns at the left become a heading above the rows that share them.
     grouped: usize,
-    /// Whether small text is beside the main text.
-    signs: bool,
 }
 
 impl Render for Cell {
@@ -282,7 +274,7 @@ fn looking(table: &Table, look: &Look) -> Markup {
     let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
     // With one column besides its heading, a cell needs no title.
     let pairs = table.columns.len() == look.grouped + 2;
-    let classes = [(has_figures, "figures"), (pairs, "pairs"), (look.signs, "signs")];
+    let classes = [(has_figures, "figures"), (pairs, "pairs"), (table.signs, "signs")];
     let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
     let shown = table.columns.iter().enumerate().skip(look.grouped);
     html! {
@@ -350,11 +342,6 @@ const STYLE: &str = include_str!("page.css");
 
 /// A complete document.
 fn document(title: &str, body: &Markup) -> String {
-    document_with(title, &Markup::default(), body)
-}
-
-/// A complete document with more in its head.
-fn document_with(title: &str, head: &Markup, body: &Markup) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -364,7 +351,6 @@ fn document_with(title: &str, head: &Markup, body: &Markup) -> String {
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
                 title { (title) }
-                (head)
                 style { (PreEscaped(style())) }
             }
             body { main { (body) } }
@@ -401,8 +387,8 @@ fn header(title: &str, subtitle: &str, started: &str, answers: &[String]) -> Mar
 }
 
 /// A section; nothing if it has no content.
-fn html_section(title: &str, body: &Markup) -> Markup {
-    html! { @if !body.0.is_empty() { html_section { h2 { (title) } (body) } } }
+fn section(title: &str, body: &Markup) -> Markup {
+    html! { @if !body.0.is_empty() { section { h2 { (title) } (body) } } }
 }
 
 fn paragraph(text: &str) -> Markup {
@@ -469,7 +455,7 @@ fn warnings(lines: &[String]) -> Markup {
     let (first, more) = lines.split_at(lines.len().min(3));
     html! {
         @if !lines.is_empty() {
-            html_section class="warnings" {
+            section class="warnings" {
                 h2 { "Warnings" }
                 (list(first))
                 (details(&format!("{} more", more.len()), &list(more)))
@@ -510,10 +496,10 @@ mod unit {
     #[test]
     fn what_cannot_be_repeated_exactly_says_so() {
         let command = ["photofinish".to_owned(), "--quick".to_owned()];
-        let page = section(&command, Source { commit: Some("abc"), modified: true, seed: Some(1) }).0;
+        let page = to_repeat(&command, Source { commit: Some("abc"), modified: true, seed: Some(1) }).0;
         assert!(page.contains("git checkout abc") && page.contains("Files differed"), "{page}");
-        assert!(section(&command, Source::default()).0.contains("No commit is known"));
-        assert_eq!(section(&[], Source::default()).0, "");
+        assert!(to_repeat(&command, Source::default()).0.contains("No commit is known"));
+        assert_eq!(to_repeat(&[], Source::default()).0, "");
     }
 
     fn table() -> Table {
@@ -573,7 +559,8 @@ mod unit {
 
     #[test]
     fn nothing_has_no_section() {
-        assert_eq!(html_section("Title", &paragraph("")).0, "");
+        assert_eq!(section("Title", &paragraph("")).0, "");
+        assert_eq!(section("Title", &paragraph("x")).0, "<section><h2>Title</h2><p>x</p></section>");
         assert_eq!(details("More", &list([""; 0])).0, "");
     }
 }

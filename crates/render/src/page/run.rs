@@ -11,16 +11,17 @@ use maud::{Markup, html};
 
 use super::{Chart, Look, Source};
 use crate::charts::number;
+use crate::export::Document;
 use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, title};
 use crate::table::{Cell, Column, Table, Tone};
-use crate::words::{self, answer, or_dash};
+use crate::words::{self, answer, findings, or_dash};
 use crate::{page, result};
 
 pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
     let pictures = Pictures::new(report);
     let Report { environment, .. } = report;
-    let json = serde_json::to_string(&crate::result::told(report))
-        .expect("a report has string keys and no failing serialiser");
+    let json =
+        serde_json::to_string(&report.json()).expect("a report has string keys and no failing serialiser");
     let source = Source {
         commit: environment.git_commit.as_deref(),
         modified: environment.git_modified == Some(true),
@@ -28,25 +29,28 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
     };
     let body = html! {
         (page::header(&title(report), "", &environment.started, &answer::sentences(report)))
-        (page::html_section("Result", &result(report)))
+        (page::section("Result", &result(report)))
         (page::warnings(&warnings(report)))
-        (page::html_section("Every pair", &pairs(report, &pictures)?))
-        (page::html_section("Side by side", &page::charts(&side_by_side(report, &pictures))?))
-        (page::html_section("The evidence", &html! {
+        (page::section("Every pair", &pairs(report, &pictures)?))
+        (page::section("Side by side", &page::charts(&side_by_side(report, &pictures))?))
+        (page::section("The evidence", &html! {
             (page::paragraph(&report.plan.analysis))
             (page::details("Request by request", &over_time(report, &pictures, times)?))
             (page::details("Memory by part", &memory(report, &pictures)?))
             (page::details("Every verdict", &page::list(sentences(report))))
             (page::rules(report))
             (page::prompts(report))
-            (page::details("What else was measured", &page::list(page::further_findings(report))))
+            (page::details("What else was measured", &html! {
+                @if let Some(table) = findings::table(report, false) { (table) }
+                (page::list(findings::facts(report)))
+            }))
             (page::details("Versions and environment", &html! {
                 (page::versions(report))
                 (page::environment(report))
             }))
         }))
-        (page::html_section("To repeat it", &page::section(&environment.command, source)))
-        (page::html_section("Raw data", &page::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
+        (page::section("To repeat it", &page::to_repeat(&environment.command, source)))
+        (page::section("Raw data", &page::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
     };
     Ok(page::document(&title(report), &body))
 }
@@ -116,10 +120,8 @@ pub(super) fn result(report: &Report) -> Markup {
     let head = table.rows.first().into_iter().flatten().enumerate().skip(1);
     let struck_columns = head.filter(|(_, cell)| is_struck(cell)).map(|(place, _)| place).collect();
     let look = match rows.collect::<Vec<_>>() {
-        _ if table.columns[0].title.main.is_empty() => {
-            Look { struck_columns, signs: true, ..Look::default() }
-        }
-        struck_rows => Look { struck_rows, signs: true, ..Look::default() },
+        _ if table.columns[0].title.main.is_empty() => Look { struck_columns, ..Look::default() },
+        struck_rows => Look { struck_rows, ..Look::default() },
     };
     table.caption = "Averages over rounds, and how many times worse than the best".into();
     let shown = page::looking(&table, &look);

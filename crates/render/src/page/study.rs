@@ -10,6 +10,7 @@ use super::Chart;
 use super::Source;
 use super::{Look, looking};
 use crate::charts::Panel;
+use crate::export::Document;
 use crate::page;
 use crate::pictures::sweep::{study_panels, subtitle, title};
 use crate::study;
@@ -23,8 +24,8 @@ pub(super) fn html(
     has_page: &dyn Fn(&str) -> bool,
 ) -> Result<String, String> {
     let title = title(report);
-    let json = serde_json::to_string(&study::told(report))
-        .expect("a report has string keys and no failing serialiser");
+    let json =
+        serde_json::to_string(&report.json()).expect("a report has string keys and no failing serialiser");
     let table = match report.view {
         StudyView::Sweep(_) => "Figures",
         StudyView::Ab(_) => "With and without",
@@ -38,22 +39,22 @@ pub(super) fn html(
         (page::header(&title, &subtitle(report), &report.started, &summary.answer))
         (page::warnings(&warnings))
         // The subject of an A/B study is its speed-ups: their picture precedes the table.
-        @if is_ab { (page::html_section("The gain", &charts)) }
-        (page::html_section(table, &figures(report)))
-        @if let Some(table) = study::published_table(report) {
-            (page::html_section(study::PUBLISHED, &html! { (table) }))
+        @if is_ab { (page::section("The gain", &charts)) }
+        (page::section(table, &figures(report)))
+        @if let Some(table) = study::published(report) {
+            (page::section(study::PUBLISHED, &html! { (table) }))
         }
-        @if !is_ab { (page::html_section("Charts", &charts)) }
-        (page::html_section("The evidence", &html! {
+        @if !is_ab { (page::section("Charts", &charts)) }
+        (page::section("The evidence", &html! {
             (page::paragraph(&report.analysis))
             (page::details("Findings", &page::list(&findings)))
-            @if let Some((title, more)) = study::more(report) {
-                (page::details(title, &html! { (more) }))
+            @if let Some(curve) = study::curve(report) {
+                (page::details("Iterations", &html! { (curve) }))
             }
             (cells(report, has_page))
         }))
-        (page::html_section("To repeat it", &repetition(report)))
-        (page::html_section("Raw data", &page::data(&json, pictures)))
+        (page::section("To repeat it", &repetition(report)))
+        (page::section("Raw data", &page::data(&json, pictures)))
     };
     Ok(page::document(&title, &body))
 }
@@ -68,7 +69,7 @@ fn repetition(report: &StudyReport) -> Markup {
     let seed = seed.filter(|_| measured().all(|origin| origin.seed == seed));
     let modified = measured().any(|origin| origin.git_modified == Some(true));
     html! {
-        (page::section(&report.command, Source { commit, modified, seed }))
+        (page::to_repeat(&report.command, Source { commit, modified, seed }))
         @if seed.is_none() && !report.command.is_empty() {
             (page::paragraph("Each cell has a seed of its own: its page names it."))
         }
@@ -78,7 +79,7 @@ fn repetition(report: &StudyReport) -> Markup {
 /// Warnings and everything that qualifies the figures, and the other sentences.
 fn split(summary: &Summary) -> (Vec<String>, Vec<String>) {
     let (warnings, findings): (Vec<&Line>, Vec<&Line>) =
-        study::findings(summary).partition(|line| line.qualifies);
+        summary.details.iter().partition(|line| line.qualifies);
     let plain = |line: &&Line| line.unlabelled().to_owned();
     (warnings.iter().map(plain).collect(), findings.iter().map(|line| line.text.clone()).collect())
 }

@@ -344,6 +344,15 @@ fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
     panels.into_iter().flatten().collect()
 }
 
+/// The colour of a ratio: that of the framework if it differs, the text's if it is equal, none if that is open.
+fn decided(verdict: Verdict, own: Option<Colour>) -> Option<Colour> {
+    match verdict {
+        Verdict::Faster | Verdict::Slower => own,
+        Verdict::Equivalent => Some(INK),
+        Verdict::Inconclusive | Verdict::NotMeasurable => None,
+    }
+}
+
 fn framework(outcome: &Outcome) -> String {
     let named = outcome.settings.get(&Axis::Framework).map(ToString::to_string);
     named.or_else(|| Some(outcome.a.as_ref()?.contender.clone())).unwrap_or_default()
@@ -371,11 +380,10 @@ fn speedups(report: &StudyReport) -> Panel {
         let struck = struck(cell);
         let is_decided = outcome.interval.is_some() && struck.is_none();
         let pair = Row {
-            colour: match outcome.verdict.filter(|_| is_decided) {
-                Some(Verdict::Faster | Verdict::Slower) => colours.get(&name).copied(),
-                Some(Verdict::Equivalent) => Some(INK),
-                _ => None,
-            },
+            colour: outcome
+                .verdict
+                .filter(|_| is_decided)
+                .and_then(|verdict| decided(verdict, colours.get(&name).copied())),
             label: name,
             value: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,

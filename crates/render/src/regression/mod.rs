@@ -12,55 +12,41 @@ use comparison::judge::regression::{Document, Finding, Kind, Reason, Side, Verdi
 use comparison::judge::report::number;
 use protocol::untrusted;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use serde_json::json;
 use statistics::MIN_ROUNDS;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::table::{Column, Screen, Table, Tone};
-use crate::words::{self, Json, Line, or_dash};
+use crate::export::{self, Block, Body, Exporter, Markdown};
+use crate::flat;
+use crate::table::{Column, Screen, Table};
+use crate::words::{Json, Line, or_dash};
 
-/// The document as text for a terminal: the answer, the figures, and further findings.
-pub fn table(document: &Document, screen: &Screen) -> String {
-    let mut text = screen.paragraph(Tone::Strong, &conclusion(document)) + "\n";
-    text += &heading(document).iter().map(|line| screen.lines(Tone::Plain, line)).collect::<String>();
-    if !document.findings.is_empty() {
-        text += &format!("\n{}\n", grid(document).terminal(screen));
-    }
-    for line in lines(document) {
-        text += &screen.lines(line.tone, &line.text);
-    }
-    text
-}
-
-/// The document as JSON, each finding also in words.
-pub fn json(document: &Document) -> String {
-    let mut json = Json::new(document);
-    json.each("findings", &document.findings, |json, finding| {
-        json.set("sentence", sentence(finding, document.kind).into());
-        if finding.reason.is_some() {
-            json.set("reason", reason(finding).into());
+impl export::Document for Document {
+    fn body(&self, _: Option<&Screen>) -> Body {
+        let mut rest = vec![Block::Lines(heading(self).into_iter().map(Line::plain).collect())];
+        if !self.findings.is_empty() {
+            rest.push(Block::Table(grid(self)));
         }
-    });
-    json.pretty()
-}
+        rest.push(Block::Lines(lines(self)));
+        Body { answer: vec![Block::Answer(vec![conclusion(self)])], rest }
+    }
 
-/// The document as Markdown, for pull requests.
-pub fn markdown(document: &Document) -> String {
-    let mut text = format!("**{}**\n\n", untrusted::markdown(&conclusion(document)));
-    for line in heading(document) {
-        text += &format!("- {}\n", untrusted::markdown(&line));
+    /// Each finding also in words.
+    fn json(&self) -> Json {
+        let mut json = Json::new(self);
+        json.each("findings", &self.findings, |json, finding| {
+            json.set("sentence", sentence(finding, self.kind).into());
+            if finding.reason.is_some() {
+                json.set("reason", reason(finding).into());
+            }
+        });
+        json
     }
-    if !document.findings.is_empty() {
-        text += &format!("\n{}\n", grid(document).markdown());
+
+    fn figures(&self) -> Table {
+        figures(self)
     }
-    let lines = lines(document);
-    if !lines.is_empty() {
-        text += "\n";
-    }
-    for line in lines {
-        text += &format!("- {}\n", untrusted::markdown(&line.text));
-    }
-    text
 }
 
 fn heading(document: &Document) -> Vec<String> {
@@ -196,49 +182,30 @@ fn unmeasured(document: &Document) -> Vec<String> {
     found.into_iter().map(told).collect()
 }
 
-const TITLES: [&str; 16] = [
-    "framework",
-    "case",
-    "metric",
-    "unit",
-    "baseline",
-    "current",
-    "ratio",
-    "low",
-    "high",
-    "worse",
-    "rounds_baseline",
-    "rounds_current",
-    "p",
-    "p_adjusted",
-    "threshold",
-    "verdict",
-];
-
-/// The findings as CSV, for spreadsheets.
-pub fn csv(document: &Document) -> String {
-    let mut table = Table::plain(TITLES);
-    for finding in &document.findings {
-        table.add([
-            finding.framework.clone(),
-            finding.case.clone(),
-            finding.metric.clone(),
-            finding.unit.clone(),
-            words::exact(finding.baseline),
-            words::exact(finding.current),
-            words::exact(finding.ratio),
-            words::exact(finding.interval.map(|interval| interval.0)),
-            words::exact(finding.interval.map(|interval| interval.1)),
-            words::exact(finding.worse),
-            finding.rounds.0.to_string(),
-            finding.rounds.1.to_string(),
-            words::exact(finding.p),
-            words::exact(finding.p_adjusted),
-            finding.threshold.to_string(),
-            word(finding.verdict).to_lowercase().replace(' ', "_"),
-        ]);
-    }
-    table.csv()
+/// A line for each finding.
+fn figures(document: &Document) -> Table {
+    let line = |finding: &Finding| {
+        let (low, high) = finding.interval.unzip();
+        flat::line([
+            ("framework", json!(finding.framework)),
+            ("case", json!(finding.case)),
+            ("metric", json!(finding.metric)),
+            ("unit", json!(finding.unit)),
+            ("baseline", json!(finding.baseline)),
+            ("current", json!(finding.current)),
+            ("ratio", json!(finding.ratio)),
+            ("low", json!(low)),
+            ("high", json!(high)),
+            ("worse", json!(finding.worse)),
+            ("rounds_baseline", json!(finding.rounds.0)),
+            ("rounds_current", json!(finding.rounds.1)),
+            ("p", json!(finding.p)),
+            ("p_adjusted", json!(finding.p_adjusted)),
+            ("threshold", json!(finding.threshold)),
+            ("verdict", json!(word(finding.verdict).to_lowercase().replace(' ', "_"))),
+        ])
+    };
+    flat::table(&document.findings.iter().map(line).collect::<Vec<_>>())
 }
 
 // Annotations of a GitHub workflow, and its job summary.
@@ -251,7 +218,7 @@ const LOG: usize = 120;
 /// The syntax is in GitHub's documentation, "Workflow commands for GitHub Actions". The escapes are those of
 /// `@actions/core`.
 pub fn github(document: &Document) -> String {
-    let mut text = table(document, &Screen::plain(LOG));
+    let mut text = Screen::plain(LOG).export(document);
     for broken in &document.failures {
         text += &annotation("error", &format!("{} failed", broken.framework), &broken.reason);
     }
@@ -288,7 +255,7 @@ fn annotation(level: &str, title: &str, message: &str) -> String {
 
 /// The text that is added to a job's summary.
 pub fn job_summary(document: &Document) -> String {
-    format!("## Performance\n\n{}\n", markdown(document))
+    format!("## Performance\n\n{}\n", Markdown::Whole.export(document))
 }
 
 // JUnit reports, which build servers show.

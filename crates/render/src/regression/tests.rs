@@ -8,6 +8,7 @@ use insta::assert_snapshot;
 use time::OffsetDateTime;
 
 use super::*;
+use crate::export::{Csv, JsonText};
 use crate::table::WIDE;
 
 /// One framework, 8 % slower.
@@ -25,7 +26,7 @@ pub(crate) fn slower() -> Document {
 
 #[test]
 fn the_terminal() {
-    assert_snapshot!(table(&slower(), &WIDE), @r"
+    assert_snapshot!(WIDE.export(&slower()), @r"
     regression: throughput of one
 
     current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
@@ -41,7 +42,7 @@ fn the_terminal() {
 
 #[test]
 fn the_pull_request() {
-    assert_snapshot!(markdown(&slower()), @r"
+    assert_snapshot!(Markdown::Whole.export(&slower()), @r"
     **regression: throughput of one**
 
     - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
@@ -91,7 +92,7 @@ fn what_differs_and_what_failed_is_told_everywhere() {
     document.failures = vec![Broken { framework: "two".into(), reason: "it was ended by signal 9".into() }];
     document.unmeasurable = Some("other processes used 50 %".into());
     let document = document.concluded();
-    let terminal = table(&document, &WIDE);
+    let terminal = WIDE.export(&document);
     assert!(
         terminal.contains("NOT THE SAME: processor: <A>") && terminal.starts_with("failed: two\n"),
         "{terminal}"
@@ -118,7 +119,7 @@ fn a_reason_that_several_metrics_share_is_told_once() {
         finding.follows = None;
         finding.reason = Some(Reason::SlowerMachine);
     }
-    let text = table(&document.concluded(), &WIDE);
+    let text = WIDE.export(&document.concluded());
     assert_eq!(text.matches("the machine itself was slower").count(), 1, "{text}");
     assert!(text.contains("one: load, latency, throughput cannot be judged: the machine itself"), "{text}");
 }
@@ -133,7 +134,7 @@ fn xml_holds_whatever_a_worker_said() {
 
 #[test]
 fn a_spreadsheet_has_a_line_for_each_finding() {
-    let text = csv(&slower());
+    let text = Csv.export(&slower());
     let start: Vec<&str> = text.lines().take(2).collect();
     assert_snapshot!(start.join("\n"), @r#"
     framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
@@ -146,7 +147,7 @@ fn json_has_each_finding_in_words_too() {
     let mut document = slower();
     (document.findings[0].verdict, document.findings[0].reason) =
         (Verdict::NotMeasurable, Some(Reason::NotInCurrent));
-    let json: serde_json::Value = serde_json::from_str(&json(&document)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&JsonText.export(&document)).unwrap();
     let [load, latency, _] = json["findings"].as_array().unwrap().as_slice() else { panic!("{json}") };
     assert_eq!(
         [&load["reason_code"], &latency["reason"]],

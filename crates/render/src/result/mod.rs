@@ -1,4 +1,4 @@
-//! A comparison: its main table, and every figure as CSV.
+//! A comparison: its answer, its tables, and every figure as CSV.
 
 mod changes;
 mod figures;
@@ -11,49 +11,61 @@ pub use changes::changes;
 use comparison::judge::metrics::Metric;
 use comparison::judge::report::verdicts::Comparison;
 use comparison::judge::report::{Figure, Report, Row, number};
-pub use figures::csv;
-use protocol::untrusted::markdown as plain;
 pub use texts::texts;
 
-use crate::table::{Cell, Column, Table};
-use crate::table::{Screen, Tone};
-use crate::words::answer;
+use crate::export::{Block, Body, Document};
+use crate::table::{Cell, Column, Screen, Table, WIDTH};
 use crate::words::verdicts::warnings;
-use crate::words::{self, Json, Summary, summary, verdicts, wrapped_at};
+use crate::words::{self, Json, Line, answer, findings, summary, verdicts};
 
 /// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
-/// The comparison as text for a terminal: the answer, what limits it, and the most important warnings.
-pub fn table(report: &Report, screen: &Screen) -> String {
-    let summary = summary(report);
-    let width = screen.width.min(crate::table::WIDTH);
-    let mut text: String =
-        summary.answer.iter().map(|sentence| screen.paragraph(Tone::Strong, sentence)).collect::<String>();
-    text += &format!("\n{}\n\n", answer::grid(report, width).terminal(screen));
-    text += &answer::notes(report, width).iter().map(|note| screen.indented(note)).collect::<String>();
-    if let Some(table) = from_text(report) {
-        text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
+impl Document for Report {
+    fn body(&self, terminal: Option<&Screen>) -> Body {
+        let summary = summary(self);
+        let warnings: Vec<Line> = warnings(self).iter().map(|text| Line::warning(text)).collect();
+        let (first, others) = warnings.split_at(warnings.len().min(WARNINGS));
+        let width = terminal.map_or(WIDTH, |screen| screen.width.min(WIDTH));
+        let answer = vec![
+            Block::Answer(summary.answer),
+            Block::Table(answer::grid(self, width)),
+            Block::Notes(answer::notes(self, width)),
+        ];
+        let mut rest: Vec<Block> = from_text(self).into_iter().map(Block::Captioned).collect();
+        rest.push(Block::Lines([summary.notes, first.to_vec()].concat()));
+        let mut folded =
+            vec![Block::Paragraph(format!("{}:", verdicts::HEADING)), Block::Lines(summary.verdicts)];
+        let tables = [by_prompt(self), Some(spread(self)), findings::table(self, true)];
+        folded.extend(tables.into_iter().flatten().map(Block::Captioned));
+        let facts = findings::facts(self).into_iter().map(Line::plain);
+        folded.push(Block::Lines(facts.chain(others.iter().cloned()).collect()));
+        // On a terminal the analysis of the default suite need not be repeated each time.
+        let is_usual = self.plan.suite.as_deref() == Some(configs::DEFAULT_SUITE);
+        let analysis = analysis(self).map(Block::Paragraph);
+        if terminal.is_some() {
+            folded.extend(analysis.filter(|_| !is_usual));
+            rest.push(Block::Folded("", folded));
+        } else {
+            rest.push(Block::Folded("Every verdict, and what else was measured", folded));
+            rest.extend(analysis);
+        }
+        rest.push(Block::More(self::more(self, others.len())));
+        rest.push(Block::Elsewhere(format!("Every sample, and report.html: {}", self.results)));
+        Body { answer, rest }
     }
-    let warnings = warnings(report);
-    if !summary.notes.is_empty() || !warnings.is_empty() || !screen.verbose {
-        text += "\n";
+
+    fn json(&self) -> Json {
+        told(self)
     }
-    text += &summary.notes.iter().map(|line| screen.lines(line.tone, &line.text)).collect::<String>();
-    let shown = if screen.verbose { warnings.len() } else { WARNINGS };
-    for warning in warnings.iter().take(shown) {
-        text += &screen.lines(Tone::Warning, &format!("warning: {warning}"));
+
+    fn figures(&self) -> Table {
+        figures::table(std::slice::from_ref(self))
     }
-    if screen.verbose {
-        text += &rest(report, &summary, screen);
-    } else {
-        text += &screen.lines(Tone::Faint, &more(report, warnings.len().saturating_sub(WARNINGS)));
-    }
-    text + &screen.lines(Tone::Plain, &format!("Every sample, and report.html: {}", report.results))
 }
 
-/// The comparison with its sentences, for files.
-pub(crate) fn told(report: &Report) -> Json {
+/// The comparison with its sentences.
+fn told(report: &Report) -> Json {
     let mut json = Json::new(report);
     let tell = |json: &mut Json, found: &Comparison| verdicts::tell(json, found, verdict(report, found));
     json.each("comparisons", &report.comparisons, tell);
@@ -64,11 +76,6 @@ pub(crate) fn told(report: &Report) -> Json {
     json.set("warnings", Json::new(&warnings(report)));
     json.set("summary", Json::new(&summary(report)));
     json
-}
-
-/// The comparison as JSON, indented.
-pub fn json(report: &Report) -> String {
-    told(report).pretty()
 }
 
 /// The verdict on one metric of a pair, in one sentence.
@@ -86,79 +93,6 @@ fn more(report: &Report, warnings: usize) -> String {
     let noun = report.plan.work.case_noun();
     format!(
         "{warnings}every verdict, figures by {noun}, memory by part, versions and time: -v, or report.html"
-    )
-}
-
-/// The sections that are shown on request.
-fn rest(report: &Report, summary: &Summary, screen: &Screen) -> String {
-    let mut text = String::from("\n") + &screen.paragraph(Tone::Plain, &format!("{}:", verdicts::HEADING));
-    text += &summary.verdicts.iter().map(|line| screen.lines(line.tone, &line.text)).collect::<String>();
-    for table in by_prompt(report).into_iter().chain([spread(report)]) {
-        text += &format!("\n{}{}\n", screen.paragraph(Tone::Plain, &table.caption), table.terminal(screen));
-    }
-    text += "\n";
-    for line in &summary.details {
-        text += &screen.lines(Tone::Plain, &line.text);
-    }
-    // The analysis of the default suite need not be repeated each time.
-    let is_usual = report.plan.suite.as_deref() == Some(configs::DEFAULT_SUITE);
-    match analysis(report).filter(|_| !is_usual) {
-        Some(analysis) => text + "\n" + &screen.paragraph(Tone::Plain, &analysis),
-        None => text,
-    }
-}
-
-/// The comparison as Markdown, for README files and pull requests.
-pub fn markdown(report: &Report) -> String {
-    let summary = summary(report);
-    let mut text = short(report, &summary) + "\n";
-    if let Some(table) = from_text(report) {
-        text += &format!("{}:\n\n{}\n\n", plain(&table.caption), table.markdown());
-    }
-    let item = |text: &str| format!("- {}\n", plain(text));
-    let warnings: Vec<String> =
-        warnings(report).iter().map(|warning| format!("warning: {warning}")).collect();
-    let (first, others) = warnings.split_at(warnings.len().min(WARNINGS));
-    text += &summary.notes.iter().map(|line| item(&line.text)).collect::<String>();
-    text += &first.iter().map(|warning| item(warning)).collect::<String>();
-    // GitHub renders Markdown inside, after a blank line.
-    text += "\n<details>\n<summary>Every verdict, and what else was measured</summary>\n\n";
-    text += &format!("{}:\n\n", verdicts::HEADING);
-    text += &summary.verdicts.iter().map(|line| item(&line.text)).collect::<String>();
-    for table in by_prompt(report).into_iter().chain([spread(report)]) {
-        text += &format!("\n{}:\n\n{}\n", plain(&table.caption), table.markdown());
-    }
-    text += "\n";
-    text += &summary.details.iter().map(|line| item(&line.text)).collect::<String>();
-    text += &others.iter().map(|warning| item(warning)).collect::<String>();
-    text += "\n</details>\n";
-    if let Some(analysis) = analysis(report) {
-        text += &format!("\n{}\n", words::wrapped(&plain(&analysis)));
-    }
-    text
-}
-
-/// The answer alone.
-pub fn short_markdown(report: &Report) -> String {
-    short(report, &summary(report))
-}
-
-fn short(report: &Report, summary: &Summary) -> String {
-    let sentences = format!("**{}**", plain(&summary.answer.join(" ")));
-    let notes: Vec<String> =
-        answer::notes(report, crate::table::WIDTH).iter().map(|note| plain(note)).collect();
-    let (about, others) =
-        notes.split_last().map_or((String::new(), &notes[..0]), |(last, rest)| (last.clone(), rest));
-    let signs = if others.is_empty() {
-        String::new()
-    } else {
-        wrapped_at(&others.join(" "), crate::table::WIDTH) + "\n\n"
-    };
-    let table = answer::grid(report, crate::table::WIDTH).in_one_line().markdown();
-    format!(
-        "{}\n\n{table}\n\n{signs}{}\n",
-        wrapped_at(&sentences, crate::table::WIDTH),
-        wrapped_at(&about, crate::table::WIDTH)
     )
 }
 

@@ -5,8 +5,8 @@ use comparison::judge::metrics::Metric;
 use comparison::judge::report::{Report, Row, SCHEMA};
 
 use super::{figure, figures, told};
-use crate::table::{Cell, Column, Table};
-use crate::table::{Screen, Tone};
+use crate::export::{Block, Body, Document};
+use crate::table::{Cell, Column, Screen, Table};
 use crate::words::{DASH, Json, title};
 
 const METRICS: [Metric; 4] =
@@ -14,23 +14,25 @@ const METRICS: [Metric; 4] =
 const NOTE: &str = "Precisions were measured one after another: a difference between two of them is shown, not \
                     tested; verdicts are those of each comparison above.";
 
-/// The table as text for a terminal, below the tables of the comparisons.
-pub fn table(reports: &[Report], screen: &Screen) -> String {
-    format!("{}\n{}", grid(reports).terminal(screen), screen.paragraph(Tone::Plain, NOTE))
-}
+/// Comparisons at several precisions.
+pub struct Precisions<'a>(pub &'a [Report]);
 
-pub fn markdown(reports: &[Report]) -> String {
-    format!("{}\n\n{NOTE}\n", grid(reports).markdown())
-}
+impl Document for Precisions<'_> {
+    /// The table below those of the comparisons.
+    fn body(&self, _: Option<&Screen>) -> Body {
+        let answer = vec![Block::Table(grid(self.0)), Block::Paragraph(NOTE.to_owned())];
+        Body { answer, rest: Vec::new() }
+    }
 
-pub fn json(reports: &[Report]) -> String {
-    let all = Json::List(reports.iter().map(told).collect());
-    Json::Fields(vec![("schema".to_owned(), Json::new(&SCHEMA)), ("reports".to_owned(), all)]).pretty()
-}
+    fn json(&self) -> Json {
+        let all = Json::List(self.0.iter().map(told).collect());
+        Json::Fields(vec![("schema".to_owned(), Json::new(&SCHEMA)), ("reports".to_owned(), all)])
+    }
 
-/// The figures of all comparisons under one header. Each line names its precision.
-pub fn csv(reports: &[Report]) -> String {
-    figures::table(reports).csv()
+    /// The figures of all comparisons under one header. Each line names its precision.
+    fn figures(&self) -> Table {
+        figures::table(self.0)
+    }
 }
 
 fn grid(reports: &[Report]) -> Table {

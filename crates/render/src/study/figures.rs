@@ -3,54 +3,63 @@
 use comparison::judge::study::columns::{self, Column};
 use comparison::judge::study::{Cell, CellRow, StudyReport};
 use comparison::plan::{Axis, StudyView};
+use serde_json::json;
 
+use crate::flat::{self, Line};
 use crate::table::Table;
-use crate::words;
 
-const TITLES: [&str; 8] = ["contender", "state", "parity", "metric", "median", "min", "max", "rounds"];
+/// Name and figures of one metric: median, least, most.
+type Figure = (String, [Option<f64>; 3]);
 
-/// The fields after a cell's place: name and figures of one metric.
-type Line = (String, [Option<f64>; 3]);
-
-/// The figures as CSV, for spreadsheets.
-pub fn csv(report: &StudyReport) -> String {
+/// The figures of all cells under one header.
+pub(super) fn table(report: &StudyReport) -> Table {
     let planned = report.planned.first().into_iter();
     let axes: Vec<Axis> = planned.flat_map(|settings| settings.keys().copied()).collect();
-    let names = axes.iter().map(|axis| axis.title().to_lowercase().replace(' ', "_"));
-    let mut table = Table::plain(names.chain(TITLES.map(str::to_owned)));
+    let mut lines = Vec::new();
     for cell in &report.cells {
-        let mut add = |start: [String; 3], (metric, figures): Line| {
-            let place =
-                axes.iter().map(|axis| cell.settings.get(axis).map_or(String::new(), ToString::to_string));
-            let figures = figures.map(words::exact);
-            table.add(place.chain(start).chain([metric]).chain(figures).chain([cell.rounds.to_string()]));
+        let mut add = |[contender, state, parity]: [&str; 3], (metric, [median, min, max]): Figure| {
+            let place = axes.iter().map(|axis| {
+                let name = axis.title().to_lowercase().replace(' ', "_");
+                (name, json!(cell.settings.get(axis).map(ToString::to_string)))
+            });
+            let figures = flat::line([
+                ("contender", json!(contender)),
+                ("state", json!(state)),
+                ("parity", json!(parity)),
+                ("metric", json!(metric)),
+                ("median", json!(median)),
+                ("min", json!(min)),
+                ("max", json!(max)),
+                ("rounds", json!(cell.rounds)),
+            ]);
+            lines.push(place.chain(figures).collect::<Line>());
         };
         if cell.refused.is_some() {
-            add(["", "not_run", "not run"].map(str::to_owned), Line::default());
+            add(["", "not_run", "not run"], Figure::default());
         }
         for row in &cell.rows {
-            let start = [row.framework.clone(), row.state.name().to_owned(), row.parity.clone()];
-            for line in lines(&report.view, cell, row) {
-                add(start.clone(), line);
+            for figure in figures(&report.view, cell, row) {
+                add([&row.framework, row.state.name(), &row.parity], figure);
             }
         }
     }
-    table.csv()
+    flat::table(&lines)
 }
 
-fn lines(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Line> {
-    let mut lines = Vec::new();
+fn figures(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Figure> {
+    let mut figures = Vec::new();
     if row.metrics.is_empty() {
-        lines.push(Line::default());
+        figures.push(Figure::default());
     }
     for (metric, figure) in &row.metrics {
-        lines.push((metric.name().to_owned(), [figure.median, figure.min, figure.max].map(Some)));
+        figures.push((metric.name().to_owned(), [figure.median, figure.min, figure.max].map(Some)));
     }
-    let StudyView::Sweep(kind) = view else { return lines };
-    let own = columns::columns(*kind, std::slice::from_ref(cell)).into_iter();
-    let own = own.filter(|column| !matches!(column, Column::Metric(_)));
-    lines.extend(
-        own.filter_map(|column| Some((column.name()?, [Some(column.value(cell, row)?), None, None]))),
-    );
-    lines
+    if let StudyView::Sweep(kind) = view {
+        let own = columns::columns(*kind, std::slice::from_ref(cell)).into_iter();
+        let own = own.filter(|column| !matches!(column, Column::Metric(_)));
+        figures.extend(
+            own.filter_map(|column| Some((column.name()?, [Some(column.value(cell, row)?), None, None]))),
+        );
+    }
+    figures
 }

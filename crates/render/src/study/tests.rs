@@ -7,6 +7,7 @@ use comparison::plan::{Axis, Setting, Settings, StudyView};
 use insta::assert_snapshot;
 
 use super::*;
+use crate::export::{Csv, Exporter, Markdown};
 use crate::table::WIDE;
 use crate::testing::{cell, study};
 
@@ -23,7 +24,7 @@ fn sweep() -> StudyReport {
 
 #[test]
 fn a_sweep_has_a_row_for_each_cell_and_framework() {
-    assert_snapshot!(table(&sweep(), &WIDE), @r"
+    assert_snapshot!(WIDE.export(&sweep()), @r"
     ort decodes fastest in 2 of 2 cells.
 
     sweep generate: 3 cells, 6 rounds each
@@ -45,7 +46,7 @@ fn a_sweep_has_a_row_for_each_cell_and_framework() {
 
 #[test]
 fn a_spreadsheet_has_a_line_for_each_cell_framework_and_figure() {
-    let text = csv(&sweep());
+    let text = Csv.export(&sweep());
     let lines: Vec<&str> = text
         .lines()
         .filter(|line| ["metric", "throughput", "not_run"].iter().any(|word| line.contains(word)))
@@ -64,7 +65,7 @@ fn a_spreadsheet_has_a_line_for_each_cell_framework_and_figure() {
 fn with_and_without_stand_side_by_side() {
     let arms = ["fused".to_owned(), "base".to_owned()];
     let cells = vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])];
-    assert_snapshot!(markdown(&study("ab fused", StudyView::Ab(arms), cells)), @r"
+    assert_snapshot!(Markdown::Whole.export(&study("ab fused", StudyView::Ab(arms), cells)), @r"
     **fused against base: slower in 1 of 1 cell (1.90x).**
 
     ab fused (prompt 16, new tokens 32): 1 cells, 6 rounds each
@@ -91,14 +92,16 @@ fn a_study_of_warm_up_shows_its_iterations() {
     cell.rows[0].steadiness.curve = vec![point(1, 30.0), point(2, 20.0)];
     cell.rows.truncate(1);
     let report = study("sweep warmup", StudyView::Sweep(SweepKind::Warmup), vec![cell]);
-    assert_snapshot!(more(&report).unwrap().1.markdown(), @r"
+    assert_snapshot!(curve(&report).unwrap().markdown(), @r"
     | Iteration | candle first token (ms) | ms a token |
     |-----------|------------------------:|-----------:|
     | 1         |                    60.0 |       30.0 |
     | 2         |                    40.0 |       20.0 |
     ");
-    assert!(table(&report, &WIDE).contains("ms a token") && markdown(&report).contains("ms a token"));
-    assert!(more(&sweep()).is_none());
+    assert!(
+        WIDE.export(&report).contains("ms a token") && Markdown::Whole.export(&report).contains("ms a token")
+    );
+    assert!(curve(&sweep()).is_none());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use comparison::judge::study::columns::Scaling;
 use comparison::judge::study::{self, Cell, CellRow, Compiled, Crossing, Outcome, StudyReport, axes};
 use comparison::judge::{self, Metric};
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Axis, Setting, StudyView};
+use comparison::plan::{Axis, StudyView};
 use statistics::MIN_ROUNDS;
 
 use crate::table::Tone;
@@ -78,7 +78,7 @@ fn findings(document: &StudyReport) -> Vec<Line> {
             }
             found
         }
-        StudyView::Ab(_) => speed_ups(&document.outcomes),
+        StudyView::Ab(_) => Vec::new(),
     };
     lines.extend(of_view.into_iter().map(Line::plain));
     let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
@@ -242,36 +242,6 @@ fn compiled(compiled: &Compiled, framework: &str) -> String {
     format!("{framework}: {took}; {steady}: {pays}")
 }
 
-/// The change of each framework's speed-up with the number of new tokens, one sentence each. Only speed-ups
-/// with a verdict count: an estimate from a round or two is noise.
-fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut frameworks: Vec<&Setting> = Vec::new();
-    for outcome in outcomes {
-        if let Some(framework) = outcome.settings.get(&Axis::Framework)
-            && !frameworks.contains(&framework)
-        {
-            frameworks.push(framework);
-        }
-    }
-    for framework in frameworks {
-        let along: Vec<(&Setting, f64)> = outcomes
-            .iter()
-            .filter(|outcome| outcome.settings.get(&Axis::Framework) == Some(framework))
-            .filter(|outcome| {
-                matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent))
-            })
-            .filter_map(|outcome| Some((outcome.settings.get(&Axis::NewTokens)?, outcome.speedup?)))
-            .collect();
-        if let [(first, least), .., (last, most)] = along[..] {
-            lines.push(format!(
-                "{framework}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
-            ));
-        }
-    }
-    lines
-}
-
 // The answer of a study: the sentences that every output begins with.
 
 /// The metric that a sweep is about.
@@ -346,7 +316,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     }]
 }
 
-/// The metric in a cell: in a study of denoising some go token by token, and in one of encoders some have a single text.
+/// The metric in a cell: in a study of denoising some go token by token, and in one of texts some have a single text.
 fn of_cell(cell: &Cell, metric: Metric) -> Metric {
     let has = cell.verdicts.iter().any(|verdict| verdict.metric == metric);
     match metric {
@@ -422,7 +392,7 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use comparison::plan::Settings;
+    use comparison::plan::{Setting, Settings};
 
     use super::*;
 

@@ -22,10 +22,10 @@ fn a_terminal_has_small_text_below() {
 #[test]
 fn markdown_has_a_row_a_line() {
     assert_snapshot!(table().markdown(), @r"
-    | Who         | Speed: tok/s |
-    |-------------|-------------:|
-    | one, &lt;b> | 1.50 (1 – 2) |
-    | two         |            – |
+    | Who         | Speed (tok/s) |
+    |-------------|--------------:|
+    | one, &lt;b> |  1.50 (1 – 2) |
+    | two         |             – |
     ");
 }
 

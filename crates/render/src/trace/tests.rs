@@ -119,9 +119,7 @@ fn a_trace_that_breaks_a_rule_is_refused() {
         (json!({"tid": 1.5}), "has no whole tid"),
         (json!({"dur": -1.0}), "without a dur of 0 or more"),
         (json!({"ph": "M"}), "names nothing"),
-        (json!({"ph": "C", "args": {"a": "b"}}), "counts nothing"),
-        (json!({"ph": "B"}), "is begun and does not end"),
-        (json!({"ph": "E"}), "was not begun"),
+        (json!({"ph": "B"}), "unknown ph \"B\""),
     ] {
         let reason = refusal(one(changes));
         assert!(reason.contains(expected), "{expected:?} is not in {reason:?}");
@@ -136,16 +134,4 @@ fn a_trace_that_breaks_a_rule_is_refused() {
         {"name": "prefill", "cat": "token", "ph": "X", "pid": 1, "tid": 3, "ts": 0, "dur": 5, "args": {"phase": "request"}},
     ]);
     assert_eq!(refusal(lacking), "request has 2 tokens, and 1 of them are there");
-}
-
-#[test]
-fn begins_and_ends_that_are_balanced_and_counters_hold() {
-    let events = json!([
-        {"name": "a", "ph": "B", "pid": 1, "tid": 1, "ts": 0},
-        {"name": "b", "ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1},
-        {"name": "n", "ph": "C", "pid": 1, "tid": 1, "ts": 2, "args": {"n": 1}},
-        {"name": "now", "ph": "i", "pid": 1, "tid": 1, "ts": 2},
-        {"name": "a", "ph": "E", "pid": 1, "tid": 1, "ts": 3},
-    ]);
-    assert_eq!(check(&json!({"traceEvents": events}).to_string()), Ok(Checked { events: 5, tokens: 0 }));
 }

@@ -4,13 +4,10 @@ pub(crate) mod answer;
 pub(crate) mod findings;
 pub(crate) mod verdicts;
 
-use std::fmt;
-
 use comparison::history::Record;
 use comparison::judge::report::{Figure, Reason, Row, State};
 pub(crate) use findings::summary;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::charts;
@@ -39,15 +36,13 @@ pub(crate) struct Line {
     pub(crate) text: String,
     /// Whether it limits the trust in the figures; the page shows such lines separately.
     pub(crate) qualifies: bool,
-    /// Whether the page has a table with the same.
-    pub(crate) is_tabled: bool,
     /// Length of the label before the sentence, which a page leaves out among others of the kind.
     label: usize,
 }
 
 impl Line {
     pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Line {
-        Line { tone, text: text.into(), qualifies: false, is_tabled: false, label: 0 }
+        Line { tone, text: text.into(), qualifies: false, label: 0 }
     }
 
     pub(crate) fn plain(text: impl Into<String>) -> Line {
@@ -68,10 +63,6 @@ impl Line {
     /// The sentence without its label.
     pub(crate) fn unlabelled(&self) -> &str {
         &self.text[self.label..]
-    }
-
-    fn tabled(text: String) -> Line {
-        Line { is_tabled: true, ..Line::plain(text) }
     }
 }
 
@@ -99,11 +90,6 @@ pub(crate) fn titled(framework: &str, state: State, reasons: &[Reason]) -> Strin
 /// A value, or a dash.
 pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| DASH.to_owned(), text)
-}
-
-/// A number for programs, with every digit; empty if there is none.
-pub(crate) fn exact(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// Two ends as "1.20 – 1.40"; empty if there are none.
@@ -172,11 +158,6 @@ pub(crate) fn short_commit(commit: Option<&str>, modified: Option<bool>) -> Stri
 pub(crate) fn machine(record: &Record) -> String {
     let fingerprint: String = record.machine.fingerprint.chars().take(8).collect();
     format!("{} ({fingerprint})", record.machine.host)
-}
-
-/// Lines of at most 100 columns; a longer word has a line of its own.
-pub(crate) fn wrapped(text: &str) -> String {
-    wrapped_at(text, 100)
 }
 
 /// Lines of at most `width` columns; a longer word has a line of its own.
@@ -320,12 +301,49 @@ pub(crate) fn quoted(words: &[String]) -> String {
 // JSON to which sentences are added. Fields keep their order, which `serde_json::Value` does not.
 
 /// A value with its fields in order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Json {
+    Fields(#[serde(with = "in_order")] Vec<(String, Json)>),
+    List(Vec<Json>),
     /// A number, a text, true, false or null.
     Plain(Value),
-    List(Vec<Json>),
-    Fields(Vec<(String, Json)>),
+}
+
+mod in_order {
+    use std::fmt;
+
+    use serde::de::{Deserializer, MapAccess, Visitor};
+    use serde::ser::Serializer;
+
+    use super::Json;
+
+    type Fields = Vec<(String, Json)>;
+
+    pub(super) fn serialize<S: Serializer>(fields: &Fields, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(fields.iter().map(|(name, value)| (name, value)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = entries.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
 }
 
 impl Json {
@@ -370,72 +388,6 @@ impl Json {
 impl From<String> for Json {
     fn from(text: String) -> Json {
         Json::Plain(text.into())
-    }
-}
-
-impl Serialize for Json {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Json::Plain(value) => value.serialize(serializer),
-            Json::List(items) => serializer.collect_seq(items),
-            Json::Fields(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, value))),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
-        deserializer.deserialize_any(Any)
-    }
-}
-
-struct Any;
-
-impl<'de> Visitor<'de> for Any {
-    type Value = Json;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
-        Ok(Json::Plain(value.into()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
-        Ok(Json::Plain(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
-        Ok(Json::Plain(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
-        Ok(Json::Plain(value.into()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
-        Ok(Json::Plain(value.into()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Json, E> {
-        Ok(Json::Plain(Value::Null))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Json::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Json, A::Error> {
-        let mut fields = Vec::new();
-        while let Some(field) = entries.next_entry()? {
-            fields.push(field);
-        }
-        Ok(Json::Fields(fields))
     }
 }
 

@@ -14,7 +14,7 @@ use comparison::judge::records::{self, HISTORY, takes_part};
 use comparison::judge::regression::pairing::{self, Speed};
 use comparison::judge::regression::{Bar, Broken, Document, Kind, Pair, Pairing, Side, subjects, unpaired};
 use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
-use render::regression;
+use render::{Format, export, regression};
 use setup::versions::Repository;
 use time::OffsetDateTime;
 
@@ -302,18 +302,17 @@ pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
 
 /// Prints the outcome, saves it with the new measurement if there is one, and returns the exit code.
 pub(super) fn told(document: &Document, output: Output, results: Option<&Path>) -> Result<u8> {
+    let shown = |format| export(document, format, &screen());
     let text = match output {
-        Output::Table => regression::table(document, &screen()),
-        Output::Json => regression::json(document) + "\n",
-        Output::Markdown => regression::markdown(document),
-        Output::Csv => regression::csv(document),
+        Output::Table => shown(Format::Table),
+        Output::Json => shown(Format::Json),
+        Output::Markdown => shown(Format::Markdown),
+        Output::Csv => shown(Format::Csv),
         Output::Github => regression::github(document),
         Output::Junit => regression::junit(document, OffsetDateTime::now_utc()),
     };
     if let Some(results) = results {
-        for (name, text) in
-            [("check.json", regression::json(document) + "\n"), ("check.md", regression::markdown(document))]
-        {
+        for (name, text) in [("check.json", shown(Format::Json)), ("check.md", shown(Format::Markdown))] {
             if let Err(error) = std::fs::write(results.join(name), text) {
                 protocol::say!("warning: cannot save {}: {error}", results.join(name).display());
             }

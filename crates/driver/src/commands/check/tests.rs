@@ -6,6 +6,7 @@ use comparison::judge;
 use comparison::judge::regression::Verdict;
 use comparison::judge::regression::testing::{record, set};
 use render::regression::conclusion;
+use render::{Exporter, JsonText};
 
 use super::Run;
 use super::*;
@@ -67,7 +68,7 @@ fn what_is_large_but_uncertain_passes_and_says_how_many_rounds_it_takes() {
     let document = check(vec![record("one", 100.0)], vec![noisy], &["--metrics", "throughput"]);
     assert_eq!((verdict(&document, "throughput"), document.exit_code), (Verdict::Inconclusive, 0));
     assert!(
-        regression::json(&document).contains("rounds in each run would decide"),
+        JsonText.export(&document).contains("rounds in each run would decide"),
         "{:?}",
         document.findings[0]
     );
@@ -82,7 +83,7 @@ fn too_few_rounds_are_not_measurable() {
     }
     let document = check(vec![record("one", 100.0)], vec![few], &[]);
     assert_eq!(document.exit_code, 3);
-    assert!(regression::json(&document).contains("the current run has 5 rounds of the 6"));
+    assert!(JsonText.export(&document).contains("the current run has 5 rounds of the 6"));
 }
 
 #[test]
@@ -119,9 +120,7 @@ fn other_machines_and_settings_are_refused_unless_told() {
     let error = refused(machine, &[]).unwrap_err();
     assert!(error.contains("processor: A Processor (baseline), Another (current)"), "{error}");
     let allowed = refused(machine, &["--allow-different", "machine"]).unwrap();
-    assert!(
-        render::regression::table(&allowed, &crate::output::screen()).contains("NOT THE SAME: processor")
-    );
+    assert!(export(&allowed, Format::Table, &crate::output::screen()).contains("NOT THE SAME: processor"));
     let iterations = |record: &mut Record| record.settings.iterations = 9;
     assert!(refused(iterations, &[]).unwrap_err().contains("iterations: 2 (baseline), 9 (current)"));
     let tokens = |record: &mut Record| record.case.new_tokens = 64;

@@ -41,7 +41,9 @@ pub(crate) fn in_full(report: &Report) -> Table {
 /// The table, at most as wide as this where that is possible.
 pub(crate) fn grid(report: &Report, width: usize) -> Table {
     let few = report.rows.len() <= FEW && width < usize::MAX;
-    if !few || are_rows(report, width) { by_contender(report, width) } else { by_metric(report) }
+    let by_rows = !few || are_rows(report, width);
+    let table = if by_rows { by_contender(report, width) } else { by_metric(report) };
+    Table { signs: true, ..table }
 }
 
 fn by_metric(report: &Report) -> Table {

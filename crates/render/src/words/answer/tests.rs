@@ -10,9 +10,10 @@ use insta::assert_snapshot;
 use statistics::{Cause, Decision, Outcome, Split, Undecided};
 
 use super::*;
+use crate::export::{Exporter, Markdown};
+use crate::table;
 use crate::table::{Screen, WIDTH};
 use crate::testing::{self, figure, row};
-use crate::{result, table};
 
 const METRICS: [Metric; 7] = [
     Metric::Load,
@@ -114,7 +115,7 @@ fn three() -> Report {
 
 /// As a terminal shows the answer.
 fn shown(report: &Report) -> String {
-    let text = result::table(report, &Screen::plain(WIDTH));
+    let text = Screen::plain(WIDTH).export(report);
     assert!(table::width(&text) <= WIDTH, "{text}");
     let prose = [sentences(report).join(" "), about(report)].join(" ");
     assert!(prose.split_whitespace().count() <= 60, "{prose}");
@@ -159,7 +160,7 @@ fn three_contenders_are_columns() {
 
 #[test]
 fn a_pull_request_has_the_same() {
-    assert_snapshot!(result::short_markdown(&three()), @r"
+    assert_snapshot!(Markdown::Short.export(&three()), @r"
     **candle decodes fastest: 54 tokens/s, 1.09x tch, 1.16x ort. ort returns the
     first token sooner than candle: 37 ms (47 ms).**
 
