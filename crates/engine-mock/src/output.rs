@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bundle::{GraphInput, GraphOutput, Size};
-use nvml_fake::Played;
+use gpu::simulated::Player;
 use serde_json::Value;
 use worker::engine::{
     Allocated, Bench, Bundle, Device, Dtype, EngineError, Graph, Precision, Profile, ProfileClock,
@@ -369,7 +369,7 @@ pub(crate) struct PlayedGpu {
     /// Work that was launched and not waited for.
     pending: Duration,
     /// Its entry in the list of the GPU's processes.
-    _listed: Option<Played>,
+    _listed: Option<Player>,
 }
 
 impl PlayedGpu {
@@ -382,9 +382,9 @@ impl PlayedGpu {
                 return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
             }
         };
-        // The library that the worker reads. Without it no process list exists.
-        let library = std::env::var_os("PHOTOFINISH_NVML");
-        let listed = library.map(|library| nvml_fake::play(Path::new(&library), script.memory_bytes));
+        // The GPUs that the worker reads. Without them no process list exists.
+        let gpus = std::env::var_os(gpu::LIBRARY_VARIABLE);
+        let listed = gpus.map(|gpus| gpu::simulated::play(Path::new(&gpus), script.memory_bytes));
         let listed = listed.transpose().map_err(|error| EngineError::Framework(error.to_string()))?;
         Ok(Some(PlayedGpu { script, pending: Duration::ZERO, _listed: listed }))
     }

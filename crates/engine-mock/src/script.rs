@@ -78,7 +78,7 @@ pub(crate) struct Options {
     /// GB/s and GFLOP/s of a simulated GPU; without the first there is none.
     gpu_bandwidth: Option<f64>,
     gpu_gflops: Option<f64>,
-    /// Held on that GPU from load on, where `PHOTOFINISH_NVML` names a library of crate `nvml-fake`.
+    /// Held on that GPU from load on, where `PHOTOFINISH_NVML` names a file of `gpu::simulated`.
     gpu_memory_mb: f64,
     /// The reported peak of its own allocator there, and its use after the load (as much); without the first it
     /// reports nothing.

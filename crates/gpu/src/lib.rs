@@ -2,6 +2,8 @@
 //! and the processes on them. Each reading is a plain value, or [`Unavailable`] with the reason as a
 //! sentence.
 
+pub mod simulated;
+
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -10,6 +12,9 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
+use serde::{Deserialize, Serialize};
+
+use crate::simulated::Machine;
 
 /// A reading, or why there is none.
 pub type Reading<T> = Result<T, Unavailable>;
@@ -19,12 +24,20 @@ pub const LIBRARY_VARIABLE: &str = "PHOTOFINISH_NVML";
 
 /// NVML, loaded and initialised.
 pub struct Gpus {
-    nvml: Nvml,
+    source: Source,
+}
+
+enum Source {
+    Library(Nvml),
+    Simulated(Machine),
 }
 
 impl Gpus {
     /// The library that [`LIBRARY_VARIABLE`] names, or the one that the system's linker finds.
     pub fn open() -> Reading<Gpus> {
+        if let Some(file) = simulated::file() {
+            return Gpus::simulated(file);
+        }
         let named: Option<OsString> = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
         match named {
             Some(path) => Gpus::open_at(Path::new(&path)),
@@ -38,32 +51,54 @@ impl Gpus {
     }
 
     fn opened(nvml: Result<Nvml, nvml_wrapper::error::NvmlError>) -> Reading<Gpus> {
-        nvml.map(|nvml| Gpus { nvml }).map_err(|error| Unavailable::new("NVML", error))
+        let source = nvml.map(Source::Library);
+        source.map(|source| Gpus { source }).map_err(|error| Unavailable::new("NVML", error))
+    }
+
+    /// The GPUs that a file describes.
+    pub fn simulated(file: &Path) -> Reading<Gpus> {
+        let source = Machine::open(file).map(Source::Simulated);
+        source.map(|source| Gpus { source }).map_err(|error| Unavailable::new("NVML", error))
     }
 
     /// Number of GPUs that the driver has.
     pub fn count(&self) -> Reading<u32> {
-        self.nvml.device_count().map_err(|error| Unavailable::new("the number of GPUs", error))
+        let count = match &self.source {
+            Source::Library(nvml) => nvml.device_count(),
+            Source::Simulated(machine) => Ok(machine.script.devices.len() as u32),
+        };
+        read("the number of GPUs", count)
     }
 
     /// Version of the driver.
     pub fn driver(&self) -> Reading<String> {
-        let version = self.nvml.sys_driver_version();
-        version.map_err(|error| Unavailable::new("the driver's version", error))
+        let version = match &self.source {
+            Source::Library(nvml) => nvml.sys_driver_version(),
+            Source::Simulated(machine) => Ok(machine.script.driver.clone()),
+        };
+        read("the driver's version", version)
     }
 
     /// The newest CUDA that the driver can run, for example `13.0`.
     pub fn cuda(&self) -> Reading<String> {
-        let version = self.nvml.sys_cuda_driver_version();
-        let version = version.map_err(|error| Unavailable::new("the driver's version of CUDA", error))?;
+        let version = match &self.source {
+            Source::Library(nvml) => nvml.sys_cuda_driver_version(),
+            Source::Simulated(machine) => Ok(machine.script.cuda),
+        };
+        let version = read("the driver's version of CUDA", version)?;
         // The number is 1000 times the major version plus 10 times the minor one.
         Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
     /// The GPU with this number in NVML's order, which is that of the bus.
     pub fn device(&self, index: u32) -> Reading<Gpu<'_>> {
-        let device = self.nvml.device_by_index(index);
-        device.map(Gpu::new).map_err(|error| Unavailable::new(format!("GPU {index}"), error))
+        let card = match &self.source {
+            Source::Library(nvml) => {
+                nvml.device_by_index(index).map(|device| Box::new(device) as Box<dyn Card>)
+            }
+            Source::Simulated(machine) => machine.card(index as usize),
+        };
+        Ok(Gpu(read(&format!("GPU {index}"), card)?))
     }
 
     /// Every GPU that can be reached.
@@ -99,7 +134,7 @@ pub fn objection(numbers: &[usize]) -> Option<String> {
 // One GPU's readings.
 
 /// One GPU.
-pub struct Gpu<'a>(Device<'a>);
+pub struct Gpu<'a>(Box<dyn Card + 'a>);
 
 /// Memory of a GPU, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +145,7 @@ pub struct Memory {
 }
 
 /// A process that computes on a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
     /// Its memory there; `None` if the driver does not report it.
@@ -129,11 +164,81 @@ fn read<T>(what: &str, reading: Result<T, NvmlError>) -> Reading<T> {
     reading.map_err(|error| Unavailable::new(what, error))
 }
 
-impl<'a> Gpu<'a> {
-    pub(crate) fn new(device: Device<'a>) -> Gpu<'a> {
-        Gpu(device)
+/// The source of one GPU's readings.
+pub(crate) trait Card {
+    fn name(&self) -> Result<String, NvmlError>;
+    fn uuid(&self) -> Result<String, NvmlError>;
+    fn memory(&self) -> Result<Memory, NvmlError>;
+    fn processes(&self) -> Result<Vec<Process>, NvmlError>;
+    fn utilisation(&self) -> Result<u32, NvmlError>;
+    fn clock(&self) -> Result<u32, NvmlError>;
+    fn highest_clock(&self) -> Result<u32, NvmlError>;
+    fn temperature(&self) -> Result<u32, NvmlError>;
+    fn throttle_reasons(&self) -> Result<ThrottleReasons, NvmlError>;
+    fn energy_mj(&self) -> Result<u64, NvmlError>;
+    fn is_divided(&self) -> Result<bool, NvmlError>;
+    fn memory_errors(&self) -> Result<u64, NvmlError>;
+}
+
+impl Card for Device<'_> {
+    fn name(&self) -> Result<String, NvmlError> {
+        Device::name(self)
     }
 
+    fn uuid(&self) -> Result<String, NvmlError> {
+        Device::uuid(self)
+    }
+
+    fn memory(&self) -> Result<Memory, NvmlError> {
+        self.memory_info().map(|info| Memory { total: info.total, used: info.used })
+    }
+
+    fn processes(&self) -> Result<Vec<Process>, NvmlError> {
+        let mut processes = Vec::new();
+        for process in self.running_compute_processes()? {
+            let bytes = match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            };
+            processes.push(Process { pid: process.pid, bytes });
+        }
+        Ok(processes)
+    }
+
+    fn utilisation(&self) -> Result<u32, NvmlError> {
+        self.utilization_rates().map(|rates| rates.gpu)
+    }
+
+    fn clock(&self) -> Result<u32, NvmlError> {
+        self.clock_info(Clock::SM)
+    }
+
+    fn highest_clock(&self) -> Result<u32, NvmlError> {
+        self.max_clock_info(Clock::SM)
+    }
+
+    fn temperature(&self) -> Result<u32, NvmlError> {
+        Device::temperature(self, TemperatureSensor::Gpu)
+    }
+
+    fn throttle_reasons(&self) -> Result<ThrottleReasons, NvmlError> {
+        self.current_throttle_reasons()
+    }
+
+    fn energy_mj(&self) -> Result<u64, NvmlError> {
+        self.total_energy_consumption()
+    }
+
+    fn is_divided(&self) -> Result<bool, NvmlError> {
+        self.mig_mode().map(|mode| mode.current != 0)
+    }
+
+    fn memory_errors(&self) -> Result<u64, NvmlError> {
+        self.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
+    }
+}
+
+impl Gpu<'_> {
     pub fn name(&self) -> Reading<String> {
         read("the GPU's name", self.0.name())
     }
@@ -143,21 +248,12 @@ impl<'a> Gpu<'a> {
     }
 
     pub fn memory(&self) -> Reading<Memory> {
-        let info = read("the GPU's memory", self.0.memory_info())?;
-        Ok(Memory { total: info.total, used: info.used })
+        read("the GPU's memory", self.0.memory())
     }
 
     /// The processes that compute on it.
     pub fn processes(&self) -> Reading<Vec<Process>> {
-        let processes = read("the list of the GPU's processes", self.0.running_compute_processes())?;
-        let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| {
-            let bytes = match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            };
-            Process { pid: process.pid, bytes }
-        };
-        Ok(processes.into_iter().map(process).collect())
+        read("the list of the GPU's processes", self.0.processes())
     }
 
     /// Memory that this process holds, in bytes.
@@ -170,43 +266,42 @@ impl<'a> Gpu<'a> {
 
     /// Share of the last moments in which it computed, in percent.
     pub fn utilisation(&self) -> Reading<u32> {
-        Ok(read("the GPU's utilisation", self.0.utilization_rates())?.gpu)
+        read("the GPU's utilisation", self.0.utilisation())
     }
 
     pub fn clocks(&self) -> Reading<Clocks> {
         const WHAT: &str = "the GPU's clock";
-        let now = read(WHAT, self.0.clock_info(Clock::SM))?;
-        Ok(Clocks { now, most: read(WHAT, self.0.max_clock_info(Clock::SM))? })
+        let now = read(WHAT, self.0.clock())?;
+        Ok(Clocks { now, most: read(WHAT, self.0.highest_clock())? })
     }
 
     /// In degrees Celsius.
     pub fn temperature(&self) -> Reading<u32> {
-        read("the GPU's temperature", self.0.temperature(TemperatureSensor::Gpu))
+        read("the GPU's temperature", self.0.temperature())
     }
 
     /// The present causes of a slow-down.
     pub fn held_back(&self) -> Reading<Vec<HeldBack>> {
-        let reasons = read("the reason for the GPU's clock", self.0.current_throttle_reasons())?;
+        let reasons = read("the reason for the GPU's clock", self.0.throttle_reasons())?;
         Ok(HeldBack::all(reasons))
     }
 
     /// Energy that it has used since its driver was loaded, in millijoules.
     pub fn energy_mj(&self) -> Reading<u64> {
-        read("the GPU's energy", self.0.total_energy_consumption())
+        read("the GPU's energy", self.0.energy_mj())
     }
 
     /// Whether it is divided into several (MIG). A GPU that cannot be is not.
     pub fn is_divided(&self) -> Reading<bool> {
-        match self.0.mig_mode() {
+        match self.0.is_divided() {
             Err(NvmlError::NotSupported) => Ok(false),
-            mode => Ok(read("whether the GPU is divided (MIG)", mode)?.current != 0),
+            is_divided => read("whether the GPU is divided (MIG)", is_divided),
         }
     }
 
     /// Errors of its memory since the driver was loaded that could not be corrected.
     pub fn memory_errors(&self) -> Reading<u64> {
-        let errors = self.0.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-        read("the number of the GPU's memory errors", errors)
+        read("the number of the GPU's memory errors", self.0.memory_errors())
     }
 }
 

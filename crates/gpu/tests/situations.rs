@@ -1,19 +1,21 @@
-//! Situations of a GPU's machine, each with its sentence. The answers come from our own library instead of
-//! NVML (crate `nvml-fake`), through the same wrapper as NVIDIA's.
+//! Situations of a GPU's machine, each with its sentence, by simulated GPUs; and NVIDIA's own library where there is one.
 #![cfg(unix)]
 
 use std::fmt::Display;
 use std::path::Path;
 
-use gpu::{Gpu, Gpus, Reading};
+use gpu::simulated::{Device, Script, play};
+use gpu::{Gpu, Gpus, Process, Reading};
 use insta::assert_snapshot;
-use nvml_fake::{Device, Process, Script};
+
+fn opened(script: &Script) -> Reading<Gpus> {
+    let directory = tempfile::tempdir().unwrap();
+    Gpus::simulated(&script.install(directory.path()).unwrap())
+}
 
 /// The reading of the first GPU in this situation.
 fn said<T: Display>(script: &Script, reading: impl Fn(&Gpu) -> Reading<T>) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let library = nvml_fake::install(directory.path(), script).unwrap();
-    let gpus = match Gpus::open_at(&library) {
+    let gpus = match opened(script) {
         Ok(gpus) => gpus,
         Err(reason) => return reason.to_string(),
     };
@@ -32,7 +34,7 @@ fn failing(reading: &str, error: &str) -> Script {
 }
 
 fn held_back(bits: u64) -> String {
-    let script = Script::one(Device { throttle: vec![bits], ..Device::default() });
+    let script = Script::one(Device { throttle: bits, ..Device::default() });
     said(&script, |gpu| {
         let words: Vec<&str> = gpu.held_back()?.into_iter().map(gpu::HeldBack::words).collect();
         Ok(words.join(", "))
@@ -66,9 +68,7 @@ fn a_driver_that_does_not_start_has_its_reason() {
 
 #[test]
 fn a_driver_without_a_gpu_has_none() {
-    let directory = tempfile::tempdir().unwrap();
-    let script = Script { devices: Vec::new(), ..Script::default() };
-    let gpus = Gpus::open_at(&nvml_fake::install(directory.path(), &script).unwrap()).unwrap();
+    let gpus = opened(&Script { devices: Vec::new(), ..Script::default() }).unwrap();
     assert_eq!(gpus.count(), Ok(0));
     assert_snapshot!(gpus.cuda_device(0).err().unwrap(), @"the GPU is not available: NVIDIA's driver sees no GPU");
 }
@@ -87,8 +87,7 @@ fn an_idle_gpu_tells_everything() {
 
 #[test]
 fn the_driver_and_its_cuda_are_named() {
-    let directory = tempfile::tempdir().unwrap();
-    let gpus = Gpus::open_at(&nvml_fake::install(directory.path(), &Script::default()).unwrap()).unwrap();
+    let gpus = opened(&Script::default()).unwrap();
     assert_eq!((gpus.driver(), gpus.cuda()), (Ok("580.82.07".into()), Ok("13.0".into())));
 }
 
@@ -163,7 +162,7 @@ fn errors_of_its_memory_are_counted_and_may_ask_for_a_reset() {
         said(&Script::one(Device { ecc_errors: 3, ..Device::default() }), |gpu| gpu.memory_errors()),
         "3"
     );
-    assert_snapshot!(said(&failing("ecc", "reset_required"), |gpu| gpu.memory_errors()), @"the number of the GPU's memory errors is not available: the GPU must be reset before it works again");
+    assert_snapshot!(said(&failing("memory_errors", "reset_required"), |gpu| gpu.memory_errors()), @"the number of the GPU's memory errors is not available: the GPU must be reset before it works again");
 }
 
 #[test]
@@ -174,8 +173,8 @@ fn what_this_user_may_not_read_is_not_available() {
 
 #[test]
 fn what_a_gpu_does_not_tell_is_not_available() {
-    assert_snapshot!(said(&failing("energy", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not report it");
-    assert_snapshot!(said(&failing("throttle", "not_supported"), |gpu| Ok(format!("{:?}", gpu.held_back()?))), @"the reason for the GPU's clock is not available: this GPU does not report it");
+    assert_snapshot!(said(&failing("energy_mj", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not report it");
+    assert_snapshot!(said(&failing("throttle_reasons", "not_supported"), |gpu| Ok(format!("{:?}", gpu.held_back()?))), @"the reason for the GPU's clock is not available: this GPU does not report it");
 }
 
 #[test]
@@ -189,11 +188,10 @@ fn energy_grows_while_it_is_read() {
 
 #[test]
 fn two_gpus_are_told_apart() {
-    let directory = tempfile::tempdir().unwrap();
     let named =
         |name: &str| Device { name: name.to_owned(), uuid: format!("GPU-{name}"), ..Device::default() };
     let script = Script { devices: vec![named("a"), named("b")], ..Script::default() };
-    let gpus = Gpus::open_at(&nvml_fake::install(directory.path(), &script).unwrap()).unwrap();
+    let gpus = opened(&script).unwrap();
     let names: Vec<_> = gpus.all().map(|gpu| gpu.name().unwrap()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(gpus.cuda_device(1).unwrap().name(), Ok("b".into()));
@@ -211,12 +209,24 @@ fn a_gpu_whose_memory_is_full_has_none_left() {
 #[test]
 fn a_process_that_plays_its_user_is_listed_while_it_does() {
     let directory = tempfile::tempdir().unwrap();
-    let library = nvml_fake::install(directory.path(), &Script::default()).unwrap();
-    let gpus = Gpus::open_at(&library).unwrap();
+    let file = Script::default().install(directory.path()).unwrap();
+    let gpus = Gpus::simulated(&file).unwrap();
     let own = || gpus.device(0).unwrap().memory_of(std::process::id()).ok();
     assert_eq!(own(), None);
-    let played = nvml_fake::play(&library, 10_000_000_000).unwrap();
+    let played = play(&file, 10_000_000_000).unwrap();
     assert_eq!(own(), Some(10_000_000_000));
     drop(played);
     assert_eq!(own(), None);
+}
+
+/// Through NVIDIA's library, where a machine has one.
+#[test]
+fn a_real_gpu_tells_what_every_gpu_tells() {
+    let Ok(gpus) = Gpus::open() else { return };
+    assert!(gpus.driver().is_ok() && gpus.cuda().is_ok());
+    for gpu in gpus.all() {
+        let memory = gpu.memory().unwrap();
+        assert!(memory.used <= memory.total && !gpu.name().unwrap().is_empty());
+        assert!(gpu.clocks().is_ok() && gpu.temperature().is_ok() && gpu.processes().is_ok());
+    }
 }

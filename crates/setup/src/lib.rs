@@ -341,12 +341,6 @@ impl Provision {
         Ok(directories)
     }
 
-    /// Bytes of the packages that set-up downloads for it here; 0 if nothing is pinned for this platform.
-    pub fn download_bytes(&self, piece: Piece) -> u64 {
-        let pin = self.pins.for_this_platform(piece);
-        pin.map_or(0, |(pin, _)| pin.wheels.iter().map(|wheel| wheel.bytes).sum())
-    }
-
     /// The version that set-up installs.
     pub fn pinned_version(&self, piece: Piece) -> &str {
         &self.pins.piece(piece).version

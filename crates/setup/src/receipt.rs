@@ -29,16 +29,11 @@ pub(crate) struct Receipt {
 
 /// A file of a piece.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Installed {
-    Known {
-        bytes: u64,
-        sha256: String,
-        #[serde(flatten)]
-        stamp: Stamp,
-    },
-    /// The form of receipts of version 0.1; the hash is added at the next check.
-    Bytes(u64),
+struct Installed {
+    bytes: u64,
+    sha256: String,
+    #[serde(flatten)]
+    stamp: Stamp,
 }
 
 /// Values that change when a file is replaced or written to.
@@ -106,7 +101,7 @@ impl Receipt {
 impl Installed {
     fn read(file: &Path) -> std::io::Result<Installed> {
         let found = std::fs::metadata(file)?;
-        Ok(Installed::Known { bytes: found.len(), sha256: sha256(file)?, stamp: Stamp::new(&found) })
+        Ok(Installed { bytes: found.len(), sha256: sha256(file)?, stamp: Stamp::new(&found) })
     }
 
     /// The file as it is now, if its contents are unchanged; otherwise the problem.
@@ -117,23 +112,17 @@ impl Installed {
             Ok(_) => return Err("is not a file".into()),
             Err(error) => return Err(cannot(error)),
         };
-        let (&bytes, known) = match self {
-            Installed::Known { bytes, sha256, stamp } => (bytes, Some((sha256, stamp))),
-            Installed::Bytes(bytes) => (bytes, None),
-        };
-        if found.len() != bytes {
-            return Err(format!("has {} bytes, and {bytes} were installed", found.len()));
+        if found.len() != self.bytes {
+            return Err(format!("has {} bytes, and {} were installed", found.len(), self.bytes));
         }
-        if known.is_some_and(|(_, stamp)| *stamp == Stamp::new(&found)) && look == Look::Usual {
+        if self.stamp == Stamp::new(&found) && look == Look::Usual {
             return Ok(self.clone());
         }
         let now = Installed::read(file).map_err(cannot)?;
-        match (known, &now) {
-            (Some((expected, _)), Installed::Known { sha256, .. }) if expected != sha256 => {
-                Err(format!("has sha256 {sha256}, and {expected} was installed"))
-            }
-            _ => Ok(now),
+        if now.sha256 != self.sha256 {
+            return Err(format!("has sha256 {}, and {} was installed", now.sha256, self.sha256));
         }
+        Ok(now)
     }
 }
 

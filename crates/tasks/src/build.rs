@@ -14,15 +14,12 @@ use setup::tooling::process::{self};
 use setup::tooling::{self, BadInput, Reporter};
 use setup::{DERIVE, Piece, Provision, Reference, Target};
 
-use crate::cargo::{build, build_what_can_be};
+use crate::cargo::{HUB, build, build_what_can_be};
 use crate::references;
 use crate::workspace::Workspace;
 
 /// The programs of every comparison besides workers.
 pub(crate) const PROGRAMS: [&str; 2] = ["driver", "prepare"];
-
-/// Only models of `hf:` need it.
-pub(crate) const HUB: &str = "hub";
 
 /// Needs no native library, and most crates depend on it: built while libtorch downloads.
 const WITHOUT_LIBRARIES: &str = "protocol";

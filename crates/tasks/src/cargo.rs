@@ -10,6 +10,9 @@ use setup::tooling::process::{self, succeeds_watched};
 
 use crate::workspace::Workspace;
 
+/// Only models of `hf:` need this program.
+pub(crate) const HUB: &str = "hub";
+
 pub(crate) fn cargo(workspace: &Workspace) -> Command {
     let mut command = process::cargo(&workspace.root);
     if let Some(target) = &workspace.target {
@@ -52,6 +55,14 @@ pub(crate) fn manifest_of(package: &str) -> &'static str {
     }
 }
 
+/// Cargo's arguments that build a program: `hub` is a part of `prepare` that is built only where it is named.
+fn packages(program: &str) -> Vec<&str> {
+    match program {
+        HUB => vec!["--package", "prepare", "--features", "prepare/hub"],
+        _ => vec!["--package", program],
+    }
+}
+
 pub(crate) fn is_reference(name: &str) -> bool {
     name.starts_with("reference-")
 }
@@ -73,7 +84,7 @@ pub(crate) fn build_what_can_be<'a>(
                 build.env("CARGO_TARGET_DIR", target);
             }
         }
-        build.args(names.iter().flat_map(|name| ["--package", name]));
+        build.args(names.iter().flat_map(|name| packages(name)));
         build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
         if reporter.is_quiet() {
             build.arg("--quiet");

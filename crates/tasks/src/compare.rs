@@ -11,7 +11,8 @@ use setup::tooling::process::command;
 use setup::tooling::{BadInput, Reporter};
 
 use crate::build::Engines;
-use crate::build::{self, HUB, PROGRAMS, Wanted};
+use crate::build::{self, PROGRAMS, Wanted};
+use crate::cargo::HUB;
 use crate::cuda;
 use crate::programs::replace_this_process;
 use crate::workspace::{PHOTOFINISH, Workspace};

@@ -67,9 +67,8 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
 
 /// Packages in the trees of workers that do not run while a worker is timed, so that they may be optimised
 /// less, and why.
-const UNTIMED: [(&str, &str); 11] = [
+const UNTIMED: [(&str, &str); 10] = [
     ("console", "`features` names it"),
-    ("nvml-fake", "the mock plays a GPU with it"),
     ("nvml-wrapper", "reads a GPU between requests, by calls into NVML"),
     ("regex-automata", "of tokenizers, which splits at spaces without it"),
     ("regex-syntax", "of regex-automata"),

@@ -367,6 +367,10 @@ fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]
             test.envs(workspace.binaries.parent().map(|target| ("CARGO_TARGET_DIR", target)));
         }
         test.args(names.iter().flat_map(|name| ["--package", name]));
+        if names.contains(&"prepare") {
+            // Its program for the Hugging Face hub is built only where it is named.
+            test.args(["--features", "prepare/hub"]);
+        }
         test.envs(pieces.iter().map(|provided| (provided.piece.variable(), &provided.path)));
         tests.push(test);
     }
@@ -430,7 +434,6 @@ const PACKAGES: &[Package] = &[
     plain("configs"),
     plain("setup"),
     plain("gpu"),
-    plain("nvml-fake"),
     plain("statistics"),
     plain("tasks"),
     plain("worker"),
@@ -441,7 +444,6 @@ const PACKAGES: &[Package] = &[
     // Its pages' worker needs numpy, which the readers' environment has.
     usual("driver", COMPARING),
     usual("prepare", &[]),
-    usual("hub", &["prepare"]),
     usual("conformance", &[]),
     // Its tests prepare models, which compiles candle.
     usual("onnx", &[]),

@@ -15,6 +15,8 @@ const OF_NO_MODEL: &str = "cache";
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,
+    /// The driver, among the programs that cargo has built.
+    pub(crate) driver: &'static str,
 }
 
 impl Installation {
@@ -67,7 +69,7 @@ impl Installation {
     }
 
     fn of_model(config: &Value) -> Installation {
-        let installation = Installation { directory: tempfile::tempdir().unwrap() };
+        let installation = Installation { directory: tempfile::tempdir().unwrap(), driver: "photofinish" };
         let at = |path: &str| installation.path(path);
         for directory in ["configs/engines", "configs/models", "configs/suites", "model", "cache", "results"]
         {
@@ -118,7 +120,8 @@ impl Installation {
     /// As [`Self::driver`], on its guard against noise.
     pub(crate) fn guarded(&self, line: &str) -> Command {
         let workers = program("engine-mock").parent().unwrap().to_path_buf();
-        let (mut command, name) = (photofinish(line), command_of(line));
+        let (mut command, name) = (Command::new(program(self.driver)), command_of(line));
+        command.args(shlex::split(line).unwrap());
         let judges = JUDGING.contains(&name);
         if MEASURING.contains(&name) || judges {
             command.arg("--results-dir").arg(self.path("results"));

@@ -1,9 +1,10 @@
-//! Comparisons on a simulated GPU: the mock's workers compute on it, and a fake NVML library describes it.
+//! Comparisons on a simulated GPU: the mock's workers compute on it, and a file says what it answers.
 
 use std::path::PathBuf;
 
+use gpu::Process;
+use gpu::simulated::{Device, Script};
 use insta::assert_snapshot;
-use nvml_fake::{Device, Process, Script};
 use serde_json::Value;
 
 use crate::common::{Installation, Ran, array, row};
@@ -19,13 +20,14 @@ const AT_1_4_TIMES: &str = "0.004875";
 
 struct Machine {
     installation: Installation,
-    library: PathBuf,
+    gpus: PathBuf,
 }
 
 impl Machine {
-    fn new(installation: Installation, script: &Script) -> Machine {
-        let library = nvml_fake::install(installation.directory.path(), script).unwrap();
-        Machine { installation, library }
+    fn new(mut installation: Installation, script: &Script) -> Machine {
+        installation.driver = "examples/simulated_gpus";
+        let gpus = script.install(installation.directory.path()).unwrap();
+        Machine { installation, gpus }
     }
 
     /// With these contenders on an idle GPU: name and time of a step.
@@ -34,7 +36,7 @@ impl Machine {
     }
 
     fn run(&self, line: &str) -> Ran {
-        Ran::output_of(self.installation.driver(line).env("PHOTOFINISH_NVML", &self.library))
+        Ran::output_of(self.installation.driver(line).env("PHOTOFINISH_NVML", &self.gpus))
     }
 
     fn compare(&self, frameworks: &str, more: &str) -> Ran {
@@ -123,11 +125,8 @@ fn what_a_worker_misreads_is_found_out_and_what_it_does_not_read_is_read_for_it(
 
 #[test]
 fn what_disturbs_a_gpu_is_complained_of() {
-    let busy = Device {
-        processes: vec![Process { pid: 1, bytes: None }],
-        throttle: vec![0x40],
-        ..Device::default()
-    };
+    let busy =
+        Device { processes: vec![Process { pid: 1, bytes: None }], throttle: 0x40, ..Device::default() };
     let machine = Machine::new(installation(&[("a", "1")], &[]), &Script::one(busy));
     machine.compare("a", "--rounds 2");
     let complaints = machine.report()["machine"]["complaints"].to_string();
@@ -137,8 +136,9 @@ fn what_disturbs_a_gpu_is_complained_of() {
 
 #[test]
 fn what_a_gpu_does_not_tell_is_said_with_its_reason() {
-    let silent = Device::default().failing("processes", "no_permission").failing("energy", "not_supported");
-    let script = Script::one(Device { mig: Some(true), throttle: vec![0x4], ..silent });
+    let silent =
+        Device::default().failing("processes", "no_permission").failing("energy_mj", "not_supported");
+    let script = Script::one(Device { mig: Some(true), throttle: 0x4, ..silent });
     let machine = Machine::new(installation(&[("a", "1")], &[]), &script);
     machine.compare("a", "--rounds 2").exits(0);
     let report = machine.report();

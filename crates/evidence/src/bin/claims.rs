@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -20,14 +20,8 @@ struct Cli {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     only: Vec<u32>,
     /// Run nothing: make the page again from what is kept
-    #[arg(long, conflicts_with_all = ["only", "look"])]
+    #[arg(long, conflicts_with = "only")]
     from_results: bool,
-    /// One round of each study, with noise accepted, to see that it works; nothing is kept
-    #[arg(long)]
-    look: bool,
-    /// Directory of the workers of another build
-    #[arg(long, value_name = "DIR")]
-    workers: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -48,10 +42,9 @@ fn run(cli: &Cli) -> Result<()> {
         let chosen = chosen(&claims, &cli.only)?;
         let own = std::env::current_exe().context("cannot find where this program is")?;
         let photofinish = own.with_file_name(format!("photofinish{}", std::env::consts::EXE_SUFFIX));
-        let workers = cli.workers.as_ref().map(std::path::absolute).transpose()?;
-        Runner { root: root.clone(), photofinish, workers, look: cli.look }.run(&chosen)?;
+        Runner { root: root.clone(), photofinish }.run(&chosen)?;
     }
-    if cli.look { Ok(()) } else { write(&root) }
+    write(&root)
 }
 
 fn chosen<'a>(claims: &'a [Claim], only: &[u32]) -> Result<Vec<&'a Claim>> {

@@ -264,35 +264,10 @@ pub enum Verdict {
     DoesNot,
     /// With the reason.
     NotMeasurable(String),
-    /// No stored result decides it.
-    ToRun(Due),
-}
-
-/// Why a run must be made before it says anything about its claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Due {
-    Never,
-    /// The stored results are of an earlier study. The reason names the change.
-    Changed(String),
-    /// The stored results are of this study, but of a checkout that no commit has. The text describes it.
-    Unclean(String),
-}
-
-impl Due {
-    pub(crate) fn words(&self) -> &'static str {
-        match self {
-            Due::Never => "not run yet",
-            Due::Changed(_) | Due::Unclean(_) => "to be run again",
-        }
-    }
-
-    pub(crate) fn reason(&self) -> Option<String> {
-        match self {
-            Due::Never => None,
-            Due::Changed(what) => Some(format!("its study has changed since: {what}")),
-            Due::Unclean(checkout) => Some(format!("its figures are of {checkout}")),
-        }
-    }
+    /// It was never run.
+    NotRun,
+    /// No stored result decides it, for this reason.
+    ToRun(String),
 }
 
 impl Verdict {
@@ -301,7 +276,8 @@ impl Verdict {
             Verdict::Holds => "holds here",
             Verdict::DoesNot => "does not",
             Verdict::NotMeasurable(_) => "not measurable here",
-            Verdict::ToRun(due) => due.words(),
+            Verdict::NotRun => "not run yet",
+            Verdict::ToRun(_) => "to be run again",
         }
     }
 }

@@ -9,7 +9,7 @@ use comparison::judge::study::StudyReport;
 use comparison::plan::{Axis, Settings};
 use serde::Deserialize;
 
-use crate::claims::claim::{Claim, Due, Figure, Run, Unit, Verdict, of_all};
+use crate::claims::claim::{Claim, Figure, Run, Unit, Verdict, of_all};
 use crate::claims::kept::{self, Kept};
 use crate::claims::published::{Place, Published};
 use crate::claims::rows::{self, Found, Outcome, cell, place, quiet_row, row};
@@ -48,20 +48,23 @@ fn of_runs<'a>(claim: &'a Claim, runs: Vec<(&'a Run, Option<Kept>)>) -> Judged<'
     let verdicts: Vec<Verdict> = figures.iter().filter_map(|figure| figure.verdict.clone()).collect();
     let verdict = match (&claim.incomparable, runs.iter().find_map(due)) {
         (Some(reason), _) => Verdict::NotMeasurable(reason.clone()),
-        (None, Some(due)) => Verdict::ToRun(due),
+        (None, Some(due)) => due,
         (None, None) => of_all(&verdicts),
     };
     Judged { claim, runs, figures, verdict }
 }
 
-fn due((run, kept): &(&Run, Option<Kept>)) -> Option<Due> {
-    kept.as_ref().map_or(Some(Due::Never), |kept| kept.due(run))
+fn due((run, kept): &(&Run, Option<Kept>)) -> Option<Verdict> {
+    kept.as_ref().map_or(Some(Verdict::NotRun), |kept| kept.due(run).map(Verdict::ToRun))
 }
 
 fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) -> JudgedFigure<'a> {
     let run = figure.run.as_ref().and_then(|name| runs.iter().find(|(run, _)| run.name == *name));
     // Figures of an unclean checkout are of this study: they are shown, and the claim has no verdict.
-    let due = run.and_then(due).filter(|due| !matches!(due, Due::Unclean(_)));
+    let due = run.and_then(|(run, kept)| match kept {
+        None => Some(Verdict::NotRun),
+        Some(kept) => kept.changed(run).map(Verdict::ToRun),
+    });
     let kept = run.and_then(|(_, kept)| kept.as_ref());
     let refused = kept.and_then(|kept| kept.record.refused.clone());
     let found = match due.as_ref().map(|due| due.words().to_owned()).or(refused) {
@@ -79,7 +82,7 @@ fn judged<'a>(claim: &Claim, figure: &'a Figure, runs: &[(&Run, Option<Kept>)]) 
     let incomparable = figure.incomparable.as_ref().or(claim.incomparable.as_ref());
     let verdict = compared.map(|verdict| match (incomparable, due) {
         (Some(reason), _) => Verdict::NotMeasurable(reason.clone()),
-        (None, Some(due)) => Verdict::ToRun(due),
+        (None, Some(due)) => due,
         (None, None) => verdict,
     });
     JudgedFigure { figure, found, verdict, favours }
@@ -415,13 +418,15 @@ mod tests {
 
     #[test]
     fn a_claim_without_its_runs_has_no_verdict() {
-        assert_eq!(verdict(None), Verdict::ToRun(Due::Never));
+        assert_eq!(verdict(None), Verdict::NotRun);
         let refused = verdict(Some(kept("photofinish ab a b", Some("no such model"))));
         assert_eq!(refused, Verdict::NotMeasurable("no such model".into()));
         let other = verdict(Some(kept("photofinish ab a b --rounds 2", None)));
         assert_eq!(
             other,
-            Verdict::ToRun(Due::Changed("its command was `photofinish ab a b --rounds 2`".into()))
+            Verdict::ToRun(
+                "its study has changed since: its command was `photofinish ab a b --rounds 2`".into()
+            )
         );
     }
 

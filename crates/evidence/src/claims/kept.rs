@@ -17,7 +17,7 @@ use setup::tooling::process::{cause, command, output_of, status_of};
 use setup::tooling::{self, BadInput};
 use tempfile::TempDir;
 
-use crate::claims::claim::{Claim, Due, Run, first_revision};
+use crate::claims::claim::{Claim, Run, first_revision};
 
 /// Where the runs are, from the root of the checkout.
 pub const RESULTS: &str = "results/published/claims";
@@ -62,16 +62,23 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Why this must be measured again for `run` as it is in the claim now.
-    pub(crate) fn due(&self, run: &Run) -> Option<Due> {
-        if self.record.command != run.command {
-            return Some(Due::Changed(format!("its command was `{}`", self.record.command)));
-        }
-        if self.record.revision != run.revision {
-            return Some(Due::Changed(run.changed.clone().unwrap_or_else(|| "its revision".to_owned())));
-        }
+    /// Why its figures are of another study than `run` as it is in the claim now.
+    pub(crate) fn changed(&self, run: &Run) -> Option<String> {
+        let what = if self.record.command != run.command {
+            format!("its command was `{}`", self.record.command)
+        } else if self.record.revision != run.revision {
+            run.changed.clone().unwrap_or_else(|| "its revision".to_owned())
+        } else {
+            return None;
+        };
+        Some(format!("its study has changed since: {what}"))
+    }
+
+    /// Why this must be measured again for `run`: also because no commit has the checkout that it ran in.
+    pub(crate) fn due(&self, run: &Run) -> Option<String> {
         let is_clean = self.record.refused.is_some() || matches!(self.checkout(), (Some(_), Some(false)));
-        (!is_clean).then(|| Due::Unclean(self.described()))
+        let unclean = (!is_clean).then(|| format!("its figures are of {}", self.described()));
+        self.changed(run).or(unclean)
     }
 
     /// The commit that it was run on, and whether tracked files differed from it, in any cell.
@@ -266,10 +273,6 @@ fn plain(text: &str, paths: &[(String, String)]) -> String {
 pub struct Runner {
     pub root: PathBuf,
     pub photofinish: PathBuf,
-    /// The workers of another build.
-    pub workers: Option<PathBuf>,
-    /// One round of each; nothing is stored.
-    pub look: bool,
 }
 
 /// A run that has ended, and where to store it.
@@ -302,7 +305,7 @@ impl Runner {
     fn run_all(&self, claims: &[&Claim], finished: &mut Vec<Finished>) -> Result<()> {
         for claim in claims {
             for run in &claim.runs {
-                finished.extend(self.run_one(claim, run)?);
+                finished.push(self.run_one(claim, run)?);
             }
         }
         Ok(())
@@ -311,29 +314,24 @@ impl Runner {
     fn warn_of_changes(&self) {
         let mut status = command("git");
         status.current_dir(&self.root).args(["status", "--porcelain", "--untracked-files=no"]);
-        if !self.look && output_of(&mut status).is_ok_and(|changed| !changed.trim().is_empty()) {
+        if output_of(&mut status).is_ok_and(|changed| !changed.trim().is_empty()) {
             eprintln!(
                 "the checkout has local changes: the page will ask for these runs again. Commit them first"
             );
         }
     }
 
-    /// `None` for a look, which stores nothing.
-    fn run_one(&self, claim: &Claim, run: &Run) -> Result<Option<Finished>> {
+    fn run_one(&self, claim: &Claim, run: &Run) -> Result<Finished> {
         let place = self.root.join("target/claims").join(claim.directory()).join(&run.name);
         if place.exists() {
             fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
         }
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         let words = run.words().map_err(BadInput)?;
-        let words = if self.look { at_a_look(words) } else { words };
         eprintln!("claim {}, {}: photofinish {}", claim.number, run.name, words.join(" "));
         let log = place.join("stderr.txt");
         let mut photofinish = command(&self.photofinish);
         photofinish.current_dir(&self.root).args(&words).arg("--results-dir").arg(&place);
-        if let Some(workers) = &self.workers {
-            photofinish.arg("--workers").arg(workers);
-        }
         let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         photofinish.stdout(fs::File::create(place.join("stdout.txt"))?).stderr(written);
         let begun = SystemTime::now();
@@ -350,13 +348,10 @@ impl Runner {
         if refused.is_some() {
             eprintln!("  its messages: {}", log.display());
         }
-        if self.look {
-            return Ok(None);
-        }
         let Run { command, revision, .. } = run.clone();
         let record = RunRecord { command, revision, exit_code, seconds, refused, left_out: Vec::new() };
         let (archive, name) = (self.root.join(self::archive(claim)), run.name.clone());
-        Ok(Some(Finished { archive, name, study, record, paths: self.paths(&place) }))
+        Ok(Finished { archive, name, study, record, paths: self.paths(&place) })
     }
 
     /// Paths of this machine, and their replacements in the stored files.
@@ -369,8 +364,6 @@ impl Runner {
             // Each process writes its parity below.
             (format!("{}/", std::env::temp_dir().display()), "{tmp}/".to_owned()),
         ];
-        paths
-            .extend(self.workers.iter().map(|workers| (workers.display().to_string(), "WORKERS".to_owned())));
         if let Some(home) = std::env::var_os("HOME") {
             paths.push((home.to_string_lossy().into_owned(), "~".to_owned()));
         }
@@ -384,21 +377,6 @@ fn study(place: &Path) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = entries.filter(|path| path.join("report.json").is_file()).collect();
     found.sort();
     found.pop()
-}
-
-/// The same command with one round, noise accepted: to test it and to see how long a round takes.
-fn at_a_look(words: Vec<String>) -> Vec<String> {
-    let mut look: Vec<String> = Vec::new();
-    let mut words = words.into_iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--rounds" => drop(words.next()),
-            "--accept-noise" => {}
-            _ => look.push(word),
-        }
-    }
-    look.extend(["--rounds", "1", "--accept-noise", "--quiet-timeout", "0"].map(str::to_owned));
-    look
 }
 
 #[cfg(test)]
@@ -464,13 +442,13 @@ mod tests {
     #[test]
     fn what_is_kept_counts_for_the_same_study_on_a_clean_commit() {
         assert_eq!(of_checkout(Some(false)).due(&run()), None);
-        let unclean = Due::Unclean("commit 012345678, with local changes".into());
-        assert_eq!(of_checkout(Some(true)).due(&run()), Some(unclean));
-        assert!(matches!(of_checkout(None).due(&run()), Some(Due::Unclean(_))), "unknown is not clean");
+        let unclean = "its figures are of commit 012345678, with local changes";
+        assert_eq!(of_checkout(Some(true)).due(&run()).as_deref(), Some(unclean));
+        assert!(of_checkout(None).due(&run()).is_some(), "unknown is not clean");
         let other = Run { command: "photofinish y".into(), ..run() };
-        assert!(matches!(of_checkout(Some(false)).due(&other), Some(Due::Changed(_))));
+        assert!(of_checkout(Some(false)).changed(&other).is_some());
         let raised = Run { revision: 2, changed: Some("why".into()), ..run() };
-        assert_eq!(of_checkout(Some(false)).due(&raised), Some(Due::Changed("why".into())));
+        assert_eq!(of_checkout(Some(false)).due(&raised), Some("its study has changed since: why".into()));
     }
 
     #[test]
@@ -494,14 +472,5 @@ mod tests {
         let names: Vec<_> =
             fs::read_dir(kept.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [RECORD]);
-    }
-
-    #[test]
-    fn a_look_is_one_round_whatever_the_claim_asks_for() {
-        let words =
-            ["ab", "jax", "jax-neither", "--rounds", "6", "--accept-noise"].map(str::to_owned).to_vec();
-        let expected =
-            ["ab", "jax", "jax-neither", "--rounds", "1", "--accept-noise", "--quiet-timeout", "0"];
-        assert_eq!(at_a_look(words), expected);
     }
 }

@@ -54,7 +54,7 @@ fn commits(judged: &Judged<'_>) -> Vec<String> {
 
 /// "commit 6c327bdcf, with local changes: to be run again".
 fn checkout(run: &Run, kept: &Kept) -> String {
-    let again = kept.due(run).map_or(String::new(), |due| format!(": {}", due.words()));
+    let again = if kept.due(run).is_some() { ": to be run again" } else { "" };
     format!("{}{again}", kept.described())
 }
 
@@ -111,13 +111,14 @@ fn answer(judged: &Judged<'_>) -> String {
         Verdict::NotMeasurable(reason) => {
             format!("**Not measurable here**: {}.{}", sentence(&plain(reason)), list("Holds", &holds))
         }
-        Verdict::ToRun(due) => {
-            let again = format!("`cargo xtask claims --only {}`", judged.claim.number);
-            match due.reason() {
-                Some(reason) => format!("**No verdict: {}.** {}: {again}.", due.words(), capital(&reason)),
-                None => format!("**No verdict: {}**: {again}.", due.words()),
-            }
+        Verdict::NotRun => {
+            format!("**No verdict: not run yet**: `cargo xtask claims --only {}`.", judged.claim.number)
         }
+        Verdict::ToRun(reason) => format!(
+            "**No verdict: to be run again.** {}: `cargo xtask claims --only {}`.",
+            capital(reason),
+            judged.claim.number
+        ),
     }
 }
 

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 pub use xtask::command;
@@ -27,45 +26,6 @@ pub fn output_of(command: &mut Command) -> Result<String> {
         bail!("{what} failed: {cause}");
     }
     String::from_utf8(output.stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
-}
-
-/// Like [`output_of`], for a command that may hang: it is killed after `limit`.
-pub fn output_within(command: &mut Command, limit: Duration) -> Result<String> {
-    const STEP: Duration = Duration::from_millis(20);
-    let what = describe(command);
-    let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone()?)
-        .stderr(stderr.try_clone()?)
-        .spawn()
-        .with_context(|| format!("cannot start {what}"))?;
-    let mut waited = Duration::ZERO;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if waited >= limit {
-            child.kill()?;
-            child.wait()?;
-            bail!("{what} did not end within {} s", limit.as_secs());
-        }
-        std::thread::sleep(STEP);
-        waited += STEP;
-    };
-    let (stdout, stderr) = (read_back(stdout)?, read_back(stderr)?);
-    if !status.success() {
-        bail!("{what} failed: {}", last_line(&stderr).unwrap_or_else(|| status.to_string()));
-    }
-    String::from_utf8(stdout).with_context(|| format!("{what} printed something that is not UTF-8"))
-}
-
-fn read_back(mut file: std::fs::File) -> Result<Vec<u8>> {
-    use std::io::{Read, Seek};
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Runs a command and shows its output as it is printed; whether it succeeded. The error is
@@ -126,37 +86,6 @@ pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// As [`status_of`], for a command that may take too long: after `limit` it gets a signal to end, and 20 s
-/// later it is killed. `None`: it did not end by itself.
-#[expect(clippy::disallowed_methods, reason = "the deadline of a program")]
-pub fn status_within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
-    const STEP: Duration = Duration::from_millis(50);
-    const GRACE: Duration = Duration::from_secs(20);
-    let what = describe(command);
-    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
-    let started = Instant::now();
-    let mut asked = false;
-    let status = {
-        let _passing = tooling::pass_on(child.id());
-        loop {
-            if let Some(status) = child.try_wait().with_context(|| format!("cannot wait for {what}"))? {
-                break status;
-            }
-            let taken = started.elapsed();
-            if taken >= limit && !asked {
-                tooling::terminate(child.id());
-                asked = true;
-            }
-            if taken >= limit + GRACE {
-                child.kill()?;
-            }
-            std::thread::sleep(STEP);
-        }
-    };
-    tooling::check()?;
-    Ok((!asked).then_some(status))
-}
-
 /// The output of a command; stderr is shown as it is printed. Errors are those of [`succeeds`].
 pub fn output_shown(command: &mut Command) -> Result<Output> {
     let what = describe(command);
@@ -208,8 +137,6 @@ mod tests {
         let script = "echo first >&2; echo the cause >&2; echo >&2; exit 3";
         let error = output_of(command("sh").args(["-c", script])).unwrap_err();
         assert!(error.to_string().ends_with("failed: the cause"), "{error}");
-        let error = output_within(command("sh").args(["-c", script]), Duration::from_secs(60)).unwrap_err();
-        assert!(error.to_string().ends_with("failed: the cause"), "{error}");
     }
 
     #[test]
@@ -217,12 +144,6 @@ mod tests {
         assert_eq!(cause(b"ERROR: first\nerror: second\nhelp: advice\n").as_deref(), Some("error: second"));
         assert_eq!(cause(b"one\ntwo\n\n").as_deref(), Some("two"));
         assert_eq!(cause(b""), None);
-    }
-
-    #[test]
-    fn a_command_that_hangs_is_ended() {
-        let error = output_within(command("sleep").arg("600"), Duration::from_millis(40)).unwrap_err();
-        assert!(error.to_string().contains("did not end"), "{error}");
     }
 
     #[test]

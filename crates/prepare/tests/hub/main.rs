@@ -2,7 +2,7 @@
 
 mod fetching;
 mod preparing;
-#[path = "../../../prepare/tests/prepare/repository.rs"]
+#[path = "../prepare/repository.rs"]
 mod repository;
 mod server;
 

@@ -1,7 +1,6 @@
 //! `prepare` with `hub` in its directory: only files that the cache lacks are fetched.
 
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::Path;
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
@@ -11,13 +10,6 @@ use crate::entries;
 use crate::repository::{COMMIT, content, failure, snapshot, success};
 use crate::server::Hub;
 
-/// `prepare`, where cargo builds. Tests of this package alone do not build it.
-static PREPARE: LazyLock<PathBuf> = LazyLock::new(|| {
-    let program = cargo_bin("hub").with_file_name(format!("prepare{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.is_file(), "run `cargo build --release -p prepare` before these tests");
-    program
-});
-
 /// Prepares `hf:owner/tiny` with the cache under `home`. Without an endpoint, any use of the network fails.
 fn prepare(home: &Path, endpoint: Option<&str>) -> Command {
     let mut command = bare(home, endpoint);
@@ -26,7 +18,7 @@ fn prepare(home: &Path, endpoint: Option<&str>) -> Command {
 }
 
 fn bare(home: &Path, endpoint: Option<&str>) -> Command {
-    let mut command = Command::new(&*PREPARE);
+    let mut command = Command::new(cargo_bin("prepare"));
     command.args(["hf:owner/tiny", "--quiet"]).env("HF_HOME", home);
     command.env_remove("HF_HUB_CACHE").env_remove("HF_HUB_OFFLINE").env_remove("HF_TOKEN");
     command.env("HF_ENDPOINT", endpoint.unwrap_or("http://127.0.0.1:9"));
@@ -124,7 +116,7 @@ fn a_download_ends_with_whoever_started_it() {
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let home = home();
     #[expect(clippy::disallowed_methods, reason = "it is killed in mid-work")]
-    let mut prepare = std::process::Command::new(&*PREPARE)
+    let mut prepare = std::process::Command::new(cargo_bin("prepare"))
         .args(["hf:owner/tiny", "--config", "--quiet"])
         .env("HF_HOME", home.path())
         .env_remove("HF_HUB_CACHE")
