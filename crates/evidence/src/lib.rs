@@ -1,5 +1,4 @@
 //! What verdicts are worth. [`calibrate`] plays comparisons whose truth is known and counts how often the shipped
-//! procedure is wrong; [`claims`] runs published claims as users would and decides whether they hold.
+//! procedure is wrong.
 
 pub mod calibrate;
-pub mod claims;

@@ -28,7 +28,7 @@ pub struct Gpus {
 }
 
 enum Source {
-    Library(Nvml),
+    Library(Box<Nvml>),
     Simulated(Machine),
 }
 
@@ -51,7 +51,7 @@ impl Gpus {
     }
 
     fn opened(nvml: Result<Nvml, nvml_wrapper::error::NvmlError>) -> Reading<Gpus> {
-        let source = nvml.map(Source::Library);
+        let source = nvml.map(|nvml| Source::Library(Box::new(nvml)));
         source.map(|source| Gpus { source }).map_err(|error| Unavailable::new("NVML", error))
     }
 

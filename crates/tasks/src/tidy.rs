@@ -65,7 +65,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-mock", &["bundle", "gpu", "worker"]),
     ("engine-ort", &["bundle", "onnx", "worker"]),
     ("engine-tch", &["bundle", "worker"]),
-    ("evidence", &["comparison", "engine-mock", "setup", "statistics"]),
+    ("evidence", &["comparison", "engine-mock", "statistics"]),
     ("features", &[]),
     ("gpu", &[]),
     ("onnx", &["bundle"]),
