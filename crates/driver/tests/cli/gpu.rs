@@ -25,7 +25,7 @@ struct Machine {
 
 impl Machine {
     fn new(mut installation: Installation, script: &Script) -> Machine {
-        installation.driver = "examples/simulated_gpus";
+        installation.driver = "simulated_gpus";
         let gpus = script.install(installation.directory.path()).unwrap();
         Machine { installation, gpus }
     }
