@@ -1,11 +1,10 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod commands;
+pub(crate) mod help;
 mod request;
-
 mod setup;
 pub(crate) mod spelling;
-
 mod values;
 pub(crate) mod work;
 
@@ -20,12 +19,12 @@ pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use commands::{CheckArgs, GateArgs};
 use comparison::plan;
 use comparison::plan::{StudyKind, StudyRequest};
+use help::{AFTER_HELP, AFTER_LONG_HELP, OUTPUT, VERSION};
 pub(crate) use request::ChatFlag;
 pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
 pub(crate) use request::ScreenArgs;
 pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
-use spelling::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
 use values::parse_switch;
 pub(crate) use values::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 use work::Job;
@@ -234,9 +233,6 @@ impl CompareArgs {
         self.format_asked.unwrap_or(of_file)
     }
 }
-
-/// Heading of the flags that say where results go, and in what form.
-const OUTPUT: &str = "Output";
 
 /// Flags that take a list are the axes. Every combination of their values is a comparison of its own.
 #[derive(Debug, Clone, Args)]

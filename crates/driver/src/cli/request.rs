@@ -10,16 +10,13 @@ use comparison::plan::{
 };
 use protocol::Serve;
 
-use super::OUTPUT;
-use super::spelling::{COMPARE, EXPERT, WORK};
+use super::help::{COMPARE, EVIDENCE, EXPERT, OUTPUT, SERVING, WORK};
 use super::values::{
     BatchArg, OnOff, parse_batch, parse_device, parse_gigabytes, parse_kernel_cache, parse_margin,
     parse_minutes, parse_rounds, parse_schedule, parse_seconds, parse_slice, parse_timeout, precisions,
     seconds, set, set_list,
 };
 use super::work::{CacheFlags, StepFlags, TokenFlags, WorkFlags};
-
-const EVIDENCE: &str = "How much evidence";
 
 /// The work to measure, and the way to measure it.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -48,8 +45,9 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "int8,int4,nf4", value_parser = precisions(), value_delimiter = ',',
           conflicts_with = "precision", help_heading = COMPARE, hide_short_help = true)]
     quantize: Vec<Precision>,
+    // Commands of kept claims have `--seq`.
     /// Cut or extend every prompt to exactly this many tokens
-    #[arg(short, long, visible_alias = "length", value_name = "N", value_delimiter = ',',
+    #[arg(short, long, visible_alias = "length", alias = "seq", value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK, hide_short_help = true)]
     prompt_tokens: Vec<u32>,
     /// The prompt at each of these lengths, in one comparison: shows which framework compiles anew for another length
@@ -125,6 +123,9 @@ pub(crate) struct RequestArgs {
     serving: ServingFlags,
     #[command(flatten)]
     cache: CacheFlags,
+    /// Strike what breaks a fairness rule: it has no part in verdicts. This is the default
+    #[arg(long, conflicts_with = "allow_unfair", help_heading = EXPERT, hide_short_help = true)]
+    fair_comparison: bool,
     /// Only label what breaks a fairness rule, and let it take part in verdicts [default: it is struck]
     #[arg(long, help_heading = EXPERT, hide_short_help = true)]
     allow_unfair: bool,
@@ -211,7 +212,7 @@ impl RequestArgs {
         }
         set(&mut request.kernel_cache, self.kernel_cache.as_ref());
         request.warmup = self.warmup.or(request.warmup);
-        request.fair_comparison &= !self.allow_unfair;
+        request.fair_comparison = (request.fair_comparison || self.fair_comparison) && !self.allow_unfair;
         request.reference = self.reference.clone().or_else(|| request.reference.take());
         request.seed = self.seed.or(request.seed);
         set(&mut request.delay_s, self.delay.as_ref());
@@ -293,22 +294,22 @@ pub(crate) struct ServingFlags {
     /// Callers, of which each makes a request for one text, one prompt or one run when its last is answered; several numbers
     /// are a study: 1,4,16,64
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024),
-          help_heading = WORK, hide_short_help = true)]
+          help_heading = SERVING, hide_short_help = true)]
     callers: Vec<u32>,
     /// Requests a second that come at random, whatever becomes of those before; latency counts from when they were due
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000),
-          help_heading = WORK, hide_short_help = true)]
+          help_heading = SERVING, hide_short_help = true)]
     rate: Vec<u32>,
     /// Requests of a turn of callers [default: some for each caller; at a rate those of two seconds]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = WORK,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = SERVING,
           hide_short_help = true)]
     requests: Option<u32>,
     /// How callers are served, a column for each: shared (one model, a request at a time), pool:K (K models), or
     /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
-    #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = SERVING, hide_short_help = true)]
     serve: Vec<Serve>,
     /// Find the highest rate at which 99 of 100 answers come within this time, such as 50ms
-    #[arg(long, value_name = "TIME", value_parser = parse_limit, conflicts_with = "rate", help_heading = WORK,
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, conflicts_with = "rate", help_heading = SERVING,
           hide_short_help = true)]
     slo: Option<u64>,
 }
@@ -347,7 +348,7 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub(crate) struct ChatFlag {
     /// Put every prompt through the model's own chat template, as a message of the user's
-    #[arg(long, help_heading = super::spelling::WORK, hide_short_help = true)]
+    #[arg(long, help_heading = WORK, hide_short_help = true)]
     pub(crate) chat: bool,
 }
 

@@ -9,8 +9,8 @@ use comparison::judge::Metric;
 use comparison::judge::regression::{parse_metric, parse_share};
 use comparison::plan::{self, KernelCache, RoundsAsked, ScheduleAsked, SliceAsked, Switch};
 
+use super::Places;
 use super::commands::Output;
-use super::{Places, spelling};
 use crate::measure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,13 +19,36 @@ pub(crate) enum OnOff {
     Off,
 }
 
+// Values that people expect and that are not supported, each with the reason: docs/reference/not-supported.md has the same.
+
+/// Kinds of devices.
+const OTHER_DEVICES: [&str; 14] = [
+    "tpu", "mps", "metal", "ane", "rocm", "hip", "amd", "xpu", "npu", "vulkan", "webgpu", "wgpu", "opencl",
+    "directml",
+];
+
+const OTHER_PRECISIONS: [(&[&str], &str); 4] = [
+    (
+        &["mixed", "amp", "autocast"],
+        "mixed precision is no single precision that all frameworks share: name one, such as bf16; the row says what activations are computed in",
+    ),
+    (&["fp8", "float8", "int2", "q2"], "no column computes in it"),
+    (&["fp32", "float32", "float"], "it is written f32"),
+    (&["fp16", "float16", "half", "bfloat16"], "16 bits are written f16 or bf16"),
+];
+
 /// Parses a precision by its name; help and errors list the names.
 pub(super) fn precisions() -> impl TypedValueParser<Value = Precision> {
     let known = Precision::ALL.into_iter().map(|precision| PossibleValue::new(precision.name()));
-    let expected = spelling::precisions().map(|name| PossibleValue::new(name).hide(true));
-    PossibleValuesParser::new(known.chain(expected)).try_map(|name| match spelling::precision(&name) {
-        Some(reason) => Err(reason.to_owned()),
-        None => name.parse::<Precision>().map_err(|error| error.to_string()),
+    let others = OTHER_PRECISIONS
+        .iter()
+        .flat_map(|(names, _)| *names)
+        .map(|name| PossibleValue::new(*name).hide(true));
+    PossibleValuesParser::new(known.chain(others)).try_map(|name| {
+        match OTHER_PRECISIONS.iter().find(|(names, _)| names.contains(&name.as_str())) {
+            Some((_, reason)) => Err((*reason).to_owned()),
+            None => name.parse::<Precision>().map_err(|error| error.to_string()),
+        }
     })
 }
 
@@ -40,11 +63,10 @@ pub(super) fn parse_device(text: &str) -> Result<String, String> {
     match numbers[..] {
         [] => match text.split_once(':').unwrap_or((text, "0")) {
             ("gpu" | "nvidia", number) => parse_device(&format!("cuda:{number}")),
-            _ => Err(spelling::device(text)
-                .unwrap_or(
-                    "must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1",
-                )
-                .into()),
+            (kind, _) if OTHER_DEVICES.contains(&kind.to_ascii_lowercase().as_str()) => {
+                Err("no column computes there: the workers and their libraries are built for CPUs and for CUDA".into())
+            }
+            _ => Err("must be auto, cpu or cuda[:N], or several GPUs that share the weights, such as cuda:0,cuda:1".into()),
         },
         _ if distinct.len() < numbers.len() => Err("the same GPU twice: name each once".into()),
         _ => Ok(numbers.iter().map(|number| format!("cuda:{number}")).collect::<Vec<_>>().join(",")),

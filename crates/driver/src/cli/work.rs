@@ -12,7 +12,7 @@ use comparison::plan::{
 use protocol::{Algorithm, KvCache};
 
 use super::{HereArgs, ModelArgs};
-use crate::cli::spelling::{EXPERT, WORK};
+use crate::cli::help::{DIFFUSION, ENCODERS, EXPERT, ONNX, WORK};
 use crate::cli::values::{OnOff, parse_temperature, parse_top_p, set, set_list};
 use crate::cli::{ChatFlag, Format};
 
@@ -72,22 +72,20 @@ impl WorkFlags {
 
 // Flags of masked diffusion, for every command that generates by it, and `photofinish denoise` as typed.
 
-const DENOISING: &str = "Masked diffusion";
-
 /// How masked tokens are filled in: for models such as Dream and DiffuCoder.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct DenoiseFlags {
     /// Steps of denoising, each a pass over all positions [default: as many as new tokens]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = DENOISING, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), help_heading = DIFFUSION, hide_short_help = true)]
     steps: Vec<u32>,
     /// Which positions a step unmasks [default: entropy]
-    #[arg(long, value_parser = algorithms(), help_heading = DENOISING, hide_short_help = true)]
+    #[arg(long, value_parser = algorithms(), help_heading = DIFFUSION, hide_short_help = true)]
     algorithm: Option<Algorithm>,
     /// Draw the positions by softmax(confidence / T); 0 takes the surest [default: 0]
-    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = DENOISING, hide_short_help = true)]
+    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = DIFFUSION, hide_short_help = true)]
     alg_temp: Option<f32>,
     /// Time at which the last step ends, from 0 up to less than 1; steps begin at 1 [default: 0.001]
-    #[arg(long, value_name = "T", value_parser = parse_eps, help_heading = DENOISING, hide_short_help = true)]
+    #[arg(long, value_name = "T", value_parser = parse_eps, help_heading = DIFFUSION, hide_short_help = true)]
     eps: Option<f32>,
 }
 
@@ -133,17 +131,17 @@ pub(crate) struct DenoiseArgs {
     #[command(flatten)]
     flags: DenoiseFlags,
     /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
-    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = DENOISING)]
+    #[arg(long, value_name = "T", value_parser = parse_temperature, help_heading = DIFFUSION)]
     temperature: Option<f32>,
     /// Keep the fewest most likely tokens that together have this probability, above 0 up to 1
-    #[arg(long, value_name = "P", value_parser = parse_top_p, help_heading = DENOISING)]
+    #[arg(long, value_name = "P", value_parser = parse_top_p, help_heading = DIFFUSION)]
     top_p: Option<f32>,
     /// Keep the K most likely tokens of these
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = DENOISING)]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), help_heading = DIFFUSION)]
     top_k: Option<u32>,
     /// Seed of what is drawn; equal seeds draw equal tokens from equal logits [default: random, and printed if anything
     /// is drawn]
-    #[arg(long, value_name = "N", help_heading = DENOISING)]
+    #[arg(long, value_name = "N", help_heading = DIFFUSION)]
     pub(crate) seed: Option<u64>,
     /// Format of the output: table prints the text, json one object with every state
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -168,16 +166,16 @@ impl DenoiseArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct EncodeFlags {
     /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
-    #[arg(long, value_name = "embed|rerank|classify", value_parser = tasks(), help_heading = WORK, hide_short_help = true)]
+    #[arg(long, value_name = "embed|rerank|classify", value_parser = tasks(), help_heading = ENCODERS, hide_short_help = true)]
     task: Option<TaskAsked>,
     /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
-    #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = WORK, hide_short_help = true)]
+    #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = ENCODERS, hide_short_help = true)]
     lengths: Option<LengthsAsked>,
     /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
-    #[arg(long, help_heading = WORK, hide_short_help = true)]
+    #[arg(long, help_heading = ENCODERS, hide_short_help = true)]
     truncate: bool,
     /// Time an encoder's tokenizer, too: from text to vector, with the crate tokenizers for all frameworks
-    #[arg(long, help_heading = WORK, hide_short_help = true)]
+    #[arg(long, help_heading = ENCODERS, hide_short_help = true)]
     include_tokenizer: bool,
 }
 
@@ -430,12 +428,12 @@ impl SamplingArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct GraphFlags {
     /// Sizes of an ONNX file's free dimensions: batch=1,width=640. Several sizes of one, as batch=1,8, make a case each
-    #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = WORK, hide_short_help = true)]
+    #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = ONNX, hide_short_help = true)]
     dim: Vec<Dims>,
     /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, images=FILE.npy an array. Give it
     /// again for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
     #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE.npy", action = ArgAction::Append, allow_hyphen_values = true,
-          help_heading = WORK, hide_short_help = true)]
+          help_heading = ONNX, hide_short_help = true)]
     input: Vec<NamedInput>,
 }
 

@@ -357,7 +357,7 @@ fn again(records: &[Record]) -> Result<Request> {
     let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
     let recorded = match &first.request {
         Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
-        None => typed_then(&first.command),
+        None => Err("it does not hold its request".to_owned()),
     };
     // The report of a cell does not say of which study it is; its request does.
     let of_request =
@@ -392,17 +392,6 @@ fn again(records: &[Record]) -> Result<Request> {
         study: StudySettings::default(),
         ..recorded
     }))
-}
-
-/// The request from the command of an older record, which did not keep the request itself.
-fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
-    let parsed = spelling::parse(command.iter().cloned()).map_err(|error| first_line(&error))?;
-    match &parsed.command {
-        None => Ok(parsed.compare.request.request()),
-        Some(Command::Compare(args)) => Ok(args.request.request()),
-        Some(Command::Check(args)) => Ok(args.request.request()),
-        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
-    }
 }
 
 /// Frameworks in the order of the table. A framework is named as often as its copies ran (an A/A control); the base of
