@@ -1,6 +1,7 @@
 //! The parts of the help other than flags: version, examples, exit codes, and the flags of a topic.
 
 use clap::CommandFactory;
+use comparison::plan::flags;
 
 use super::Cli;
 
@@ -44,28 +45,19 @@ Exit codes:
   130  interrupted; what was measured is saved"
 );
 
-// Headings of flags. Flags that the short help hides are in the long one.
-
-pub(super) const COMPARE: &str = "What to compare";
-pub(super) const WORK: &str = "What work";
-pub(super) const ENCODERS: &str = "Encoders";
-pub(super) const DIFFUSION: &str = "Masked diffusion";
-pub(super) const ONNX: &str = "ONNX files";
-pub(super) const SERVING: &str = "Several callers";
-pub(super) const EVIDENCE: &str = "How much evidence";
-pub(super) const EXPERT: &str = "Expert";
+/// Heading of the flags that say where results go, and in what form.
 pub(super) const OUTPUT: &str = "Output";
 
 /// Topics of `photofinish help`, with the heading of their flags.
 const TOPICS: [(&str, &str); 9] = [
-    ("compare", COMPARE),
-    ("work", WORK),
-    ("encoders", ENCODERS),
-    ("diffusion", DIFFUSION),
-    ("onnx", ONNX),
-    ("serving", SERVING),
-    ("evidence", EVIDENCE),
-    ("expert", EXPERT),
+    ("compare", flags::COMPARE),
+    ("work", flags::WORK),
+    ("encoders", flags::ENCODERS),
+    ("diffusion", flags::DIFFUSION),
+    ("onnx", flags::ONNX),
+    ("serving", flags::SERVING),
+    ("evidence", flags::EVIDENCE),
+    ("expert", flags::EXPERT),
     ("output", OUTPUT),
 ];
 

@@ -3,9 +3,8 @@
 pub(crate) mod commands;
 pub(crate) mod help;
 mod request;
-mod setup;
+mod results;
 pub(crate) mod spelling;
-mod values;
 pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
@@ -13,20 +12,19 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use commands::FootprintArgs;
 pub(crate) use commands::HistoryArgs;
-use commands::SweepArg;
 pub(crate) use commands::WorkerCheckArgs;
 pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use commands::{CheckArgs, GateArgs};
+pub(crate) use commands::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
 use comparison::plan;
+use comparison::plan::sweep::SweepKind;
 use comparison::plan::{StudyKind, StudyRequest};
 use help::{AFTER_HELP, AFTER_LONG_HELP, OUTPUT, VERSION};
 pub(crate) use request::ChatFlag;
 pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
 pub(crate) use request::ScreenArgs;
-pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
-use values::parse_switch;
-pub(crate) use values::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
+pub(crate) use results::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 use work::Job;
 use work::ParityArgs;
 
@@ -238,7 +236,7 @@ impl CompareArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
     #[arg(value_enum)]
-    pub(crate) kind: SweepArg,
+    pub(crate) kind: SweepKind,
     /// Continue an interrupted sweep: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
@@ -273,6 +271,10 @@ pub(crate) struct AbArgs {
 /// A part of a study's cells: which, from 1, and of how many.
 pub(crate) type Part = (usize, usize);
 
+fn parse_switch(text: &str) -> Result<plan::Switch, String> {
+    plan::Switch::named(text).ok_or_else(|| "one of cache, jit, precision and fused".into())
+}
+
 fn parse_part(text: &str) -> Result<Part, String> {
     let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
     let part = numbers.filter(|(part, of)| (1..=*of).contains(part));
@@ -282,7 +284,7 @@ fn parse_part(text: &str) -> Result<Part, String> {
 impl SweepArgs {
     pub(crate) fn study(&self) -> StudyRequest {
         let request = self.compare.request.request();
-        StudyRequest { kind: StudyKind::Sweep(self.kind.into()), request }
+        StudyRequest { kind: StudyKind::Sweep(self.kind), request }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn check(args: &CompareArgs) -> Result<()> {
 
 /// The study that --suite names, if its file has a command instead of prompts.
 pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Option<StudyRequest>> {
-    let Some(name) = &args.request.suite else { return Ok(None) };
+    let Some(name) = &args.request.prompts.suite else { return Ok(None) };
     let suite = configs::suite(&places.configs, name)?;
     if suite.command.is_empty() {
         return Ok(None);
@@ -109,7 +109,9 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
         Some(Command::Ab(args)) => args.study(),
         _ => return Err(cannot("its command is neither a sweep nor an ab")),
     };
-    study.request = typed.without_suite().applied_to(study.request);
+    let mut typed = typed.clone();
+    typed.prompts.suite = None;
+    study.request = typed.applied_to(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
     study.request.study.published = published(suite).map_err(|reason| cannot(&reason))?;
     Ok(study)

@@ -2,6 +2,7 @@
 //! the plan, and measures nothing. Of a command that measures nothing the arguments alone are checked.
 
 use comparison::judge::study::{self, varied};
+use comparison::plan::flags;
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{
     Contender, Draft, Failure, Request, Result, Rounds, Settings, StudyKind, StudyPlan, StudyRequest,
@@ -258,7 +259,7 @@ impl Resolved {
     fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
         open.extend(self.work.open().map(str::to_owned));
-        if self.device == resolve::AUTO {
+        if self.device == flags::AUTO {
             open.push("--device auto is decided once the workers can be asked".to_owned());
             if self.precision_is_open {
                 open.push("on a GPU the precision is f16, unless --precision names another".to_owned());

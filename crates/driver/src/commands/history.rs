@@ -7,7 +7,7 @@ use comparison::judge::records::{self, HISTORY};
 use comparison::plan::{Failure, Result};
 use render::history::is_exported;
 
-use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, HistoryListArgs};
 use crate::measure::places;
 use crate::measure::results::write_whole;
 use crate::output::{print, screen};
@@ -30,7 +30,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             tell(&found);
         }
         None => {
-            let ListArgs { filters, metrics, trend, format } = &args.list;
+            let HistoryListArgs { filters, metrics, trend, format } = &args.list;
             let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
             let (found, skipped, _) = find(filters, apart)?;
             let rendered = if *trend { render::history::trend } else { render::history::list };

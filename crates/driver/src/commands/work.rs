@@ -256,11 +256,10 @@ impl Prompt {
 /// The work according to the flags; refuses flags that do not go together.
 fn task(args: &DenoiseArgs) -> Result<Denoise> {
     check("denoise", args.format, args.chat, args.prompt.as_deref())?;
-    let asked = args.asked();
-    if asked.steps.len() > 1 {
+    if args.asked.steps.len() > 1 {
         return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
     }
-    asked.denoise(args.sampling(), args.new_tokens as usize, args.seed.unwrap_or(0))
+    args.asked.denoise(args.sampling(), args.new_tokens as usize, args.seed.unwrap_or(0))
 }
 
 fn denoise(args: &DenoiseArgs) -> Result<u8> {
@@ -329,7 +328,7 @@ fn generate(args: &GenerateArgs) -> Result<u8> {
     let given = (args.prompt.as_deref(), args.tokens.as_slice());
     let prompt = Prompt::resolve(&single, given, args.chat, new_tokens, "there is nothing to continue")?;
     // A random seed is printed, so that the same draw can be repeated.
-    let sampling = args.sampling.asked().sampling(|| {
+    let sampling = args.sampling.sampling(|| {
         args.seed.unwrap_or_else(|| {
             let seed = drawn_seed();
             protocol::say!("--seed {seed}");

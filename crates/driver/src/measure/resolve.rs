@@ -12,6 +12,7 @@ use bundle::{self, Bundle, MANIFEST, Manifest, Precision, Scored};
 use comparison::facts::run::RunFailure;
 use comparison::plan::ab::engines_of;
 use comparison::plan::chat::{self, Chat};
+use comparison::plan::flags::AUTO;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::{
     self, Contender, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked,
@@ -252,9 +253,6 @@ impl Engines for Places {
 
 // The device for the work: the requested one, if it exists, or for `auto` the first GPU, if every contender
 // can use it.
-
-/// The device of a request with `--device auto`, until it is resolved.
-pub const AUTO: &str = "auto";
 
 /// The GPU that `auto` chooses.
 const FIRST: &str = "cuda:0";

@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 use super::archive;
 use super::compare::{self, Destination, results_dir};
 use crate::cli::commands::{CheckArgs, Different, Output};
-use crate::cli::{Command, GateArgs, RequestArgs, first_line, spelling};
+use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
 use crate::measure::{Places, arrays, places, progress};
 use crate::output::{print, screen};
@@ -50,7 +50,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
     let asked = args.baseline.as_deref().unwrap_or(LATEST);
     let (baseline, current, saved) = match args.current.as_deref() {
         Some(current) => {
-            if says_what_to_measure(args) {
+            if args.request.say_what_to_measure() {
                 return Err(Failure::usage(
                     "--current names a finished run: the flags of a comparison have nothing to act on",
                 ));
@@ -110,10 +110,11 @@ fn before(current: &Run, history: &Path) -> Result<Run> {
 
 /// The requested columns; none if any will do.
 fn asked_names(args: &CheckArgs, places: &Places) -> Result<Vec<String>> {
-    if args.request.frameworks.is_empty() {
+    let frameworks = args.request.request().frameworks;
+    if frameworks.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(places.selected(&args.request.frameworks)?.into_iter().map(|engine| engine.name).collect())
+    Ok(places.selected(&frameworks)?.into_iter().map(|engine| engine.name).collect())
 }
 
 /// The newest run of this machine that is not part of a study and has the requested frameworks.
@@ -339,11 +340,6 @@ fn summarise(document: &Document) -> Result<()> {
 }
 
 // Repeats a baseline's measurement: its recorded request, with the typed flags applied to it.
-
-/// Whether a flag was typed that decides what to measure.
-fn says_what_to_measure(args: &CheckArgs) -> bool {
-    args.request.without_conditions() != RequestArgs::default()
-}
 
 /// A request without the settings that a new measurement does not inherit: whether noise is accepted, how long to wait
 /// for a quiet machine, and the seed.
