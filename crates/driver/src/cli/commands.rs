@@ -8,9 +8,8 @@ use bundle::Precision;
 use clap::{Args, Subcommand, ValueEnum};
 use comparison::history::{Apart, Filter};
 use comparison::judge::Metric;
-use comparison::judge::regression::{Threshold, Thresholds, parse_metric, parse_threshold};
+use comparison::judge::regression::CheckAsked;
 use comparison::plan::{Request, flags};
-use statistics::SIGNIFICANCE;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
@@ -65,8 +64,6 @@ impl PruneArgs {
 
 // The flags of `photofinish check`, as typed.
 
-const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
-
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CheckArgs {
@@ -89,17 +86,8 @@ pub(crate) struct CheckArgs {
     /// comparison. A release, the path of its sources or library, or git:URL#REVISION
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["baseline", "base_workers"])]
     pub(crate) base_version: Option<String>,
-    /// A change for the worse is a regression if it exceeds this threshold and is significant at the 5 % level. One
-    /// value for all metrics, or a value for one: 5%,load=20%
-    #[arg(long, value_name = "PERCENT | METRIC=PERCENT,…", default_value = "5%", value_delimiter = ',',
-          value_parser = parse_threshold)]
-    threshold: Vec<Threshold>,
-    /// Metrics to judge, by their names in JSON; all: every one [default: those of the table]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
-    pub(crate) metrics: Vec<String>,
-    /// Compare even if these differ; every difference is still printed
-    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
-    pub(crate) allow_different: Vec<Different>,
+    #[command(flatten)]
+    pub(crate) asked: CheckAsked,
     /// Format of the output on stdout; github also adds to the job's summary
     #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
@@ -110,14 +98,6 @@ pub(crate) struct CheckArgs {
     pub(crate) here: HereArgs,
     #[command(flatten, next_help_heading = "What is measured")]
     pub(crate) request: RequestArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Different {
-    /// Another machine, or this one at another speed
-    Machine,
-    /// The work that was computed, and how it was measured
-    Settings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -134,16 +114,6 @@ pub(crate) enum Output {
 
 const EXIT_CODES: &str = "Exit code: 0 no regression; 1 a framework failed or computed something else; 2 bad usage, or runs \
     that cannot be compared; 3 not measurable; 4 a regression (docs/how-to/gate-ci.md)";
-
-impl CheckArgs {
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds(self.threshold.clone())
-    }
-
-    pub(crate) fn allows(&self, what: Different) -> bool {
-        self.allow_different.contains(&what)
-    }
-}
 
 /// The flags of `photofinish gate`, as typed.
 #[derive(Debug, Clone, Args)]

@@ -2,17 +2,14 @@
 //! describes its use and its method.
 
 mod interleaved;
-#[cfg(test)]
-mod tests;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use comparison::history::{self, Record};
+use comparison::history::Record;
 use comparison::judge;
-use comparison::judge::records::{self, HISTORY, takes_part};
-use comparison::judge::regression::pairing::{self, Speed};
-use comparison::judge::regression::{Bar, Broken, Document, Kind, Pair, Pairing, Side, subjects, unpaired};
+use comparison::judge::records::{self, HISTORY};
+use comparison::judge::regression::{Different, Document, Run, pairing};
 use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 use render::regression;
 use setup::versions::Repository;
@@ -20,7 +17,7 @@ use time::OffsetDateTime;
 
 use super::archive;
 use super::compare::{self, Destination, results_dir};
-use crate::cli::commands::{CheckArgs, Different, Output};
+use crate::cli::commands::{CheckArgs, Output};
 use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
 use crate::measure::{Places, arrays, places, progress};
@@ -73,7 +70,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
             (baseline, current, Some(saved))
         }
     };
-    let document = judged(&baseline, &current, args)?;
+    let document = comparison::judge::regression::check(&baseline, &current, &args.asked)?;
     told(&document, args.output, saved.as_deref().map(Path::new))
 }
 
@@ -132,7 +129,7 @@ fn newest_here(fingerprint: &str, names: &[String], history: &Path) -> Result<Ru
 /// Refuses a comparison across machines, before minutes are spent on measuring.
 fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Result<()> {
     let machine = &baseline.records[0].machine;
-    if machine.fingerprint == here || args.allows(Different::Machine) {
+    if machine.fingerprint == here || args.asked.allows(Different::Machine) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -148,7 +145,7 @@ fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Resu
         return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
     }
     let others = pairing::other_case(&baseline.records[0], asked);
-    if others.is_empty() || args.allows(Different::Settings) {
+    if others.is_empty() || args.asked.allows(Different::Settings) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -196,109 +193,6 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     }
     let source = report.results.clone();
     Ok((Run { source: source.clone(), records: records::records(&report, None) }, source))
-}
-
-fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
-    let loosely = args.allows(Different::Settings);
-    let pairing = pairing::pair(&baseline.records, &current.records, loosely);
-    check_common(&pairing, &args.allow_different)?;
-    let mut document = Document::new(
-        Kind::Check,
-        Side::new(&baseline.source, &baseline.records),
-        Side::new(&current.source, &current.records),
-    );
-    note_differences(&mut document, &pairing.pairs);
-    refuse_differences(&pairing.pairs, args)?;
-    note_failures(&mut document, &pairing.pairs);
-    document.unmeasurable = noise(&pairing.pairs);
-    document.alone = pairing.alone;
-    let measured: Vec<Pair<'_>> = pairing.pairs.into_iter().filter(is_measured).collect();
-    if document.unmeasurable.is_none()
-        && let Some(first) = measured.first()
-    {
-        let speed = match args.allows(Different::Machine) {
-            true => Speed::SAME,
-            false => Speed::between(&first.baseline.machine, &first.current.machine),
-        };
-        let changes = pairing::changes(&first.baseline.machine, &first.current.machine);
-        document.warnings.extend(changes.iter().map(pairing::Change::sentence));
-        let thresholds = args.thresholds();
-        let subjects: Vec<_> = measured.iter().flat_map(|pair| subjects(*pair, &args.metrics)).collect();
-        document.findings = unpaired(&subjects, &Bar { thresholds: &thresholds, gates: true, speed });
-    }
-    if document.unmeasurable.is_none() && document.failures.is_empty() && document.findings.is_empty() {
-        document.unmeasurable = Some("no framework has figures of these metrics in both runs".into());
-    }
-    Ok(document.concluded())
-}
-
-pub(super) fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
-    let Some(first) = pairs.first() else { return };
-    document.differences = pairing::machine_differences(first.baseline, first.current);
-    document.differences.extend(pairing::all_differences(pairs));
-}
-
-fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
-    let Some(first) = pairs.first() else { return Ok(()) };
-    let refuse = |found: &[String], what: &str, flag: Different| match found {
-        [] => Ok(()),
-        _ if args.allows(flag) => Ok(()),
-        found => Err(Failure::usage(format!(
-            "the runs are not of the same {what}: {}; to compare anyway: --allow-different {what}",
-            found.join("; ")
-        ))),
-    };
-    refuse(&pairing::machine_differences(first.baseline, first.current), "machine", Different::Machine)?;
-    refuse(&pairing::all_differences(pairs), "settings", Different::Settings)
-}
-
-/// Refuses two runs that have no case in common.
-fn check_common(pairing: &Pairing<'_>, allowed: &[Different]) -> Result<()> {
-    if !pairing.pairs.is_empty() {
-        return Ok(());
-    }
-    let of = |side: &str| {
-        let alone = pairing.alone.iter().filter(|alone| alone.side == side);
-        alone.map(|alone| format!("{} ({})", alone.framework, alone.case)).collect::<Vec<_>>().join("; ")
-    };
-    let remedy = match allowed.contains(&Different::Settings) {
-        true => "",
-        false => "; --allow-different settings compares a framework with itself in another case",
-    };
-    Err(Failure::usage(format!(
-        "the runs have no framework in the same case: the baseline has {}, the current run {}{remedy}",
-        of("baseline"),
-        of("current")
-    )))
-}
-
-/// Frameworks that had figures in the baseline and have no valid figures now.
-pub(super) fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
-    for Pair { baseline, current } in pairs {
-        let broken = match current.state.as_str() {
-            "failed" | "struck" => current.reasons.first().cloned(),
-            "unsupported" if takes_part(baseline) => current.reasons.first().cloned(),
-            _ => None,
-        };
-        let framework = current.framework.clone();
-        if let Some(reason) = broken {
-            document.failures.push(Broken { framework, reason: reason.into() });
-        } else if !takes_part(baseline) && takes_part(current) {
-            let why = baseline.reasons.first().map_or("it was not measured", |reason| reason.as_str());
-            document.warnings.push(format!("{framework} has no baseline: {why}"));
-        }
-    }
-}
-
-pub(super) fn is_measured(pair: &Pair<'_>) -> bool {
-    takes_part(pair.baseline) && takes_part(pair.current)
-}
-
-pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
-    let of = |record: &history::Record, side: &str| {
-        record.noise.as_ref().map(|noise| format!("the machine was too noisy in the {side}: {noise}"))
-    };
-    pairs.iter().find_map(|pair| of(pair.current, "current run").or_else(|| of(pair.baseline, "baseline")))
 }
 
 /// Prints the outcome, saves it with the new measurement if there is one, and returns the exit code.
@@ -403,13 +297,6 @@ fn frameworks(records: &[Record]) -> Vec<String> {
 }
 
 // Sources of runs: files from anywhere, or the history.
-
-/// The records of one run, and how the run was found.
-#[derive(Debug, Clone)]
-pub(in crate::commands) struct Run {
-    pub(in crate::commands) source: String,
-    pub(in crate::commands) records: Vec<Record>,
-}
 
 /// The runs of a history, oldest first.
 pub(in crate::commands) struct Runs {
