@@ -45,23 +45,42 @@ pub(crate) struct OnArgs {
     pub(crate) here: HereArgs,
 }
 
-// `photofinish denoise`.
-
+/// A prompt, and how many tokens one framework adds to it.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct DenoiseArgs {
+pub(crate) struct PromptArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
-    /// Text to put before the masks
+    /// Text of the prompt
     #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) chat: ChatFlag,
-    /// Token ids to put before the masks, separated by commas
+    /// Token ids of the prompt, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
-    /// Masks to fill in
+    /// Tokens to add to it
     #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = flags::number())]
     pub(crate) new_tokens: u32,
+    /// Format of the output: table prints the text, json one object
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingAsked,
+    /// Seed of the draws; equal seeds draw equal tokens from equal logits [default: random, and printed]
+    #[arg(long, value_name = "N", requires = "temperature")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DenoiseArgs {
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
     #[command(flatten)]
     pub(crate) asked: DenoiseAsked,
     /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
@@ -77,9 +96,6 @@ pub(crate) struct DenoiseArgs {
     /// is drawn]
     #[arg(long, value_name = "N", help_heading = flags::DIFFUSION)]
     pub(crate) seed: Option<u64>,
-    /// Format of the output: table prints the text, json one object with every state
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
 }
 
 impl DenoiseArgs {
@@ -176,33 +192,6 @@ impl PoolingFlag {
             PoolingFlag::Last => Pooling::Last,
         }
     }
-}
-
-// `photofinish generate`.
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct GenerateArgs {
-    #[command(flatten)]
-    pub(crate) on: OnArgs,
-    /// Text to continue
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    pub(crate) prompt: Option<String>,
-    #[command(flatten)]
-    pub(crate) chat: ChatFlag,
-    /// Token ids to continue, separated by commas
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) tokens: Vec<u32>,
-    /// Tokens to generate
-    #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = flags::number())]
-    pub(crate) new_tokens: u32,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingAsked,
-    /// Seed of the draws; equal seeds draw equal tokens from equal logits [default: random, and printed]
-    #[arg(long, value_name = "N", requires = "temperature")]
-    pub(crate) seed: Option<u64>,
-    /// Format of the output: table prints the text, json one object
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
 }
 
 // `photofinish infer`.

@@ -12,10 +12,9 @@ use serde::Serialize;
 use serde_json::Value;
 use statistics::MIN_ROUNDS;
 
-use super::work::{self, Described};
-use super::{compare, single, trace};
+use super::{compare, encode, parity, single};
+use crate::cli::work::{Job, OnArgs, PromptArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
-use crate::commands::work::{Requests, count};
 use crate::measure::arrays::pretty;
 use crate::measure::resolve::{self, available_threads};
 use crate::measure::{Places, provision};
@@ -28,10 +27,10 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
         Some(Command::Sweep(args)) => study(&args.study(), &args.compare)?,
         Some(Command::Ab(args)) => study(&args.study(), &args.compare)?,
         Some(Command::Parity(args)) => {
-            let (request, places) = (trace::request(args)?, args.here.places.find()?);
+            let (request, places) = (parity::request(args)?, args.here.places.find()?);
             (comparisons("parity", &request, std::slice::from_ref(&request), &places)?, args.format)
         }
-        Some(Command::Job(job)) => match work::described(job)? {
+        Some(Command::Job(job)) => match described(job)? {
             Some(described) => one(described)?,
             None => return said(VALID),
         },
@@ -126,6 +125,59 @@ fn one(described: Described<'_>) -> Result<(Planned, Format)> {
     ))
 }
 
+/// A job, as far as its arguments determine it.
+pub(super) struct Described<'a> {
+    pub(super) command: &'static str,
+    pub(super) on: &'a OnArgs,
+    /// Each prompt or text, with the number of its tokens, if that is known.
+    pub(super) prompts: Vec<(String, Option<usize>)>,
+    /// Number of tokens that are added to each.
+    pub(super) added: usize,
+    pub(super) format: Format,
+}
+
+/// Checks the arguments of a job. `None` where they say no more than that they are valid.
+fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
+    let prompt = |tokens: usize| vec![("prompt".to_owned(), Some(tokens).filter(|&count| count > 0))];
+    let of_prompt = |command: &'static str, args: &'a PromptArgs| Described {
+        command,
+        on: &args.on,
+        prompts: prompt(args.tokens.len()),
+        added: args.new_tokens as usize,
+        format: args.format,
+    };
+    Ok(Some(match job {
+        Job::Generate(args) => {
+            args.prompt.check("generate")?;
+            of_prompt("generate", &args.prompt)
+        }
+        Job::Denoise(args) => {
+            single::denoising(args)?;
+            of_prompt("denoise", &args.prompt)
+        }
+        Job::Embed(args) => encode::Asked::embed(args).described()?,
+        Job::Rerank(args) => encode::Asked::rerank(args).described()?,
+        Job::Classify(args) => encode::Asked::classify(args).described()?,
+        Job::Infer(_) => return Ok(None),
+        Job::Score(args) => {
+            let sequences = single::read_sequences(args)?.into_iter().enumerate();
+            let named =
+                |(index, tokens): (usize, Vec<u32>)| (format!("sequence {}", index + 1), Some(tokens.len()));
+            let prompts = sequences.map(named).collect();
+            Described { command: "score", on: &args.on, prompts, added: 0, format: Format::Table }
+        }
+        Job::Trace(args) => {
+            let (prompts, added) = (prompt(args.prompt_tokens as usize), args.new_tokens() as usize);
+            Described { command: "trace", on: &args.on, prompts, added, format: Format::Table }
+        }
+        Job::Profile(args) => {
+            let (tokens, added) = args.work.lengths();
+            let (on, prompts) = (&args.on, prompt(tokens));
+            Described { command: "profile", on, prompts, added, format: Format::Table }
+        }
+    }))
+}
+
 // The output of `--dry-run`: a plan as far as it is known, as text or as JSON.
 
 /// The line that has a study's sides, which may differ from cell to cell.
@@ -169,6 +221,93 @@ struct Resolved {
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
+}
+
+/// Prompts, and the tokens added to them, named as in plan.json.
+#[derive(Serialize)]
+struct Requests {
+    suite: Option<String>,
+    prompts: Vec<PlannedPrompt>,
+    batch: usize,
+    context: usize,
+    new_tokens: usize,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct PlannedPrompt {
+    name: String,
+    /// Number of tokens, if it is known without the model's tokenizer.
+    tokens: Option<usize>,
+}
+
+impl Requests {
+    fn new(draft: &Draft) -> Requests {
+        Requests {
+            suite: draft.suite_name().map(str::to_owned),
+            prompts: prompts(draft),
+            batch: draft.batch(),
+            context: draft.lengths().context,
+            new_tokens: draft.lengths().new_tokens,
+        }
+    }
+
+    fn of_job(prompts: Vec<(String, Option<usize>)>, new_tokens: usize) -> Requests {
+        let prompts = prompts.into_iter().map(|(name, tokens)| PlannedPrompt { name, tokens }).collect();
+        Requests { suite: None, prompts, batch: 1, context: 0, new_tokens }
+    }
+
+    /// The values for people, each with its name.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = vec![("prompts", self.words())];
+        if self.batch > 1 {
+            lines.push(("batch", self.batch.to_string()));
+        }
+        if self.context > 0 {
+            lines.push(("context", count(self.context, "token")));
+        }
+        lines
+    }
+
+    fn words(&self) -> String {
+        let lengths: Option<Vec<String>> =
+            self.prompts.iter().map(|prompt| prompt.tokens.map(|tokens| tokens.to_string())).collect();
+        let of_suite = self.suite.as_ref().map_or_else(String::new, |suite| format!(" of suite {suite}"));
+        let tokens = lengths.map_or_else(String::new, |mut lengths| {
+            lengths.dedup();
+            format!(", {} tokens", lengths.join(" and "))
+        });
+        let new_tokens = match self.new_tokens {
+            0 => String::new(),
+            new_tokens => format!(", {} each", count(new_tokens, "new token")),
+        };
+        format!("{}{of_suite}{tokens}{new_tokens}", self.prompts.len())
+    }
+
+    /// The open point, if there is one.
+    fn open(&self) -> Option<&'static str> {
+        let is_open = self.prompts.iter().any(|prompt| prompt.tokens.is_none());
+        is_open.then_some("prompts are counted once the model is prepared")
+    }
+}
+
+/// The prompts of a comparison: of the suite, or its first one at each of several lengths.
+fn prompts(draft: &Draft) -> Vec<PlannedPrompt> {
+    if !draft.prompt_lengths().is_empty() {
+        let at =
+            |&length: &u32| PlannedPrompt { name: format!("{length} tokens"), tokens: Some(length as usize) };
+        return draft.prompt_lengths().iter().map(at).collect();
+    }
+    let all = draft.suite().prompts.iter().enumerate();
+    let planned = all.map(|(index, prompt)| {
+        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
+        let given = prompt.tokens.as_ref().map(Vec::len);
+        PlannedPrompt { name, tokens: draft.lengths().prompt.or(given) }
+    });
+    planned.collect()
+}
+
+fn count(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Comparison {
@@ -252,7 +391,9 @@ impl Resolved {
         if !contender.jit {
             settings.push("no JIT".to_owned());
         }
-        settings.extend(work::without(contender).map(str::to_owned));
+        if !contender.cache.is_on() {
+            settings.push("no KV cache".to_owned());
+        }
         format!("{}: {}", contender.label, settings.join(", "))
     }
 

@@ -4,10 +4,10 @@ use bundle::{ModelConfig, Pooled};
 use comparison::plan::prompts::{self, Whole};
 use comparison::plan::work::encode;
 use comparison::plan::{Failure, Result, TaskAsked};
-use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
+use protocol::{EncodeTask, EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::work::Described;
+use super::dry_run::Described;
 use crate::cli::Format;
 use crate::cli::work::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use crate::commands::single::{Single, of_texts};
@@ -108,18 +108,14 @@ impl<'a> Asked<'a> {
             texts.into_iter().map(|Whole { tokens, types }| (tokens, types)).unzip();
         let batch = TextBatch { texts: tokens.clone(), types: all_typed(&tokens, types) };
         let work = Work::Encode(EncodeWork { cases: vec![batch], task });
-        let outcome = single.run(false, Task::Answer(Answer { work, parity: None }))?;
-        let vectors = outcome.events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => match answered.outputs.into_iter().next()? {
-                Output::Vectors(output) => Some(output.vectors),
-                _ => None,
-            },
-            _ => None,
-        });
         let count = tokens.len();
-        let vectors = vectors.filter(|vectors| vectors.len() == count).ok_or_else(|| {
-            Failure::failed(format!("{framework} gave no {} of {count} texts", self.noun()))
-        })?;
+        let vectors = single
+            .answer(work)?
+            .map(Output::into_vectors)
+            .filter(|vectors| vectors.len() == count)
+            .ok_or_else(|| {
+                Failure::failed(format!("{framework} gave no {} of {count} texts", self.noun()))
+            })?;
         let output = match format {
             Format::Json => {
                 self.json(&tokens, &vectors, (config, single.contender.precision.name())).to_string()

@@ -4,27 +4,23 @@ mod archive;
 mod bundles;
 mod check;
 mod compare;
-mod encode;
-pub(super) mod trace;
-
 mod diff;
-
 mod dry_run;
-
+mod encode;
 mod history;
 mod list;
-
+mod parity;
 mod reference;
 mod report;
 mod single;
 mod study;
-
-mod work;
+mod trace;
 mod worker_check;
 
 use comparison::judge;
 use comparison::plan::Result;
 
+use crate::cli::work::Job;
 use crate::cli::{CacheCommand, Cli, Command};
 use crate::measure;
 use crate::output::print;
@@ -41,9 +37,19 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Compare(args)) => compare::compare(args),
         Some(Command::Sweep(args)) => study::sweep(args),
         Some(Command::Ab(args)) => study::ab(args),
-        Some(Command::Job(job)) => work::run(job),
+        Some(Command::Job(job)) => match job {
+            Job::Generate(args) => single::generate(args),
+            Job::Denoise(args) => single::denoise(args),
+            Job::Embed(args) => encode::Asked::embed(args).run(),
+            Job::Rerank(args) => encode::Asked::rerank(args).run(),
+            Job::Classify(args) => encode::Asked::classify(args).run(),
+            Job::Infer(args) => single::infer(args),
+            Job::Score(args) => single::score(args),
+            Job::Trace(args) => trace::trace(args),
+            Job::Profile(args) => trace::profile(args),
+        },
         Some(Command::Footprint(args)) => bundles::footprint(args),
-        Some(Command::Parity(args)) => trace::parity(args),
+        Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Open(args)) => list::open(args),
         Some(Command::Check(args)) => check::check(args),
