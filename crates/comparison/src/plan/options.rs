@@ -17,7 +17,7 @@ use crate::plan::{Failure, Result, flags};
 #[serde(default, deny_unknown_fields)]
 pub struct EncodeAsked {
     /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
-    #[arg(long, value_enum, value_name = "embed|rerank|classify", help_heading = flags::ENCODERS, hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true, help_heading = flags::ENCODERS, hide_short_help = true)]
     pub task: Option<TaskAsked>,
     /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
     #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = flags::ENCODERS, hide_short_help = true)]

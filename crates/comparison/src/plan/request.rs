@@ -187,7 +187,7 @@ pub struct Request {
     #[arg(long, value_parser = flags::kv_cache(), help_heading = flags::EXPERT, hide_short_help = true)]
     pub kv_cache: KvCache,
     /// Data type of the KV cache; auto is 16 bits if the weights have 16 bits, else f32 [default: auto]
-    #[arg(long = "kv-type", value_enum, value_name = "KV_TYPE", help_heading = flags::EXPERT, hide_short_help = true)]
+    #[arg(long = "kv-type", value_enum, help_heading = flags::EXPERT, hide_short_help = true)]
     #[serde(skip_serializing_if = "KvPrecision::is_auto")]
     pub kv_precision: KvPrecision,
     /// Only label what breaks a fairness rule, and let it take part in verdicts [default: it is struck]

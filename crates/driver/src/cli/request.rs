@@ -30,8 +30,8 @@ const CONDITIONS: [&str; 3] = ["accept_noise", "patience_s", "seed"];
 
 impl Args for RequestArgs {
     fn augment_args(command: Command) -> Command {
-        let command = ModelArgs::augment_args(command);
-        let command = PromptFlags::augment_args(Request::augment_args_for_update(command));
+        let command = ModelArgs::augment_args(Request::augment_args_for_update(command));
+        let command = PromptFlags::augment_args(command);
         let fair = Arg::new(FAIR).long("fair-comparison").action(ArgAction::SetTrue);
         let fair =
             fair.help("Strike what breaks a fairness rule: it has no part in verdicts. This is the default");
@@ -192,7 +192,7 @@ impl GraphFlags {
 /// Which model runs, and on what: all commands that run one have these flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// Name, directory, .gguf or .onnx file, hf:owner/name [default: smollm2-135m]
+    /// Name, directory, .gguf or .onnx, hf:owner/name [default: smollm2-135m]
     ///
     /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = flags::COMPARE)]

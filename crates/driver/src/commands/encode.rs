@@ -86,7 +86,7 @@ impl<'a> Asked<'a> {
         let single = Single::resolve(on, (self.counts().len(), 0))?;
         of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
-        if config.encoder.is_none() {
+        if !config.encodes() {
             return Err(Failure::usage(format!(
                 "{name} continues texts: {} is for encoders, such as minilm or synthetic:minilm-l6",
                 self.task.name()
@@ -149,7 +149,7 @@ impl<'a> Asked<'a> {
             return Ok(self.args.tokens.iter().zip(types).map(whole).collect());
         }
         let tokenizer = measure::apart::text(&single.bundle)?;
-        let types = single.bundle.config().encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+        let types = single.bundle.config().token_types();
         let encode = |&(text, pair): &(&str, Option<&str>)| {
             if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
                 return Err(Failure::usage("a text is empty: there is nothing to encode"));

@@ -1,12 +1,13 @@
 //! One module for each command, named as it is typed.
 
 mod archive;
-mod bundles;
+mod cache;
 mod check;
 mod compare;
 mod diff;
 mod dry_run;
 mod encode;
+mod footprint;
 mod history;
 mod list;
 mod parity;
@@ -48,7 +49,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
             Job::Trace(args) => trace::trace(args),
             Job::Profile(args) => trace::profile(args),
         },
-        Some(Command::Footprint(args)) => bundles::footprint(args),
+        Some(Command::Footprint(args)) => footprint::footprint(args),
         Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Open(args)) => list::open(args),
@@ -58,8 +59,8 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::History(args)) => history::history(args),
         Some(Command::List(args)) => list::list(args),
         Some(Command::Doctor(args)) => list::doctor(args),
-        Some(Command::Prepare(args)) => bundles::prepare(args),
-        Some(Command::Cache(args)) => bundles::cache(args, cli.dry_run),
+        Some(Command::Prepare(args)) => cache::prepare(args),
+        Some(Command::Cache(args)) => cache::cache(args, cli.dry_run),
         Some(Command::Completions { shell, places }) => list::completions(*shell, places),
         Some(Command::Man) => list::man(),
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),

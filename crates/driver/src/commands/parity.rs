@@ -28,7 +28,7 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     include_reference(&mut request, &places)?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
     of_texts(&bundle)?;
-    let encodes = bundle.config().encoder.is_some();
+    let encodes = bundle.config().encodes();
     if plan.work.generate().is_none() && !encodes {
         return Err(Failure::usage(
             "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks the \
@@ -65,7 +65,7 @@ fn measured(
     facts: impl FnOnce(Evidence, String) -> Facts,
 ) -> Result<(ParityReport, Option<String>)> {
     let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
-    let prose = bundle.config().encoder.is_none().then(|| texts::text_bundled(places, bundle));
+    let prose = (!bundle.config().encodes()).then(|| texts::text_bundled(places, bundle));
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&facts(evidence, directory), found);

@@ -38,13 +38,13 @@ impl Single {
     pub(crate) fn of_decoder(on: &OnArgs, sequences: (usize, usize)) -> Result<Single> {
         let single = Single::resolve(on, sequences)?;
         of_texts(&single.bundle)?;
-        match single.bundle.config().encoder {
-            None => Ok(single),
-            Some(_) => Err(Failure::usage(format!(
-                "{} encodes texts and continues none: use `photofinish embed`",
-                single.bundle.manifest().name
-            ))),
+        if single.bundle.config().encodes() {
+            let name = &single.bundle.manifest().name;
+            return Err(Failure::usage(format!(
+                "{name} encodes texts and continues none: use `photofinish embed`"
+            )));
         }
+        Ok(single)
     }
 
     /// Resolves a job for `batch` sequences of at least `capacity` tokens.

@@ -29,7 +29,7 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
     let text = measure::apart::text(&single.bundle)?;
-    let encodes = single.bundle.config().encoder.is_some();
+    let encodes = single.bundle.config().encodes();
     let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();
     let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
@@ -183,9 +183,9 @@ impl<'a> Told<'a> {
         about.insert("threads", self.loaded.in_effect.threads.to_string());
         about.insert("jit", self.loaded.in_effect.jit.to_string());
         about.insert("prompt tokens", args.prompt_tokens.to_string());
-        match single.bundle.config().encoder {
-            Some(_) => about.insert("texts", args.batch.unwrap_or(1).to_string()),
-            None => about.insert("new tokens", args.new_tokens().to_string()),
+        match single.bundle.config().encodes() {
+            true => about.insert("texts", args.batch.unwrap_or(1).to_string()),
+            false => about.insert("new tokens", args.new_tokens().to_string()),
         };
         about.insert("not a measurement", NO_MEASUREMENT.into());
         about.insert(
@@ -272,7 +272,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
     let config = single.bundle.config();
-    if config.encoder.is_some() || config.mask_token.is_some() {
+    if config.encodes() || config.mask_token.is_some() {
         let name = &single.bundle.manifest().name;
         return Err(Failure::usage(format!(
             "{name} does not continue texts token by token, and a profile is of a request that does"

@@ -226,7 +226,7 @@ pub(crate) fn encodes(places: &Places, model: &str) -> Result<bool> {
         Source::Path(path) => path.exists() && places.binary("prepare").is_file(),
         Source::Named(_) => places.binary("prepare").is_file(),
     };
-    Ok(is_there && self::config(places, &source, true)?.encoder.is_some())
+    Ok(is_there && self::config(places, &source, true)?.encodes())
 }
 
 fn config(places: &Places, source: &Source, quiet: bool) -> Result<ModelConfig> {

@@ -8,15 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use bundle::{self, Bundle, MANIFEST, Manifest, Precision, Scored};
+use bundle::{self, Bundle, MANIFEST, Manifest, Precision};
 use comparison::facts::run::RunFailure;
 use comparison::plan::ab::engines_of;
 use comparison::plan::chat::{self, Chat};
 use comparison::plan::flags::AUTO;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::{
-    self, Contender, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, Result, TaskAsked,
-    axes,
+    self, Contender, Draft, Engines, Failure, Given, Plan, Prompt, PromptSource, Request, Result, axes,
 };
 use configs::{Engine, Suite, SuitePrompt};
 use protocol::{Event, Job, Task, untrusted};
@@ -142,7 +141,7 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     Ok(bundle.autoregressive())
 }
 
-/// Every prompt unchanged, or the first at each of the requested lengths. An encoder has other default texts.
+/// Every prompt unchanged, or the first at each of the requested lengths. A model that encodes texts has other default ones.
 fn prompts_of(
     draft: &Draft,
     bundle: &Bundle,
@@ -150,7 +149,9 @@ fn prompts_of(
     (tokenizer, chat): (&Text, Option<&Chat>),
 ) -> Result<Vec<Prompt>> {
     let usual = match draft.request().prompts {
-        PromptSource::Usual if bundle.config().encoder.is_some() => Some(texts(draft, bundle, places)?),
+        PromptSource::Usual if bundle.config().encodes() => {
+            Some(texts::usual(draft.request(), bundle, places)?)
+        }
         _ => None,
     };
     let prompts = &usual.as_ref().unwrap_or(draft.suite()).prompts;
@@ -210,18 +211,6 @@ fn suite(source: &PromptSource, places: &Places) -> Result<Suite> {
             Suite { prompts: vec![prompt], ..Suite::default() }
         }
     })
-}
-
-/// The bundled default texts for encoders: pairs, for a model that gives each one score.
-fn texts(draft: &Draft, bundle: &Bundle, places: &Places) -> Result<Suite> {
-    let head = bundle.config().scoring();
-    let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);
-    let scores = match draft.request().encode.task {
-        None => is_reranker,
-        Some(task) => task == TaskAsked::Rerank,
-    };
-    let file = if scores { "texts/pairs.jsonl" } else { "texts/encoders.txt" };
-    read_file(&places.configs.base().join(file))
 }
 
 /// Number of threads that this process may use.
