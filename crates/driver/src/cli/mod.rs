@@ -29,7 +29,7 @@ use work::Job;
 use work::ParityArgs;
 
 use crate::measure;
-use crate::measure::places::GivenPlaces;
+pub(crate) use crate::measure::places::GivenPlaces as Places;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -115,7 +115,7 @@ pub(crate) enum Command {
         page: ReferencePage,
     },
     /// Answer questions about a model's tokenizer and chat template, for this program itself
-    #[command(name = measure::apart::COMMAND, hide = true)]
+    #[command(name = measure::tokenizer::COMMAND, hide = true)]
     TextProcess {
         /// Directory of the prepared model
         bundle: PathBuf,
@@ -135,17 +135,6 @@ pub(crate) struct HereArgs {
     pub(crate) places: Places,
 }
 
-/// Locations of configuration and workers; for tests and unusual layouts.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Places {
-    /// Directory of configs/ [default: that of the checkout or installation, under ~/.config/photofinish]
-    #[arg(long, value_name = "DIR", hide = true, global = false)]
-    pub(crate) configs: Option<PathBuf>,
-    /// Directory of the worker binaries [default: that of the checkout or installation]
-    #[arg(long, value_name = "DIR", hide = true)]
-    pub(crate) workers: Option<PathBuf>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReferencePage {
     Commands,
@@ -158,12 +147,6 @@ pub(crate) enum Format {
     Json,
     Markdown,
     Csv,
-}
-
-impl Places {
-    pub(crate) fn find(&self) -> plan::Result<measure::Places> {
-        measure::Places::find(&GivenPlaces { configs: self.configs.clone(), workers: self.workers.clone() })
-    }
 }
 
 impl From<Format> for render::Format {
@@ -237,12 +220,8 @@ impl CompareArgs {
 pub(crate) struct SweepArgs {
     #[arg(value_enum)]
     pub(crate) kind: SweepKind,
-    /// Continue an interrupted sweep: its results directory. Finished cells are not repeated
-    #[arg(long, value_name = "DIR")]
-    pub(crate) resume: Option<PathBuf>,
-    /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
-    #[arg(long, value_name = "I/N", value_parser = parse_part)]
-    pub(crate) cells: Option<Part>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
 }
@@ -258,14 +237,21 @@ pub(crate) struct AbArgs {
     /// For `ab optimised`: which of cache, jit, precision and fused to cross [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
     pub(crate) switches: Vec<plan::Switch>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+/// Which cells of a study are measured.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CellArgs {
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
     #[arg(long, value_name = "I/N", value_parser = parse_part)]
     pub(crate) cells: Option<Part>,
-    #[command(flatten)]
-    pub(crate) compare: CompareArgs,
 }
 
 /// A part of a study's cells: which, from 1, and of how many.

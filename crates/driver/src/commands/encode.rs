@@ -148,7 +148,7 @@ impl<'a> Asked<'a> {
             let whole = |(ids, types): (&Ids, Vec<u32>)| Whole { tokens: ids.0.clone(), types };
             return Ok(self.args.tokens.iter().zip(types).map(whole).collect());
         }
-        let tokenizer = measure::apart::text(&single.bundle)?;
+        let tokenizer = measure::tokenizer::text(&single.bundle)?;
         let types = single.bundle.config().token_types();
         let encode = |&(text, pair): &(&str, Option<&str>)| {
             if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {

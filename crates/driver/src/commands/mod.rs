@@ -67,7 +67,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Setup(args)) => {
             measure::provision::set_up(&args.places.find()?, &args.asked).map(|()| 0)
         }
-        Some(Command::TextProcess { bundle }) => measure::apart::serve(bundle).map(|()| 0),
+        Some(Command::TextProcess { bundle }) => measure::tokenizer::serve(bundle).map(|()| 0),
         Some(Command::MemoryProcess { bytes }) => {
             measure::machine::readings::serve(*bytes);
             Ok(0)

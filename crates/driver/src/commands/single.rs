@@ -179,12 +179,12 @@ impl Prompt {
     /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a prompt that the
     /// model cannot take with so many new tokens after it, and an empty prompt for the reason `why`.
     fn resolve(single: &Single, args: &PromptArgs, why: &str) -> Result<Prompt> {
-        let text = measure::apart::text(&single.bundle)?;
+        let text = measure::tokenizer::text(&single.bundle)?;
         let (chat, tokens) = match &args.prompt {
             None => (None, args.tokens.clone()),
             Some(prompt) if !args.chat.chat => (None, text.encode(prompt)?),
             Some(prompt) => {
-                let fed = measure::apart::chat(&single.bundle)?.render(prompt)?;
+                let fed = measure::tokenizer::chat(&single.bundle)?.render(prompt)?;
                 let ids = text.encode(&fed)?;
                 protocol::say!("{}", chat::line("the prompt", &fed, &ids));
                 (Some(fed), ids)

@@ -28,7 +28,7 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
-    let text = measure::apart::text(&single.bundle)?;
+    let text = measure::tokenizer::text(&single.bundle)?;
     let encodes = single.bundle.config().encodes();
     let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();

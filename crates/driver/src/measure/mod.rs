@@ -2,7 +2,6 @@
 //!
 //! Nothing is judged here; crate `comparison` does that.
 
-pub mod apart;
 pub mod arrays;
 mod crew;
 pub mod doctor;
@@ -24,6 +23,7 @@ pub mod round;
 mod running_worker;
 mod session;
 pub mod texts;
+pub mod tokenizer;
 pub mod worker;
 
 pub use places::Places;

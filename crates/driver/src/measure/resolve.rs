@@ -24,7 +24,7 @@ use crate::measure::machine::{self, readings};
 use crate::measure::places::Places;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::texts::{self, read_file};
-use crate::measure::{apart, arrays, largest_batch, progress, worker};
+use crate::measure::{arrays, largest_batch, progress, tokenizer, worker};
 
 /// Resolves `request`, and provisions missing parts.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
@@ -55,8 +55,8 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
             "{model} has no tokenizer, which --include-tokenizer is to time"
         )));
     }
-    let tokenizer = apart::text(&bundle)?;
-    let chat = request.chat.then(|| apart::chat(&bundle)).transpose()?;
+    let tokenizer = tokenizer::text(&bundle)?;
+    let chat = request.chat.then(|| tokenizer::chat(&bundle)).transpose()?;
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),

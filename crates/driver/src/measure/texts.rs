@@ -24,7 +24,7 @@ use crate::measure::places::Places;
 use crate::measure::process::now;
 use crate::measure::reference::answers;
 use crate::measure::session::Session;
-use crate::measure::{apart, logits, progress};
+use crate::measure::{logits, progress, tokenizer};
 
 /// Texts that are encoded together.
 const BATCH: usize = 16;
@@ -113,8 +113,9 @@ impl Session<'_> {
     pub(crate) fn tokenise(&mut self) {
         let Some(cases) = &self.crew.plan.tokenised else { return };
         let (bundle, plan) = (self.crew.bundle, self.crew.plan);
-        let tokenizer =
-            self.tokenizer.get_or_insert_with(|| apart::on_threads(bundle, plan.threads, plan.cpus.clone()));
+        let tokenizer = self
+            .tokenizer
+            .get_or_insert_with(|| tokenizer::on_threads(bundle, plan.threads, plan.cpus.clone()));
         let timed = |texts: &Vec<Written>| {
             let mut ns = Vec::with_capacity(TOKENISED);
             for repeat in 0..=TOKENISED {
@@ -265,7 +266,7 @@ pub fn text_bundled(places: &Places, bundle: &Bundle) -> std::result::Result<Vec
     if bundle.tokenizer().is_none() {
         return Err("the model has no tokenizer".into());
     }
-    apart::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
+    tokenizer::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
 }
 
 impl Crew<'_> {

@@ -68,7 +68,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
     asked.study.arms = bases.iter().zip(&engines).flat_map(|(base, engine)| arms(base, engine)).collect();
     handshake(&bases, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
-    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let destination = Destination::in_one(&results, args.here.quiet);
     let (report, unsaved) = compare::measure(&asked, places, &destination)?;
     compare::ended(&report, unsaved)?;
     Ok((document(args, &base, &report), report))

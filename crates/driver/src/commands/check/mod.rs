@@ -183,7 +183,7 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
         protocol::say!("measuring what {} measured: {}", baseline.source, summarize_request(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
-    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let destination = Destination::in_one(&results, args.here.quiet);
     let (report, unsaved) = compare::measure(&request, places, &destination)?;
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
