@@ -192,7 +192,7 @@ impl GraphFlags {
 /// Which model runs, and on what: all commands that run one have these flags.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// Name, directory, .gguf or .onnx, hf:owner/name [default: smollm2-135m]
+    /// Name, directory, .gguf, .onnx, hf:owner/name [default: smollm2-135m]
     ///
     /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = flags::COMPARE)]

@@ -53,7 +53,7 @@ fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     };
     let hint = match HINTS.iter().find(|(typed, _)| typed == word) {
         Some((typed, written)) => format!("write `{written}` in place of `{typed}`"),
-        None if !word.starts_with('-') && takes_names(words) => {
+        None if is_name(word) && takes_names(words) => {
             "frameworks follow `--frameworks` with commas between them, a model follows `--model`".to_owned()
         }
         None => return error,
@@ -61,6 +61,11 @@ fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     error.remove(ContextKind::SuggestedArg);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     error
+}
+
+/// Whether a word is neither a flag nor a command.
+fn is_name(word: &str) -> bool {
+    !word.starts_with('-') && Cli::command().find_subcommand(word).is_none()
 }
 
 /// Whether the command that was typed has a flag for frameworks.
@@ -87,8 +92,8 @@ mod tests {
         ] {
             assert!(error(line).contains(hint), "{line}: {}", error(line));
         }
-        for line in ["photofinish compare --frames candle", "photofinish trace", "photofinish doctor candle"]
-        {
+        for line in ["compare --frames candle", "trace", "doctor candle", "--dry-run sweep size"] {
+            let line = &format!("photofinish {line}");
             assert!(!error(line).contains("follow `--frameworks`"), "{line}");
         }
         assert!(parse("photofinish compare --prompt bundles".split(' ')).is_ok());
