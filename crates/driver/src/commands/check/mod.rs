@@ -450,9 +450,34 @@ pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
 
 #[cfg(test)]
 mod unit {
-    use comparison::judge::regression::testing;
+    use comparison::judge::regression::testing::{self, record};
+    use comparison::judge::regression::{CheckAsked, parse_threshold};
 
     use super::*;
+
+    #[test]
+    fn the_answer_names_the_framework_that_failed_or_slowed_down_and_every_difference() {
+        let run = |records| Run { source: "h.jsonl#run".into(), records };
+        let threshold = vec![parse_threshold("5%").unwrap()];
+        let asked = CheckAsked { threshold, metrics: Vec::new(), allow_different: vec![Different::Machine] };
+        let answer = |current: Vec<Record>| {
+            let baseline = run(vec![record("one", 100.0), record("two", 100.0)]);
+            comparison::judge::regression::check(&baseline, &run(current), &asked).unwrap()
+        };
+        let slower = answer(vec![record("one", 92.0), record("two", 100.0)]);
+        assert_eq!(regression::conclusion(&slower), "regression: throughput of one");
+        let mut broken = record("two", 100.0);
+        (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        assert_eq!(regression::conclusion(&answer(vec![record("one", 50.0), broken])), "failed: two");
+        let mut uncertain = record("one", 92.0);
+        let values = [60.0, 130.0, 80.0, 110.0, 75.0, 110.0].map(Some);
+        uncertain.metrics.get_mut("throughput").unwrap().values = values.into();
+        uncertain.machine.cpu = "Another".into();
+        let document = answer(vec![uncertain, record("two", 100.0)]);
+        assert!(regression::conclusion(&document).contains("inconclusive: throughput of one"));
+        assert!(regression::json(&document).contains("rounds in each run would decide"));
+        assert!(regression::table(&document, &screen()).contains("NOT THE SAME: processor"));
+    }
 
     fn history(runs: &[(&str, &str, bool)]) -> Runs {
         let run = |(name, commit, modified): &(&str, &str, bool)| {
