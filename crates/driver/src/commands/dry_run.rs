@@ -129,8 +129,7 @@ fn one(described: Described<'_>) -> Result<(Planned, Format)> {
 pub(super) struct Described<'a> {
     pub(super) command: &'static str,
     pub(super) on: &'a OnArgs,
-    /// Each prompt or text, with the number of its tokens, if that is known.
-    pub(super) prompts: Vec<(String, Option<usize>)>,
+    pub(super) prompts: Vec<Prompt>,
     /// Number of tokens that are added to each.
     pub(super) added: usize,
     pub(super) format: Format,
@@ -138,7 +137,9 @@ pub(super) struct Described<'a> {
 
 /// Checks the arguments of a job. `None` where they say no more than that they are valid.
 fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
-    let prompt = |tokens: usize| vec![("prompt".to_owned(), Some(tokens).filter(|&count| count > 0))];
+    let prompt = |tokens: usize| {
+        vec![Prompt { name: "prompt".to_owned(), tokens: Some(tokens).filter(|&count| count > 0) }]
+    };
     let of_prompt = |command: &'static str, args: &'a PromptArgs| Described {
         command,
         on: &args.on,
@@ -161,8 +162,10 @@ fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
         Job::Infer(_) => return Ok(None),
         Job::Score(args) => {
             let sequences = single::read_sequences(args)?.into_iter().enumerate();
-            let named =
-                |(index, tokens): (usize, Vec<u32>)| (format!("sequence {}", index + 1), Some(tokens.len()));
+            let named = |(index, tokens): (usize, Vec<u32>)| Prompt {
+                name: format!("sequence {}", index + 1),
+                tokens: Some(tokens.len()),
+            };
             let prompts = sequences.map(named).collect();
             Described { command: "score", on: &args.on, prompts, added: 0, format: Format::Table }
         }
@@ -212,8 +215,11 @@ struct Resolved {
     contenders: Vec<Contender>,
     device: String,
     threads: usize,
-    #[serde(flatten)]
-    work: Requests,
+    suite: Option<String>,
+    prompts: Vec<Prompt>,
+    batch: usize,
+    context: usize,
+    new_tokens: usize,
     /// None for a job that is done once.
     rounds: Option<Rounds>,
     /// None where it is left open.
@@ -223,85 +229,25 @@ struct Resolved {
     precision_is_open: bool,
 }
 
-/// Prompts, and the tokens added to them, named as in plan.json.
-#[derive(Serialize)]
-struct Requests {
-    suite: Option<String>,
-    prompts: Vec<PlannedPrompt>,
-    batch: usize,
-    context: usize,
-    new_tokens: usize,
-}
-
+/// A prompt or text.
 #[derive(Debug, PartialEq, Serialize)]
-struct PlannedPrompt {
-    name: String,
+pub(super) struct Prompt {
+    pub(super) name: String,
     /// Number of tokens, if it is known without the model's tokenizer.
-    tokens: Option<usize>,
-}
-
-impl Requests {
-    fn new(draft: &Draft) -> Requests {
-        Requests {
-            suite: draft.suite_name().map(str::to_owned),
-            prompts: prompts(draft),
-            batch: draft.batch(),
-            context: draft.lengths().context,
-            new_tokens: draft.lengths().new_tokens,
-        }
-    }
-
-    fn of_job(prompts: Vec<(String, Option<usize>)>, new_tokens: usize) -> Requests {
-        let prompts = prompts.into_iter().map(|(name, tokens)| PlannedPrompt { name, tokens }).collect();
-        Requests { suite: None, prompts, batch: 1, context: 0, new_tokens }
-    }
-
-    /// The values for people, each with its name.
-    fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = vec![("prompts", self.words())];
-        if self.batch > 1 {
-            lines.push(("batch", self.batch.to_string()));
-        }
-        if self.context > 0 {
-            lines.push(("context", count(self.context, "token")));
-        }
-        lines
-    }
-
-    fn words(&self) -> String {
-        let lengths: Option<Vec<String>> =
-            self.prompts.iter().map(|prompt| prompt.tokens.map(|tokens| tokens.to_string())).collect();
-        let of_suite = self.suite.as_ref().map_or_else(String::new, |suite| format!(" of suite {suite}"));
-        let tokens = lengths.map_or_else(String::new, |mut lengths| {
-            lengths.dedup();
-            format!(", {} tokens", lengths.join(" and "))
-        });
-        let new_tokens = match self.new_tokens {
-            0 => String::new(),
-            new_tokens => format!(", {} each", count(new_tokens, "new token")),
-        };
-        format!("{}{of_suite}{tokens}{new_tokens}", self.prompts.len())
-    }
-
-    /// The open point, if there is one.
-    fn open(&self) -> Option<&'static str> {
-        let is_open = self.prompts.iter().any(|prompt| prompt.tokens.is_none());
-        is_open.then_some("prompts are counted once the model is prepared")
-    }
+    pub(super) tokens: Option<usize>,
 }
 
 /// The prompts of a comparison: of the suite, or its first one at each of several lengths.
-fn prompts(draft: &Draft) -> Vec<PlannedPrompt> {
+fn prompts(draft: &Draft) -> Vec<Prompt> {
     if !draft.prompt_lengths().is_empty() {
-        let at =
-            |&length: &u32| PlannedPrompt { name: format!("{length} tokens"), tokens: Some(length as usize) };
+        let at = |&length: &u32| Prompt { name: format!("{length} tokens"), tokens: Some(length as usize) };
         return draft.prompt_lengths().iter().map(at).collect();
     }
     let all = draft.suite().prompts.iter().enumerate();
     let planned = all.map(|(index, prompt)| {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let given = prompt.tokens.as_ref().map(Vec::len);
-        PlannedPrompt { name, tokens: draft.lengths().prompt.or(given) }
+        Prompt { name, tokens: draft.lengths().prompt.or(given) }
     });
     planned.collect()
 }
@@ -328,24 +274,27 @@ impl Resolved {
             contenders: draft.contenders().to_vec(),
             device: request.device.clone(),
             threads: draft.threads(),
-            work: Requests::new(draft),
+            suite: draft.suite_name().map(str::to_owned),
+            prompts: prompts(draft),
+            batch: draft.batch(),
+            context: draft.lengths().context,
+            new_tokens: draft.lengths().new_tokens,
             rounds: Some(draft.rounds()),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
         }
     }
 
-    fn of_job(
-        request: &Request,
-        contender: Contender,
-        prompts: Vec<(String, Option<usize>)>,
-        added: usize,
-    ) -> Resolved {
+    fn of_job(request: &Request, contender: Contender, prompts: Vec<Prompt>, new_tokens: usize) -> Resolved {
         Resolved {
             model: request.model().to_owned(),
             device: request.device.clone(),
             threads: contender.threads,
-            work: Requests::of_job(prompts, added),
+            suite: None,
+            prompts,
+            batch: 1,
+            context: 0,
+            new_tokens,
             rounds: None,
             iterations: None,
             precision_is_open: request.precisions.is_empty(),
@@ -362,7 +311,13 @@ impl Resolved {
             ("device", self.device.clone()),
             ("threads", self.threads.to_string()),
         ];
-        lines.extend(self.work.lines());
+        lines.push(("prompts", self.requests()));
+        if self.batch > 1 {
+            lines.push(("batch", self.batch.to_string()));
+        }
+        if self.context > 0 {
+            lines.push(("context", count(self.context, "token")));
+        }
         match self.rounds {
             None => return lines,
             Some(Rounds::Fixed(rounds)) => lines.push(("rounds", rounds.to_string())),
@@ -377,6 +332,23 @@ impl Resolved {
             self.iterations.map_or("chosen from costs and variances".to_owned(), |count| count.to_string());
         lines.push(("iterations", iterations));
         lines
+    }
+
+    fn requests(&self) -> String {
+        let mut text = self.prompts.len().to_string();
+        if let Some(suite) = &self.suite {
+            text += &format!(" of suite {suite}");
+        }
+        let lengths: Option<Vec<usize>> = self.prompts.iter().map(|prompt| prompt.tokens).collect();
+        if let Some(mut lengths) = lengths {
+            lengths.dedup();
+            let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+            text += &format!(", {} tokens", lengths.join(" and "));
+        }
+        if self.new_tokens > 0 {
+            text += &format!(", {} each", count(self.new_tokens, "new token"));
+        }
+        text
     }
 
     /// A column, with the settings that differ between columns.
@@ -399,7 +371,9 @@ impl Resolved {
 
     fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
-        open.extend(self.work.open().map(str::to_owned));
+        if self.prompts.iter().any(|prompt| prompt.tokens.is_none()) {
+            open.push("prompts are counted once the model is prepared".to_owned());
+        }
         if self.device == flags::AUTO {
             open.push("--device auto is decided once the workers can be asked".to_owned());
             if self.precision_is_open {

@@ -7,7 +7,7 @@ use comparison::plan::{Failure, Result, TaskAsked};
 use protocol::{EncodeTask, EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::dry_run::Described;
+use super::dry_run::{Described, Prompt};
 use crate::cli::Format;
 use crate::cli::work::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use crate::commands::single::{Single, of_texts};
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
     /// The job, as far as the arguments determine it.
     pub(super) fn described(&self) -> Result<Described<'a>> {
         self.check()?;
-        let named = |(index, count)| (format!("text {}", index + 1), count);
+        let named = |(index, tokens)| Prompt { name: format!("text {}", index + 1), tokens };
         let prompts = self.counts().into_iter().enumerate().map(named).collect();
         let EncoderArgs { on, format, .. } = self.args;
         Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
