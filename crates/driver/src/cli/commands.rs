@@ -16,7 +16,7 @@ use time::{Date, Duration, OffsetDateTime};
 
 use super::results::parse_one;
 use super::{Format, HereArgs, Places, RequestArgs, ResultsArgs};
-use crate::measure::resolve::Rule;
+use crate::measure::bundles::Rule;
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]

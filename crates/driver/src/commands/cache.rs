@@ -11,9 +11,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{CacheArgs, CacheCommand, Format, PrepareArgs, PruneArgs};
+use crate::measure::bundles::{self, CachedBundle, Contents, Fate};
 use crate::measure::progress;
 use crate::measure::provision::{self, Wanted};
-use crate::measure::resolve::{self, CachedBundle, Contents, Fate};
 use crate::output::{print, screen};
 
 pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
@@ -21,7 +21,7 @@ pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
         return prune(args, dry_run);
     }
     let directory = args.shown.places.find()?.bundles();
-    let found = resolve::list(&directory)?;
+    let found = bundles::list(&directory)?;
     let lines: Vec<Line<'_>> = found.iter().map(|bundle| Line { bundle, fate: None }).collect();
     show(&lines, &directory, args.shown.format)?;
     let bytes = found.iter().map(|bundle| bundle.bytes).sum();
@@ -31,7 +31,7 @@ pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
 
 fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
     let directory = args.shown.places.find()?.bundles();
-    let found = resolve::list(&directory)?;
+    let found = bundles::list(&directory)?;
     let rule = args.rule();
     rule.check(&found)?;
     let now = SystemTime::now();

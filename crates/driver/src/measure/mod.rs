@@ -3,6 +3,7 @@
 //! Nothing is judged here; crate `comparison` does that.
 
 pub mod arrays;
+pub mod bundles;
 mod crew;
 pub mod doctor;
 mod finish;

@@ -23,7 +23,7 @@ use setup::{Asked, Layout, Piece, Provision, References, Target};
 
 use crate::measure::machine::readings;
 use crate::measure::places::Places;
-use crate::measure::{progress, resolve};
+use crate::measure::{bundles, progress};
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
@@ -107,7 +107,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
         Source::Path(path) if path.join(bundle::MANIFEST).is_file() => path.clone(),
         source => prepare(places, &source.text(), name, &precisions, quiet)?,
     };
-    resolve::hold(places, &directory);
+    bundles::hold(places, &directory);
     let bundle = open(&directory)?;
     for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
