@@ -19,7 +19,7 @@ use time::format_description::well_known::Rfc3339;
 use super::history::{export_runs, prepare_export};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
-use crate::measure::arrays::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
+use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::measure::{self, Places, Results, Session, places, progress, resolve};
 use crate::output::{print, screen};
 
@@ -228,8 +228,8 @@ pub(crate) fn measure(
     let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
     let mut results = Results::create(destination.parent, started, "", SAMPLES)?;
-    results.write(ENVIRONMENT, arrays::pretty(&environment));
-    results.write(PLAN, arrays::plan_text(&plan, &model));
+    results.write(ENVIRONMENT, results::pretty(&environment));
+    results.write(PLAN, results::plan_text(&plan, &model));
     let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
     let (evidence, mut results) = session.compare()?;
     let directory = results.directory().display().to_string();

@@ -15,8 +15,8 @@ use statistics::MIN_ROUNDS;
 use super::{compare, encode, parity, single};
 use crate::cli::work::{Job, OnArgs, PromptArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
-use crate::measure::arrays::pretty;
 use crate::measure::resolve::{self, available_threads};
+use crate::measure::results::pretty;
 use crate::measure::{Places, provision};
 use crate::output::print;
 

@@ -13,7 +13,7 @@ use super::compare::results_dir;
 use super::single::of_texts;
 use crate::cli::Format;
 use crate::cli::work::ParityArgs;
-use crate::measure::arrays::{self, ENVIRONMENT, PLAN, SAMPLES};
+use crate::measure::results::{self, ENVIRONMENT, PLAN, SAMPLES};
 use crate::measure::{Places, Results, Session, places, progress, resolve, texts};
 use crate::output::{print, screen};
 
@@ -39,8 +39,8 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let environment = places::read(&places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
     let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
-    results.write(ENVIRONMENT, arrays::pretty(&environment));
-    results.write(PLAN, arrays::plan_text(&plan, &model));
+    results.write(ENVIRONMENT, results::pretty(&environment));
+    results.write(PLAN, results::plan_text(&plan, &model));
     let facts =
         |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
     let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;

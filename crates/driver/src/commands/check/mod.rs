@@ -20,7 +20,7 @@ use super::compare::{self, Destination, results_dir};
 use crate::cli::commands::{CheckArgs, Output};
 use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
-use crate::measure::{Places, arrays, places, progress};
+use crate::measure::{Places, places, progress, results};
 use crate::output::{print, screen};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
@@ -351,7 +351,7 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
             Failure::usage(format!("{}: it holds no {what}", path.display()))
         });
     }
-    let value = arrays::json(path)?.unwrap_or_default();
+    let value = results::json(path)?.unwrap_or_default();
     let report =
         judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
     let records = records::records(&report, None);
