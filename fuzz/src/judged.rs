@@ -46,7 +46,7 @@ pub(crate) fn plan_of_scene() -> &'static Plan {
 pub(crate) fn journal(input: &[u8]) -> Outcome {
     let facts: Result<Vec<Fact>, String> = text(input)?.lines().map(Fact::read).collect();
     let evidence = Evidence::from_facts(facts?);
-    // As `measure::arrays` does, before anything is judged.
+    // As `measure::results` does, before anything is judged.
     let rounds = SCENE.plan.rounds.max();
     if evidence.runs.iter().chain(&evidence.repeated).any(|run| run.round >= rounds) {
         return Err("it has a process of a round that its plan does not have".to_owned());

@@ -15,16 +15,19 @@ use std::process::ExitCode;
 use comparison::plan::Failure;
 use protocol::untrusted;
 
-use crate::cli::spelling;
+use crate::cli::{help, spelling};
 
 /// Runs `photofinish`.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let (cli, hints) = spelling::read_start(words.clone());
-    let cli = cli.unwrap_or_else(|error| spelling::with_tip(error, &words).exit());
-    for hint in hints {
-        protocol::say!("{}", untrusted::line(&hint));
+    if let [_, command, topic] = words.as_slice()
+        && command == "help"
+        && let Some(text) = topic.to_str().and_then(help::topic)
+    {
+        print!("{text}");
+        return ExitCode::SUCCESS;
     }
+    let cli = spelling::parse(words).unwrap_or_else(|error| error.exit());
     output::set_screen(&cli.screen, cli.output().is_some());
     let outcome = output::into_file(cli.output(), || commands::run(&cli));
     match outcome {

@@ -8,10 +8,10 @@ use comparison::plan::{Axis, Setting, Settings, StudyView};
 
 use crate::export::Exporter;
 use crate::history::{Found, List, Trends};
+use crate::regression;
 use crate::result::precisions::Precisions;
 use crate::table::{Screen, width};
 use crate::testing::{cell, report, study};
-use crate::{regression, testing};
 
 const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 

@@ -135,6 +135,16 @@ impl ModelConfig {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
     }
 
+    /// Whether the model turns texts into vectors or scores, and continues none.
+    pub fn encodes(&self) -> bool {
+        self.encoder.is_some()
+    }
+
+    /// Number of types of tokens; 0 for a model without types.
+    pub fn token_types(&self) -> usize {
+        self.encoder.as_ref().map_or(0, |encoder| encoder.token_types)
+    }
+
     /// The head that turns the vectors of an encoder's tokens into scores, if it has one.
     pub fn scoring(&self) -> Option<&Head> {
         self.encoder.as_ref()?.head.as_ref()

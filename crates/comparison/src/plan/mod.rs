@@ -12,6 +12,7 @@ pub mod axes;
 pub mod chat;
 
 mod draft;
+pub mod flags;
 
 mod optimised;
 mod plan;

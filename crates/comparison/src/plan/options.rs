@@ -4,24 +4,30 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::{Args, ValueEnum};
 use protocol::{Arrivals, Load, Search, Serve};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Failure, Result};
+use crate::plan::{Failure, Result, flags};
 
 /// Settings for encoders.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct EncodeAsked {
-    /// The task; `None` is the one that the model's files are for.
+    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
+    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true, help_heading = flags::ENCODERS, hide_short_help = true)]
     pub task: Option<TaskAsked>,
+    /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
+    #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = flags::ENCODERS, hide_short_help = true)]
     pub lengths: LengthsAsked,
-    /// Whether texts that are too long for the model are cut.
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = flags::ENCODERS, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncate: bool,
-    /// Whether tokenising is timed, too.
+    /// Time an encoder's tokenizer, too: from text to vector, with the crate tokenizers for all frameworks
+    #[arg(long, help_heading = flags::ENCODERS, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_tokenizer: bool,
 }
@@ -38,7 +44,7 @@ impl EncodeAsked {
 }
 
 /// The task of an encoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskAsked {
     /// Vectors
@@ -50,8 +56,6 @@ pub enum TaskAsked {
 }
 
 impl TaskAsked {
-    pub const ALL: [TaskAsked; 3] = [TaskAsked::Embed, TaskAsked::Rerank, TaskAsked::Classify];
-
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -247,19 +251,31 @@ pub(crate) struct UsualRequests {
 }
 
 /// Settings for several callers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServingAsked {
-    /// Numbers of callers that each make a request when their last is answered.
+    /// Callers, of which each makes a request for one text, one prompt or one run when its last is answered; several
+    /// numbers are a study: 1,4,16,64
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = flags::count(1, 1024),
+          help_heading = flags::SERVING, hide_short_help = true)]
     pub callers: Vec<u32>,
-    /// Requests a second at random times.
+    /// Requests a second that come at random, whatever becomes of those before; latency counts from when they were due
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = flags::count(1, 100_000),
+          help_heading = flags::SERVING, hide_short_help = true)]
     pub rate: Vec<u32>,
-    /// Requests of a turn.
+    /// Requests of a turn of callers [default: some for each caller; at a rate those of two seconds]
+    #[arg(long, value_name = "N", value_parser = flags::count(1, 4096), help_heading = flags::SERVING,
+          hide_short_help = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u32>,
-    /// How they are served, a column for each; if empty, by one shared model.
+    /// How callers are served, a column for each: shared (one model, a request at a time), pool:K (K models), or
+    /// batch:B:W (up to B waiting requests at once; the first waits at most W for others) [default: shared]
+    #[arg(long, value_name = "shared|pool:K|batch:B:W", value_delimiter = ',', help_heading = flags::SERVING,
+          hide_short_help = true)]
     pub serve: Vec<Serve>,
-    /// The limit for 99 of 100 answers at the highest rate, which is searched for; microseconds.
+    /// Find the highest rate at which 99 of 100 answers come within this time, such as 50ms
+    #[arg(long = "slo", value_name = "TIME", value_parser = flags::limit, conflicts_with = "rate",
+          help_heading = flags::SERVING, hide_short_help = true)]
     pub slo_us: Option<u64>,
 }
 

@@ -6,108 +6,206 @@
 use std::path::PathBuf;
 
 use bundle::Precision;
+use clap::{ArgAction, Args, ValueEnum};
 use configs::KernelCache;
 use protocol::{Algorithm, DecoderSettings, KvCache, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::axes::StudySettings;
 use crate::plan::options::{EncodeAsked, GraphAsked, ServingAsked};
-use crate::plan::{Failure, Result};
+use crate::plan::{Failure, Result, flags};
 
 /// The request for a comparison, or for several if a list has more than one value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+///
+/// A flag that sets one field is declared on it, with the help. Typed flags replace fields of a request that is there
+/// (`Args::update_from_arg_matches`). Fields that are skipped have flags of another form, in `driver`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct Request {
-    /// Names from `configs/engines`; if empty, the frameworks themselves.
+    /// Names, or sets of them: engines, references, all [default: engines]
+    ///
+    /// Names are those of configs/engines; -NAME leaves one out; NAME@1.24.4, NAME@PATH and NAME@git:URL#REVISION are
+    /// another version of its framework (docs/how-to/versions.md).
+    #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',', help_heading = flags::COMPARE)]
     pub frameworks: Vec<String>,
     /// Names from `configs/models`, directories, .gguf files, `hf:owner/name`, `synthetic:NAME`.
+    #[arg(skip)]
     pub models: Vec<String>,
     /// Precisions; if empty, f32 on a CPU and f16 on CUDA.
+    #[arg(skip)]
     pub precisions: Vec<Precision>,
-    /// Precisions to compare at in turn, each in a comparison of its own.
+    /// Compare at each of these precisions in turn, and show the costs and savings of each: speed, memory, agreement
+    /// with f32. Each precision is a comparison of its own
+    #[arg(long, value_name = "int8,int4,nf4", value_parser = flags::precision(), value_delimiter = ',',
+          conflicts_with = "precision", help_heading = flags::COMPARE, hide_short_help = true)]
     pub quantize: Vec<Precision>,
     /// Device: `cpu` or `cuda:N`.
+    #[arg(skip)]
     pub device: String,
     /// Numbers of threads; if empty, all available cores.
+    #[arg(skip)]
     pub threads: Vec<u32>,
     /// Whether graph optimisation and JIT are on, for engines that have them.
+    #[arg(skip)]
     pub jit: bool,
     /// Time limit of one worker process, in seconds.
+    #[arg(skip)]
     pub timeout_s: u64,
+    #[arg(skip)]
     pub prompts: PromptSource,
-    /// Whether prompts are put through the model's chat template.
+    /// Put every prompt through the model's own chat template, as a message of the user's
+    #[arg(long, help_heading = flags::WORK, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub chat: bool,
-    /// Length in tokens that every prompt is cut or extended to.
+    // Commands of kept claims have `--seq`.
+    /// Cut or extend every prompt to exactly this many tokens
+    #[arg(short, long, visible_alias = "length", alias = "seq", value_name = "N", value_delimiter = ',',
+          value_parser = flags::number(), help_heading = flags::WORK, hide_short_help = true)]
     pub prompt_tokens: Vec<u32>,
-    /// Lengths in tokens; the one prompt is a separate prompt of the same comparison at each of them.
+    /// The prompt at each of these lengths, in one comparison: shows which framework compiles anew for another length
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "prompt_tokens",
+          value_parser = flags::number(), help_heading = flags::WORK, hide_short_help = true)]
     pub prompt_lengths: Vec<u32>,
-    /// Tokens in the KV cache before each prompt.
+    /// Tokens in the KV cache before each prompt; filling it is not timed [default: 0]
+    #[arg(long, visible_alias = "depth", value_name = "N", value_delimiter = ',', help_heading = flags::WORK,
+          hide_short_help = true)]
     pub context: Vec<u32>,
-    /// New tokens for each prompt.
+    /// Tokens to generate for each prompt [default: 32, or the suite's]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = flags::number(),
+          help_heading = flags::WORK)]
     pub new_tokens: Vec<u32>,
-    /// Tokens of a prompt that are read at once; 0 for all of them.
+    /// Tokens of a prompt that are read at once, chunk after chunk, as servers do; 0 for all [default: 0]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = flags::WORK, hide_short_help = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefill_chunk: Vec<u32>,
     /// Numbers of sequences that are computed together.
+    #[arg(skip)]
     pub batch: Vec<u32>,
     /// Whether the batch is the largest that fits into memory. It is searched for while `batch` is empty.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub batch_max: bool,
-    /// Whether all prompts are one batch, whatever their lengths.
+    /// Compute all prompts as one batch, whatever their lengths: with --prompt-lengths 16,64,256 or a file of prompts.
+    /// Shorter ones are padded on the side that each framework chooses
+    #[arg(long, help_heading = flags::WORK, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub mixed: bool,
-    /// Numbers of devices that the weights are divided over, a column each; if empty, 1.
+    /// Devices that the weights are divided over, a column for each number: 1,2,4 [default: 1]
+    #[arg(long = "tensor-parallel", value_name = "N,…", value_delimiter = ',', value_parser = flags::count(1, 64),
+          help_heading = flags::WORK, hide_short_help = true)]
     pub shards: Vec<u32>,
+    /// Rounds; in each, every framework runs once in a process of its own. auto adds rounds, from 6 to 30, until the
+    /// verdicts on throughput are clear or --time-budget ends [default: auto]
+    #[arg(long, value_name = "auto|N", value_parser = flags::rounds, help_heading = flags::EVIDENCE, hide_short_help = true)]
     pub rounds: Option<RoundsAsked>,
-    /// Time in minutes after which automatic rounds end.
+    /// Time after which automatic rounds end: 90s, 3m [default: 3m]
+    ///
+    /// At least 6 rounds run, if they fit.
+    #[arg(long = "time-budget", value_name = "TIME", value_parser = flags::minutes, help_heading = flags::EVIDENCE)]
     pub time_budget_min: f64,
-    /// Margin of equivalence, in percent.
+    /// Margin of equivalence: smaller differences count as none [default: 2%]
+    #[arg(long = "margin", value_name = "PERCENT", value_parser = flags::margin, help_heading = flags::EVIDENCE,
+          hide_short_help = true)]
     pub margin_percent: f64,
+    /// Give verdicts on a noisy machine too; every disturbance is printed
+    #[arg(long, help_heading = flags::EVIDENCE, hide_short_help = true)]
     pub accept_noise: bool,
-    /// Longest wait for a quiet machine, in seconds.
+    /// Longest wait for a quiet machine before the start, and before a disturbed block is measured again [default: 10s]
+    #[arg(long = "quiet-timeout", value_name = "TIME", value_parser = flags::seconds, help_heading = flags::EVIDENCE,
+          hide_short_help = true)]
     pub patience_s: f64,
-    /// Whether models are also loaded from a cold page cache.
+    /// Also load from a cold page cache, in separate processes [default: on; in sweeps off]
+    #[arg(long, value_name = "COLD_LOAD", value_parser = flags::on_off(), help_heading = flags::EXPERT,
+          hide_short_help = true)]
     pub cold_load: Option<bool>,
-    /// Number of measured iterations in each process; `None` leaves it open if rounds are automatic.
+    /// Measured iterations in each process [default: chosen from costs and variances; 2 if rounds are fixed, or if
+    /// frameworks take no turns]
+    #[arg(long, value_name = "N", value_parser = flags::count(1, 100_000), help_heading = flags::EVIDENCE,
+          hide_short_help = true)]
     pub iterations: Option<u32>,
+    /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
+    /// measures one worker after another; auto interleaves what fits into memory together, else in groups that share the
+    /// first framework [default: auto]
+    #[arg(long, value_enum, value_name = "auto|interleaved|sequential", hide_possible_values = true,
+          help_heading = flags::EXPERT, hide_short_help = true)]
     pub schedule: ScheduleAsked,
+    /// Tokens that a framework decodes before the next has its turn: auto chooses as many as take 50 to 200 ms; off
+    /// alternates whole requests [default: auto]
+    #[arg(long, value_parser = flags::slice, value_name = "auto|off|N", help_heading = flags::EXPERT,
+          hide_short_help = true)]
     #[serde(skip_serializing_if = "SliceAsked::is_auto")]
     pub slice: SliceAsked,
-    /// Memory for all workers of a round together, in gigabytes; `None` for the free memory.
+    /// Memory that all workers of a round may take together, in GB [default: the free memory]
+    #[arg(long = "memory", value_parser = flags::gigabytes, value_name = "GB", help_heading = flags::EXPERT,
+          hide_short_help = true)]
     pub memory_gb: Option<f64>,
+    /// Ask for huge pages under large allocations, for every worker alike [default: on]
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, help_heading = flags::EXPERT,
+          hide_short_help = true)]
     pub huge_pages: HugePages,
+    /// Compiled kernels that a framework keeps on disk: keep finds those of earlier processes, as its users have them;
+    /// fresh gives every process an empty cache of its own, so that its first request compiles everything
+    /// [default: keep]
+    #[arg(long, value_parser = flags::kernel_cache(), value_name = "keep|fresh", hide_possible_values = true,
+          help_heading = flags::EXPERT, hide_short_help = true)]
     pub kernel_cache: KernelCache,
-    /// Exact number of warm-up iterations; if `None`, warm-up runs until times settle.
+    /// Warm-up iterations in each process, exactly this many; careful guides ask for at least as many as are measured
+    /// [default: until times settle, up to 10]
+    #[arg(long, value_name = "N", value_parser = flags::count(1, 100_000), help_heading = flags::EXPERT,
+          hide_short_help = true)]
     pub warmup: Option<u32>,
+    /// Tokens that a decode step is fed [default: forced]
+    #[arg(long, value_enum, conflicts_with = "temperature", help_heading = flags::WORK, hide_short_help = true)]
     pub decode: DecodeAsked,
+    /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
+    #[command(flatten)]
     pub sampling: SamplingAsked,
+    #[command(flatten)]
     #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
     pub denoise: DenoiseAsked,
     /// Settings for an encoder other than the texts.
+    #[command(flatten)]
     #[serde(skip_serializing_if = "crate::plan::options::EncodeAsked::is_default")]
     pub encode: EncodeAsked,
     /// Settings for several callers.
+    #[command(flatten)]
     #[serde(skip_serializing_if = "crate::plan::options::ServingAsked::is_default")]
     pub serving: ServingAsked,
     /// Settings for an ONNX file.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "crate::plan::options::GraphAsked::is_default")]
     pub graph: GraphAsked,
-    /// Whether a masked-diffusion model's body is used as a token-by-token decoder.
+    /// Run a masked-diffusion model autoregressively, token by token, for comparison
+    #[arg(long, help_heading = flags::EXPERT, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub autoregressive: bool,
+    /// Use the KV cache; off computes the whole prefix again for every token [default: on]
+    #[arg(long, value_parser = flags::kv_cache(), help_heading = flags::EXPERT, hide_short_help = true)]
     pub kv_cache: KvCache,
+    /// Data type of the KV cache; auto is 16 bits if the weights have 16 bits, else f32 [default: auto]
+    #[arg(long = "kv-type", value_enum, help_heading = flags::EXPERT, hide_short_help = true)]
     #[serde(skip_serializing_if = "KvPrecision::is_auto")]
     pub kv_precision: KvPrecision,
+    /// Only label what breaks a fairness rule, and let it take part in verdicts [default: it is struck]
+    #[arg(long = "allow-unfair", action = ArgAction::SetFalse, help_heading = flags::EXPERT, hide_short_help = true)]
     pub fair_comparison: bool,
-    /// The framework whose f32 logits are the reference.
+    /// Framework whose f32 logits are the reference [default: the first that runs]
+    #[arg(long = "parity-reference", value_name = "FRAMEWORK", help_heading = flags::EXPERT, hide_short_help = true)]
     pub reference: Option<String>,
-    /// Seed of the order of the rounds, and of drawn tokens; `None` draws one.
+    /// Seed of the order of the rounds and of drawn tokens [default: random, and recorded]
+    #[arg(long, value_name = "N", help_heading = flags::EXPERT, hide_short_help = true)]
     pub seed: Option<u64>,
-    /// Pause before each block of requests, in seconds.
+    /// Pause before each block of requests [default: 0s]
+    #[arg(long = "delay", value_name = "TIME", value_parser = flags::seconds, help_heading = flags::EXPERT,
+          hide_short_help = true)]
     pub delay_s: f64,
+    /// A first look in under a minute, without verdicts: 2 rounds
+    ///
+    /// One iteration each: too little evidence for a verdict.
+    #[arg(long, help_heading = flags::EVIDENCE)]
     pub quick: bool,
     /// Settings that only a study can ask for.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "crate::plan::axes::StudySettings::is_default")]
     pub study: StudySettings,
 }
@@ -191,7 +289,7 @@ pub enum RoundsAsked {
 }
 
 /// The order in which requests of a round are measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleAsked {
     /// Interleaved if all contenders fit into memory together, else sequential.
@@ -222,7 +320,7 @@ impl SliceAsked {
 }
 
 /// Whether large allocations ask for huge pages: the same for every worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum HugePages {
     /// They are asked for, if the system leaves that to programs (`madvise`).
@@ -301,10 +399,9 @@ impl Request {
 // Whether keys and values are kept, and in which type.
 
 /// The element type asked for the KV cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum KvPrecision {
-    /// 16 bits of the same type if the weights have 16 bits; else f32.
     #[default]
     Auto,
     F32,
@@ -368,7 +465,7 @@ impl CacheAsked {
 
     /// The settings for a worker.
     pub fn settings(self, weights: Precision) -> DecoderSettings {
-        DecoderSettings { kv_precision: self.element(weights), autoregressive: false }
+        DecoderSettings { kv_precision: Some(self.element(weights)), autoregressive: false }
     }
 }
 
@@ -387,14 +484,23 @@ impl Request {
 // Settings of masked diffusion.
 
 /// Settings of denoising; `None` means the default. Temperature, top-p and top-k are those of sampling.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct DenoiseAsked {
-    /// Numbers of steps; by default as many as there are new tokens.
+    /// Steps of denoising, each a pass over all positions [default: as many as new tokens]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = flags::number(), help_heading = flags::DIFFUSION,
+          hide_short_help = true)]
     pub steps: Vec<u32>,
+    /// Which positions a step unmasks [default: entropy]
+    #[arg(long, value_parser = flags::algorithm(), help_heading = flags::DIFFUSION, hide_short_help = true)]
     pub algorithm: Option<Algorithm>,
+    /// Draw the positions by softmax(confidence / T); 0 takes the surest [default: 0]
+    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = flags::DIFFUSION,
+          hide_short_help = true)]
     #[serde(deserialize_with = "finite::optional")]
     pub alg_temp: Option<f32>,
+    /// Time at which the last step ends, from 0 up to less than 1; steps begin at 1 [default: 0.001]
+    #[arg(long, value_name = "T", value_parser = flags::eps, help_heading = flags::DIFFUSION, hide_short_help = true)]
     #[serde(deserialize_with = "finite::optional")]
     pub eps: Option<f32>,
 }
@@ -423,25 +529,31 @@ impl Request {
 // Settings of continuation, token by token.
 
 /// The tokens that a decode step is fed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum DecodeAsked {
-    /// Given tokens, whatever the logits say: equal work by construction.
+    /// Feed given tokens, whatever the logits say: equal work by construction
     #[default]
     Forced,
-    /// Each engine's own most likely token.
+    /// Feed each engine its own most likely token
     Greedy,
 }
 
 /// Sampling settings, if tokens are drawn. The worker draws them, in the same way for every engine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingAsked {
-    /// Divisor of the logits; `None` and 0 take the most likely token.
+    /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
+    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = flags::WORK, hide_short_help = true)]
     #[serde(deserialize_with = "finite::optional")]
     pub temperature: Option<f32>,
-    /// Number of the most likely tokens to draw among; `None` for all.
+    /// Draw only among the K most likely tokens
+    #[arg(long, value_name = "K", requires = "temperature", value_parser = flags::number(), help_heading = flags::WORK,
+          hide_short_help = true)]
     pub top_k: Option<u32>,
+    /// Draw among the fewest tokens that together have this probability, above 0 up to 1
+    #[arg(long, value_name = "P", requires = "temperature", value_parser = flags::top_p, help_heading = flags::WORK,
+          hide_short_help = true)]
     #[serde(deserialize_with = "finite::optional")]
     pub top_p: Option<f32>,
 }

@@ -13,17 +13,23 @@ const ROUNDS: u32 = 3;
 const QUICK_ROUNDS: u32 = 1;
 
 /// A named sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum SweepKind {
-    /// One pass over --batch sequences of --prompt-tokens tokens each
+    /// One pass over --batch sequences of --prompt-tokens each
+    #[value(alias = "prefill")]
     Forward,
     /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
+    #[value(alias = "decode")]
     Generate,
-    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, and from how many tokens on compiling pays
+    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, from how many tokens on compiling pays, and the
+    /// error of a benchmark whose warm-up is shorter than its test
     Warmup,
-    /// The error made by a benchmark whose warm-up is shorter than its test, next to what is true
+    /// Its last part alone, as published claims name it
+    #[value(hide = true)]
     ShortWarmup,
     /// Memory by part, over --batch
     Memory,
@@ -33,7 +39,7 @@ pub enum SweepKind {
     Size,
     /// Masked diffusion over --steps and --new-tokens, and the same body token by token
     Denoise,
-    /// Texts to vectors or scores, with an encoder, over --batch and --length
+    /// Texts to vectors or scores, with an encoder, over --batch and --prompt-tokens
     Embed,
     /// Several callers at once, over --callers or --rate
     Callers,

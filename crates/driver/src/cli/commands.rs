@@ -1,4 +1,6 @@
-//! The flags of `photofinish cache`, as typed.
+//! The flags of commands that run no model, and of `check` and `gate`, as typed.
+
+// `photofinish cache`.
 
 use std::path::PathBuf;
 
@@ -6,16 +8,15 @@ use bundle::Precision;
 use clap::{Args, Subcommand, ValueEnum};
 use comparison::history::{Apart, Filter};
 use comparison::judge::Metric;
-use comparison::judge::regression::{Threshold, Thresholds, parse_metric, parse_threshold};
-use comparison::plan::{self, Request};
-use statistics::SIGNIFICANCE;
+use comparison::judge::regression::CheckAsked;
+use comparison::plan::{Request, flags};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 
-use super::values::{parse_device, parse_one, parse_timeout, precisions};
-use super::{Format, HereArgs, Places, RequestArgs};
-use crate::measure::resolve::Rule;
+use super::results::parse_one;
+use super::{Format, HereArgs, Places, RequestArgs, ResultsArgs};
+use crate::measure::bundles::Rule;
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -63,8 +64,6 @@ impl PruneArgs {
 
 // The flags of `photofinish check`, as typed.
 
-const _: () = assert!(SIGNIFICANCE == 0.05, "the help below says 5 %");
-
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct CheckArgs {
@@ -87,17 +86,8 @@ pub(crate) struct CheckArgs {
     /// comparison. A release, the path of its sources or library, or git:URL#REVISION
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["baseline", "base_workers"])]
     pub(crate) base_version: Option<String>,
-    /// A change for the worse is a regression if it exceeds this threshold and is significant at the 5 % level. One
-    /// value for all metrics, or a value for one: 5%,load=20%
-    #[arg(long, value_name = "PERCENT | METRIC=PERCENT,…", default_value = "5%", value_delimiter = ',',
-          value_parser = parse_threshold)]
-    threshold: Vec<Threshold>,
-    /// Metrics to judge, by their names in JSON; all: every one [default: those of the table]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
-    pub(crate) metrics: Vec<String>,
-    /// Compare even if these differ; every difference is still printed
-    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
-    pub(crate) allow_different: Vec<Different>,
+    #[command(flatten)]
+    pub(crate) asked: CheckAsked,
     /// Format of the output on stdout; github also adds to the job's summary
     #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
@@ -108,14 +98,6 @@ pub(crate) struct CheckArgs {
     pub(crate) here: HereArgs,
     #[command(flatten, next_help_heading = "What is measured")]
     pub(crate) request: RequestArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Different {
-    /// Another machine, or this one at another speed
-    Machine,
-    /// The work that was computed, and how it was measured
-    Settings,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -132,16 +114,6 @@ pub(crate) enum Output {
 
 const EXIT_CODES: &str = "Exit code: 0 no regression; 1 a framework failed or computed something else; 2 bad usage, or runs \
     that cannot be compared; 3 not measurable; 4 a regression (docs/how-to/gate-ci.md)";
-
-impl CheckArgs {
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        Thresholds(self.threshold.clone())
-    }
-
-    pub(crate) fn allows(&self, what: Different) -> bool {
-        self.allow_different.contains(&what)
-    }
-}
 
 /// The flags of `photofinish gate`, as typed.
 #[derive(Debug, Clone, Args)]
@@ -189,7 +161,7 @@ pub(crate) struct HistoryArgs {
     #[command(subcommand)]
     pub(crate) command: Option<HistoryCommand>,
     #[command(flatten)]
-    pub(crate) list: ListArgs,
+    pub(crate) list: HistoryListArgs,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -205,7 +177,7 @@ pub(crate) enum HistoryCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct HistoryListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
     /// Metrics to show for each record, with their intervals [default: throughput,peak-memory; with --trend: throughput]
@@ -245,7 +217,7 @@ pub(crate) struct FilterArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// The last N of the runs that match
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = flags::number())]
     pub(crate) last: Option<u32>,
     /// Directory that holds history.jsonl
     #[arg(long, value_name = "DIR")]
@@ -286,53 +258,67 @@ fn parse_since(text: &str) -> Result<OffsetDateTime, String> {
         .ok_or_else(|| "a date (2026-11-21), a time of RFC 3339 (2026-11-21T15:14:00Z), or days (30d)".into())
 }
 
-// The names of sweeps as typed.
+// The flags of commands that say what there is and provide it: `setup`, `doctor`, `list`, `prepare`, `open`.
 
-/// The named sweeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SweepArg {
-    /// One pass over --batch sequences of --prompt-tokens each
-    #[value(alias = "prefill")]
-    Forward,
-    #[value(alias = "decode")]
-    /// Prefill and decoding over --prompt-tokens, --new-tokens, --context, --threads, --batch
-    Generate,
-    /// Iteration 1, 2, 3 …: what the first runs cost, when times settle, from how many tokens on compiling pays, and the
-    /// error of a benchmark whose warm-up is shorter than its test
-    Warmup,
-    /// Its last part alone, as published claims name it
-    #[value(hide = true)]
-    ShortWarmup,
-    /// Memory by part, over --batch
-    Memory,
-    /// Costs and savings of each --precision: speed, memory, perplexity, agreement with f32
-    Precision,
-    /// Cost against the size of the --model
-    Size,
-    /// Masked diffusion over --steps and --new-tokens, and the same body token by token
-    Denoise,
-    /// Texts to vectors or scores, with an encoder, over --batch and --prompt-tokens
-    Embed,
-    /// Several callers at once, over --callers or --rate
-    Callers,
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SetupArgs {
+    #[command(flatten)]
+    pub(crate) asked: setup::Asked,
+    #[command(flatten)]
+    pub(crate) places: Places,
 }
 
-impl From<SweepArg> for plan::sweep::SweepKind {
-    fn from(kind: SweepArg) -> plan::sweep::SweepKind {
-        use comparison::plan::sweep::SweepKind;
-        match kind {
-            SweepArg::Forward => SweepKind::Forward,
-            SweepArg::Generate => SweepKind::Generate,
-            SweepArg::Warmup => SweepKind::Warmup,
-            SweepArg::ShortWarmup => SweepKind::ShortWarmup,
-            SweepArg::Memory => SweepKind::Memory,
-            SweepArg::Precision => SweepKind::Precision,
-            SweepArg::Size => SweepKind::Size,
-            SweepArg::Denoise => SweepKind::Denoise,
-            SweepArg::Embed => SweepKind::Embed,
-            SweepArg::Callers => SweepKind::Callers,
-        }
-    }
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoctorArgs {
+    /// Also hash every file of the installed libraries, which takes seconds
+    #[arg(long)]
+    pub(crate) deep: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ListArgs {
+    /// What to list [default: all three]
+    #[arg(value_enum)]
+    pub(crate) kind: Option<ListKind>,
+    /// Format of the output on stdout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListKind {
+    /// Names for --frameworks
+    #[value(alias = "engines")]
+    Frameworks,
+    /// Names for --model. Paths, .gguf and .onnx files, hf:owner/name and synthetic:NAME are models, too
+    Models,
+    /// Names for --suite
+    Suites,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PrepareArgs {
+    /// Names from configs/models, directories, .gguf or .onnx files, hf:owner/name, or synthetic:NAME
+    #[arg(required = true, value_name = "MODEL", value_delimiter = ',')]
+    pub(crate) models: Vec<String>,
+    /// Precisions to prepare
+    #[arg(long, value_parser = flags::precision(), value_delimiter = ',', default_value = "f32")]
+    pub(crate) precision: Vec<Precision>,
+    #[command(flatten)]
+    pub(crate) here: HereArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OpenArgs {
+    /// A results directory [default: the newest one]
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) from: ResultsArgs,
 }
 
 // The flags of `photofinish worker-check`.
@@ -347,16 +333,16 @@ pub(crate) struct WorkerCheckArgs {
     #[arg(short, long, value_name = "MODEL", default_value = "synthetic:llama-tiny")]
     pub(crate) model: String,
     /// The precision that it is asked for
-    #[arg(long, value_parser = precisions(), default_value = "f32")]
+    #[arg(long, value_parser = flags::precision(), default_value = "f32")]
     pub(crate) precision: Precision,
     /// auto, cpu or cuda[:N]; auto is the CPU
-    #[arg(long, value_parser = parse_device, default_value = "cpu")]
+    #[arg(long, value_parser = flags::device, default_value = "cpu")]
     pub(crate) device: String,
     /// Threads that it may compute with [default: all cores this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short, long, value_name = "N", value_parser = flags::count(1, 1024))]
     pub(crate) threads: Option<u32>,
     /// Longest wait for one line
-    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_timeout)]
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = flags::timeout)]
     pub(crate) timeout: u64,
     #[command(flatten)]
     pub(crate) here: HereArgs,

@@ -1,12 +1,10 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod commands;
+pub(crate) mod help;
 mod request;
-
-mod setup;
+mod results;
 pub(crate) mod spelling;
-
-mod values;
 pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
@@ -14,26 +12,25 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use commands::FootprintArgs;
 pub(crate) use commands::HistoryArgs;
-use commands::SweepArg;
 pub(crate) use commands::WorkerCheckArgs;
 pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
 pub(crate) use commands::{CheckArgs, GateArgs};
+pub(crate) use commands::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
 use comparison::plan;
+use comparison::plan::sweep::SweepKind;
 use comparison::plan::{StudyKind, StudyRequest};
+use help::{AFTER_HELP, AFTER_LONG_HELP, OUTPUT, VERSION};
 pub(crate) use render::Format;
 pub(crate) use request::ChatFlag;
 pub(crate) use request::ModelArgs;
 pub(crate) use request::RequestArgs;
 pub(crate) use request::ScreenArgs;
-pub(crate) use setup::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
-use spelling::{AFTER_HELP, AFTER_LONG_HELP, VERSION};
-use values::parse_switch;
-pub(crate) use values::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
+pub(crate) use results::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
 use work::Job;
 use work::ParityArgs;
 
 use crate::measure;
-use crate::measure::places::GivenPlaces;
+pub(crate) use crate::measure::places::GivenPlaces as Places;
 
 /// Compares inference frameworks on the same weights, precision and prompts, each in a process of its
 /// own, and says whether a difference is real.
@@ -119,7 +116,7 @@ pub(crate) enum Command {
         page: ReferencePage,
     },
     /// Answer questions about a model's tokenizer and chat template, for this program itself
-    #[command(name = measure::apart::COMMAND, hide = true)]
+    #[command(name = measure::tokenizer::COMMAND, hide = true)]
     TextProcess {
         /// Directory of the prepared model
         bundle: PathBuf,
@@ -139,27 +136,10 @@ pub(crate) struct HereArgs {
     pub(crate) places: Places,
 }
 
-/// Locations of configuration and workers; for tests and unusual layouts.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Places {
-    /// Directory of configs/ [default: that of the checkout or installation, under ~/.config/photofinish]
-    #[arg(long, value_name = "DIR", hide = true, global = false)]
-    pub(crate) configs: Option<PathBuf>,
-    /// Directory of the worker binaries [default: that of the checkout or installation]
-    #[arg(long, value_name = "DIR", hide = true)]
-    pub(crate) workers: Option<PathBuf>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReferencePage {
     Commands,
     Fields,
-}
-
-impl Places {
-    pub(crate) fn find(&self) -> plan::Result<measure::Places> {
-        measure::Places::find(&GivenPlaces { configs: self.configs.clone(), workers: self.workers.clone() })
-    }
 }
 
 /// The flags of a comparison, and where its outcome goes.
@@ -217,20 +197,13 @@ impl CompareArgs {
     }
 }
 
-/// Heading of the flags that say where results go, and in what form.
-const OUTPUT: &str = "Output";
-
 /// Flags that take a list are the axes. Every combination of their values is a comparison of its own.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
     #[arg(value_enum)]
-    pub(crate) kind: SweepArg,
-    /// Continue an interrupted sweep: its results directory. Finished cells are not repeated
-    #[arg(long, value_name = "DIR")]
-    pub(crate) resume: Option<PathBuf>,
-    /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
-    #[arg(long, value_name = "I/N", value_parser = parse_part)]
-    pub(crate) cells: Option<Part>,
+    pub(crate) kind: SweepKind,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
 }
@@ -246,18 +219,29 @@ pub(crate) struct AbArgs {
     /// For `ab optimised`: which of cache, jit, precision and fused [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
     pub(crate) switches: Vec<plan::Switch>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+/// Which cells of a study are measured.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CellArgs {
     /// Continue an interrupted study: its results directory. Finished cells are not repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     /// One part of the cells: 1/4 is the first of four. `photofinish report DIR DIR` makes one table of all parts
     #[arg(long, value_name = "I/N", value_parser = parse_part)]
     pub(crate) cells: Option<Part>,
-    #[command(flatten)]
-    pub(crate) compare: CompareArgs,
 }
 
 /// A part of a study's cells: which, from 1, and of how many.
 pub(crate) type Part = (usize, usize);
+
+fn parse_switch(text: &str) -> Result<plan::Switch, String> {
+    plan::Switch::named(text).ok_or_else(|| "one of cache, jit, precision and fused".into())
+}
 
 fn parse_part(text: &str) -> Result<Part, String> {
     let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
@@ -268,7 +252,7 @@ fn parse_part(text: &str) -> Result<Part, String> {
 impl SweepArgs {
     pub(crate) fn study(&self) -> StudyRequest {
         let request = self.compare.request.request();
-        StudyRequest { kind: StudyKind::Sweep(self.kind.into()), request }
+        StudyRequest { kind: StudyKind::Sweep(self.kind), request }
     }
 }
 

@@ -26,14 +26,6 @@ fn texts() -> Vec<(String, String)> {
     texts.filter_map(read).collect()
 }
 
-/// A page that has commands as they were recorded, in the spellings of then.
-const RECORDED: &str = "docs/evidence/claims.md";
-
-/// A recorded command in today's spelling.
-fn of_then(named: Named) -> Named {
-    Named { words: super::spelling::present(named.words).0, ..named }
-}
-
 /// Tasks that give their arguments to this program.
 const TASKS: [&str; 3] = ["compare", "doctor", "profile"];
 
@@ -74,7 +66,6 @@ fn every_command_that_is_written_down_can_be_typed() {
         let tasks = TASKS.iter().flat_map(|task| pages::commands(&text, &["cargo", "xtask", task]));
         for named in driver.chain(tasks.map(to_driver)) {
             count += 1;
-            let named = if name == RECORDED { of_then(named) } else { named };
             let told = |why: String| format!("{name}:{}: `{}`: {why}", named.line, named.words.join(" "));
             objections.extend(objection(&named).map(told));
         }

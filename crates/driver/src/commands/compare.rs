@@ -21,7 +21,7 @@ use time::format_description::well_known::Rfc3339;
 use super::history::{export_runs, prepare_export};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
-use crate::measure::arrays::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
+use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::measure::{self, Places, Results, Session, places, progress, resolve};
 use crate::output::{print, screen};
 
@@ -31,20 +31,19 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     prepare_export(args.export.as_deref())?;
     let places = args.here.places.find()?;
     if let Some(asked) = study_of_suite(args, &places)? {
-        let options = study::Options { can_resume: false, ..study::Options::new(args, None) };
-        return study::run(&asked, &options);
+        return study::run(&asked, args, None);
     }
     let request = args.request.request();
     if request.serving.is_study() {
         no_text(args)?;
         let asked = StudyRequest { kind: StudyKind::Sweep(SweepKind::Callers), request };
-        return study::run(&asked, &study::Options { can_resume: false, ..study::Options::new(args, None) });
+        return study::run(&asked, args, None);
     }
     if request.quantize.is_empty() {
-        let destination = destination(args, &places);
-        let (report, unsaved) = measure(&request, &places, &destination.borrowed())?;
+        let results = &results_dir(args.results_dir.as_ref(), &places);
+        let (report, unsaved) = measure(&request, &places, &Destination::in_one(results, args.here.quiet))?;
         print(&rendered(&report, args))?;
-        finish(std::slice::from_ref(&report), args, &destination)?;
+        finish(std::slice::from_ref(&report), args, results)?;
         return ended(&report, unsaved);
     }
     precisions(&request, args, &places)
@@ -62,7 +61,7 @@ pub(super) fn check(args: &CompareArgs) -> Result<()> {
 
 /// The study that --suite names, if its file has a command instead of prompts.
 pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Option<StudyRequest>> {
-    let Some(name) = &args.request.suite else { return Ok(None) };
+    let Some(name) = &args.request.prompts.suite else { return Ok(None) };
     let suite = configs::suite(&places.configs, name)?;
     if suite.command.is_empty() {
         return Ok(None);
@@ -72,19 +71,19 @@ pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Opti
 }
 
 /// Shows the text if it is requested, and exports the records.
-fn finish(reports: &[Report], args: &CompareArgs, destination: &Owned) -> Result<()> {
+fn finish(reports: &[Report], args: &CompareArgs, results: &Path) -> Result<()> {
     for report in reports.iter().filter(|_| args.show_text) {
         print(&texts(report, args.format())?)?;
     }
     let runs: Vec<String> = reports.iter().map(|report| report.results.clone()).collect();
-    export_runs(&runs, &destination.results, args.export.as_deref())
+    export_runs(&runs, results, args.export.as_deref())
 }
 
 /// The chosen tokens as text. All measurements have ended, so that the tokenizer disturbs none.
 fn texts(report: &Report, format: Format) -> Result<String> {
     let bundle = Bundle::open(Path::new(&report.model.bundle))
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
-    let text = measure::apart::text(&bundle)?;
+    let text = measure::tokenizer::text(&bundle)?;
     let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
     Ok(render::result::texts(report, &decoded, format))
 }
@@ -111,7 +110,9 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
         Some(Command::Ab(args)) => args.study(),
         _ => return Err(cannot("its command is neither a sweep nor an ab")),
     };
-    study.request = typed.without_suite().applied_to(study.request);
+    let mut typed = typed.clone();
+    typed.prompts.suite = None;
+    study.request = typed.applied_to(study.request);
     study.request.study.analysis = suite.analysis.split_whitespace().collect::<Vec<_>>().join(" ");
     study.request.study.published = published(suite).map_err(|reason| cannot(&reason))?;
     Ok(study)
@@ -129,30 +130,15 @@ fn published(suite: &Suite) -> std::result::Result<Option<Published>, String> {
     }
 }
 
-/// The [`Destination`] that the flags of a comparison name.
-struct Owned {
-    results: PathBuf,
-    quiet: bool,
-}
-
-impl Owned {
-    fn borrowed(&self) -> Destination<'_> {
-        Destination { parent: &self.results, history: &self.results, quiet: self.quiet }
-    }
-}
-
-fn destination(args: &CompareArgs, places: &Places) -> Owned {
-    Owned { results: results_dir(args.results_dir.as_ref(), places), quiet: args.here.quiet }
-}
-
 /// Runs `--quantize`: a comparison at each precision, then a summary of all.
 fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<u8> {
+    let results = &results_dir(args.results_dir.as_ref(), places);
+    let destination = Destination::in_one(results, args.here.quiet);
     let mut reports = Vec::new();
     let mut worst = 0;
     let mut failure = None;
     for request in at_each_precision(request) {
-        let destination = destination(args, places);
-        let measured = measure(&request, places, &destination.borrowed()).and_then(|(report, unsaved)| {
+        let measured = measure(&request, places, &destination).and_then(|(report, unsaved)| {
             // Tables are shown as they come. The other formats are one document.
             if args.format() == Format::Table {
                 print(&format!("{}\n", export(&report, Format::Table, &screen())))?;
@@ -172,7 +158,7 @@ fn precisions(request: &Request, args: &CompareArgs, places: &Places) -> Result<
     }
     if !reports.is_empty() {
         print(&side_by_side(&reports, args.format()))?;
-        finish(&reports, args, &destination(args, places))?;
+        finish(&reports, args, results)?;
     }
     failure.map_or(Ok(worst), Err)
 }
@@ -214,6 +200,13 @@ pub(crate) struct Destination<'a> {
     pub(crate) quiet: bool,
 }
 
+impl Destination<'_> {
+    /// A directory for the results and for the history.
+    pub(crate) fn in_one(results: &Path, quiet: bool) -> Destination<'_> {
+        Destination { parent: results, history: results, quiet }
+    }
+}
+
 /// The requested directory of results, or the usual one.
 pub(crate) fn results_dir(asked: Option<&PathBuf>, places: &Places) -> PathBuf {
     asked.cloned().unwrap_or_else(|| places.results())
@@ -230,8 +223,8 @@ pub(crate) fn measure(
     let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
     let mut results = Results::create(destination.parent, started, "", SAMPLES)?;
-    results.write(ENVIRONMENT, arrays::pretty(&environment));
-    results.write(PLAN, arrays::plan_text(&plan, &model));
+    results.write(ENVIRONMENT, results::pretty(&environment));
+    results.write(PLAN, results::plan_text(&plan, &model));
     let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
     let (evidence, mut results) = session.compare()?;
     let directory = results.directory().display().to_string();

@@ -2,6 +2,7 @@
 //! the plan, and measures nothing. Of a command that measures nothing the arguments alone are checked.
 
 use comparison::judge::study::{self, varied};
+use comparison::plan::flags;
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{
     Contender, Draft, Failure, Request, Result, Rounds, Settings, StudyKind, StudyPlan, StudyRequest,
@@ -11,12 +12,11 @@ use serde::Serialize;
 use serde_json::Value;
 use statistics::MIN_ROUNDS;
 
-use super::work::{self, Described};
-use super::{compare, single, trace};
+use super::{compare, encode, parity, single};
+use crate::cli::work::{Job, OnArgs, PromptArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
-use crate::commands::work::{Requests, count};
-use crate::measure::arrays::pretty;
 use crate::measure::resolve::{self, available_threads};
+use crate::measure::results::pretty;
 use crate::measure::{Places, provision};
 use crate::output::print;
 
@@ -27,10 +27,10 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
         Some(Command::Sweep(args)) => study(&args.study(), &args.compare)?,
         Some(Command::Ab(args)) => study(&args.study(), &args.compare)?,
         Some(Command::Parity(args)) => {
-            let (request, places) = (trace::request(args)?, args.here.places.find()?);
+            let (request, places) = (parity::request(args)?, args.here.places.find()?);
             (comparisons("parity", &request, std::slice::from_ref(&request), &places)?, args.format)
         }
-        Some(Command::Job(job)) => match work::described(job)? {
+        Some(Command::Job(job)) => match described(job)? {
             Some(described) => one(described)?,
             None => return said(VALID),
         },
@@ -125,6 +125,62 @@ fn one(described: Described<'_>) -> Result<(Planned, Format)> {
     ))
 }
 
+/// A job, as far as its arguments determine it.
+pub(super) struct Described<'a> {
+    pub(super) command: &'static str,
+    pub(super) on: &'a OnArgs,
+    pub(super) prompts: Vec<Prompt>,
+    /// Number of tokens that are added to each.
+    pub(super) added: usize,
+    pub(super) format: Format,
+}
+
+/// Checks the arguments of a job. `None` where they say no more than that they are valid.
+fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
+    let prompt = |tokens: usize| {
+        vec![Prompt { name: "prompt".to_owned(), tokens: Some(tokens).filter(|&count| count > 0) }]
+    };
+    let of_prompt = |command: &'static str, args: &'a PromptArgs| Described {
+        command,
+        on: &args.on,
+        prompts: prompt(args.tokens.len()),
+        added: args.new_tokens as usize,
+        format: args.format,
+    };
+    Ok(Some(match job {
+        Job::Generate(args) => {
+            args.prompt.check("generate")?;
+            of_prompt("generate", &args.prompt)
+        }
+        Job::Denoise(args) => {
+            single::denoising(args)?;
+            of_prompt("denoise", &args.prompt)
+        }
+        Job::Embed(args) => encode::Asked::embed(args).described()?,
+        Job::Rerank(args) => encode::Asked::rerank(args).described()?,
+        Job::Classify(args) => encode::Asked::classify(args).described()?,
+        Job::Infer(_) => return Ok(None),
+        Job::Score(args) => {
+            let sequences = single::read_sequences(args)?.into_iter().enumerate();
+            let named = |(index, tokens): (usize, Vec<u32>)| Prompt {
+                name: format!("sequence {}", index + 1),
+                tokens: Some(tokens.len()),
+            };
+            let prompts = sequences.map(named).collect();
+            Described { command: "score", on: &args.on, prompts, added: 0, format: Format::Table }
+        }
+        Job::Trace(args) => {
+            let (prompts, added) = (prompt(args.prompt_tokens as usize), args.new_tokens() as usize);
+            Described { command: "trace", on: &args.on, prompts, added, format: Format::Table }
+        }
+        Job::Profile(args) => {
+            let (tokens, added) = args.work.lengths();
+            let (on, prompts) = (&args.on, prompt(tokens));
+            Described { command: "profile", on, prompts, added, format: Format::Table }
+        }
+    }))
+}
+
 // The output of `--dry-run`: a plan as far as it is known, as text or as JSON.
 
 /// The line that has a study's sides, which may differ from cell to cell.
@@ -159,8 +215,11 @@ struct Resolved {
     contenders: Vec<Contender>,
     device: String,
     threads: usize,
-    #[serde(flatten)]
-    work: Requests,
+    suite: Option<String>,
+    prompts: Vec<Prompt>,
+    batch: usize,
+    context: usize,
+    new_tokens: usize,
     /// None for a job that is done once.
     rounds: Option<Rounds>,
     /// None where it is left open.
@@ -168,6 +227,33 @@ struct Resolved {
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
+}
+
+/// A prompt or text.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Prompt {
+    pub(super) name: String,
+    /// Number of tokens, if it is known without the model's tokenizer.
+    pub(super) tokens: Option<usize>,
+}
+
+/// The prompts of a comparison: of the suite, or its first one at each of several lengths.
+fn prompts(draft: &Draft) -> Vec<Prompt> {
+    if !draft.prompt_lengths().is_empty() {
+        let at = |&length: &u32| Prompt { name: format!("{length} tokens"), tokens: Some(length as usize) };
+        return draft.prompt_lengths().iter().map(at).collect();
+    }
+    let all = draft.suite().prompts.iter().enumerate();
+    let planned = all.map(|(index, prompt)| {
+        let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
+        let given = prompt.tokens.as_ref().map(Vec::len);
+        Prompt { name, tokens: draft.lengths().prompt.or(given) }
+    });
+    planned.collect()
+}
+
+fn count(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 impl Comparison {
@@ -188,24 +274,27 @@ impl Resolved {
             contenders: draft.contenders().to_vec(),
             device: request.device.clone(),
             threads: draft.threads(),
-            work: Requests::new(draft),
+            suite: draft.suite_name().map(str::to_owned),
+            prompts: prompts(draft),
+            batch: draft.batch(),
+            context: draft.lengths().context,
+            new_tokens: draft.lengths().new_tokens,
             rounds: Some(draft.rounds()),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
         }
     }
 
-    fn of_job(
-        request: &Request,
-        contender: Contender,
-        prompts: Vec<(String, Option<usize>)>,
-        added: usize,
-    ) -> Resolved {
+    fn of_job(request: &Request, contender: Contender, prompts: Vec<Prompt>, new_tokens: usize) -> Resolved {
         Resolved {
             model: request.model().to_owned(),
             device: request.device.clone(),
             threads: contender.threads,
-            work: Requests::of_job(prompts, added),
+            suite: None,
+            prompts,
+            batch: 1,
+            context: 0,
+            new_tokens,
             rounds: None,
             iterations: None,
             precision_is_open: request.precisions.is_empty(),
@@ -222,7 +311,13 @@ impl Resolved {
             ("device", self.device.clone()),
             ("threads", self.threads.to_string()),
         ];
-        lines.extend(self.work.lines());
+        lines.push(("prompts", self.requests()));
+        if self.batch > 1 {
+            lines.push(("batch", self.batch.to_string()));
+        }
+        if self.context > 0 {
+            lines.push(("context", count(self.context, "token")));
+        }
         match self.rounds {
             None => return lines,
             Some(Rounds::Fixed(rounds)) => lines.push(("rounds", rounds.to_string())),
@@ -239,6 +334,23 @@ impl Resolved {
         lines
     }
 
+    fn requests(&self) -> String {
+        let mut text = self.prompts.len().to_string();
+        if let Some(suite) = &self.suite {
+            text += &format!(" of suite {suite}");
+        }
+        let lengths: Option<Vec<usize>> = self.prompts.iter().map(|prompt| prompt.tokens).collect();
+        if let Some(mut lengths) = lengths {
+            lengths.dedup();
+            let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+            text += &format!(", {} tokens", lengths.join(" and "));
+        }
+        if self.new_tokens > 0 {
+            text += &format!(", {} each", count(self.new_tokens, "new token"));
+        }
+        text
+    }
+
     /// A column, with the settings that differ between columns.
     fn contender(&self, contender: &Contender) -> String {
         let mut settings = vec![contender.precision.name().to_owned()];
@@ -251,14 +363,18 @@ impl Resolved {
         if !contender.jit {
             settings.push("no JIT".to_owned());
         }
-        settings.extend(work::without(contender).map(str::to_owned));
+        if !contender.cache.is_on() {
+            settings.push("no KV cache".to_owned());
+        }
         format!("{}: {}", contender.label, settings.join(", "))
     }
 
     fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
-        open.extend(self.work.open().map(str::to_owned));
-        if self.device == resolve::AUTO {
+        if self.prompts.iter().any(|prompt| prompt.tokens.is_none()) {
+            open.push("prompts are counted once the model is prepared".to_owned());
+        }
+        if self.device == flags::AUTO {
             open.push("--device auto is decided once the workers can be asked".to_owned());
             if self.precision_is_open {
                 open.push("on a GPU the precision is f16, unless --precision names another".to_owned());

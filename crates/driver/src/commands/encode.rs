@@ -4,10 +4,10 @@ use bundle::{ModelConfig, Pooled};
 use comparison::plan::prompts::{self, Whole};
 use comparison::plan::work::encode;
 use comparison::plan::{Failure, Result, TaskAsked};
-use protocol::{Answer, EncodeTask, EncodeWork, Event, Output, Task, TextBatch, Work};
+use protocol::{EncodeTask, EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::work::Described;
+use super::dry_run::{Described, Prompt};
 use crate::cli::Format;
 use crate::cli::work::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use crate::commands::single::{Single, of_texts};
@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
     /// The job, as far as the arguments determine it.
     pub(super) fn described(&self) -> Result<Described<'a>> {
         self.check()?;
-        let named = |(index, count)| (format!("text {}", index + 1), count);
+        let named = |(index, tokens)| Prompt { name: format!("text {}", index + 1), tokens };
         let prompts = self.counts().into_iter().enumerate().map(named).collect();
         let EncoderArgs { on, format, .. } = self.args;
         Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
@@ -86,7 +86,7 @@ impl<'a> Asked<'a> {
         let single = Single::resolve(on, (self.counts().len(), 0))?;
         of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
-        if config.encoder.is_none() {
+        if !config.encodes() {
             return Err(Failure::usage(format!(
                 "{name} continues texts: {} is for encoders, such as minilm or synthetic:minilm-l6",
                 self.task.name()
@@ -108,18 +108,14 @@ impl<'a> Asked<'a> {
             texts.into_iter().map(|Whole { tokens, types }| (tokens, types)).unzip();
         let batch = TextBatch { texts: tokens.clone(), types: all_typed(&tokens, types) };
         let work = Work::Encode(EncodeWork { cases: vec![batch], task });
-        let outcome = single.run(false, Task::Answer(Answer { work, parity: None }))?;
-        let vectors = outcome.events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => match answered.outputs.into_iter().next()? {
-                Output::Vectors(output) => Some(output.vectors),
-                _ => None,
-            },
-            _ => None,
-        });
         let count = tokens.len();
-        let vectors = vectors.filter(|vectors| vectors.len() == count).ok_or_else(|| {
-            Failure::failed(format!("{framework} gave no {} of {count} texts", self.noun()))
-        })?;
+        let vectors = single
+            .answer(work)?
+            .map(Output::into_vectors)
+            .filter(|vectors| vectors.len() == count)
+            .ok_or_else(|| {
+                Failure::failed(format!("{framework} gave no {} of {count} texts", self.noun()))
+            })?;
         let output = match format {
             Format::Json => {
                 self.json(&tokens, &vectors, (config, single.contender.precision.name())).to_string()
@@ -152,8 +148,8 @@ impl<'a> Asked<'a> {
             let whole = |(ids, types): (&Ids, Vec<u32>)| Whole { tokens: ids.0.clone(), types };
             return Ok(self.args.tokens.iter().zip(types).map(whole).collect());
         }
-        let tokenizer = measure::apart::text(&single.bundle)?;
-        let types = single.bundle.config().encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+        let tokenizer = measure::tokenizer::text(&single.bundle)?;
+        let types = single.bundle.config().token_types();
         let encode = |&(text, pair): &(&str, Option<&str>)| {
             if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
                 return Err(Failure::usage("a text is empty: there is nothing to encode"));

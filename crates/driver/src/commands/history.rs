@@ -8,7 +8,7 @@ use comparison::plan::{Failure, Result};
 use render::export;
 use render::history::{List, Trends, is_exported};
 
-use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, ListArgs};
+use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, HistoryListArgs};
 use crate::measure::places;
 use crate::measure::results::write_whole;
 use crate::output::{print, screen};
@@ -31,7 +31,7 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
             tell(&found);
         }
         None => {
-            let ListArgs { filters, metrics, trend, format } = &args.list;
+            let HistoryListArgs { filters, metrics, trend, format } = &args.list;
             let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
             let (found, skipped, _) = find(filters, apart)?;
             let shown = render::history::Found {

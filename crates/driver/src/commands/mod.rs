@@ -1,30 +1,27 @@
 //! One module for each command, named as it is typed.
 
 mod archive;
-mod bundles;
+mod cache;
 mod check;
 mod compare;
-mod encode;
-pub(super) mod trace;
-
 mod diff;
-
 mod dry_run;
-
+mod encode;
+mod footprint;
 mod history;
 mod list;
-
+mod parity;
 mod reference;
 mod report;
 mod single;
 mod study;
-
-mod work;
+mod trace;
 mod worker_check;
 
 use comparison::judge;
 use comparison::plan::Result;
 
+use crate::cli::work::Job;
 use crate::cli::{CacheCommand, Cli, Command};
 use crate::measure;
 use crate::output::print;
@@ -41,9 +38,19 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Compare(args)) => compare::compare(args),
         Some(Command::Sweep(args)) => study::sweep(args),
         Some(Command::Ab(args)) => study::ab(args),
-        Some(Command::Job(job)) => work::run(job),
-        Some(Command::Footprint(args)) => bundles::footprint(args),
-        Some(Command::Parity(args)) => trace::parity(args),
+        Some(Command::Job(job)) => match job {
+            Job::Generate(args) => single::generate(args),
+            Job::Denoise(args) => single::denoise(args),
+            Job::Embed(args) => encode::Asked::embed(args).run(),
+            Job::Rerank(args) => encode::Asked::rerank(args).run(),
+            Job::Classify(args) => encode::Asked::classify(args).run(),
+            Job::Infer(args) => single::infer(args),
+            Job::Score(args) => single::score(args),
+            Job::Trace(args) => trace::trace(args),
+            Job::Profile(args) => trace::profile(args),
+        },
+        Some(Command::Footprint(args)) => footprint::footprint(args),
+        Some(Command::Parity(args)) => parity::parity(args),
         Some(Command::Report(args)) => report::report(args),
         Some(Command::Open(args)) => list::open(args),
         Some(Command::Check(args)) => check::check(args),
@@ -52,15 +59,15 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::History(args)) => history::history(args),
         Some(Command::List(args)) => list::list(args),
         Some(Command::Doctor(args)) => list::doctor(args),
-        Some(Command::Prepare(args)) => bundles::prepare(args),
-        Some(Command::Cache(args)) => bundles::cache(args, cli.dry_run),
+        Some(Command::Prepare(args)) => cache::prepare(args),
+        Some(Command::Cache(args)) => cache::cache(args, cli.dry_run),
         Some(Command::Completions { shell, places }) => list::completions(*shell, places),
         Some(Command::Man) => list::man(),
         Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
         Some(Command::Setup(args)) => {
             measure::provision::set_up(&args.places.find()?, &args.asked).map(|()| 0)
         }
-        Some(Command::TextProcess { bundle }) => measure::apart::serve(bundle).map(|()| 0),
+        Some(Command::TextProcess { bundle }) => measure::tokenizer::serve(bundle).map(|()| 0),
         Some(Command::MemoryProcess { bytes }) => {
             measure::machine::readings::serve(*bytes);
             Ok(0)

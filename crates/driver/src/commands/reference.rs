@@ -215,7 +215,8 @@ fn help(arg: &Arg) -> String {
     let text = arg.get_long_help().or_else(|| arg.get_help()).map_or(String::new(), ToString::to_string);
     let mut text = one_line(&text);
     let values = arg.get_possible_values();
-    let explained = values.iter().filter(|value| !value.is_hide_set());
+    let is_shown = !arg.is_hide_possible_values_set();
+    let explained = values.iter().filter(|value| is_shown && !value.is_hide_set());
     let explained = explained.filter_map(|value| Some((value.get_name(), value.get_help()?)));
     for (name, meaning) in explained {
         text += &format!("; `{name}`: {}", one_line(&meaning.to_string()));

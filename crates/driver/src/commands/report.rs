@@ -15,8 +15,8 @@ use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use crate::cli::{Format, ReportArgs, ReportCommand};
 use crate::measure;
-use crate::measure::arrays::{self, REPORT, SAMPLES};
 use crate::measure::results::write_whole;
+use crate::measure::results::{self, REPORT, SAMPLES};
 use crate::output::{print, screen};
 
 const PARITY: &str = "parity.json";
@@ -105,7 +105,7 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
 fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> {
     let path = directory.join(REPORT);
     let cannot = |reason: String| Failure::usage(format!("{}: {reason}", path.display()));
-    let value = arrays::json(&path)?
+    let value = results::json(&path)?
         .ok_or_else(|| cannot("there is no such report; name a results directory".into()))?;
     if value.get("study").is_some() {
         return Err(cannot("it is a study's; name the directory of one of its cells".into()));
@@ -122,13 +122,13 @@ fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> 
 fn outputs(directory: &Path) -> Result<Outputs> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
-    let Some(value) = arrays::json(&path)? else { return unfinished(directory) };
+    let Some(value) = results::json(&path)? else { return unfinished(directory) };
     if value.get("study").is_some() {
         return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?, directory));
     }
     let report = judge::report::read(value).map_err(unreadable)?;
     // A page without samples has fewer charts, and is still useful.
-    let evidence = arrays::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
+    let evidence = results::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
         protocol::say!("warning: {why}; the page has no charts of single requests");
         Evidence::default()
     });
@@ -138,7 +138,7 @@ fn outputs(directory: &Path) -> Result<Outputs> {
 /// Handles a directory without a report: a run or study that was killed, or a parity check.
 fn unfinished(directory: &Path) -> Result<Outputs> {
     let parity = directory.join(PARITY);
-    if let Some(value) = arrays::json(&parity)? {
+    if let Some(value) = results::json(&parity)? {
         let report = layer_parity::read(value)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
         let files = vec![
@@ -163,7 +163,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
         )));
     }
     let (report, evidence) = measure::results::judged(directory)?;
-    let mut text = match arrays::json(&directory.join(REPORT))?.map(judge::report::read) {
+    let mut text = match results::json(&directory.join(REPORT))?.map(judge::report::read) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
         Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),
         Some(Ok(recorded)) => match render::result::changes(&recorded, &report).as_slice() {

@@ -1,21 +1,29 @@
-//! One framework, one untimed job: the part that `generate` and `score` share.
+//! Commands that give one framework one untimed job: `generate`, `denoise`, `infer` and `score`. What they share with
+//! `embed`, `rerank`, `classify`, `trace` and `profile` comes first.
+
+use std::path::{Path, PathBuf};
 
 use bundle::Bundle;
 use comparison::facts;
 use comparison::facts::Outcome;
-use comparison::plan;
-use comparison::plan::{Contender, Failure, Request, Result};
+use comparison::plan::prompts::{self, Text};
+use comparison::plan::work::denoise::{check_prompt, mask_of};
+use comparison::plan::work::graph;
+use comparison::plan::{self, Axis, Contender, Failure, Request, Result, chat};
 use configs::Engine;
-use protocol::untrusted;
-use protocol::{Job, Task};
+use protocol::{
+    Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, GraphCase, GraphWork, Job, KvCache,
+    MaskedCase, Output, Score, Task, Tensor, Work, untrusted,
+};
+use serde_json::{Map, Value, json};
 
-use crate::cli::work::OnArgs;
-use crate::measure;
+use crate::cli::Format;
+use crate::cli::work::{DenoiseArgs, GenerateArgs, InferArgs, OnArgs, PromptArgs, ScoreArgs};
 use crate::measure::provision::{self, Wanted};
-use crate::measure::resolve;
-use crate::measure::resolve::available_threads;
+use crate::measure::resolve::{self, available_threads, drawn_seed};
 use crate::measure::worker::Worker;
-use crate::measure::{Places, machine, progress, worker};
+use crate::measure::{self, Places, arrays, machine, progress, worker};
+use crate::output::print;
 
 /// Everything that is resolved before the job.
 pub(crate) struct Single {
@@ -30,13 +38,13 @@ impl Single {
     pub(crate) fn of_decoder(on: &OnArgs, sequences: (usize, usize)) -> Result<Single> {
         let single = Single::resolve(on, sequences)?;
         of_texts(&single.bundle)?;
-        match single.bundle.config().encoder {
-            None => Ok(single),
-            Some(_) => Err(Failure::usage(format!(
-                "{} encodes texts and continues none: use `photofinish embed`",
-                single.bundle.manifest().name
-            ))),
+        if single.bundle.config().encodes() {
+            let name = &single.bundle.manifest().name;
+            return Err(Failure::usage(format!(
+                "{name} encodes texts and continues none: use `photofinish embed`"
+            )));
         }
+        Ok(single)
     }
 
     /// Resolves a job for `batch` sequences of at least `capacity` tokens.
@@ -103,6 +111,15 @@ impl Single {
         measure::finished(label, outcome.ending.clone())?;
         Ok(outcome)
     }
+
+    /// Runs work of one case to its end, and returns its output.
+    pub(super) fn answer(&self, work: Work) -> Result<Option<Output>> {
+        let outcome = self.run(false, Task::Answer(Answer { work, parity: None }))?;
+        Ok(outcome.events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => answered.outputs.into_iter().next(),
+            _ => None,
+        }))
+    }
 }
 
 /// Refuses an ONNX file where a model of texts is needed.
@@ -123,4 +140,272 @@ pub(super) fn asked(on: &OnArgs, places: &Places) -> Result<(Request, Engine)> {
         return Err(Failure::usage(format!("{} takes one value here", axis.flag())));
     }
     Ok((request, configs::engine(&places.configs, &on.framework)?))
+}
+
+// A prompt that one framework continues: what `generate` and `denoise` share.
+
+impl PromptArgs {
+    /// Refuses flags that do not go together.
+    pub(super) fn check(&self, command: &str) -> Result<()> {
+        if matches!(self.format, Format::Markdown | Format::Csv) {
+            return Err(Failure::usage(format!("{command} prints a table (the text alone) or json")));
+        }
+        self.chat.check(self.prompt.as_deref())
+    }
+
+    fn single(&self) -> Result<Single> {
+        Single::of_decoder(&self.on, (1, self.tokens.len() + self.new_tokens as usize))
+    }
+}
+
+/// The seed that was typed, or a drawn one. That is printed, so that the same draw can be repeated.
+fn seed(typed: Option<u64>) -> u64 {
+    typed.unwrap_or_else(|| {
+        let seed = drawn_seed();
+        protocol::say!("--seed {seed}");
+        seed
+    })
+}
+
+/// A prompt as token ids, with the tokenizer of its model.
+struct Prompt {
+    tokens: Vec<u32>,
+    text: Text,
+    /// The chat's text, if the prompt was put through a template.
+    chat: Option<String>,
+}
+
+impl Prompt {
+    /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a prompt that the
+    /// model cannot take with so many new tokens after it, and an empty prompt for the reason `why`.
+    fn resolve(single: &Single, args: &PromptArgs, why: &str) -> Result<Prompt> {
+        let text = measure::tokenizer::text(&single.bundle)?;
+        let (chat, tokens) = match &args.prompt {
+            None => (None, args.tokens.clone()),
+            Some(prompt) if !args.chat.chat => (None, text.encode(prompt)?),
+            Some(prompt) => {
+                let fed = measure::tokenizer::chat(&single.bundle)?.render(prompt)?;
+                let ids = text.encode(&fed)?;
+                protocol::say!("{}", chat::line("the prompt", &fed, &ids));
+                (Some(fed), ids)
+            }
+        };
+        if tokens.is_empty() {
+            return Err(Failure::usage(format!("the prompt is empty: {why}")));
+        }
+        prompts::check_vocabulary(&tokens, single.bundle.config())?;
+        plan::work::check_context(tokens.len(), args.new_tokens as usize, single.bundle.config())?;
+        Ok(Prompt { tokens, text, chat })
+    }
+
+    /// Prints the tokens after the prompt: their text, or an object; `states`: those of a model of masked diffusion.
+    fn print(&self, single: &Single, tokens: &[u32], format: Format, states: Option<Value>) -> Result<u8> {
+        let text = self.text.decode(tokens)?;
+        let output = match format {
+            Format::Json => {
+                let mut object = json!({
+                    "framework": single.contender.label,
+                    "precision": single.contender.precision.name(),
+                    "prompt_tokens": self.tokens,
+                    "tokens": tokens,
+                    "text": text,
+                });
+                if let Some(states) = states {
+                    object["states"] = states;
+                }
+                if let Some(chat) = &self.chat {
+                    object["chat"] = chat.as_str().into();
+                }
+                object.to_string()
+            }
+            _ => text.map_or_else(|| format!("{tokens:?}"), |text| untrusted::lines(&text).into_owned()),
+        };
+        print(&(output + "\n"))?;
+        Ok(0)
+    }
+}
+
+// `photofinish generate`: one framework continues a prompt.
+
+pub(super) fn generate(args: &GenerateArgs) -> Result<u8> {
+    let given = &args.prompt;
+    given.check("generate")?;
+    let single = given.single()?;
+    if single.bundle.config().mask_token.is_some() {
+        return Err(Failure::usage(format!(
+            "{} generates by masked diffusion, not token by token: use `photofinish denoise`",
+            single.bundle.manifest().name
+        )));
+    }
+    let prompt = Prompt::resolve(&single, given, "there is nothing to continue")?;
+    let new_tokens = given.new_tokens as usize;
+    let sampling = args.sampling.sampling(|| seed(args.seed));
+    let output = single.answer(Work::Generate(GenerateWork {
+        cases: vec![Case { prompts: vec![prompt.tokens.clone()], ..Case::default() }],
+        new_tokens,
+        decode: sampling.map_or(Decode::Greedy, Decode::Sampled),
+        kv_cache: KvCache::On,
+        prefill_chunk: None,
+    }))?;
+    let tokens = output.as_ref().and_then(|output| output.tokens().first());
+    let tokens = tokens.filter(|tokens| tokens.len() == new_tokens).ok_or_else(|| {
+        Failure::failed(format!("{} did not generate {new_tokens} tokens", single.contender.label))
+    })?;
+    prompt.print(&single, tokens, given.format, None)
+}
+
+// `photofinish denoise`: one framework fills in masks after a prompt, by masked diffusion.
+
+/// The work according to the flags; refuses flags that do not go together.
+pub(super) fn denoising(args: &DenoiseArgs) -> Result<Denoise> {
+    args.prompt.check("denoise")?;
+    if args.asked.steps.len() > 1 {
+        return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
+    }
+    args.asked.denoise(args.sampling(), args.prompt.new_tokens as usize, args.seed.unwrap_or(0))
+}
+
+pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
+    let given = &args.prompt;
+    let mut how = denoising(args)?;
+    let single = given.single()?;
+    let mask = mask_of(single.bundle.config(), &single.bundle.manifest().name)?;
+    let prompt = Prompt::resolve(&single, given, "the first new token needs one before it")?;
+    check_prompt(&prompt.tokens, mask)?;
+    if how.is_random() {
+        how.seed = seed(args.seed);
+    }
+    let (new_tokens, steps) = (given.new_tokens as usize, how.steps);
+    let cases = vec![MaskedCase { prompts: vec![prompt.tokens.clone()], ..MaskedCase::default() }];
+    let output = single.answer(Work::Denoise(DenoiseWork { cases, new_tokens, forced: false, how }))?;
+    // The tokens that the framework filled in, and the step that unmasked each.
+    let row = |rows: &[Vec<u32>]| rows.first().filter(|row| row.len() == new_tokens).cloned();
+    let both = output.and_then(|output| Some((row(output.tokens())?, row(output.unmasked())?)));
+    let (tokens, unmasked) = both.ok_or_else(|| {
+        Failure::failed(format!("{} did not fill in {new_tokens} tokens", single.contender.label))
+    })?;
+    let states = protocol::states(&prompt.tokens, &tokens, &unmasked, mask, steps);
+    prompt.print(&single, &tokens, given.format, Some(json!(states)))
+}
+
+// `photofinish infer`: one framework runs an ONNX file once, and its outputs are written.
+
+pub(super) fn infer(args: &InferArgs) -> Result<u8> {
+    let InferArgs { on, seed, output, .. } = args;
+    let framework = &on.framework;
+    let places = on.here.places.find()?;
+    let (mut request, _) = asked(on, &places)?;
+    args.graph.apply_to(&mut request);
+    let given = arrays::given(&request.graph, &places)?;
+    let single = Single::resolve(on, (1, 0))?;
+    let Some(description) = &single.bundle.config().graph else {
+        return Err(Failure::usage(format!("{} is no ONNX file: infer runs one", request.model())));
+    };
+    let work = graph::resolve(&request, description, &given, *seed)?;
+    let [run] = work.cases.as_slice() else {
+        return Err(Failure::usage("infer runs the file once: give each --dim one size"));
+    };
+    let case = GraphCase { inputs: run.inputs.clone(), seed: run.seed, sets: 1 };
+    let answered = single.answer(Work::Graph(GraphWork { cases: vec![case] }))?;
+    let whole = answered.filter(|answered| plan::work::Describe::is_whole(&work, 0, answered));
+    let Some(Output::Tensors(tensors)) = whole else {
+        return Err(Failure::failed(format!(
+            "{framework} did not give the outputs {}",
+            work.outputs.join(", ")
+        )));
+    };
+    std::fs::create_dir_all(output).map_err(|error| cannot(output, &error))?;
+    let files = files(&tensors)?;
+    let mut outputs = Map::new();
+    for (tensor, name) in tensors.iter().zip(files) {
+        let path = output.join(name);
+        let bytes = arrays::npy(tensor).unwrap_or_default();
+        std::fs::write(&path, bytes).map_err(|error| cannot(&path, &error))?;
+        outputs.insert(tensor.name.clone(), json!({ "shape": tensor.shape, "dtype": tensor.dtype }));
+    }
+    print(&(json!({ "framework": framework, "outputs": outputs }).to_string() + "\n"))?;
+    Ok(0)
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+}
+
+/// The name of each output's file. Characters that a file's name cannot have become `_`; two outputs with the
+/// same name are refused.
+fn files(tensors: &[Tensor]) -> Result<Vec<PathBuf>> {
+    let plain = |letter: char| if letter.is_alphanumeric() || "._-".contains(letter) { letter } else { '_' };
+    let file = |tensor: &Tensor| {
+        let name: String = tensor.name.chars().map(plain).collect();
+        format!("{}.npy", name.trim_start_matches('.'))
+    };
+    let names: Vec<String> = tensors.iter().map(file).collect();
+    match names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+        Some((_, name)) => Err(Failure::usage(format!("two outputs would be written to {name}"))),
+        None => Ok(names.into_iter().map(PathBuf::from).collect()),
+    }
+}
+
+// `photofinish score`: one framework's logits of given tokens.
+
+pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
+    let sequences = read_sequences(args)?;
+    let capacity = sequences.first().map_or(0, Vec::len);
+    let single = Single::of_decoder(&args.on, (sequences.len(), capacity))?;
+    for sequence in &sequences {
+        prompts::check_vocabulary(sequence, single.bundle.config())?;
+        plan::work::check_context(sequence.len(), 0, single.bundle.config())?;
+    }
+    // The file is written next to its destination and moved there when it is complete.
+    let parent = args.out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let cannot =
+        |e: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {e}", args.out.display()));
+    let directory = tempfile::Builder::new().prefix(".score-").tempdir_in(parent).map_err(|e| cannot(&e))?;
+    let file = directory.path().join("logits.safetensors");
+    let task = Task::Score(Score {
+        sequences,
+        types: Vec::new(),
+        piece: args.piece,
+        kept: None,
+        file: file.display().to_string(),
+    });
+    single.run(args.hidden_states, task)?;
+    std::fs::rename(&file, &args.out).map_err(|e| cannot(&e))?;
+    measure::results::readable_by_all(&args.out);
+    Ok(0)
+}
+
+/// The sequences of the file of tokens.
+pub(super) fn read_sequences(args: &ScoreArgs) -> Result<Vec<Vec<u32>>> {
+    let path = args.tokens_file.display();
+    let text = untrusted::file::read_text(&args.tokens_file, untrusted::file::INPUT)
+        .map_err(|e| Failure::usage(format!("cannot read {path}: {e}")))?;
+    let sequences: Vec<Vec<u32>> = serde_json::from_str(&text)
+        .map_err(|e| Failure::usage(format!("{path} is not of the form [[id, ..], ..]: {e}")))?;
+    let length = sequences.first().map_or(0, Vec::len);
+    if length == 0 {
+        return Err(Failure::usage(format!("{path} holds no tokens")));
+    }
+    if let Some(index) = sequences.iter().position(|sequence| sequence.len() != length) {
+        let other = sequences[index].len();
+        return Err(Failure::usage(format!(
+            "{path}: sequence {index} has {other} tokens, the first has {length}; a batch is of one length"
+        )));
+    }
+    Ok(sequences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_written_under_their_names() {
+        let tensor =
+            |name: &str| Tensor { name: name.into(), dtype: "bool".into(), shape: vec![], data: vec![1] };
+        let names = files(&[tensor("y"), tensor("../a/b:0"), tensor("Ж.1")]).unwrap();
+        assert_eq!(names, ["y.npy", "_a_b_0.npy", "Ж.1.npy"].map(PathBuf::from));
+        assert!(files(&[tensor("a/b"), tensor("a:b")]).unwrap_err().to_string().contains("a_b.npy"));
+    }
 }

@@ -2,8 +2,6 @@
 
 mod store;
 
-use std::path::PathBuf;
-
 use comparison::judge::report::SCHEMA;
 use comparison::judge::study::{self, Cell, StudyReport, varied};
 use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
@@ -12,39 +10,9 @@ pub(crate) use store::{CELLS, together, unfinished};
 
 use super::compare::{self, Destination, results_dir};
 use super::history::{export_runs, prepare_export};
-use crate::cli::{AbArgs, CompareArgs, Format, Part, Places, SweepArgs};
+use crate::cli::{AbArgs, CellArgs, CompareArgs, Part, SweepArgs};
 use crate::measure::{self, progress};
 use crate::output::{print, screen};
-
-/// The settings of a study apart from its request.
-pub(crate) struct Options {
-    pub(crate) resume: Option<PathBuf>,
-    /// Whether its command has --resume.
-    pub(crate) can_resume: bool,
-    pub(crate) results_dir: Option<PathBuf>,
-    pub(crate) format: Format,
-    pub(crate) quiet: bool,
-    pub(crate) places: Places,
-    /// Directory of an export.
-    pub(crate) export: Option<PathBuf>,
-    /// The part of the cells to measure; all, unless one is given.
-    pub(crate) part: Option<Part>,
-}
-
-impl Options {
-    pub(crate) fn new(args: &CompareArgs, resume: Option<PathBuf>) -> Options {
-        Options {
-            resume,
-            can_resume: true,
-            results_dir: args.results_dir.clone(),
-            format: args.format(),
-            quiet: args.here.quiet,
-            places: args.here.places.clone(),
-            export: args.export.clone(),
-            part: None,
-        }
-    }
-}
 
 /// The outcome of running the cells.
 struct Outcome {
@@ -55,19 +23,21 @@ struct Outcome {
     usage: Option<Failure>,
 }
 
-/// Measures every unfinished cell of a study, and reports on all cells together.
-pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
+/// Measures every unfinished cell of a study, and reports on all cells together. `cells`: the flags for cells, if its
+/// command has them.
+pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellArgs>) -> Result<u8> {
     progress::listen()?;
-    let places = options.places.find()?;
+    let places = args.here.places.find()?;
     let mut plan = asked.plan(&places)?;
     let whole = plan.settings();
-    take(&mut plan, options.part)?;
+    take(&mut plan, cells.and_then(|cells| cells.cells))?;
     let places = &places;
     let asked_now = Asked::new(asked, &plan, &whole, places);
-    let parent = results_dir(options.results_dir.as_ref(), places);
-    prepare_export(options.export.as_deref())?;
-    let (mut store, done) = Store::open(asked_now, &parent, options.resume.as_deref())?;
-    let outcome = measure_cells(&plan, &whole, done, &mut store, options, places);
+    let parent = results_dir(args.results_dir.as_ref(), places);
+    prepare_export(args.export.as_deref())?;
+    let resume = cells.and_then(|cells| cells.resume.as_deref());
+    let (mut store, done) = Store::open(asked_now, &parent, resume)?;
+    let outcome = measure_cells(&plan, &whole, done, &mut store, args, places);
     // A usage error in every cell is an error of the request itself.
     if let Some(error) = outcome.usage
         && outcome.cells.iter().all(|cell| cell.refused.is_some())
@@ -84,10 +54,9 @@ pub(crate) fn run(asked: &StudyRequest, options: &Options) -> Result<u8> {
         (store.started().to_owned(), store.directory().display().to_string()),
     );
     let unsaved = store.finish(&report);
-    print(&render::export(&report, options.format, &screen()))?;
-    export_runs(std::slice::from_ref(&report.results), &parent, options.export.as_deref())?;
-    if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && options.can_resume
-    {
+    print(&render::export(&report, args.format(), &screen()))?;
+    export_runs(std::slice::from_ref(&report.results), &parent, args.export.as_deref())?;
+    if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && cells.is_some() {
         protocol::say!("to continue: run the same command with --resume {}", store.directory().display());
     }
     match (outcome.failure, unsaved) {
@@ -124,22 +93,22 @@ fn measure_cells(
     whole: &[Settings],
     done: Vec<Cell>,
     store: &mut Store,
-    options: &Options,
+    args: &CompareArgs,
     places: &measure::Places,
 ) -> Outcome {
     let axes = varied(whole);
-    let history = results_dir(options.results_dir.as_ref(), places);
+    let history = results_dir(args.results_dir.as_ref(), places);
     let mut outcome = Outcome { cells: done, failure: None, usage: None };
     for (index, planned) in plan.cells.iter().enumerate() {
         if outcome.cells.iter().any(|cell| cell.settings == planned.settings) {
             continue;
         }
-        if !options.quiet {
+        if !args.here.quiet {
             let name = study::name(&planned.settings, &axes);
             protocol::say!("cell {} of {}: {name}", index + 1, plan.cells.len());
         }
         let directory = store.directory().to_path_buf();
-        let destination = Destination { parent: &directory, history: &history, quiet: options.quiet };
+        let destination = Destination { parent: &directory, history: &history, quiet: args.here.quiet };
         // A machine that was too noisy for one cell is not waited for again in each of the others.
         let mut request = planned.request.clone();
         if outcome.cells.iter().any(Cell::is_noisy) {
@@ -201,16 +170,14 @@ pub(crate) fn study_report(
 
 pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
     compare::no_text(&args.compare)?;
-    let options = Options::new(&args.compare, args.resume.clone());
-    run(&args.study(), &Options { part: args.cells, ..options })
+    run(&args.study(), &args.compare, Some(&args.cells))
 }
 
 // `photofinish sweep`: repeats a comparison while one or several settings change.
 
 pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
     compare::no_text(&args.compare)?;
-    let options = Options::new(&args.compare, args.resume.clone());
-    run(&args.study(), &Options { part: args.cells, ..options })
+    run(&args.study(), &args.compare, Some(&args.cells))
 }
 
 #[cfg(test)]

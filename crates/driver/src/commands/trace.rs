@@ -3,31 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bundle::Bundle;
-use comparison::facts::{self, Outcome};
-use comparison::judge::report::layer_parity::ParityReport;
-use comparison::judge::report::{Facts, Prepared};
+use comparison::facts::Outcome;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::work::encode;
-use comparison::plan::{self, Engines, Failure, Plan, PromptSource, Request, Result, RoundsAsked};
+use comparison::plan::{self, Failure, Result};
 use configs::SuitePrompt;
 use protocol::{
     Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
     Trace, Traced, Work, untrusted,
 };
 use render::trace::{Steps, TraceFile, check};
-use render::{Exporter, JsonText, Markdown, export};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use crate::cli::Format;
-use crate::cli::work::{ParityArgs, ProfileArgs, TraceArgs};
-use crate::commands::compare::results_dir;
+use crate::cli::work::{ProfileArgs, TraceArgs};
 use crate::commands::single::{Single, asked, of_texts};
-use crate::measure::arrays::{self, ENVIRONMENT, PLAN, SAMPLES};
+use crate::measure;
 use crate::measure::results::write_whole;
-use crate::measure::{self, Places, Results, Session, places, progress, resolve, texts};
-use crate::output::{print, screen};
+use crate::output::print;
 use crate::perf::{self, Subject};
 
 pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
@@ -37,8 +28,8 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
-    let text = measure::apart::text(&single.bundle)?;
-    let encodes = single.bundle.config().encoder.is_some();
+    let text = measure::tokenizer::text(&single.bundle)?;
+    let encodes = single.bundle.config().encodes();
     let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();
     let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
@@ -192,9 +183,9 @@ impl<'a> Told<'a> {
         about.insert("threads", self.loaded.in_effect.threads.to_string());
         about.insert("jit", self.loaded.in_effect.jit.to_string());
         about.insert("prompt tokens", args.prompt_tokens.to_string());
-        match single.bundle.config().encoder {
-            Some(_) => about.insert("texts", args.batch.unwrap_or(1).to_string()),
-            None => about.insert("new tokens", args.new_tokens().to_string()),
+        match single.bundle.config().encodes() {
+            true => about.insert("texts", args.batch.unwrap_or(1).to_string()),
+            false => about.insert("new tokens", args.new_tokens().to_string()),
         };
         about.insert("not a measurement", NO_MEASUREMENT.into());
         about.insert(
@@ -281,7 +272,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
     let config = single.bundle.config();
-    if config.encoder.is_some() || config.mask_token.is_some() {
+    if config.encodes() || config.mask_token.is_some() {
         let name = &single.bundle.manifest().name;
         return Err(Failure::usage(format!(
             "{name} does not continue texts token by token, and a profile is of a request that does"
@@ -331,94 +322,4 @@ fn profile_command(args: &ProfileArgs, model: &str, single: &Single) -> String {
         words.push("--no-jit".to_owned());
     }
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
-}
-
-// `photofinish parity`: compares frameworks with a reference, layer by layer, token by token, process by process.
-
-/// Timed processes of each framework: the smallest number that shows variation between them.
-const PROCESSES: u32 = 3;
-
-pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
-    let mut request = request(args)?;
-    progress::listen()?;
-    let started = OffsetDateTime::now_utc();
-    let places = args.here.places.find()?;
-    include_reference(&mut request, &places)?;
-    let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
-    of_texts(&bundle)?;
-    let encodes = bundle.config().encoder.is_some();
-    if plan.work.generate().is_none() && !encodes {
-        return Err(Failure::usage(
-            "parity follows a continuation token by token: of a model of masked diffusion `photofinish compare` checks the \
-             logits of every step",
-        ));
-    }
-    let parent = results_dir(args.results_dir.as_ref(), &places);
-    let environment = places::read(&places, started.format(&Rfc3339).unwrap_or_default());
-    let model = Prepared::new(&bundle);
-    let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
-    results.write(ENVIRONMENT, arrays::pretty(&environment));
-    results.write(PLAN, arrays::plan_text(&plan, &model));
-    let facts =
-        |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
-    let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
-    print(&export(&report, args.format, &screen()))?;
-    match unsaved {
-        Some(reason) => Err(Failure::failed(reason)),
-        None if report.interrupted => Err(Failure::Interrupted),
-        None => Ok(report.exit_code()),
-    }
-}
-
-fn measured(
-    plan: &Plan,
-    bundle: &Bundle,
-    places: &Places,
-    args: &ParityArgs,
-    results: Results,
-    facts: impl FnOnce(facts::Evidence, String) -> Facts,
-) -> Result<(ParityReport, Option<String>)> {
-    let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
-    let prose = bundle.config().encoder.is_none().then(|| texts::text_bundled(places, bundle));
-    let (found, evidence, mut results) = session.parity(prose)?;
-    let directory = results.directory().display().to_string();
-    let report = ParityReport::new(&facts(evidence, directory), found);
-    results.write("parity.json", JsonText.export(&report));
-    results.write("parity.md", Markdown::Whole.export(&report));
-    Ok((report, results.finish()))
-}
-
-/// The request for a comparison of the same frameworks on the same prompts. Parity uses its planning.
-pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
-    if args.format == Format::Csv {
-        return Err(Failure::usage("parity prints a table, json or markdown"));
-    }
-    let mut request = args.model.request();
-    request.frameworks.clone_from(&args.frameworks);
-    request.prompts = match (args.tokens.as_slice(), args.prompt.as_slice(), &args.prompts) {
-        ([], [], None) => PromptSource::Usual,
-        ([], [], Some(file)) => PromptSource::File(file.clone()),
-        ([], texts, _) => PromptSource::Texts(texts.to_vec()),
-        (tokens, _, _) => PromptSource::Tokens(tokens.to_vec()),
-    };
-    request.chat = args.chat.chat;
-    request.new_tokens = args.new_tokens.into_iter().collect();
-    request.reference.clone_from(&args.reference);
-    request.rounds = Some(RoundsAsked::Fixed(PROCESSES));
-    request.cold_load = Some(false);
-    request.accept_noise = args.accept_noise;
-    Ok(request)
-}
-
-/// Adds the reference to the frameworks if it is not among them: it is a row, too, so that its own runs are compared.
-fn include_reference(request: &mut Request, places: &Places) -> Result<()> {
-    let Some(reference) = request.reference.clone() else { return Ok(()) };
-    let named = places.selected(&request.frameworks)?;
-    if named.iter().all(|engine| engine.name != reference) {
-        if request.frameworks.is_empty() {
-            request.frameworks.push(configs::selection::ENGINES.to_owned());
-        }
-        request.frameworks.push(reference);
-    }
-    Ok(())
 }

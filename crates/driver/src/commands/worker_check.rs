@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use comparison::plan::flags;
 use comparison::plan::{Contender, Failure, Request, Result};
 
 use super::single::of_texts;
@@ -20,7 +21,7 @@ use crate::worker_check::Subject;
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     progress::listen()?;
     let mut request = args.request();
-    if request.device == resolve::AUTO {
+    if request.device == flags::AUTO {
         request.device = "cpu".to_owned();
     }
     resolve::check(&request.device, &[&args.worker])?;

@@ -220,7 +220,7 @@ impl Session<'_> {
     pub(crate) fn is_late(&self, blocks: usize, each: Duration) -> bool {
         let (plan, time) = (self.crew.plan, &self.recorder.time);
         let cases = plan.work.cases();
-        if plan.schedule != Schedule::Interleaved || blocks == 0 || blocks % cases != 0 {
+        if plan.schedule != Schedule::Interleaved || blocks == 0 || !blocks.is_multiple_of(cases) {
             return false;
         }
         let finishing_s = match self.recorder.evidence.rounds {

@@ -48,7 +48,7 @@ pub fn read_states(
     logits(&file.tensor("logits").map_err(malformed)?)
 }
 
-/// The same for an encoder, which has no logits.
+/// The same for a model that encodes texts, which has no logits.
 pub fn read_texts(
     path: &Path,
     hidden: &[Shape],

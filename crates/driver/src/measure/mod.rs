@@ -2,8 +2,8 @@
 //!
 //! Nothing is judged here; crate `comparison` does that.
 
-pub mod apart;
 pub mod arrays;
+pub mod bundles;
 mod crew;
 pub mod doctor;
 mod finish;
@@ -24,6 +24,7 @@ pub mod round;
 mod running_worker;
 mod session;
 pub mod texts;
+pub mod tokenizer;
 pub mod worker;
 
 pub use places::Places;

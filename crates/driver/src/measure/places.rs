@@ -14,13 +14,25 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::measure::machine;
 
-/// Locations of configuration and workers that were given explicitly.
-#[derive(Debug, Clone, Default)]
+/// Locations of configuration and workers as typed; for tests and unusual layouts.
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct GivenPlaces {
-    /// Directory of configs/. The user's own directory then overrides nothing.
+    // The user's own directory then overrides nothing.
+    /// Directory of configs/ [default: that of the checkout or installation, under ~/.config/photofinish]
+    #[arg(long, value_name = "DIR", hide = true)]
     pub configs: Option<PathBuf>,
-    /// Directory of the worker binaries.
+    /// Directory of the worker binaries [default: that of the checkout or installation]
+    #[arg(long, value_name = "DIR", hide = true)]
     pub workers: Option<PathBuf>,
+}
+
+impl GivenPlaces {
+    /// The places of this program.
+    pub fn find(&self) -> Result<Places> {
+        let executable = std::env::current_exe()
+            .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
+        Places::around(&executable, self, &Home::from_environment())
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -37,12 +49,6 @@ pub struct Places {
 }
 
 impl Places {
-    pub fn find(given: &GivenPlaces) -> Result<Places> {
-        let executable = std::env::current_exe()
-            .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
-        Places::around(&executable, given, &Home::from_environment())
-    }
-
     /// The places of the program at `executable`.
     pub fn around(executable: &Path, given: &GivenPlaces, home: &Home) -> Result<Places> {
         let cache = home.cache().ok_or_else(|| {

@@ -23,7 +23,7 @@ use setup::{Asked, Layout, Piece, Provision, References, Target};
 
 use crate::measure::machine::readings;
 use crate::measure::places::Places;
-use crate::measure::{progress, resolve};
+use crate::measure::{bundles, progress};
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
@@ -107,7 +107,7 @@ pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle
         Source::Path(path) if path.join(bundle::MANIFEST).is_file() => path.clone(),
         source => prepare(places, &source.text(), name, &precisions, quiet)?,
     };
-    resolve::hold(places, &directory);
+    bundles::hold(places, &directory);
     let bundle = open(&directory)?;
     for precision in &precisions {
         bundle.weights_path(*precision).map_err(bundle_error)?;
@@ -226,7 +226,7 @@ pub(crate) fn encodes(places: &Places, model: &str) -> Result<bool> {
         Source::Path(path) => path.exists() && places.binary("prepare").is_file(),
         Source::Named(_) => places.binary("prepare").is_file(),
     };
-    Ok(is_there && self::config(places, &source, true)?.encoder.is_some())
+    Ok(is_there && self::config(places, &source, true)?.encodes())
 }
 
 fn config(places: &Places, source: &Source, quiet: bool) -> Result<ModelConfig> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use bundle::{Bundle, Precision};
+use bundle::{Bundle, Precision, Scored};
 use comparison::facts::agreement::{QualityScore, TextScore};
 use comparison::facts::evidence::Fact;
 use comparison::facts::run::RunFailure;
@@ -12,7 +12,9 @@ use comparison::judge::parity::{Logits, TextSums};
 use comparison::plan::chat::Written;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::work::encode::{Width, check, task};
-use comparison::plan::{self, Contender, Failure, Prompt, QualityData, Request, Result, Retrieval};
+use comparison::plan::{
+    self, Contender, Failure, Prompt, QualityData, Request, Result, Retrieval, TaskAsked,
+};
 use configs::{Suite, SuitePrompt};
 use protocol::{Answer, EncodeTask, EncodeWork, Output, Score, Task, TextBatch, Work, untrusted};
 use tempfile::TempPath;
@@ -22,7 +24,7 @@ use crate::measure::places::Places;
 use crate::measure::process::now;
 use crate::measure::reference::answers;
 use crate::measure::session::Session;
-use crate::measure::{apart, logits, progress};
+use crate::measure::{logits, progress, tokenizer};
 
 /// Texts that are encoded together.
 const BATCH: usize = 16;
@@ -41,7 +43,7 @@ pub(crate) fn bundled(
     bundle: &Bundle,
     tokenizer: &Text,
 ) -> Result<Option<std::result::Result<QualityData, String>>> {
-    let encodes = bundle.config().encoder.is_some();
+    let encodes = bundle.config().encodes();
     let is_reduced = |precision: &Precision| *precision != Precision::F32;
     let of_arms = request.study.arms.iter().filter_map(|arm| arm.precision.as_ref());
     let reduced = request.precisions.iter().chain(of_arms).any(is_reduced);
@@ -90,7 +92,7 @@ fn retrieval(
     }
     let (texts, mut types): (Vec<_>, Vec<_>) =
         resolved.into_iter().map(|Prompt { tokens, types, .. }| (tokens, types)).unzip();
-    let kinds = bundle.config().encoder.as_ref().map_or(0, |encoder| encoder.token_types);
+    let kinds = bundle.config().token_types();
     if kinds < 2 || types.iter().any(Vec::is_empty) {
         types.clear();
     }
@@ -111,8 +113,9 @@ impl Session<'_> {
     pub(crate) fn tokenise(&mut self) {
         let Some(cases) = &self.crew.plan.tokenised else { return };
         let (bundle, plan) = (self.crew.bundle, self.crew.plan);
-        let tokenizer =
-            self.tokenizer.get_or_insert_with(|| apart::on_threads(bundle, plan.threads, plan.cpus.clone()));
+        let tokenizer = self
+            .tokenizer
+            .get_or_insert_with(|| tokenizer::on_threads(bundle, plan.threads, plan.cpus.clone()));
         let timed = |texts: &Vec<Written>| {
             let mut ns = Vec::with_capacity(TOKENISED);
             for repeat in 0..=TOKENISED {
@@ -263,7 +266,7 @@ pub fn text_bundled(places: &Places, bundle: &Bundle) -> std::result::Result<Vec
     if bundle.tokenizer().is_none() {
         return Err("the model has no tokenizer".into());
     }
-    apart::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
+    tokenizer::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
 }
 
 impl Crew<'_> {
@@ -355,4 +358,16 @@ pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
         return Err(Failure::usage(format!("{} holds no prompts", path.display())));
     }
     Ok(suite)
+}
+
+/// The bundled default texts for encoders: pairs, for a model that gives each one score.
+pub(crate) fn usual(request: &Request, bundle: &Bundle, places: &Places) -> Result<Suite> {
+    let head = bundle.config().scoring();
+    let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);
+    let scores = match request.encode.task {
+        None => is_reranker,
+        Some(task) => task == TaskAsked::Rerank,
+    };
+    let file = if scores { "texts/pairs.jsonl" } else { "texts/encoders.txt" };
+    read_file(&places.configs.base().join(file))
 }

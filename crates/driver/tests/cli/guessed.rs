@@ -16,7 +16,7 @@ fn names_are_listed_and_a_slip_of_the_pen_is_answered_with_the_nearest() {
     assert_eq!(names, ["quick", "steady"]);
     let all = run("list").exits(0).stdout;
     assert!(all.contains("steady") && all.contains("default"), "{all}");
-    assert!(run("suites").exits(0).stderr.starts_with("hint: write list suites in place of suites"));
+    run("suites").refused(&["write `list suites` in place of `suites`"]);
     installation.refuses(&[
         ("--frameworks stedy", &["did you mean steady?", "photofinish list frameworks"]),
         ("--frameworks xyz", &["there are quick, steady"]),
@@ -49,19 +49,15 @@ fn an_output_file_gets_the_format_of_its_ending_whole_or_not_at_all() {
 }
 
 #[test]
-fn earlier_spellings_work_with_a_hint() {
+fn other_spellings_get_a_hint_and_times_have_units() {
     let installation = Installation::new().engine("one", &[]);
-    let line = "--frameworks one --seq 3 --fair-comparison=false --time-budget 90s --margin 3% --dry-run";
-    let ran = installation.run(&format!("{line} --format json")).exits(0);
-    for hint in [
-        "write --prompt-tokens in place of --seq",
-        "write --allow-unfair in place of --fair-comparison=false",
-    ] {
-        assert!(ran.stderr.contains(hint), "{}", ran.stderr);
-    }
-    let request = &ran.json()["request"];
-    assert_eq!((&request["prompt_tokens"], &request["fair_comparison"]), (&json!([3]), &json!(false)));
+    let line = "--frameworks one --time-budget 90s --margin 3% --fair-comparison --dry-run --format json";
+    let request = &installation.run(line).exits(0).json()["request"];
     assert_eq!((&request["time_budget_min"], &request["margin_percent"]), (&json!(1.5), &json!(3.0)));
+    installation.refuses(&[
+        ("--dtype f32", &["write `--precision` in place of `--dtype`"]),
+        ("--fair-comparison=false", &["write `--allow-unfair` in place of `--fair-comparison`"]),
+    ]);
 }
 
 #[test]

@@ -53,19 +53,6 @@ fn compared(kind: Kind) -> serde_json::Value {
 }
 
 #[test]
-fn echo_is_compared_by_its_time_and_its_bytes() {
-    compared(Kind {
-        installation: Installation::new(),
-        time: ("token_ms", 2.0),
-        flags: "--echo 64,4096".to_owned(),
-        metrics: &["total"],
-        answer: "quick completes whole requests",
-        wrong: "bytes are not the reference's",
-        requests: &["64 bytes", "4096 bytes"],
-    });
-}
-
-#[test]
 fn texts_are_compared_by_texts_a_second_and_by_every_vector() {
     let report = compared(Kind {
         installation: Installation::encoder(),

@@ -1,7 +1,6 @@
 //! The tables of a study.
 
 use comparison::judge::metrics::Metric;
-use comparison::judge::report::verdicts::Comparison;
 use comparison::judge::report::{State, number};
 use comparison::judge::study::axes;
 use comparison::judge::study::columns::{self, Column as Shown};

@@ -119,6 +119,7 @@ const FINDINGS: [Finding; 21] = [
     finding("compiled for", compiled),
     finding("padding of the shorter prompts, which no figure counts as tokens", |_, row| {
         let Padding { side, computed } = row.padding.as_ref()?;
+        let side = if *side == Side::Left { "left" } else { "right" };
         Some(match computed {
             0 => format!("on the {side}, in the KV cache alone"),
             1 => format!("on the {side}, 1 position computed"),

@@ -1,9 +1,11 @@
 //! Decides whether a run is worse than another, significantly and by more than the threshold.
 
+mod checks;
 pub mod pairing;
 #[doc(hidden)]
 pub mod testing;
 
+pub use checks::{CheckAsked, Different, Run, check, diff, interleaved};
 use pairing::Speed;
 pub use pairing::{Alone, Pair, Pairing};
 use serde::Serialize;

@@ -22,7 +22,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::measure;
-use crate::measure::arrays::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
+use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::output::print;
 
 /// The sha256 of each other file, in the form of `sha256sum`.
@@ -241,7 +241,7 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
 /// Where the report differs from what today's rules say of the samples, and the reasons not to publish the run at all.
 fn judged_again(directory: &Path) -> std::result::Result<Vec<String>, String> {
     let submitted =
-        arrays::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
+        results::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
     let submitted = submitted.unwrap_or_default();
     let recorded = report::read(submitted.clone()).map_err(|why| unreadable(directory, REPORT, why))?;
     let (judged, evidence) =

@@ -1,21 +1,16 @@
 //! Compares two builds, or two versions of each framework: each runs as it is here and as it is in another build or version,
 //! interleaved round by round. A disturbance of the machine then affects both alike.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use comparison::history::Record;
 use comparison::judge::Report;
-use comparison::judge::metrics::Metric;
 use comparison::judge::records;
-use comparison::judge::regression::pairing::Speed;
-use comparison::judge::regression::{self, Bar, Subject};
-use comparison::judge::regression::{Document, Kind, Pair, Side, pairing};
+use comparison::judge::regression::{self, Document, Kind, Side, pairing};
 use comparison::plan::ab::engines_of;
 use comparison::plan::{Arm, Contender, Engines, Failure, Request, Result};
 use configs::{Engine, EngineSettings};
 use protocol::untrusted;
-use statistics::{Decision, Series, Settings};
 
 use crate::cli::CheckArgs;
 use crate::commands::compare::{self, Destination, results_dir};
@@ -73,7 +68,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
     asked.study.arms = bases.iter().zip(&engines).flat_map(|(base, engine)| arms(base, engine)).collect();
     handshake(&bases, &asked, places)?;
     let results = results_dir(args.results_dir.as_ref(), places);
-    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let destination = Destination::in_one(&results, args.here.quiet);
     let (report, unsaved) = compare::measure(&asked, places, &destination)?;
     compare::ended(&report, unsaved)?;
     Ok((document(args, &base, &report), report))
@@ -120,25 +115,12 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     let records = records::records(report, None);
     let (baseline, current): (Vec<Record>, Vec<Record>) =
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
-    let (baseline_side, current_side) = sides(base, &baseline, &current, report);
     let kind = match base {
         Base::Workers(_) => Kind::Interleaved,
         Base::Version(_) => Kind::Versions,
     };
-    let mut document = Document::new(kind, baseline_side, current_side);
-    let pairs: Vec<Pair<'_>> =
-        baseline.iter().zip(&current).map(|(baseline, current)| Pair { baseline, current }).collect();
-    super::note_failures(&mut document, &pairs);
-    document.unmeasurable = report.noise();
-    let measured: Vec<Pair<'_>> = pairs.into_iter().filter(super::is_measured).collect();
-    if document.unmeasurable.is_none() {
-        let subjects: Vec<Subject<'_>> =
-            measured.iter().flat_map(|pair| regression::subjects(*pair, &args.metrics)).collect();
-        let thresholds = args.thresholds();
-        let bar = Bar { thresholds: &thresholds, gates: true, speed: Speed::SAME };
-        document.findings = regression::paired(&subjects, decide(&subjects, report), &bar);
-    }
-    document.concluded()
+    let sides = sides(base, &baseline, &current, report);
+    regression::interleaved((kind, sides), (&baseline, &current), report, &args.asked)
 }
 
 /// Describes the two sides.
@@ -169,37 +151,3 @@ fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) 
         }
     }
 }
-
-/// Decides every metric of every framework against its base: the family that Holm's method corrects over.
-/// Frameworks are not compared with each other, because more pairs would weaken every verdict. As in a
-/// comparison, metrics have their shares of the error rate, and a metric that follows another has its
-/// verdict.
-fn decide(subjects: &[Subject<'_>], report: &Report) -> Vec<Option<Decision>> {
-    let kind = report.plan.work.kind();
-    let metric = |subject: &Subject<'_>| Metric::parse(&subject.metric);
-    let leader = |subject: &Subject<'_>| {
-        let leading = metric(subject)?.follows(kind)?;
-        let is_it = |other: &Subject<'_>| {
-            metric(other) == Some(leading) && other.pair.current.framework == subject.pair.current.framework
-        };
-        subjects.iter().position(is_it)
-    };
-    let family: Vec<usize> =
-        (0..subjects.len()).filter(|&place| leader(&subjects[place]).is_none()).collect();
-    let series = |&place: &usize| {
-        let subject = &subjects[place];
-        let (baseline, current) = subject.values();
-        let (a, b) = subject.turned(baseline, current);
-        let share = metric(subject).map_or(0.0, |metric| metric.error_share(kind));
-        Series::new(a, b, if share > 0.0 { share } else { LEAST_SHARE })
-    };
-    let all: Vec<Series<'_>> = family.iter().map(series).collect();
-    let settings = Settings { margin: report.plan.margin, seed: report.plan.seed, ..Settings::default() };
-    let decisions = statistics::decide(&all, &report.looks(), report.end.is_last_look(), &settings);
-    let decided: BTreeMap<usize, Option<Decision>> = family.into_iter().zip(decisions).collect();
-    let of = |place: usize| decided.get(&leader(&subjects[place]).unwrap_or(place)).cloned().flatten();
-    (0..subjects.len()).map(of).collect()
-}
-
-/// The share of the error rate of a metric that a comparison does not test: as little as a load has.
-const LEAST_SHARE: f64 = 0.05;

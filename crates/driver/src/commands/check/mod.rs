@@ -2,17 +2,14 @@
 //! describes its use and its method.
 
 mod interleaved;
-#[cfg(test)]
-mod tests;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use comparison::history::{self, Record};
+use comparison::history::Record;
 use comparison::judge;
-use comparison::judge::records::{self, HISTORY, takes_part};
-use comparison::judge::regression::pairing::{self, Speed};
-use comparison::judge::regression::{Bar, Broken, Document, Kind, Pair, Pairing, Side, subjects, unpaired};
+use comparison::judge::records::{self, HISTORY};
+use comparison::judge::regression::{Different, Document, Run, pairing};
 use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
 use render::{Format, export, regression};
 use setup::versions::Repository;
@@ -20,10 +17,10 @@ use time::OffsetDateTime;
 
 use super::archive;
 use super::compare::{self, Destination, results_dir};
-use crate::cli::commands::{CheckArgs, Different, Output};
-use crate::cli::{Command, GateArgs, RequestArgs, first_line, spelling};
+use crate::cli::commands::{CheckArgs, Output};
+use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
-use crate::measure::{Places, arrays, places, progress};
+use crate::measure::{Places, places, progress, results};
 use crate::output::{print, screen};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
@@ -50,7 +47,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
     let asked = args.baseline.as_deref().unwrap_or(LATEST);
     let (baseline, current, saved) = match args.current.as_deref() {
         Some(current) => {
-            if says_what_to_measure(args) {
+            if args.request.say_what_to_measure() {
                 return Err(Failure::usage(
                     "--current names a finished run: the flags of a comparison have nothing to act on",
                 ));
@@ -73,7 +70,7 @@ fn checked(args: &CheckArgs) -> Result<u8> {
             (baseline, current, Some(saved))
         }
     };
-    let document = judged(&baseline, &current, args)?;
+    let document = comparison::judge::regression::check(&baseline, &current, &args.asked)?;
     told(&document, args.output, saved.as_deref().map(Path::new))
 }
 
@@ -110,10 +107,11 @@ fn before(current: &Run, history: &Path) -> Result<Run> {
 
 /// The requested columns; none if any will do.
 fn asked_names(args: &CheckArgs, places: &Places) -> Result<Vec<String>> {
-    if args.request.frameworks.is_empty() {
+    let frameworks = args.request.request().frameworks;
+    if frameworks.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(places.selected(&args.request.frameworks)?.into_iter().map(|engine| engine.name).collect())
+    Ok(places.selected(&frameworks)?.into_iter().map(|engine| engine.name).collect())
 }
 
 /// The newest run of this machine that is not part of a study and has the requested frameworks.
@@ -131,7 +129,7 @@ fn newest_here(fingerprint: &str, names: &[String], history: &Path) -> Result<Ru
 /// Refuses a comparison across machines, before minutes are spent on measuring.
 fn refuse_another_machine(baseline: &Run, here: &str, args: &CheckArgs) -> Result<()> {
     let machine = &baseline.records[0].machine;
-    if machine.fingerprint == here || args.allows(Different::Machine) {
+    if machine.fingerprint == here || args.asked.allows(Different::Machine) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -147,7 +145,7 @@ fn refuse_undecidable(baseline: &Run, asked: &Request, args: &CheckArgs) -> Resu
         return Err(Failure::usage(regression::undecidable(&reason, &baseline.source)));
     }
     let others = pairing::other_case(&baseline.records[0], asked);
-    if others.is_empty() || args.allows(Different::Settings) {
+    if others.is_empty() || args.asked.allows(Different::Settings) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -185,7 +183,7 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
         protocol::say!("measuring what {} measured: {}", baseline.source, summarize_request(&request));
     }
     let results = results_dir(args.results_dir.as_ref(), places);
-    let destination = Destination { parent: &results, history: &results, quiet: args.here.quiet };
+    let destination = Destination::in_one(&results, args.here.quiet);
     let (report, unsaved) = compare::measure(&request, places, &destination)?;
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
@@ -195,109 +193,6 @@ fn measured(args: &CheckArgs, baseline: &Run, places: &Places) -> Result<(Run, S
     }
     let source = report.results.clone();
     Ok((Run { source: source.clone(), records: records::records(&report, None) }, source))
-}
-
-fn judged(baseline: &Run, current: &Run, args: &CheckArgs) -> Result<Document> {
-    let loosely = args.allows(Different::Settings);
-    let pairing = pairing::pair(&baseline.records, &current.records, loosely);
-    check_common(&pairing, &args.allow_different)?;
-    let mut document = Document::new(
-        Kind::Check,
-        Side::new(&baseline.source, &baseline.records),
-        Side::new(&current.source, &current.records),
-    );
-    note_differences(&mut document, &pairing.pairs);
-    refuse_differences(&pairing.pairs, args)?;
-    note_failures(&mut document, &pairing.pairs);
-    document.unmeasurable = noise(&pairing.pairs);
-    document.alone = pairing.alone;
-    let measured: Vec<Pair<'_>> = pairing.pairs.into_iter().filter(is_measured).collect();
-    if document.unmeasurable.is_none()
-        && let Some(first) = measured.first()
-    {
-        let speed = match args.allows(Different::Machine) {
-            true => Speed::SAME,
-            false => Speed::between(&first.baseline.machine, &first.current.machine),
-        };
-        let changes = pairing::changes(&first.baseline.machine, &first.current.machine);
-        document.warnings.extend(changes.iter().map(pairing::Change::sentence));
-        let thresholds = args.thresholds();
-        let subjects: Vec<_> = measured.iter().flat_map(|pair| subjects(*pair, &args.metrics)).collect();
-        document.findings = unpaired(&subjects, &Bar { thresholds: &thresholds, gates: true, speed });
-    }
-    if document.unmeasurable.is_none() && document.failures.is_empty() && document.findings.is_empty() {
-        document.unmeasurable = Some("no framework has figures of these metrics in both runs".into());
-    }
-    Ok(document.concluded())
-}
-
-pub(super) fn note_differences(document: &mut Document, pairs: &[Pair<'_>]) {
-    let Some(first) = pairs.first() else { return };
-    document.differences = pairing::machine_differences(first.baseline, first.current);
-    document.differences.extend(pairing::all_differences(pairs));
-}
-
-fn refuse_differences(pairs: &[Pair<'_>], args: &CheckArgs) -> Result<()> {
-    let Some(first) = pairs.first() else { return Ok(()) };
-    let refuse = |found: &[String], what: &str, flag: Different| match found {
-        [] => Ok(()),
-        _ if args.allows(flag) => Ok(()),
-        found => Err(Failure::usage(format!(
-            "the runs are not of the same {what}: {}; to compare anyway: --allow-different {what}",
-            found.join("; ")
-        ))),
-    };
-    refuse(&pairing::machine_differences(first.baseline, first.current), "machine", Different::Machine)?;
-    refuse(&pairing::all_differences(pairs), "settings", Different::Settings)
-}
-
-/// Refuses two runs that have no case in common.
-fn check_common(pairing: &Pairing<'_>, allowed: &[Different]) -> Result<()> {
-    if !pairing.pairs.is_empty() {
-        return Ok(());
-    }
-    let of = |side: &str| {
-        let alone = pairing.alone.iter().filter(|alone| alone.side == side);
-        alone.map(|alone| format!("{} ({})", alone.framework, alone.case)).collect::<Vec<_>>().join("; ")
-    };
-    let remedy = match allowed.contains(&Different::Settings) {
-        true => "",
-        false => "; --allow-different settings compares a framework with itself in another case",
-    };
-    Err(Failure::usage(format!(
-        "the runs have no framework in the same case: the baseline has {}, the current run {}{remedy}",
-        of("baseline"),
-        of("current")
-    )))
-}
-
-/// Frameworks that had figures in the baseline and have no valid figures now.
-pub(super) fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
-    for Pair { baseline, current } in pairs {
-        let broken = match current.state.as_str() {
-            "failed" | "struck" => current.reasons.first().cloned(),
-            "unsupported" if takes_part(baseline) => current.reasons.first().cloned(),
-            _ => None,
-        };
-        let framework = current.framework.clone();
-        if let Some(reason) = broken {
-            document.failures.push(Broken { framework, reason: reason.into() });
-        } else if !takes_part(baseline) && takes_part(current) {
-            let why = baseline.reasons.first().map_or("it was not measured", |reason| reason.as_str());
-            document.warnings.push(format!("{framework} has no baseline: {why}"));
-        }
-    }
-}
-
-pub(super) fn is_measured(pair: &Pair<'_>) -> bool {
-    takes_part(pair.baseline) && takes_part(pair.current)
-}
-
-pub(super) fn noise(pairs: &[Pair<'_>]) -> Option<String> {
-    let of = |record: &history::Record, side: &str| {
-        record.noise.as_ref().map(|noise| format!("the machine was too noisy in the {side}: {noise}"))
-    };
-    pairs.iter().find_map(|pair| of(pair.current, "current run").or_else(|| of(pair.baseline, "baseline")))
 }
 
 /// Prints the outcome, saves it with the new measurement if there is one, and returns the exit code.
@@ -339,11 +234,6 @@ fn summarise(document: &Document) -> Result<()> {
 
 // Repeats a baseline's measurement: its recorded request, with the typed flags applied to it.
 
-/// Whether a flag was typed that decides what to measure.
-fn says_what_to_measure(args: &CheckArgs) -> bool {
-    args.request.without_conditions() != RequestArgs::default()
-}
-
 /// A request without the settings that a new measurement does not inherit: whether noise is accepted, how long to wait
 /// for a quiet machine, and the seed.
 fn of_now(request: Request) -> Request {
@@ -356,7 +246,7 @@ fn again(records: &[Record]) -> Result<Request> {
     let first = records.first().ok_or_else(|| Failure::usage("the baseline holds nothing"))?;
     let recorded = match &first.request {
         Some(request) => Request::from_json(request).map_err(|error| error.to_string()),
-        None => typed_then(&first.command),
+        None => Err("it does not hold its request".to_owned()),
     };
     // The report of a cell does not say of which study it is; its request does.
     let of_request =
@@ -393,17 +283,6 @@ fn again(records: &[Record]) -> Result<Request> {
     }))
 }
 
-/// The request from the command of an older record, which did not keep the request itself.
-fn typed_then(command: &[String]) -> std::result::Result<Request, String> {
-    let parsed = spelling::parse(command.iter().cloned()).map_err(|error| first_line(&error))?;
-    match &parsed.command {
-        None => Ok(parsed.compare.request.request()),
-        Some(Command::Compare(args)) => Ok(args.request.request()),
-        Some(Command::Check(args)) => Ok(args.request.request()),
-        Some(_) => Err(format!("it is `photofinish {}`", command.get(1).map_or("", String::as_str))),
-    }
-}
-
 /// Frameworks in the order of the table. A framework is named as often as its copies ran (an A/A control); the base of
 /// an interleaved check is left out.
 fn frameworks(records: &[Record]) -> Vec<String> {
@@ -417,13 +296,6 @@ fn frameworks(records: &[Record]) -> Vec<String> {
 }
 
 // Sources of runs: files from anywhere, or the history.
-
-/// The records of one run, and how the run was found.
-#[derive(Debug, Clone)]
-pub(in crate::commands) struct Run {
-    pub(in crate::commands) source: String,
-    pub(in crate::commands) records: Vec<Record>,
-}
 
 /// The runs of a history, oldest first.
 pub(in crate::commands) struct Runs {
@@ -478,7 +350,7 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
             Failure::usage(format!("{}: it holds no {what}", path.display()))
         });
     }
-    let value = arrays::json(path)?.unwrap_or_default();
+    let value = results::json(path)?.unwrap_or_default();
     let report =
         judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
     let records = records::records(&report, None);
@@ -577,9 +449,36 @@ pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
 
 #[cfg(test)]
 mod unit {
-    use comparison::judge::regression::testing;
+    use comparison::judge::regression::testing::{self, record};
+    use comparison::judge::regression::{CheckAsked, parse_threshold};
 
     use super::*;
+
+    #[test]
+    fn the_answer_names_the_framework_that_failed_or_slowed_down_and_every_difference() {
+        let run = |records| Run { source: "h.jsonl#run".into(), records };
+        let threshold = vec![parse_threshold("5%").unwrap()];
+        let asked = CheckAsked { threshold, metrics: Vec::new(), allow_different: vec![Different::Machine] };
+        let answer = |current: Vec<Record>| {
+            let baseline = run(vec![record("one", 100.0), record("two", 100.0)]);
+            comparison::judge::regression::check(&baseline, &run(current), &asked).unwrap()
+        };
+        let slower = answer(vec![record("one", 92.0), record("two", 100.0)]);
+        assert_eq!(regression::conclusion(&slower), "regression: throughput of one");
+        let mut broken = record("two", 100.0);
+        (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        assert_eq!(regression::conclusion(&answer(vec![record("one", 50.0), broken])), "failed: two");
+        let mut uncertain = record("one", 92.0);
+        let values = [60.0, 130.0, 80.0, 110.0, 75.0, 110.0].map(Some);
+        uncertain.metrics.get_mut("throughput").unwrap().values = values.into();
+        uncertain.machine.cpu = "Another".into();
+        let document = answer(vec![uncertain, record("two", 100.0)]);
+        assert!(regression::conclusion(&document).contains("inconclusive: throughput of one"));
+        assert!(
+            render::export(&document, Format::Json, &screen()).contains("rounds in each run would decide")
+        );
+        assert!(render::export(&document, Format::Table, &screen()).contains("NOT THE SAME: processor"));
+    }
 
     fn history(runs: &[(&str, &str, bool)]) -> Runs {
         let run = |(name, commit, modified): &(&str, &str, bool)| {

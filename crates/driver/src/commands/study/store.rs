@@ -13,8 +13,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::commands::compare::study_outputs;
-use crate::measure::arrays::{self, pretty};
 use crate::measure::results::complete_lines;
+use crate::measure::results::{self, pretty};
 use crate::measure::{Places, Results, places};
 
 pub(crate) const CELLS: &str = "cells.jsonl";
@@ -145,7 +145,7 @@ fn computer(places: &Places) -> Computer {
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
-    let value = arrays::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
+    let value = results::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
     check_schema(&value).map_err(|why| unusable(&why))?;
     serde_json::from_value(value).map_err(|error| unusable(&error.to_string()))
 }

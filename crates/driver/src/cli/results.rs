@@ -1,0 +1,101 @@
+//! The flags of commands that work on earlier results, as typed: `diff`, `report`, `open`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use comparison::judge::Metric;
+use comparison::judge::regression::{parse_metric, parse_share};
+use comparison::plan;
+
+use super::Places;
+use super::commands::Output;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiffArgs {
+    /// A report.json, a results directory, a history.jsonl (#RUN picks one of its runs; the default is its newest), or
+    /// a RUN of the history
+    pub(crate) a: String,
+    pub(crate) b: String,
+    /// Metrics to compare, by their names in JSON; all: every one [default: those of the table]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
+    pub(crate) metrics: Vec<String>,
+    /// Margin of equivalence: smaller differences count as none
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_share)]
+    pub(crate) margin: f64,
+    /// Directory of the results
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    /// Format of the output on stdout
+    #[arg(long = "format", value_name = "FORMAT", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ReportArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ReportCommand>,
+    /// A results directory [default: the newest one]; several are parts of one study (`sweep --cells 1/4`), and make one
+    /// table
+    #[arg(value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Also write the outputs of the whole study there, if several parts are given
+    #[arg(short, long = "output", value_name = "OUT", requires = "directories")]
+    pub(crate) out: Option<PathBuf>,
+    /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
+    #[arg(long)]
+    pub(crate) rejudge: bool,
+    /// Replace the old outputs by the new judgement
+    #[arg(long, requires = "rejudge")]
+    pub(crate) in_place: bool,
+    /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
+    #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
+    pub(crate) archive: bool,
+    /// Write a picture of one metric, such as throughput: METRIC.png and METRIC.svg in the results directory
+    #[arg(long, value_name = "METRIC", value_parser = parse_one, conflicts_with_all = ["rejudge", "in_place", "archive"])]
+    pub(crate) picture: Option<Metric>,
+    /// Title of the picture [default: the frameworks and the model]
+    #[arg(long, value_name = "TEXT", requires = "picture")]
+    pub(crate) title: Option<String>,
+    #[command(flatten)]
+    pub(crate) from: ResultsArgs,
+}
+
+/// A metric by its name, or by its words.
+pub(super) fn parse_one(text: &str) -> Result<Metric, String> {
+    Metric::parse(text).ok_or_else(|| {
+        let names: Vec<String> = Metric::ALL.iter().copied().map(Metric::flag).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+/// Where results are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ResultsArgs {
+    /// Directory of the results
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+impl ResultsArgs {
+    /// The directory that was typed, or the usual one.
+    pub(crate) fn directory(&self) -> plan::Result<PathBuf> {
+        match &self.results_dir {
+            Some(directory) => Ok(directory.clone()),
+            None => self.places.find().map(|places| places.results()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ReportCommand {
+    /// The newest results directory, as without a word
+    #[command(hide = true)]
+    Latest(ResultsArgs),
+    /// Write the page and pictures of all runs over time
+    History(ResultsArgs),
+}
