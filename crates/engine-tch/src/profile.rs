@@ -227,7 +227,7 @@ mod tests {
         ];
         let parts: Vec<_> = events(&noted).into_iter().map(|event| event.part).collect();
         let expected = [None, Some("layer 3"), Some("layer 3"), None, Some("head"), Some("head")];
-        assert_eq!(parts, expected.map(|part| part.map(str::to_owned)));
+        assert_eq!(parts, expected.map(|part| part.map(Into::into)));
     }
 
     #[test]
