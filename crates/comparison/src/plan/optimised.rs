@@ -50,7 +50,7 @@ pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -
         reasons.dedup();
         return Err(Failure::usage(reasons.join("; ")));
     }
-    let view = StudyView::Ab(["on", ALL_OFF].map(str::to_owned));
+    let view = StudyView::Ab(["switched on", ALL_OFF].map(str::to_owned));
     Ok(StudyPlan { name: format!("ab {NAME}"), view, cells })
 }
 

@@ -96,7 +96,7 @@ fn places(cells: &[CellPlan]) -> Vec<String> {
 fn all_on_and_each_switch_alone_are_compared_with_all_off() {
     let plan = planned(request(&["compiler"], &[])).unwrap();
     assert_eq!(plan.name, "ab optimised");
-    assert_eq!(plan.view, StudyView::Ab(["on".to_owned(), "all off".to_owned()]));
+    assert_eq!(plan.view, StudyView::Ab(["switched on".to_owned(), "all off".to_owned()]));
     assert_eq!(places(&plan.cells), ["all on", "cache", "JIT"]);
     let off = "compiler (all off): compiler, no cache, no JIT, f32";
     assert_eq!(arms(&plan.cells[0]), ["compiler (all on): compiler, cache, JIT, f32", off]);
