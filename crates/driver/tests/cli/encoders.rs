@@ -39,7 +39,7 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
             "--frameworks one,two --include-tokenizer",
             &["has no tokenizer, which --include-tokenizer is to time"],
         ),
-        ("ab optimised --frameworks one", &["`ab optimised` crosses the KV cache", "ab half"]),
+        ("ab optimised --frameworks one", &["`ab optimised` switches the KV cache", "ab half"]),
         (&long, &["text 1 has 65 tokens, more than the model's 64 positions"]),
         ("embed --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
         ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),

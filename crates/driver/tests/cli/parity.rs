@@ -30,7 +30,7 @@ fn engines_that_compute_the_same_agree_at_every_layer_and_the_first_layer_that_d
         .stdout
         .lines()
         .skip_while(|line| !line.contains("Layer "))
-        .take_while(|line| !line.is_empty())
+        .take_while(|line| line.starts_with("  "))
         .collect();
     assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 100), "{}", ran.stdout);
     let report = read(&all.results().join("parity.json"));

@@ -458,7 +458,8 @@ mod unit {
     fn the_answer_names_the_framework_that_failed_or_slowed_down_and_every_difference() {
         let run = |records| Run { source: "h.jsonl#run".into(), records };
         let threshold = vec![parse_threshold("5%").unwrap()];
-        let asked = CheckAsked { threshold, metrics: Vec::new(), allow_different: vec![Different::Machine] };
+        let metrics = vec!["throughput".to_owned()];
+        let asked = CheckAsked { threshold, metrics, allow_different: vec![Different::Machine] };
         let answer = |current: Vec<Record>| {
             let baseline = run(vec![record("one", 100.0), record("two", 100.0)]);
             comparison::judge::regression::check(&baseline, &run(current), &asked).unwrap()
