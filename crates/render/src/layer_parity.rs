@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn markdown_has_titles_of_one_line() {
         let text = Markdown::Whole.export(&report());
-        assert!(text.contains("| right: cosine rel. RMSE"), "{text}");
+        assert!(text.contains("| right (cosine rel. RMSE) "), "{text}");
         assert!(text.contains("\n- gone: unsupported: no GPU\n"), "{text}");
     }
 

@@ -110,7 +110,8 @@ impl Cell {
     fn joined(&self, between: &str, end: &str) -> String {
         match self.small.as_str() {
             "" => self.main.clone(),
-            small => format!("{}{between}{small}{end}", self.main),
+            // Space behind small text lines it up on a terminal.
+            small => format!("{}{between}{}{end}", self.main, small.trim_end()),
         }
     }
 }

@@ -143,8 +143,7 @@ fn a_trend_has_a_row_for_each_commit_with_its_interval_and_change() {
 
     Fewer than 3 runs, so that no trend is shown:
 
-    - a-model f32, 16 → 32, 2 threads
-      - two: throughput 30.0 tok/s, 1 run
+    - two, a-model f32, 16 → 32, 2 threads: throughput 30.0 tok/s, 1 run
     ");
     assert_eq!(trend(&records()[2..], Format::Table), "", "a framework that failed has no trend");
 }
