@@ -472,7 +472,7 @@ mod unit {
         let mut uncertain = record("one", 92.0);
         let values = [60.0, 130.0, 80.0, 110.0, 75.0, 110.0].map(Some);
         uncertain.metrics.get_mut("throughput").unwrap().values = values.into();
-        uncertain.machine.cpu = "Another".into();
+        (uncertain.machine.fingerprint, uncertain.machine.cpu) = ("g".into(), "Another".into());
         let document = answer(vec![uncertain, record("two", 100.0)]);
         assert!(regression::conclusion(&document).contains("inconclusive: throughput of one"));
         assert!(
