@@ -43,7 +43,10 @@ fn all_switches_and_each_alone_are_an_ab_that_every_output_shows() {
     assert!(outcomes.len() == 5 && refused.starts_with("bare has too few switches"), "{refused}");
 
     let answer = document["summary"]["answer"][0].as_str().unwrap();
-    assert_eq!(answer, "switched on against all off: faster in 3 of 4 cells (1.50x to 12x), equally fast in 1.");
+    assert_eq!(
+        answer,
+        "switched on against all off: faster in 3 of 4 cells (1.50x to 12x), equally fast in 1."
+    );
     let table = joined(&installation.result("report.md"));
     for told in ["| one | all on |", "12.00x", refused] {
         assert!(table.contains(told), "{told}: {table}");

@@ -129,7 +129,7 @@ fn padding_and_the_logits_of_the_first_sequences_are_told_of_prompts_of_differen
     let task = Task::Measure(measure_of(work.clone()));
     let events = serve_to(settings(&[]), task, Finish { hash: false, parity });
     let padding = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => usage.cache.padding.clone(),
+        Event::Usage(usage) => usage.cache.padding,
         _ => None,
     });
     assert_eq!(padding.map(|padding| (padding.side, padding.computed)), Some((protocol::Side::Left, 0)));

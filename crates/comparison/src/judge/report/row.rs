@@ -230,7 +230,7 @@ impl Row {
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
-            padding: complete.last().and_then(|run| run.usage()?.cache.padding.clone()),
+            padding: complete.last().and_then(|run| run.usage()?.cache.padding),
         }
     }
 
