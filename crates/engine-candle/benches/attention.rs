@@ -7,7 +7,7 @@
 //! One line per element type and number of heads that share keys: GB/s over all threads, best and median of
 //! several turns. Every layer has its own keys and values, as in a model. Softmax is left out.
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "the bench uses the loops alone")]
 #[path = "../src/attention/grouped.rs"]
 mod grouped;
 

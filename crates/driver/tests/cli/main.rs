@@ -44,3 +44,9 @@ mod trace;
 mod trust;
 mod turns;
 mod worker_check;
+
+#[test]
+fn cargo_run_of_the_package_starts_photofinish_and_no_program_for_tests() {
+    let manifest: toml::Table = include_str!("../../Cargo.toml").parse().unwrap();
+    assert_eq!(manifest["package"]["default-run"].as_str(), Some("photofinish"));
+}
