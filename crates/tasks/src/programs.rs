@@ -60,3 +60,20 @@ pub(crate) fn claims(workspace: &Workspace, args: &[OsString]) -> Result<ExitCod
     let status = claims.status().context("cannot start python3")?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_scripts_of_tools_pass_their_own_tests() {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools");
+        for script in ["claims/test_claims.py", "gpu/test_gpu_run.py"] {
+            let ran = command("python3").arg("-B").arg(tools.join(script)).output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success() && said.contains("\nOK"), "{script}: {said}");
+        }
+    }
+}
