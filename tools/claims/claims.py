@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 import time
 import tomllib
 from dataclasses import dataclass
@@ -689,7 +690,16 @@ def page(root=ROOT):
     text = (root / PAGE).read_text(encoding="utf-8")
     before, rest = text.split("<!-- claims: begin -->")
     _, after = rest.split("<!-- claims: end -->")
-    return f"{before}<!-- claims: begin -->\n{render(read_claims(root), root).strip()}\n<!-- claims: end -->{after}"
+    claims = "\n".join(map(wrapped, render(read_claims(root), root).strip().split("\n")))
+    return f"{before}<!-- claims: begin -->\n{claims}\n<!-- claims: end -->{after}"
+
+
+def wrapped(line):
+    """Prose in at most 120 columns; headings, commands and rows of tables stay as they are."""
+    if line.startswith(("|", "#", "photofinish ")):
+        return line
+    below = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 # Running a claim's studies, and storing their results.
