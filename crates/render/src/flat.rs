@@ -12,9 +12,9 @@ pub(crate) fn line<const N: usize>(fields: [(&str, Value); N]) -> Line {
     fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// A table with a column for every name that occurs in a line.
-pub(crate) fn table(lines: &[Line]) -> Table {
-    let mut names: Vec<&str> = Vec::new();
+/// A table with these columns, which it has without a line too, and one for every other name that occurs in a line.
+pub(crate) fn table(titles: &[&str], lines: &[Line]) -> Table {
+    let mut names: Vec<&str> = titles.to_vec();
     for (name, _) in lines.iter().flatten() {
         if !names.contains(&name.as_str()) {
             names.push(name);

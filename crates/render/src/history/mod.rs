@@ -44,7 +44,7 @@ pub fn is_exported(record: &Record) -> bool {
 /// The layout's tables by name, oldest record first.
 fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
     let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
-    let csv = flat::table(&lines).csv();
+    let csv = flat::table(&[], &lines).csv();
     // `json!` would sort the keys of the runs.
     let run = |line: Line| Json::Fields(line.into_iter().map(|(name, it)| (name, Json::Plain(it))).collect());
     let runs = Json::List(lines.into_iter().map(run).collect());
@@ -258,7 +258,7 @@ impl Document for List<'_> {
     }
 
     fn figures(&self) -> Table {
-        flat::table(&self.0.records.iter().map(flat_line).collect::<Vec<_>>())
+        flat::table(&[], &self.0.records.iter().map(flat_line).collect::<Vec<_>>())
     }
 }
 

@@ -149,7 +149,9 @@ impl<'a> Arms<'a> {
         let saved = |times: f64| 100.0 * (1.0 - 1.0 / times);
         let word = if value < 1.0 { "more" } else { "less" };
         let decimals = usize::from(saved(value).abs() < 10.0);
-        let percent = |times: f64| format!("{:.decimals$}", saved(times).abs());
+        // An end of the interval on the other side of "no change" is negative.
+        let sign = if value < 1.0 { -1.0 } else { 1.0 };
+        let percent = |times: f64| format!("{:.decimals$}", sign * saved(times));
         let interval = interval.map(|(low, high)| {
             let (low, high) = if value < 1.0 { (high, low) } else { (low, high) };
             format!(" ({}–{} %)", percent(low), percent(high))
@@ -229,11 +231,14 @@ mod tests {
     #[test]
     fn memory_that_is_saved_has_its_interval() {
         let mut with = arm_of("tch", "a", 40.0, true);
-        with.verdicts = vec![verdict(Metric::PeakMemory, 1.25, (1.2, 1.3))];
-        let records = [arm_of("tch (no KV cache)", "a", 20.0, false), with];
-        let records: Vec<&Record> = records.iter().collect();
-        let gain = Arms::new("tch", &records).gain(Metric::PeakMemory);
-        assert_eq!(gain.unwrap(), "20 % less memory (17–23 %)");
+        for (advantage, interval, told) in [
+            (1.25, (1.2, 1.3), "20 % less memory (17–23 %)"),
+            (1.01, (0.98, 1.03), "1.0 % less memory (-2.0–2.9 %)"),
+        ] {
+            with.verdicts = vec![verdict(Metric::PeakMemory, advantage, interval)];
+            let records = [&arm_of("tch (no KV cache)", "a", 20.0, false), &with];
+            assert_eq!(Arms::new("tch", &records).gain(Metric::PeakMemory).unwrap(), told);
+        }
     }
 
     #[test]

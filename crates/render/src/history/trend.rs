@@ -48,7 +48,7 @@ impl Document for Trends<'_> {
     }
 
     fn figures(&self) -> Table {
-        flat::table(&self.all().iter().flat_map(lines).collect::<Vec<_>>())
+        flat::table(&[], &self.all().iter().flat_map(lines).collect::<Vec<_>>())
     }
 }
 

@@ -114,11 +114,17 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
     let wide =
         ticks.first().zip(ticks.last()).is_some_and(|(first, last)| *first > 0.0 && last / first >= 4.0);
     let x = LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() };
-    let content = lines_of(report, x, |cell, row| {
+    let mut content = lines_of(report, x, |cell, row| {
         let figure = row.metrics.get(&metric)?;
         let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
         Some(Point { x: number(cell, axis)?, y: figure.typical.unwrap_or(figure.median), interval })
     });
+    // Cells are in the order that was typed: `--threads 8,1,4`.
+    if let Content::Lines(lines) = &mut content {
+        for strand in lines.series.iter_mut().flat_map(|line| &mut line.strands) {
+            strand.sort_by(|a, b| a.x.total_cmp(&b.x));
+        }
+    }
     Panel::new(metric.title(), better(metric), content)
 }
 
@@ -428,4 +434,25 @@ fn sides(report: &StudyReport, value: fn(&Side) -> Option<f64>) -> Vec<Group> {
     };
     let groups = report.outcomes.iter().zip(&report.cells).map(group);
     groups.filter(|group| !group.rows.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use comparison::plan::sweep::SweepKind;
+    use comparison::plan::{Setting, Settings, StudyView};
+
+    use super::*;
+    use crate::testing::{cell, study};
+
+    #[test]
+    fn a_line_goes_from_left_to_right_whatever_was_typed_first() {
+        let at = |threads| Settings::from([(Axis::Threads, Setting::Number(threads))]);
+        let cells = [8, 1, 4].map(|threads| cell(at(threads), [f64::from(threads), 1.0])).into();
+        let report = study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells);
+        let Content::Lines(lines) = lines(&report, Axis::Threads, Metric::Throughput).content else {
+            panic!("no lines")
+        };
+        let drawn: Vec<f64> = lines.series[0].strands[0].iter().map(|point| point.x).collect();
+        assert_eq!(drawn, [1.0, 4.0, 8.0]);
+    }
 }

@@ -182,30 +182,51 @@ fn unmeasured(document: &Document) -> Vec<String> {
     found.into_iter().map(told).collect()
 }
 
+/// The columns of the figures.
+const TITLES: [&str; 16] = [
+    "framework",
+    "case",
+    "metric",
+    "unit",
+    "baseline",
+    "current",
+    "ratio",
+    "low",
+    "high",
+    "worse",
+    "rounds_baseline",
+    "rounds_current",
+    "p",
+    "p_adjusted",
+    "threshold",
+    "verdict",
+];
+
 /// A line for each finding.
 fn figures(document: &Document) -> Table {
     let line = |finding: &Finding| {
         let (low, high) = finding.interval.unzip();
-        flat::line([
-            ("framework", json!(finding.framework)),
-            ("case", json!(finding.case)),
-            ("metric", json!(finding.metric)),
-            ("unit", json!(finding.unit)),
-            ("baseline", json!(finding.baseline)),
-            ("current", json!(finding.current)),
-            ("ratio", json!(finding.ratio)),
-            ("low", json!(low)),
-            ("high", json!(high)),
-            ("worse", json!(finding.worse)),
-            ("rounds_baseline", json!(finding.rounds.0)),
-            ("rounds_current", json!(finding.rounds.1)),
-            ("p", json!(finding.p)),
-            ("p_adjusted", json!(finding.p_adjusted)),
-            ("threshold", json!(finding.threshold)),
-            ("verdict", json!(word(finding.verdict).to_lowercase().replace(' ', "_"))),
-        ])
+        let values = [
+            json!(finding.framework),
+            json!(finding.case),
+            json!(finding.metric),
+            json!(finding.unit),
+            json!(finding.baseline),
+            json!(finding.current),
+            json!(finding.ratio),
+            json!(low),
+            json!(high),
+            json!(finding.worse),
+            json!(finding.rounds.0),
+            json!(finding.rounds.1),
+            json!(finding.p),
+            json!(finding.p_adjusted),
+            json!(finding.threshold),
+            json!(word(finding.verdict).to_lowercase().replace(' ', "_")),
+        ];
+        TITLES.map(str::to_owned).into_iter().zip(values).collect()
     };
-    flat::table(&document.findings.iter().map(line).collect::<Vec<_>>())
+    flat::table(&TITLES, &document.findings.iter().map(line).collect::<Vec<_>>())
 }
 
 // Annotations of a GitHub workflow, and its job summary.

@@ -7,9 +7,27 @@ use serde_json::{Value, json};
 use crate::flat::{self, Line};
 use crate::table::Table;
 
+/// The columns of the file.
+const TITLES: [&str; 14] = [
+    "framework",
+    "state",
+    "precision",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "rounds",
+    "prompt",
+    "typical",
+    "mean",
+    "standard_deviation",
+    "coefficient_of_variation",
+];
+
 /// The figures of all reports under one header. Each line names its precision.
 pub(super) fn table(reports: &[Report]) -> Table {
-    flat::table(&reports.iter().flat_map(lines).collect::<Vec<_>>())
+    flat::table(&TITLES, &reports.iter().flat_map(lines).collect::<Vec<_>>())
 }
 
 fn lines(report: &Report) -> Vec<Line> {

@@ -11,6 +11,13 @@ use crate::table::Table;
 /// Name and figures of one metric: median, least, most.
 type Figure = (String, [Option<f64>; 3]);
 
+/// The columns after a cell's place.
+const TITLES: [&str; 8] = ["contender", "state", "parity", "metric", "median", "min", "max", "rounds"];
+
+fn column(axis: Axis) -> String {
+    axis.title().to_lowercase().replace(' ', "_")
+}
+
 /// The figures of all cells under one header.
 pub(super) fn table(report: &StudyReport) -> Table {
     let planned = report.planned.first().into_iter();
@@ -18,10 +25,9 @@ pub(super) fn table(report: &StudyReport) -> Table {
     let mut lines = Vec::new();
     for cell in &report.cells {
         let mut add = |[contender, state, parity]: [&str; 3], (metric, [median, min, max]): Figure| {
-            let place = axes.iter().map(|axis| {
-                let name = axis.title().to_lowercase().replace(' ', "_");
-                (name, json!(cell.settings.get(axis).map(ToString::to_string)))
-            });
+            let place = axes
+                .iter()
+                .map(|axis| (column(*axis), json!(cell.settings.get(axis).map(ToString::to_string))));
             let figures = flat::line([
                 ("contender", json!(contender)),
                 ("state", json!(state)),
@@ -43,7 +49,9 @@ pub(super) fn table(report: &StudyReport) -> Table {
             }
         }
     }
-    flat::table(&lines)
+    let titles: Vec<String> =
+        axes.iter().map(|axis| column(*axis)).chain(TITLES.map(str::to_owned)).collect();
+    flat::table(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &lines)
 }
 
 fn figures(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Figure> {

@@ -9,7 +9,7 @@ use comparison::judge::study::columns::Scaling;
 use comparison::judge::study::{self, Cell, CellRow, Compiled, Crossing, Outcome, StudyReport, axes};
 use comparison::judge::{self, Metric};
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Axis, StudyView};
+use comparison::plan::{Axis, Setting, Settings, StudyView};
 use statistics::MIN_ROUNDS;
 
 use crate::table::Tone;
@@ -78,7 +78,7 @@ fn findings(document: &StudyReport) -> Vec<Line> {
             }
             found
         }
-        StudyView::Ab(_) => Vec::new(),
+        StudyView::Ab(_) => speed_ups(&document.outcomes),
     };
     lines.extend(of_view.into_iter().map(Line::plain));
     let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
@@ -242,6 +242,33 @@ fn compiled(compiled: &Compiled, framework: &str) -> String {
     format!("{framework}: {took}; {steady}: {pays}")
 }
 
+/// The change of each speed-up with the number of new tokens, one sentence for each framework and switch. Only
+/// speed-ups with a verdict count: an estimate from a round or two is noise.
+fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
+    let mut along: Vec<(Settings, Vec<(&Setting, f64)>)> = Vec::new();
+    for outcome in outcomes {
+        let mut place = outcome.settings.clone();
+        place.remove(&Axis::NewTokens);
+        let tokens = outcome.settings.get(&Axis::NewTokens);
+        let is_decided =
+            matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent));
+        let (Some(tokens), Some(speedup), true) = (tokens, outcome.speedup, is_decided) else { continue };
+        match along.iter_mut().find(|(found, _)| *found == place) {
+            Some((_, points)) => points.push((tokens, speedup)),
+            None => along.push((place, vec![(tokens, speedup)])),
+        }
+    }
+    let mut lines = Vec::new();
+    for (place, points) in along {
+        let [(first, least), .., (last, most)] = points[..] else { continue };
+        let name = study::name(&place, &place.keys().copied().collect::<Vec<_>>());
+        lines.push(format!(
+            "{name}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
+        ));
+    }
+    lines
+}
+
 // The answer of a study: the sentences that every output begins with.
 
 /// The metric that a sweep is about.
@@ -392,9 +419,39 @@ fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use comparison::plan::{Setting, Settings};
-
     use super::*;
+
+    #[test]
+    fn the_change_of_a_speed_up_is_told_for_each_switch() {
+        let outcome = |switch: &str, tokens: u32, speedup: f64, verdict| Outcome {
+            settings: Settings::from([
+                (Axis::Framework, Setting::Name("jax".into())),
+                (Axis::Switch, Setting::Name(switch.into())),
+                (Axis::NewTokens, Setting::Number(tokens)),
+            ]),
+            reason: None,
+            a: None,
+            b: None,
+            speedup: Some(speedup),
+            interval: None,
+            verdict: Some(verdict),
+            memory_change: None,
+            tokens: 0,
+            same_tokens: 0,
+            parity: Default::default(),
+        };
+        let found = speed_ups(&[
+            outcome("all on", 15, 1.2, Verdict::Faster),
+            outcome("cache", 15, 1.1, Verdict::Inconclusive),
+            outcome("all on", 100, 3.4, Verdict::Faster),
+            outcome("cache", 100, 2.0, Verdict::Faster),
+        ]);
+        assert_eq!(
+            found,
+            ["jax, all on: the speed-up goes from 1.20x at 15 new tokens to 3.40x at 100"],
+            "what is open is no point"
+        );
+    }
 
     #[test]
     fn diffusion_is_compared_with_going_token_by_token() {
