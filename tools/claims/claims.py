@@ -61,6 +61,23 @@ FIELDS = {
     "figure": "what run read unit published incomparable",
     "published": "text kind low high within derived",
 }
+# By reader of a figure: the fields that it needs, and those that it can have.
+READERS = {
+    "absent": ("", ""),
+    "product": ("factors", ""),
+    "advantage": ("a b metric", "at"),
+    "less": ("a b metric", "at"),
+    "growth": ("a b metric from at", ""),
+    "figure": ("framework metric", "at"),
+    "ratio": ("framework metric over", "at"),
+    "saving": ("framework metric over", "at"),
+    "scaling": ("framework axis of", "at"),
+    "memory": ("framework part", "at over"),
+    "perplexity": ("framework", "at"),
+    "short_warmup": ("framework of", "at over"),
+    "iteration": ("framework iteration", "at"),
+    "new_prompt": ("framework tokens of", "at"),
+}
 # Axes in the order of a place's words, those with a name of their own; and metrics of which more is better.
 AXES = "framework model precision threads batch context prompt_tokens new_tokens prefill_chunk steps callers rate".split()
 AXIS_NAMES = {"prompt_tokens": "prompt", "prefill_chunk": "chunk", "rate": "requests a second"}
@@ -103,6 +120,8 @@ def read_claim(name, text):
     if not re.match(r"\d+-", name):
         raise ValueError("its name must begin with a number and a -")
     known(claim, "claim")
+    for needed in "title source says conditions here explains".split():
+        claim[needed]
     for run in claim["run"]:
         known(run, "run")
         if run["command"].split()[0] != "photofinish" or not re.fullmatch(r"[a-z0-9-]+", run["name"]):
@@ -113,6 +132,9 @@ def read_claim(name, text):
     for figure in claim["figure"]:
         known(figure, "figure")
         kind = figure["read"]["kind"]
+        needed, possible = (fields.split() for fields in READERS[kind])
+        if not set(needed) <= set(figure["read"]) - {"kind"} <= set(needed + possible):
+            raise ValueError(f"the figure {figure['what']!r}: {kind} needs {needed} and can have {possible}")
         if kind == "absent" and "incomparable" not in figure:
             raise ValueError(f"the figure {figure['what']!r} is absent: say why in incomparable")
         if kind not in ("product", "absent") and figure.get("run") not in names:
@@ -241,7 +263,8 @@ def read_figure(read, report):
 
 
 def need(value, reason):
-    if not value:
+    # Zero is a figure.
+    if value is None or value is False or value in ([], {}):
         raise Missing(reason)
     return value
 

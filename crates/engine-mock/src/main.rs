@@ -1,6 +1,6 @@
 fn main() -> std::process::ExitCode {
-    if let Some(gpus) = std::env::var_os(gpu::LIBRARY_VARIABLE) {
-        gpu::simulated::simulate(gpus.into());
+    if let Some(gpus) = gpu::simulated::named() {
+        gpu::simulated::simulate(gpus);
     }
     worker::main_through::<engine_mock::Mock>(engine_mock::through)
 }

@@ -383,8 +383,8 @@ impl PlayedGpu {
             }
         };
         // The GPUs that the worker reads. Without them no process list exists.
-        let gpus = std::env::var_os(gpu::LIBRARY_VARIABLE);
-        let listed = gpus.map(|gpus| gpu::simulated::play(Path::new(&gpus), script.memory_bytes));
+        let gpus = gpu::simulated::named();
+        let listed = gpus.map(|gpus| gpu::simulated::play(&gpus, script.memory_bytes));
         let listed = listed.transpose().map_err(|error| EngineError::Framework(error.to_string()))?;
         Ok(Some(PlayedGpu { script, pending: Duration::ZERO, _listed: listed }))
     }

@@ -1,5 +1,5 @@
-//! GPUs of tests: a file says what they answer. `engine-mock` and a test program of `driver` use them; no program that
-//! is installed calls [`simulate`].
+//! GPUs of tests: a file says what they answer. `engine-mock` and a test program of `driver` use them, the driver and the
+//! engines never.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,12 @@ use crate::{Card, Memory, Process};
 
 /// The file of this process.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The script that the environment names in the place of NVIDIA's library, as tests do: a file of JSON.
+pub fn named() -> Option<PathBuf> {
+    let file = PathBuf::from(std::env::var_os(crate::LIBRARY_VARIABLE)?);
+    file.extension().is_some_and(|kind| kind == "json").then_some(file)
+}
 
 /// From now on this process has the GPUs of this file, and no others.
 pub fn simulate(file: PathBuf) {

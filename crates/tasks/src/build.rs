@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, anyhow};
 use configs::{ConfigError, Engine};
-use setup::tooling::process::{self};
+use setup::tooling::process;
 use setup::tooling::{self, BadInput, Reporter};
 use setup::{DERIVE, Piece, Provision, Reference, Target};
 

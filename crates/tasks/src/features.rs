@@ -17,6 +17,10 @@ fn resolved(packages: &[String], edges: &str) -> Features {
     let mut tree = cargo(&Workspace::locate().unwrap().root);
     tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
     tree.args(packages.iter().flat_map(|name| ["--package", name]));
+    // Releases have its program for the hub.
+    if packages.iter().any(|name| name == "prepare") {
+        tree.args(["--features", "prepare/hub"]);
+    }
     let mut features = Features::new();
     for line in output_of(&mut tree).unwrap().lines() {
         if let Some((package, of_package)) = line.trim_end_matches(" (*)").split_once('|') {
