@@ -24,7 +24,8 @@ pub fn main() -> ExitCode {
         && command == "help"
         && let Some(text) = topic.to_str().and_then(help::topic)
     {
-        print!("{text}");
+        // A reader that has closed is no failure.
+        let _ = output::print(&text);
         return ExitCode::SUCCESS;
     }
     let cli = spelling::parse(words).unwrap_or_else(|error| error.exit());

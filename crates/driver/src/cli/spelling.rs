@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 use super::Cli;
 
 /// Commands and flags that people type, and what is written here.
-const HINTS: [(&str, &str); 19] = [
+const HINTS: [(&str, &str); 20] = [
     ("bundles", "cache"),
     ("models", "list models"),
     ("frameworks", "list frameworks"),
@@ -22,6 +22,7 @@ const HINTS: [(&str, &str); 19] = [
     ("--dtype", "--precision"),
     ("--export-metrics", "--export"),
     ("--kv-precision", "--kv-type"),
+    ("--latest", "latest"),
     ("--no-half", "--precision f32"),
     ("--out", "--output"),
     ("--patience", "--quiet-timeout"),
@@ -29,7 +30,7 @@ const HINTS: [(&str, &str); 19] = [
     ("--reference", "--parity-reference"),
     ("--runs", "--rounds"),
     ("--shards", "--tensor-parallel"),
-    ("--fair-comparison", "--allow-unfair"),
+    ("--no-fair-comparison", "--allow-unfair"),
 ];
 
 /// Reads words, the program's name first.
@@ -107,6 +108,8 @@ mod tests {
         for (_, written) in HINTS {
             let first = written.split(' ').next().unwrap();
             let is_known = flags.iter().any(|flag| flag == first) || command.find_subcommand(first).is_some();
+            let is_known =
+                is_known || command.get_subcommands().any(|of| of.find_subcommand(first).is_some());
             assert!(is_known, "{written}");
         }
     }

@@ -61,7 +61,8 @@ pub(crate) struct PromptArgs {
     /// Tokens to add to it
     #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = flags::number())]
     pub(crate) new_tokens: u32,
-    /// Format of the output: table prints the text, json one object
+    /// Format of the output: table prints the text, json one object, of denoise with every
+    /// state
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }

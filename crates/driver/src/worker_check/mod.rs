@@ -93,7 +93,12 @@ pub fn check(subject: &Subject<'_>, mut tell: impl FnMut(&Phase) -> Result<()>) 
             }
             Ok(done) => Outcome::Holds(done),
             Err(Stop::Declined(reason)) if known.insert(reason.clone()) => Outcome::Declined(reason),
-            Err(_) => Outcome::Declined("as above".into()),
+            Err(Stop::Declined(_)) => Outcome::Declined("as above".into()),
+            // The process is gone, which an earlier problem of this run says.
+            Err(Stop::Broken) => {
+                goes_on = false;
+                Outcome::Broken(Vec::new())
+            }
         };
         match outcome {
             Outcome::Holds(_) => held.holds += 1,

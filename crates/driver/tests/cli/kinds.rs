@@ -14,8 +14,8 @@ struct Kind {
     metrics: &'static [&'static str],
     /// The beginning of the answer.
     answer: &'static str,
-    /// The reason of the row with a wrong output.
-    wrong: &'static str,
+    /// What is added to outputs of the third row, and the reason that it gets.
+    wrong: (&'static str, &'static str),
     /// Their names, if they are fixed.
     requests: &'static [&'static str],
 }
@@ -28,7 +28,7 @@ fn compared(kind: Kind) -> serde_json::Value {
         .installation
         .timed("quick", &[quick])
         .timed("slow", &[slow])
-        .timed("wrong", &[wrong, ("perturb", "1")]);
+        .timed("wrong", &[wrong, ("perturb", kind.wrong.0)]);
     let line = format!("--frameworks quick,slow,wrong --rounds 6 --seed 7 {}", kind.flags);
     let report = installation.json(1, &line);
     for metric in kind.metrics {
@@ -44,7 +44,7 @@ fn compared(kind: Kind) -> serde_json::Value {
         assert_eq!(row["agreement"]["broken"], json!(null), "{row}");
     }
     let reasons = row(&report, "wrong")["reasons"].to_string();
-    assert!(reasons.contains("R11") && reasons.contains(kind.wrong), "{reasons}");
+    assert!(reasons.contains("R11") && reasons.contains(kind.wrong.1), "{reasons}");
     let answer = report["summary"]["answer"].to_string();
     assert!(answer.contains(kind.answer), "{answer}");
     let names: Vec<_> = array(&report["prompts"]).iter().map(|request| &request["name"]).collect();
@@ -60,7 +60,7 @@ fn texts_are_compared_by_texts_a_second_and_by_every_vector() {
         flags: String::new(),
         metrics: &["encoding_throughput", "single_text"],
         answer: "quick embeds batches fastest: ",
-        wrong: "a number of a vector differs by",
+        wrong: ("1", "a number of a vector differs by"),
         requests: &["1 text", "32 texts"],
     });
     assert_eq!(row(&report, "quick")["agreement"]["vectors"]["max_abs"], 0.0);
@@ -74,8 +74,8 @@ fn an_onnx_file_is_compared_by_runs_a_second_and_by_every_output() {
         time: ("token_ms", 0.1),
         flags: graphs::inputs(),
         metrics: &["run_time", "run_throughput"],
-        answer: "quick",
-        wrong: "",
+        answer: "quick runs fastest: ",
+        wrong: ("0.01", "differs by"),
         requests: &[],
     });
     // Outputs of three types, of which floats differ by nothing.
