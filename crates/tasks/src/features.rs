@@ -50,6 +50,10 @@ fn a_program_built_alone_has_the_features_of_one_built_with_all_others() {
             .flat_map(|member| ["normal,build", "normal,build,dev"].map(|edges| (member, edges)))
         {
             for (package, sets) in resolved(std::slice::from_ref(member), edges) {
+                // Its feature `hub` adds a program, which only a build of it by name has.
+                if package.starts_with("prepare ") {
+                    continue;
+                }
                 let known = &together[&package];
                 differences.extend(sets.difference(known).map(|set| {
                     format!(
