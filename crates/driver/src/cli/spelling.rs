@@ -30,7 +30,8 @@ const HINTS: [(&str, &str); 20] = [
     ("--reference", "--parity-reference"),
     ("--runs", "--rounds"),
     ("--shards", "--tensor-parallel"),
-    ("--no-fair-comparison", "--allow-unfair"),
+    // With a value: `--fair-comparison false`.
+    ("--fair-comparison", "--allow-unfair"),
 ];
 
 /// Reads words, the program's name first.
@@ -52,7 +53,9 @@ fn with_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(word)) = unexpected.filter(|_| kinds.contains(&error.kind())) else {
         return error;
     };
-    let hint = match HINTS.iter().find(|(typed, _)| typed == word) {
+    // A conflict of flags names one that there is.
+    let is_known = error.kind() == ErrorKind::ArgumentConflict && word.starts_with('-');
+    let hint = match HINTS.iter().find(|(typed, _)| typed == word && !is_known) {
         Some((typed, written)) => format!("write `{written}` in place of `{typed}`"),
         None if is_name(word) && takes_names(words) => {
             "frameworks follow `--frameworks` with commas between them, a model follows `--model`".to_owned()
@@ -97,6 +100,8 @@ mod tests {
             let line = &format!("photofinish {line}");
             assert!(!error(line).contains("follow `--frameworks`"), "{line}");
         }
+        let both = error("photofinish compare --fair-comparison --allow-unfair");
+        assert!(both.contains("cannot be used with") && !both.contains("in place of"), "{both}");
         assert!(parse("photofinish compare --prompt bundles".split(' ')).is_ok());
     }
 

@@ -141,7 +141,11 @@ fn a_spreadsheet_has_a_line_for_each_finding() {
     one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
     "#);
     let nothing = Document { findings: Vec::new(), ..slower() };
-    assert_eq!(Csv.export(&nothing).lines().next(), text.lines().next(), "the header is there without a line");
+    assert_eq!(
+        Csv.export(&nothing).lines().next(),
+        text.lines().next(),
+        "the header is there without a line"
+    );
 }
 
 #[test]
