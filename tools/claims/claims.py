@@ -811,18 +811,14 @@ def keep(archive, name, study, record, paths):
 def main():
     parser = argparse.ArgumentParser(prog="cargo xtask claims", description=__doc__.split("\n")[0])
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--only", metavar="N,…", help="numbers of the claims to run; all, unless given")
+    numbers = lambda text: [int(number) for number in text.split(",")]
+    which.add_argument("--only", metavar="N,…", type=numbers, help="numbers of the claims to run; all, unless given")
     which.add_argument("--from-results", action="store_true", help="run nothing: make the page from what is kept")
-    which.add_argument("--check", action="store_true", help="end in an error if the page is not that of what is kept")
     parser.add_argument("--photofinish", type=pathlib.Path, default="photofinish", help="the program that is run")
     asked = parser.parse_args()
-    if asked.check:
-        if page() != (ROOT / PAGE).read_text(encoding="utf-8"):
-            sys.exit(f"error: {PAGE} is not what the results say: `cargo xtask claims --from-results` makes it again")
-        return
     if not asked.from_results:
         claims = read_claims()
-        chosen = [int(number) for number in asked.only.split(",")] if asked.only else [claim["number"] for claim in claims]
+        chosen = asked.only or [claim["number"] for claim in claims]
         if unknown := set(chosen) - {claim["number"] for claim in claims}:
             sys.exit(f"error: --only: there is no claim {', '.join(map(str, sorted(unknown)))}")
         run_all([claim for claim in claims if claim["number"] in chosen], asked.photofinish)
@@ -831,4 +827,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

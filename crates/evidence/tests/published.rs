@@ -26,3 +26,9 @@ fn every_published_study_can_be_read() {
     }
     assert!(count >= 15, "{count}");
 }
+
+#[test]
+fn the_script_of_claims_names_as_many_rounds_as_an_interval_takes() {
+    let script = include_str!("../../../tools/claims/claims.py");
+    assert!(script.contains(&format!("\nMIN_ROUNDS = {}\n", statistics::MIN_ROUNDS)));
+}

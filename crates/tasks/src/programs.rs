@@ -46,7 +46,7 @@ pub(crate) fn calibrate(workspace: &Workspace, args: &[OsString]) -> Result<Exit
 }
 
 /// With these flags nothing is measured, so that no driver is needed.
-const WITHOUT_RUNS: [&str; 4] = ["--from-results", "--check", "--help", "-h"];
+const WITHOUT_RUNS: [&str; 3] = ["--from-results", "--help", "-h"];
 
 /// `cargo xtask claims`: tests of published claims.
 pub(crate) fn claims(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
