@@ -811,7 +811,10 @@ def keep(archive, name, study, record, paths):
 def main():
     parser = argparse.ArgumentParser(prog="cargo xtask claims", description=__doc__.split("\n")[0])
     which = parser.add_mutually_exclusive_group()
-    numbers = lambda text: [int(number) for number in text.split(",")]
+
+    def numbers(text):
+        return [int(number) for number in text.split(",")]
+
     which.add_argument("--only", metavar="N,…", type=numbers, help="numbers of the claims to run; all, unless given")
     which.add_argument("--from-results", action="store_true", help="run nothing: make the page from what is kept")
     parser.add_argument("--photofinish", type=pathlib.Path, default="photofinish", help="the program that is run")
