@@ -121,14 +121,24 @@ pub fn bundle(source: &Path, bundles: &Path) -> Bundle {
 
 /// The same at these precisions.
 pub fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bundle {
+    bundle_of(prepare::Source::Directory(source.to_owned()), bundles, precisions)
+}
+
+/// The synthetic model `name` as a bundle.
+pub fn synthetic(name: &str, bundles: &Path, precisions: &[Precision]) -> Bundle {
+    bundle_of(prepare::Source::Synthetic(name.to_owned()), bundles, precisions)
+}
+
+fn bundle_of(source: prepare::Source, bundles: &Path, precisions: &[Precision]) -> Bundle {
+    let shown = format!("{source:?}");
     let request = prepare::Request {
-        source: prepare::Source::Directory(source.to_owned()),
+        source,
         name: None,
         precisions: precisions.to_vec(),
         bundles: bundles.to_owned(),
         progress: prepare::Progress::Silent,
     };
-    let directory = prepare::prepare(&request).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    let directory = prepare::prepare(&request).unwrap_or_else(|error| panic!("{shown}: {error}"));
     Bundle::open(directory).expect("opens")
 }
 

@@ -200,6 +200,39 @@ pub(crate) fn table(shape: [usize; 2], numbers: Vec<f32>, float: DataType) -> or
     })
 }
 
+/// Sets every byte of a tensor of numbers, wherever it is.
+#[allow(unsafe_code)]
+pub(crate) fn fill(tensor: &mut DynTensor, byte: u8) -> ort::Result<()> {
+    type Memset = unsafe extern "C" fn(usize, u8, usize) -> i32;
+    type Wait = unsafe extern "C" fn() -> i32;
+    let bytes = tensor.data_type().byte_size(tensor.shape().num_elements());
+    let bytes = bytes.ok_or_else(|| ort::Error::new("its elements have no fixed size"))?;
+    let address = tensor.data_ptr_mut();
+    if bytes == 0 {
+        return Ok(());
+    }
+    if tensor.memory_info().is_cpu_accessible() {
+        // SAFETY: the tensor owns that many bytes, and every pattern of bits is a number.
+        unsafe { address.cast::<u8>().write_bytes(byte, bytes) };
+        return Ok(());
+    }
+    let failed = |what: &str| ort::Error::new(format!("cannot fill the KV cache on the GPU: {what}"));
+    // SAFETY: NVIDIA's driver, which ONNX Runtime's provider has loaded, has these functions with these types
+    // (cuda.h). The context that made the tensor is current on this thread.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").map_err(|error| failed(&error.to_string()))?;
+        let memset = driver.get::<Memset>(b"cuMemsetD8_v2").map_err(|error| failed(&error.to_string()))?;
+        let wait = driver.get::<Wait>(b"cuCtxSynchronize").map_err(|error| failed(&error.to_string()))?;
+        // Streams of ONNX Runtime do not wait for the default one.
+        for code in [memset(address as usize, byte, bytes), wait()] {
+            if code != 0 {
+                return Err(failed(&format!("the driver's error {code}")));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Row `index` of the first dimension of a cache, as a separate tensor over the same memory.
 ///
 /// # Safety

@@ -75,7 +75,12 @@ impl Sequences {
         let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
-            cache.push(DynTensor::new(&allocator, runtime::element(model.products.float()), shape)?);
+            let mut tensor = DynTensor::new(&allocator, runtime::element(model.products.float()), shape)?;
+            // Memory of a GPU comes as others left it, and a hidden NaN times 0 is NaN.
+            if model.device != Device::Cpu {
+                runtime::fill(&mut tensor, 0)?;
+            }
+            cache.push(tensor);
         }
         Sequences::over(model, (batch, capacity), cache)
     }

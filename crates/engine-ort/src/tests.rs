@@ -9,12 +9,12 @@ use conformance::{
 };
 use onnx::{Attention, Rotation};
 use worker::engine::{
-    Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
+    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime,
+    Settings, Want,
 };
 
 use crate::Ort;
-use crate::runtime::keeps_free_rows;
-use crate::runtime::{find, library};
+use crate::runtime::{fill, find, keeps_free_rows, library};
 
 mod encoders;
 mod half;
@@ -159,4 +159,65 @@ fn a_batch_fed_token_by_token_has_the_hidden_states_of_the_reference() {
     };
     let theirs: Vec<_> = reference.hidden.iter().map(of_the_last).collect();
     check_hidden_states(&engine.hidden_states().expect("asked for at load"), &theirs, TOLERANCE);
+}
+
+/// Logits of a batch of equal prompts, then of some steps, over a cache that begins with these bytes.
+fn logits_over(engine: &mut Ort, (batch, prompt): (usize, usize), byte: u8) -> Vec<f32> {
+    const STEPS: usize = 4;
+    let tokens = |positions: std::ops::Range<usize>| -> Vec<u32> {
+        let one: Vec<u32> = positions.map(|position| (position * 37 % 311) as u32).collect();
+        one.repeat(batch)
+    };
+    // Another capacity, so that the next cache is a new one.
+    engine.begin(1, 1).expect("begins");
+    engine.begin(batch, prompt + STEPS).expect("begins");
+    let sequences = engine.body.decoder().expect("a decoder").sequences.as_mut().expect("begun");
+    for tensor in sequences.cache_mut() {
+        fill(tensor, byte).expect("fills");
+    }
+    let mut logits = engine.append(&tokens(0..prompt), Want::All).expect("appends").to_vec();
+    for step in prompt..prompt + STEPS {
+        logits.extend_from_slice(engine.append(&tokens(step..step + 1), Want::Last).expect("appends"));
+    }
+    logits
+}
+
+/// A byte of 255 makes every number NaN.
+fn check_unfilled_positions(engine: &mut Ort, (batch, prompt): (usize, usize)) {
+    let zeros = logits_over(engine, (batch, prompt), 0);
+    let nans = logits_over(engine, (batch, prompt), 255);
+    let not_finite = |logits: &[f32]| logits.iter().filter(|logit| !logit.is_finite()).count();
+    let counts = (not_finite(&zeros), not_finite(&nans));
+    let difference = max_abs_difference(&zeros, &nans);
+    println!(
+        "{batch} x {prompt}: not finite over zeros {}, over NaN {} of {}; largest difference {difference}",
+        counts.0,
+        counts.1,
+        nans.len()
+    );
+    assert_eq!((counts, difference), ((0, 0), 0.0), "{batch} sequences of {prompt} tokens");
+}
+
+#[test]
+fn positions_of_the_cache_that_are_not_filled_change_no_logit() {
+    for model in tiny() {
+        let mut engine = Ort::load(&model.bundle, &at(Precision::F32)).expect("loads");
+        for batch in [1, 3] {
+            check_unfilled_positions(&mut engine, (batch, 13));
+        }
+    }
+}
+
+/// On a GPU other kernels attend: `ORT_DISABLE_FLASH_ATTENTION=1` and
+/// `ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION=1` choose among them (tools/gpu/cache.sh).
+#[test]
+#[ignore = "needs a GPU"]
+fn positions_of_the_cache_that_are_not_filled_change_no_logit_on_a_gpu() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let bundle = conformance::synthetic("llama-1b", directory.path(), &[Precision::F16]);
+    let settings = Settings { device: Device::Cuda(0), cache: Precision::F16, ..at(Precision::F16) };
+    let mut engine = Ort::load(&bundle, &settings).expect("loads");
+    for shape in [(1, 85), (1, 1024), (16, 85), (16, 70), (32, 200)] {
+        check_unfilled_positions(&mut engine, shape);
+    }
 }
