@@ -181,7 +181,8 @@ pub fn described(bytes: &[u8]) -> Result<Described, Unreadable> {
     let given: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let inputs = graph.input.iter().filter(|input| !given.contains(input.name.as_str()));
     let inputs: Vec<GraphInput> = inputs.map(input).collect::<Result<_, _>>()?;
-    let outputs: Vec<GraphOutput> = graph.output.iter().map(output).collect::<Result<_, _>>()?;
+    let outputs = graph.output.iter().map(output).collect::<Result<Vec<GraphOutput>, _>>();
+    let outputs = outputs.map_err(|error| found.advised(error))?;
     for names in [
         inputs.iter().map(|one| &one.name).collect::<Vec<_>>(),
         outputs.iter().map(|one| &one.name).collect(),
@@ -212,6 +213,19 @@ impl Found {
         let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
         graph.initializer.iter().chain(sparse).for_each(|tensor| self.tensor(tensor));
         graph.node.iter().for_each(|node| self.node(node));
+    }
+
+    /// What to do about an output that is not run here.
+    fn advised(&self, error: Unreadable) -> Unreadable {
+        match error {
+            Unreadable::Unsupported(why)
+                if self.operators.keys().any(|name| name.starts_with("ai.onnx.ml::")) =>
+            {
+                let exported = "export a scikit-learn classifier with the option zipmap=False and with numbers as labels";
+                Unreadable::Unsupported(format!("{why}: {exported}"))
+            }
+            other => other,
+        }
     }
 
     fn node(&mut self, node: &Node) {

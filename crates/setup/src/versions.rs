@@ -237,7 +237,15 @@ impl Repository {
             self.git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &name]).ok()
         });
         let commit = found.ok_or_else(|| {
-            BadInput(format!("{} has no commit {revision}; name a branch, a tag or a hash", self.root))
+            let is_shallow = self.git(&["rev-parse", "--is-shallow-repository"]);
+            let advice = match is_shallow.is_ok_and(|answer| answer.trim() == "true") {
+                true => {
+                    "it is a shallow clone: fetch the rest with `git fetch --unshallow` (in a workflow give \
+                     actions/checkout `fetch-depth: 0`)"
+                }
+                false => "name a branch, a tag or a hash",
+            };
+            BadInput(format!("{} has no commit {revision}; {advice}", self.root))
         })?;
         Ok(commit.trim().to_owned())
     }

@@ -144,6 +144,9 @@ pub struct LogitAgreement {
     /// Number of the run's logits that are not finite.
     #[serde(default)]
     pub not_finite: usize,
+    /// Whether all logits of the reference are one number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uniform: bool,
 }
 
 impl Agreement {
@@ -206,6 +209,12 @@ pub struct VectorAgreement {
     /// Number of whole numbers and booleans that differ from the reference's; they must be equal.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unequal: usize,
+    /// Number of vectors whose numbers are all alike in the reference.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uniform: usize,
+    /// Number of vectors without a finite number in the reference.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undefined: usize,
 }
 
 impl Default for VectorAgreement {
@@ -221,6 +230,8 @@ impl Default for VectorAgreement {
             longest: 0.0,
             numbers: 0,
             unequal: 0,
+            uniform: 0,
+            undefined: 0,
         }
     }
 }
@@ -257,6 +268,17 @@ impl VectorAgreement {
         }
     }
 
+    /// Counts a vector of the reference that says nothing: agreement with it shows nothing.
+    pub fn look_at<T: Copy + Into<f64>>(&mut self, theirs: &[T]) {
+        let mut numbers = theirs.iter().map(|&number| number.into());
+        let Some(first) = numbers.next() else { return };
+        if !first.is_finite() {
+            self.undefined += usize::from(numbers.all(|number| !number.is_finite()));
+        } else {
+            self.uniform += usize::from(theirs.len() > 1 && numbers.all(|number| number == first));
+        }
+    }
+
     /// Adds the result of other requests.
     pub fn merge(&mut self, other: &VectorAgreement) {
         self.compared += other.compared;
@@ -269,6 +291,8 @@ impl VectorAgreement {
         self.longest = self.longest.max(other.longest);
         self.numbers += other.numbers;
         self.unequal += other.unequal;
+        self.uniform += other.uniform;
+        self.undefined += other.undefined;
     }
 
     /// The exceeded tolerance, in words.

@@ -184,8 +184,10 @@ impl FromStr for Dims {
 
     fn from_str(text: &str) -> std::result::Result<Dims, String> {
         let size = |text: &str| text.trim().parse::<u32>().ok().filter(|&size| size > 0);
-        let wrong =
-            |part: &str| format!("{part:?} is no NAME=SIZE, with a size from 1; such as batch=1,width=640");
+        let wrong = |part: &str| {
+            let size = "with a size from 1 (for 0: an array of that shape, --input NAME=FILE.npy)";
+            format!("{part:?} is no NAME=SIZE, {size}; such as batch=1,width=640")
+        };
         let mut dims: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         let mut latest: Option<String> = None;
         for part in text.split(',') {

@@ -1,7 +1,7 @@
 //! What was typed of a request. It is applied to a base: the default request, that of a suite, or that of a run to be
 //! measured again. A flag that was not typed leaves the base as it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bundle::Precision;
 use clap::parser::ValueSource;
@@ -220,6 +220,20 @@ pub(crate) struct ModelArgs {
     timeout: Option<u64>,
 }
 
+/// The models of a list that was divided at its commas: a comma may be part of a path.
+pub(crate) fn models(parts: &[String]) -> Vec<String> {
+    let mut models = Vec::new();
+    let mut rest = parts;
+    while !rest.is_empty() {
+        let joined = (2..=rest.len()).map(|count| (count, rest[..count].join(",")));
+        let path = joined.filter(|(_, path)| Path::new(path).exists()).last();
+        let (count, model) = path.unwrap_or_else(|| (1, rest[0].clone()));
+        models.push(model);
+        rest = &rest[count..];
+    }
+    models
+}
+
 impl ModelArgs {
     /// A request for commands that are not comparisons.
     pub(crate) fn request(&self) -> Request {
@@ -230,7 +244,7 @@ impl ModelArgs {
 
     fn apply_to(&self, request: &mut Request) {
         if !self.model.is_empty() {
-            request.models.clone_from(&self.model);
+            request.models = models(&self.model);
         }
         if !self.precision.is_empty() {
             (request.precisions, request.quantize) = (self.precision.clone(), Vec::new());
@@ -352,5 +366,17 @@ mod tests {
         assert_eq!((drawn.sampling.temperature, drawn.sampling.top_k), (Some(0.5), Some(3)));
         assert_eq!(typed("--temperature 1", &drawn).sampling.top_k, None);
         assert_eq!(typed("--decode greedy", &drawn).sampling, SamplingAsked::default());
+    }
+
+    #[test]
+    fn a_comma_of_a_path_divides_no_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a,b,c");
+        std::fs::create_dir(&path).unwrap();
+        let path = path.to_str().unwrap();
+        let typed = format!("one,{path},two");
+        let parts: Vec<String> = typed.split(',').map(str::to_owned).collect();
+        assert_eq!(models(&parts), ["one", path, "two"]);
+        assert_eq!(models(&["a".to_owned(), "b".to_owned()]), ["a", "b"]);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{CacheArgs, CacheCommand, Format, PrepareArgs, PruneArgs};
+use crate::cli::{CacheArgs, CacheCommand, Format, PrepareArgs, PruneArgs, models};
 use crate::measure::bundles::{self, CachedBundle, Contents, Fate};
 use crate::measure::progress;
 use crate::measure::provision::{self, Wanted};
@@ -174,11 +174,12 @@ fn size(bytes: u64) -> String {
 pub(crate) fn prepare(args: &PrepareArgs) -> Result<u8> {
     progress::listen()?;
     let places = args.here.places.find()?;
-    for model in &args.models {
+    let models = models(&args.models);
+    for model in &models {
         provision::find_model(&places, model)?;
     }
     provision::tools(&places, args.here.quiet)?;
-    for model in &args.models {
+    for model in &models {
         let wanted = Wanted {
             model,
             precisions: args.precision.clone(),

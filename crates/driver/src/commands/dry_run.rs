@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use statistics::MIN_ROUNDS;
 
+use super::check::Gate;
 use super::{compare, encode, parity, single};
 use crate::cli::work::{Job, OnArgs, PromptArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
@@ -34,6 +35,10 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
             Some(described) => one(described)?,
             None => return said(VALID),
         },
+        Some(Command::Gate(args)) => {
+            let sides = Gate::of(args)?.sides;
+            return said(&format!("gate: {sides}; nothing was done\n"));
+        }
         Some(_) => return said(VALID),
     };
     said(&match format {

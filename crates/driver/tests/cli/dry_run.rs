@@ -81,6 +81,42 @@ fn a_mistake_is_one_sentence() {
 }
 
 #[test]
+fn a_gate_finds_its_checkout_and_its_commits() {
+    let installation = installation();
+    let git = |words: &str, within: &str| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"];
+        let mut git = std::process::Command::new("git");
+        git.args(identity).args(words.split(' ')).current_dir(installation.path(within));
+        assert!(git.output().unwrap().status.success(), "git {words}");
+    };
+    for directory in ["whole", "none"] {
+        std::fs::create_dir(installation.path(directory)).unwrap();
+    }
+    git("init -q -b base", "whole");
+    git("commit -q --allow-empty -m one", "whole");
+    git("checkout -q -b other", "whole");
+    git("commit -q --allow-empty -m two", "whole");
+    let url = format!("file://{}", installation.path("whole").display());
+    git(&format!("clone -q --depth 1 -b other {url} shallow"), ".");
+    let gate = |at: &str, more: &str| {
+        let at = installation.path(at);
+        installation.run(&format!("gate --framework quick {more} --checkout {} --dry-run", at.display()))
+    };
+    let told = gate("whole", "--base base").exits(0).stdout;
+    assert!(told.contains("the checkout as it is, against commit "), "{told}");
+    for (at, more, expected) in [
+        ("shallow", "--base origin/base", "fetch-depth: 0"),
+        ("whole", "--base origin/base", "has no commit origin/base"),
+        ("whole", "--base base --head absent", "has no commit absent"),
+        ("none", "--base base", "no checkout of a git repository"),
+        ("absent", "--base base", "no checkout of a git repository"),
+    ] {
+        let ran = gate(at, more).exits(2);
+        assert!(ran.stderr.contains(expected), "{at}, {more}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn what_measures_nothing_does_nothing() {
     let installation = installation();
     let cached = installation.path("cache/photofinish/bundles/x");

@@ -286,8 +286,8 @@ fn is_number(text: &str) -> bool {
 
 // Text in which every character can be seen.
 
-/// The end of a text that was cut.
-const CUT: &str = "… (cut)";
+/// In place of what was cut out.
+const CUT: &str = "… (cut) …";
 
 /// A single line is never shown longer than this, from any source.
 const SHOWN: usize = 4000;
@@ -314,39 +314,44 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// One line of at most `most` characters.
+/// One line of at most `most` characters. A text that is too long loses its middle: a message often ends with its
+/// reason.
 pub fn shortened(text: &str, most: usize) -> String {
-    let mut shown = String::new();
-    let mut count = 0;
-    // The length where the line ends if there turns out to be too much of it.
-    let mut kept = 0;
+    let (start, is_whole) = visible(text, most);
+    if is_whole {
+        return start;
+    }
     let room = most.saturating_sub(CUT.chars().count());
-    let mut push = |shown: &mut String, character: char| {
-        shown.push(character);
-        count += 1;
-        if count <= room {
-            kept = shown.len();
-        }
-        count <= most
-    };
-    let mut behind_space = false;
+    let behind = room / 3;
+    let last = text.char_indices().rev().nth(behind).map_or(0, |(at, _)| at);
+    let (end, _) = visible(&text[last..], usize::MAX);
+    let skipped = end.chars().count().saturating_sub(behind);
+    start.chars().take(room - behind).chain(CUT.chars()).chain(end.chars().skip(skipped)).collect()
+}
+
+/// The text in one line of visible characters, and whether that is all of it: it ends behind `most` characters.
+fn visible(text: &str, most: usize) -> (String, bool) {
+    let (mut shown, mut count, mut behind_end) = (String::new(), 0, false);
     for character in text.chars() {
         let is_end =
             matches!(character, '\n' | '\r' | '\t' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
-        let fits = if is_end {
-            behind_space || push(&mut shown, ' ')
+        if is_end && !behind_end {
+            shown.push(' ');
+            count += 1;
         } else if is_visible(character) {
-            push(&mut shown, character)
-        } else {
-            character.escape_unicode().all(|part| push(&mut shown, part))
-        };
-        if !fits {
-            shown.truncate(kept);
-            return shown + CUT;
+            shown.push(character);
+            count += 1;
+        } else if !is_end {
+            let escaped = character.escape_unicode();
+            count += escaped.len();
+            shown.extend(escaped);
         }
-        behind_space = is_end;
+        behind_end = is_end;
+        if count > most {
+            return (shown, false);
+        }
     }
-    shown
+    (shown, true)
 }
 
 /// Whether a reader sees this character, and it changes nothing else.

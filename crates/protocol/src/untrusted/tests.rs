@@ -12,14 +12,14 @@ fn foreign_text_is_one_line_in_which_every_character_can_be_seen() {
 
 #[test]
 fn foreign_text_is_cut_where_it_is_read() {
-    let long = serde_json::to_string(&"x".repeat(30 << 20)).unwrap();
+    let long = serde_json::to_string(&format!("{} because", "x".repeat(30 << 20))).unwrap();
     let text: Foreign = serde_json::from_str(&long).unwrap();
     assert_eq!(text.chars().count(), SENTENCE);
-    assert!(text.ends_with("x… (cut)"), "{text}");
+    assert!(text.starts_with('x') && text.contains("x… (cut) …x") && text.ends_with("x because"), "{text}");
     let exact = "é".repeat(SENTENCE);
     assert_eq!(Foreign::<SENTENCE>::new(&exact), exact.as_str());
     let controls: Foreign = "\u{1b}".repeat(SENTENCE).into();
-    assert!(controls.chars().count() <= SENTENCE && controls.ends_with("… (cut)"), "{controls}");
+    assert!(controls.chars().count() <= SENTENCE && controls.contains("… (cut) …"), "{controls}");
 }
 
 #[test]

@@ -219,6 +219,13 @@ pub(crate) fn warnings_sentence(warning: &Warning) -> String {
         Warning::NoReference(reason) => {
             format!("no reference for parity: {reason}; name another with --parity-reference")
         }
+        Warning::SaysNothing { outputs, undefined, uniform } => {
+            let (count, what) = match undefined {
+                0 => (uniform, "one number throughout"),
+                _ => (undefined, "not finite throughout (NaN or infinite)"),
+            };
+            format!("{count} of {outputs} outputs of the reference are {what}: agreement with them shows nothing")
+        }
         Warning::AcceptedNoise { rule, finding } => {
             format!("{rule}: {finding}; on a quiet machine, leave out --accept-noise or --quick")
         }

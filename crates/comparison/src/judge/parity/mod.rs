@@ -63,6 +63,7 @@ pub fn compare(
         top1: sums.top1(),
         largest: Some(sums.largest),
         not_finite: sums.not_finite,
+        uniform: is_uniform(&reference.logits),
     };
     let mut agreement = Agreement {
         reference: reference.framework.clone(),
@@ -245,6 +246,12 @@ pub struct Logits {
     pub positions: usize,
     pub vocabulary: usize,
     pub values: Vec<f32>,
+}
+
+/// Whether all logits of all cases are one number.
+fn is_uniform(cases: &[Logits]) -> bool {
+    let mut all = cases.iter().flat_map(|case| &case.values);
+    all.next().is_some_and(|first| all.all(|logit| logit == first))
 }
 
 impl Logits {

@@ -27,6 +27,9 @@ pub enum Warning {
     Killed,
     /// Why there is no reference for parity.
     NoReference(String),
+    /// Outputs whose agreement shows nothing: of so many of the reference, these have no finite number, and these one
+    /// number throughout.
+    SaysNothing { outputs: usize, undefined: usize, uniform: usize },
     /// Noise that was accepted.
     AcceptedNoise { rule: String, finding: String },
     /// The machine was noisy so often, and disturbed parts were repeated where possible; so many starts
@@ -78,6 +81,7 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
         _ => Vec::new(),
     };
     warnings.extend(evidence.no_reference.clone().map(Warning::NoReference));
+    warnings.extend(says_nothing(evidence));
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
     warnings.extend(varies(rows));
@@ -105,6 +109,22 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     warnings.extend(unverified.map(|(rule, reason)| Warning::Unverified { rule, reason }));
     warnings.extend(evidence.no_probe.clone().map(Warning::NoProbe));
     warnings
+}
+
+/// An output that is NaN throughout is one too many. One that is the same throughout may be right, unless all are.
+fn says_nothing(evidence: &Evidence) -> Option<Warning> {
+    let mut found = evidence.runs.iter().filter_map(|run| {
+        let agreement = run.agreement.as_ref()?;
+        match (agreement.logits, agreement.vectors) {
+            (Some(logits), _) => {
+                Some((logits.positions, 0, if logits.uniform { logits.positions } else { 0 }))
+            }
+            (None, vectors) => vectors.map(|vectors| (vectors.compared, vectors.undefined, vectors.uniform)),
+        }
+    });
+    let (outputs, undefined, uniform) =
+        found.find(|&(outputs, undefined, uniform)| undefined > 0 || outputs > 0 && uniform == outputs)?;
+    Some(Warning::SaysNothing { outputs, undefined, uniform })
 }
 
 /// Contenders that could not keep up with the requested rate.

@@ -60,6 +60,7 @@ pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample
     let Some(Output::Vectors(theirs)) = theirs else { return (sample, None) };
     let mut found = VectorAgreement::default();
     found.unlike += ours.len().abs_diff(theirs.vectors.len());
+    theirs.vectors.iter().for_each(|vector| found.look_at(vector));
     ours.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| found.add(ours, theirs));
     (sample, Some(found))
 }

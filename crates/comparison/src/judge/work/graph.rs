@@ -64,6 +64,7 @@ fn add(found: &mut VectorAgreement, ours: &Tensor, theirs: &Tensor) {
         return;
     }
     let (mut ours, mut theirs) = (floats(dtype, &ours.data), floats(dtype, &theirs.data));
+    found.look_at(&theirs);
     for (ours, theirs) in ours.iter_mut().zip(&mut theirs).filter(|(_, theirs)| !theirs.is_finite()) {
         let is_same = *ours == *theirs || (ours.is_nan() && theirs.is_nan());
         (*ours, *theirs) = (if is_same { 0.0 } else { f64::NAN }, 0.0);
@@ -143,6 +144,18 @@ mod tests {
         let bent = |number: f32| floats_of(&[[1e-5; 32], [number; 32]].concat());
         assert_eq!(objection(&bent(1.1e-5), &many(1e-5)), None);
         assert!(objection(&floats_of(&[[1e-2; 32], [1.1e-2; 32]].concat()), &many(1e-2)).is_some());
+    }
+
+    #[test]
+    fn outputs_that_say_nothing_are_counted() {
+        let mut found = VectorAgreement::default();
+        for theirs in
+            [&[f32::NAN, f32::INFINITY][..], &[0.5, 0.5], &[0.5], &[0.5, 0.25], &[f32::NAN, 1.0], &[]]
+        {
+            add(&mut found, &floats_of(theirs), &floats_of(theirs));
+        }
+        assert_eq!((found.undefined, found.uniform, found.compared), (1, 1, 6));
+        assert_eq!(found.objection(&Tolerance::for_precision(Precision::F32)), None);
     }
 
     #[test]

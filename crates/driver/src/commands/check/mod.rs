@@ -428,22 +428,38 @@ fn is_complete(run: &[Record]) -> bool {
 const THRESHOLD: &str = "3%";
 
 pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
-    let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
-    let version = |revision: &String| {
-        let commit = repository.commit(revision).map_err(|error| failure(&error))?;
-        Ok::<String, Failure>(repository.version(&commit))
-    };
-    let base = ["--base-version".to_owned(), version(&args.base)?];
-    let head = args.head.as_ref().map(version).transpose()?.unwrap_or_else(|| repository.root().to_owned());
-    let framework = &args.framework;
-    let words = ["photofinish", "check", "--frameworks", &format!("{framework}@{head}")].map(str::to_owned);
-    let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
-    let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
-    let words = words.into_iter().chain(base).chain(threshold.into_iter().flatten());
-    let parsed = spelling::parse(words.chain(args.check.iter().cloned()));
-    match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
-        Some(Command::Check(args)) => check(&args),
-        _ => Err(Failure::usage("gate takes flags of `photofinish check`")),
+    check(&Gate::of(args)?.check)
+}
+
+/// A gate whose checkout and commits were found.
+pub(super) struct Gate {
+    check: Box<CheckArgs>,
+    /// What is compared with what.
+    pub(super) sides: String,
+}
+
+impl Gate {
+    pub(super) fn of(args: &GateArgs) -> Result<Gate> {
+        let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
+        let commit = |revision: &String| repository.commit(revision).map_err(|error| failure(&error));
+        let (base, head) = (commit(&args.base)?, args.head.as_ref().map(commit).transpose()?);
+        let (framework, root) = (&args.framework, repository.root());
+        let version = head.as_ref().map_or(root.to_owned(), |head| repository.version(head));
+        let words =
+            ["photofinish", "check", "--frameworks", &format!("{framework}@{version}")].map(str::to_owned);
+        let base_version = ["--base-version".to_owned(), repository.version(&base)];
+        let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
+        let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
+        let words = words.into_iter().chain(base_version).chain(threshold.into_iter().flatten());
+        let parsed = spelling::parse(words.chain(args.check.iter().cloned()));
+        match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
+            Some(Command::Check(check)) => {
+                let head = head.map_or("the checkout as it is".to_owned(), |head| format!("commit {head}"));
+                let sides = format!("{framework} of {root}: {head}, against commit {base}");
+                Ok(Gate { check, sides })
+            }
+            _ => Err(Failure::usage("gate takes flags of `photofinish check`")),
+        }
     }
 }
 
