@@ -4,17 +4,49 @@
 //! and does not say which entry of a damaged file is at fault. Here arrays stay in the mapped file until they
 //! are used, so that a false header can claim no memory.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 
-use candle_core::quantized::GgmlDType;
+use bundle::BundleError;
 
-const MAGIC: &[u8] = b"GGUF";
+use super::dequant::Type;
+use crate::PrepareError;
+
+pub(crate) const MAGIC: [u8; 4] = *b"GGUF";
 
 /// Metadata arrays nest nowhere in practice; the format allows it.
 const DEEPEST: usize = 4;
 
 const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// Why a file is not read.
+pub(crate) enum Refusal {
+    NotOne,
+    Architecture(BundleError),
+    /// The file contradicts the format or itself.
+    Damaged(String),
+    Unsupported(String),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Refusal {
+        Refusal::Damaged(reason)
+    }
+}
+
+impl Refusal {
+    pub(crate) fn of(self, path: &Path) -> PrepareError {
+        let path = path.to_path_buf();
+        match self {
+            Refusal::NotOne => PrepareError::NotAModel { path, reason: "it is no GGUF file".into() },
+            Refusal::Architecture(source) => PrepareError::Model { path, source },
+            Refusal::Damaged(reason) => PrepareError::Damaged { path, reason },
+            Refusal::Unsupported(reason) => PrepareError::Unsupported { path, reason },
+        }
+    }
+}
 
 /// A parsed header. Its ranges are all within the file that was parsed.
 pub(crate) struct Header {
@@ -43,20 +75,14 @@ pub(crate) struct Array {
 }
 
 pub(crate) struct TensorInfo {
+    /// The part of the model that holds it.
+    pub(crate) file: usize,
     /// Row-major, the slowest dimension first: GGUF's own order reversed.
     pub(crate) shape: Vec<usize>,
-    /// Or the number of a type that cannot be dequantised.
-    pub(crate) dtype: Result<GgmlDType, u32>,
+    /// Or the number of a type that is not known.
+    pub(crate) kind: Result<&'static Type, u32>,
     /// Within the file; begins at the tensor and ends with the file for a type of unknown size.
     pub(crate) range: Range<usize>,
-}
-
-impl TensorInfo {
-    /// Bytes of these rows within the file: a row consists of whole blocks.
-    pub(crate) fn rows(&self, rows: Range<usize>, columns: usize) -> Range<usize> {
-        let row = self.dtype.map_or(0, |dtype| columns / dtype.block_size() * dtype.type_size());
-        self.range.start + rows.start * row..self.range.start + rows.end * row
-    }
 }
 
 /// Numbers of the value types.
@@ -77,18 +103,24 @@ pub(crate) mod kind {
 }
 
 impl Header {
-    /// Errors describe the fault of the file, for [`crate::PrepareError::Damaged`].
-    pub(crate) fn parse(file: &[u8]) -> Result<Header, String> {
+    pub(crate) fn parse(file: &[u8]) -> Result<Header, Refusal> {
         let mut cursor = Cursor::new(file);
-        if cursor.take(4, "its magic number")? != MAGIC {
-            return Err("it does not begin with the GGUF magic number".into());
+        if !file.starts_with(&MAGIC) {
+            return Err(Refusal::NotOne);
         }
-        match cursor.u32("its version")? {
-            2 | 3 => {}
-            1 => return Err("GGUF version 1 is not supported; convert the model anew".into()),
+        let version = (cursor.take(4, "its magic number").and_then(|_| cursor.u32("its version")))?;
+        let unsupported = match version {
+            2 | 3 => None,
+            1 => Some("GGUF version 1 is not supported; convert the model anew".into()),
             // A version number with its bytes swapped.
-            version if version.swap_bytes() < 16 => return Err("big-endian GGUF is not supported".into()),
-            version => return Err(format!("GGUF version {version} is not supported; 2 and 3 are")),
+            _ if version.swap_bytes() < 16 => Some(
+                "big-endian GGUF is not supported; convert the file with gguf-py's gguf_convert_endian.py"
+                    .into(),
+            ),
+            _ => Some(format!("GGUF version {version} is not supported; 2 and 3 are")),
+        };
+        if let Some(reason) = unsupported {
+            return Err(Refusal::Unsupported(reason));
         }
         let tensor_count = cursor.u64("its number of tensors")?;
         let metadata_count = cursor.u64("its number of metadata entries")?;
@@ -98,7 +130,7 @@ impl Header {
             let kind = cursor.u32(&key)?;
             let value = value(&mut cursor, kind, &key)?;
             if metadata.insert(key.clone(), value).is_some() {
-                return Err(format!("metadata {key:?} is there twice"));
+                return Err(format!("metadata {key:?} is there twice").into());
             }
         }
         let mut entries = Vec::new();
@@ -113,7 +145,7 @@ impl Header {
             let info = entry.locate(data, alignment, file.len() as u64);
             let info = info.map_err(|reason| format!("tensor {name:?} {reason}"))?;
             if tensors.insert(name.clone(), info).is_some() {
-                return Err(format!("tensor {name:?} is there twice"));
+                return Err(format!("tensor {name:?} is there twice").into());
             }
         }
         refuse_overlaps(&tensors)?;
@@ -179,7 +211,7 @@ fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, String> {
 struct TensorEntry {
     name: String,
     shape: Vec<u64>,
-    dtype: u32,
+    kind: u32,
     offset: u64,
 }
 
@@ -195,7 +227,7 @@ impl TensorEntry {
             shape.push(cursor.u64(&name)?);
         }
         shape.reverse();
-        Ok(TensorEntry { shape, dtype: cursor.u32(&name)?, offset: cursor.u64(&name)?, name })
+        Ok(TensorEntry { shape, kind: cursor.u32(&name)?, offset: cursor.u64(&name)?, name })
     }
 
     fn locate(self, data: u64, alignment: u64, file: u64) -> Result<TensorInfo, String> {
@@ -206,19 +238,20 @@ impl TensorEntry {
         }
         let elements = shape.iter().try_fold(1u64, |product, &n| product.checked_mul(n));
         let elements = elements.ok_or_else(too_large)?;
-        let dtype = dtype(self.dtype).ok_or(self.dtype);
+        let kind = Type::of(self.kind).ok_or(self.kind);
         let start = data.checked_add(offset).ok_or_else(too_large)?;
-        let size = match dtype {
+        let size = match kind {
             Err(_) => file.saturating_sub(start),
-            Ok(dtype) => {
-                let block = dtype.block_size() as u64;
+            Ok(kind) => {
+                let block = kind.elements as u64;
                 let columns = shape.last().copied().unwrap_or(1);
                 if columns % block != 0 {
+                    let name = kind.name;
                     return Err(format!(
-                        "has rows of {columns}, which {dtype:?} cannot divide into blocks of {block}"
+                        "has rows of {columns}, which {name} cannot divide into blocks of {block}"
                     ));
                 }
-                (elements / block).checked_mul(dtype.type_size() as u64).ok_or_else(too_large)?
+                (elements / block).checked_mul(kind.bytes as u64).ok_or_else(too_large)?
             }
         };
         let end = start.checked_add(size).ok_or_else(too_large)?;
@@ -228,12 +261,12 @@ impl TensorEntry {
             ));
         }
         let shape = shape.iter().map(|&n| n as usize).collect();
-        Ok(TensorInfo { shape, dtype, range: start as usize..end as usize })
+        Ok(TensorInfo { file: 0, shape, kind, range: start as usize..end as usize })
     }
 }
 
 fn refuse_overlaps(tensors: &BTreeMap<String, TensorInfo>) -> Result<(), String> {
-    let mut in_order: Vec<_> = tensors.iter().filter(|(_, info)| info.dtype.is_ok()).collect();
+    let mut in_order: Vec<_> = tensors.iter().filter(|(_, info)| info.kind.is_ok()).collect();
     in_order.sort_by_key(|(_, info)| (info.range.start, info.range.end));
     for pair in in_order.windows(2) {
         let [(first, a), (second, b)] = pair else { continue };
@@ -242,52 +275,6 @@ fn refuse_overlaps(tensors: &BTreeMap<String, TensorInfo>) -> Result<(), String>
         }
     }
     Ok(())
-}
-
-fn dtype(number: u32) -> Option<GgmlDType> {
-    Some(match number {
-        0 => GgmlDType::F32,
-        1 => GgmlDType::F16,
-        2 => GgmlDType::Q4_0,
-        3 => GgmlDType::Q4_1,
-        6 => GgmlDType::Q5_0,
-        7 => GgmlDType::Q5_1,
-        8 => GgmlDType::Q8_0,
-        9 => GgmlDType::Q8_1,
-        10 => GgmlDType::Q2K,
-        11 => GgmlDType::Q3K,
-        12 => GgmlDType::Q4K,
-        13 => GgmlDType::Q5K,
-        14 => GgmlDType::Q6K,
-        15 => GgmlDType::Q8K,
-        30 => GgmlDType::BF16,
-        _ => return None,
-    })
-}
-
-/// The name of a type that cannot be dequantised.
-pub(crate) fn type_name(number: u32) -> String {
-    let name = match number {
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        20 => "IQ4_NL",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        23 => "IQ4_XS",
-        24 => "I8",
-        25 => "I16",
-        26 => "I32",
-        27 => "I64",
-        28 => "F64",
-        29 => "IQ1_M",
-        34 => "TQ1_0",
-        35 => "TQ2_0",
-        39 => "MXFP4",
-        _ => return format!("the unknown type {number}"),
-    };
-    name.to_owned()
 }
 
 // A position in bytes that may end at any moment.
@@ -359,15 +346,40 @@ impl<'a> Cursor<'a> {
 pub(crate) struct Metadata<'a> {
     header: &'a Header,
     file: &'a [u8],
+    /// Keys that were looked up.
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Metadata<'a> {
     pub(crate) fn new(header: &'a Header, file: &'a [u8]) -> Metadata<'a> {
-        Metadata { header, file }
+        Metadata { header, file, read: RefCell::default() }
     }
 
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.header.metadata.get(key)
+        let value = self.header.metadata.get(key)?;
+        self.read.borrow_mut().insert(key.to_owned());
+        Some(value)
+    }
+
+    /// The first key of `prefix` that nothing has looked up, that is not harmless, and that switches something on: 0 and
+    /// false do not.
+    pub(crate) fn left_over(&self, prefix: &str, harmless: &[&str]) -> Option<&'a str> {
+        let read = self.read.borrow();
+        let is_off = |value: &Value| match *value {
+            Value::Unsigned(number) => number == 0,
+            Value::Signed(number) => number == 0,
+            Value::Float32(number) => number == 0.0,
+            Value::Float64(number) => number == 0.0,
+            Value::Bool(flag) => !flag,
+            Value::Text(_) | Value::Array(_) => false,
+        };
+        let keys =
+            self.header.metadata.iter().filter(|(_, value)| !is_off(value)).map(|(key, _)| key.as_str());
+        let is_left = |key: &&str| {
+            let below = key.strip_prefix(prefix);
+            below.is_some_and(|name| !read.contains(*key) && !harmless.contains(&name))
+        };
+        keys.into_iter().find(is_left)
     }
 
     pub(crate) fn contains(&self, key: &str) -> bool {

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, Position, Precision};
+use bundle::{Bundle, Pooling, Position, Precision};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
 pub(crate) use prepare::testing::Gguf;
 use tempfile::TempDir;
 
-use crate::common::{Model, prepared, refusal, tiny};
+use crate::common::{Model, Tensor, prepared, refusal, tiny};
 
 /// Operations of these tests on a file.
 pub(crate) trait GgufInTests {
@@ -176,7 +176,17 @@ fn what_would_change_the_computation_is_refused() {
     with("llama.attention.head_count", Value::String("4".into())).refused(&["head_count", "whole number"]);
     with("llama.attention.layer_norm_rms_epsilon", Value::F32(f32::NAN)).refused(&["finite"]);
     with("llama.block_count", Value::U32(1 << 12)).refused(&["4096 layers"]);
-    with("split.count", Value::U16(2)).refused(&["part", "merge"]);
+    with("split.count", Value::U16(2)).refused(&["part 1 of 2", "-00001-of-00002.gguf"]);
+    with("llama.rope.scaling.attn_factor", Value::F32(2.0)).refused(&["attn_factor", "YaRN"]);
+    with("llama.unheard.of", Value::U32(1)).refused(&["\"llama.unheard.of\"", "may change"]);
+    with("llama.attention.sliding_window_pattern", Value::U32(2)).refused(&["sliding_window_pattern"]);
+    with("general.type", Value::String("adapter".into())).refused(&["LoRA", "llama-export-lora"]);
+    with("general.architecture", Value::String("clip".into())).refused(&["mmproj"]);
+    with("llama.pooling_type", Value::U32(4)).refused(&["llama.pooling_type", "reranker"]);
+    // What is switched off, and what says nothing about the computation.
+    for key in ["llama.nextn_predict_layers", "llama.vocab_size", "general.unheard.of"] {
+        with(key, Value::U32(0)).prepared();
+    }
     let mut gguf = with("llama.rope.freq_base", Value::F32(1e4));
     gguf.metadata.remove("llama.context_length");
     gguf.refused(&["llama.context_length", "missing"]);
@@ -229,7 +239,127 @@ fn a_type_that_cannot_be_dequantised_is_named() {
     // After the name there are the number of dimensions, two dimensions, and the type.
     let name = b"blk.0.ffn_up.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 20;
-    bytes[at..at + 4].copy_from_slice(&23u32.to_le_bytes());
-    std::fs::write(&path, bytes).unwrap();
-    refused(&path, &["blk.0.ffn_up.weight", "IQ4_XS", "Q4_0"]);
+    for (number, words) in [(24u32, "I8"), (99, "the unknown type 99")] {
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        refused(&path, &["blk.0.ffn_up.weight", words, "MXFP4", "IQ4"]);
+    }
+}
+
+#[test]
+fn biases_of_queries_and_keys_come_back_in_order() {
+    for architecture in ["llama", "granite"] {
+        let mut model = match architecture {
+            "llama" => Model::tiny("llama-gqa-tied"),
+            _ => Model::read(
+                &conformance::architectures().into_iter().find(|path| path.ends_with(architecture)).unwrap(),
+            ),
+        };
+        model.config["attention_bias"] = true.into();
+        let weights: Vec<_> =
+            model.tensors.keys().filter(|name| name.contains("self_attn")).cloned().collect();
+        for name in weights {
+            let rows = model.tensors[&name].shape[0];
+            let values: Vec<f32> = (0..rows).map(|row| row as f32 + 0.5).collect();
+            model.tensors.insert(name.replace("weight", "bias"), Tensor::f32(&[rows], &values));
+        }
+        let (directory, gguf) = (model.write(), Gguf::from_model(&model, architecture));
+        let names: Vec<_> = gguf.tensors.keys().filter(|name| name.ends_with("attn_q.bias")).collect();
+        assert!(!names.is_empty() && gguf.tensors[names[0]].2[1] != 1.5, "the converter reorders them");
+        let mut gguf = gguf;
+        if architecture == "granite" {
+            for (field, key) in [
+                ("attention_multiplier", "attention.scale"),
+                ("embedding_multiplier", "embedding_scale"),
+                ("residual_multiplier", "residual_scale"),
+                ("logits_scaling", "logit_scale"),
+            ] {
+                let number = model.config[field].as_f64().unwrap() as f32;
+                gguf.metadata.insert(format!("granite.{key}"), Value::F32(number));
+            }
+        }
+        let ((_a, ours), (_b, theirs)) =
+            (gguf.prepared(), prepared(Source::Directory(directory.path().into())));
+        let digest = |bundle: &Bundle| bundle.manifest().files["f32.safetensors"].sha256.clone();
+        assert_eq!(digest(&ours), digest(&theirs), "{architecture}");
+    }
+}
+
+/// Two parts as llama-gguf-split writes them: the metadata are in the first alone.
+fn parts(gguf: &Gguf, directory: &Path) -> [PathBuf; 2] {
+    let count = gguf.tensors.len();
+    let middle = gguf.tensors.keys().nth(count / 2).unwrap().clone();
+    let [mut first, mut second] = [gguf.clone(), gguf.clone()];
+    second.tensors = first.tensors.split_off(&middle);
+    second.metadata.clear();
+    first.metadata.insert("split.tensors.count".into(), Value::I32(count as i32));
+    [first, second]
+        .into_iter()
+        .enumerate()
+        .map(|(number, mut part)| {
+            part.metadata.insert("split.no".into(), Value::U16(number as u16));
+            part.metadata.insert("split.count".into(), Value::U16(2));
+            let path = directory.join(format!("model-{:05}-of-00002.gguf", number + 1));
+            std::fs::write(&path, part.bytes()).unwrap();
+            path
+        })
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap()
+}
+
+#[test]
+fn a_model_in_parts_is_read_whole_whichever_part_is_named() {
+    let (directory, whole) = (tempfile::tempdir().unwrap(), Gguf::from_tiny("qwen2-bias"));
+    let paths = parts(&whole, directory.path());
+    let (_bundles, whole) = whole.prepared();
+    for path in &paths {
+        let (_bundles, bundle) = prepared(Source::Gguf(path.clone()));
+        let (ours, theirs) = (bundle.manifest(), whole.manifest());
+        assert_eq!(ours.files["f32.safetensors"].sha256, theirs.files["f32.safetensors"].sha256);
+        assert_eq!((ours.name.as_str(), bundle.config()), ("model", whole.config()));
+    }
+}
+
+#[test]
+fn parts_that_are_missing_or_contradict_each_other_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let gguf = Gguf::from_tiny("llama-gqa-tied");
+    let [first, second] = parts(&gguf, directory.path());
+    std::fs::copy(&first, &second).unwrap();
+    refused(&first, &["00002-of-00002", "is part 2 of 2"]);
+    parts(&gguf, directory.path());
+    let mut wrong = gguf.clone();
+    wrong.metadata.insert("split.no".into(), Value::U16(1));
+    wrong.metadata.insert("split.count".into(), Value::U16(2));
+    wrong.tensors.retain(|name, _| name == "blk.0.attn_q.weight");
+    std::fs::write(&second, wrong.bytes()).unwrap();
+    refused(&first, &["blk.0.attn_q.weight", "also in model-00001-of-00002.gguf"]);
+    wrong.tensors.clear();
+    std::fs::write(&second, wrong.bytes()).unwrap();
+    refused(&first, &["00001-of-00002", "tensors"]);
+    std::fs::remove_file(&first).unwrap();
+    refused(&second, &["model-00001-of-00002.gguf", "not there", "part 1 of 2"]);
+}
+
+#[test]
+fn a_decoder_with_a_pooling_type_encodes() {
+    let mut gguf = Gguf::from_tiny("qwen3-qknorm");
+    for (number, pooling) in [(1, Pooling::Mean), (3, Pooling::Last)] {
+        gguf.metadata.insert("qwen3.pooling_type".into(), Value::U32(number));
+        let (_bundles, bundle) = gguf.prepared();
+        assert!(bundle.config().encoder.is_some());
+        let pooled = bundle.pooled().unwrap().unwrap();
+        assert_eq!((pooled.pooling, pooled.normalise), (pooling, true));
+    }
+    gguf.metadata.insert("qwen3.pooling_type".into(), Value::U32(0));
+    assert!(gguf.prepared().1.config().encoder.is_none());
+}
+
+#[test]
+fn a_gguf_is_recognised_by_its_first_bytes() {
+    let (_directory, path) = Gguf::from_tiny("llama-gqa-tied").write();
+    let blob = path.with_file_name("sha256-0123");
+    std::fs::rename(&path, &blob).unwrap();
+    assert_eq!(Source::parse(blob.to_str().unwrap()), Source::Gguf(blob));
 }
