@@ -8,9 +8,10 @@ use bundle::{Architecture, ModelConfig, TensorSpec};
 use serde_json::{Value, json};
 
 use crate::PrepareError;
+use crate::elsewhere::{instead, one_file};
 use crate::model::{
     self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, check_layers,
-    decode, matrix, most_common, transpose,
+    decode, matrix, most_common, parse, transpose,
 };
 use crate::safetensors::{Entry, Header};
 
@@ -21,19 +22,23 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         return Err(not_a_model("there is no such directory"));
     }
     if !directory.is_dir() {
-        return Err(not_a_model("it is neither a directory nor a .gguf file"));
+        return Err(one_file(&SourceFile::open(directory)?));
     }
+    let lacks = |what: &str, found: Option<String>| {
+        let found = found.map(|found| format!(": {found}")).unwrap_or_default();
+        not_a_model(&format!("it has no {what}{found}"))
+    };
     if !directory.join(CONFIG).is_file() {
-        let gguf = files_with(directory, &["gguf"])?.into_iter().next();
-        return Err(not_a_model(&match gguf {
-            Some(path) => format!("it has no config.json; to prepare its GGUF, name {}", path.display()),
-            None => "it has no config.json".to_owned(),
-        }));
+        return Err(lacks(CONFIG, instead(directory)));
+    }
+    let shards = shards(directory);
+    if let (Err(_), Some(found)) = (&shards, instead(directory)) {
+        return Err(lacks("safetensors weights", Some(found)));
     }
     let config_file = SourceFile::within(directory, CONFIG)?;
     let pools = directory.join(model::POOLING).is_file();
     let config = read_config(&config_file, pools)?;
-    let (shards, index) = shards(directory)?;
+    let (shards, index) = shards?;
     let shards: Vec<_> =
         shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
@@ -140,11 +145,6 @@ pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
     parse(&file)
 }
 
-fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
-    serde_json::from_slice(file.bytes())
-        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
-}
-
 /// `pools`: the directory says how vectors of tokens are pooled.
 fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareError> {
     let value = parse(file)?;
@@ -181,7 +181,7 @@ impl Weights {
     ) -> Result<Weights, PrepareError> {
         let mut held: BTreeMap<String, (usize, Entry)> = BTreeMap::new();
         for (shard, file) in shards.iter().enumerate() {
-            for (name, entry) in Header::parse(file.bytes(), file.path())?.tensors {
+            for (name, entry) in Header::parse(file)?.tensors {
                 if let Some((first, _)) = held.insert(name.clone(), (shard, entry)) {
                     let reason = format!("is also in {}", shards[first].name());
                     return Err(PrepareError::tensor(file.path(), &name, reason));
@@ -385,7 +385,21 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
         return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
     }
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok((shards.iter().map(name).collect(), None))
+    let names: Vec<_> = shards.iter().map(name).collect();
+    // The parts of a model without its index: other files beside them have the same weights in another layout.
+    let count = names
+        .iter()
+        .find_map(|name| name.strip_prefix("model-")?.strip_suffix(".safetensors")?.split_once("-of-"));
+    let Some(count) = count.and_then(|(_, count)| count.parse::<usize>().ok()) else {
+        return Ok((names, None));
+    };
+    let parts = (1..=count).map(|part| format!("model-{part:05}-of-{count:05}.safetensors"));
+    let missing = parts.clone().find(|part| !names.contains(part));
+    if let Some(part) = missing {
+        let reason = format!("{part} is not there, one of the {count} files of its weights");
+        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+    }
+    Ok((parts.collect(), None))
 }
 
 /// The files of a directory with one of `extensions`, sorted.
@@ -405,8 +419,7 @@ fn files_with(directory: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Pre
 /// of its directory.
 pub(crate) fn indexed_files(index: &SourceFile) -> Result<BTreeSet<String>, PrepareError> {
     let damaged = |reason: String| PrepareError::damaged(index.path(), reason);
-    let value: Value =
-        serde_json::from_slice(index.bytes()).map_err(|e| damaged(format!("it does not parse: {e}")))?;
+    let value = parse(index)?;
     let map = value.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| damaged("it has no \"weight_map\"".into()))?;
     let mut names = BTreeSet::new();

@@ -5,6 +5,7 @@
 //! It appears whole or not at all, and making it a second time only checks the source; only a changed source
 //! is hashed again.
 
+mod elsewhere;
 mod gguf;
 mod hub;
 mod huggingface;
@@ -276,7 +277,7 @@ pub struct Request {
 pub enum Source {
     /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
     Directory(PathBuf),
-    /// A `.gguf` file.
+    /// A GGUF file, or a part of a model in several.
     Gguf(PathBuf),
     /// An `.onnx` file.
     Onnx(PathBuf),
@@ -287,7 +288,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.gguf` or `.onnx`, or a directory.
+    /// As people write it: `hf:owner/name`, `synthetic:NAME`, a path that ends in `.onnx`, a GGUF file of any name, or a
+    /// directory.
     pub fn parse(text: &str) -> Source {
         if let Some(name) = text.strip_prefix(synthetic::PREFIX) {
             return Source::Synthetic(name.to_owned());
@@ -298,6 +300,7 @@ impl Source {
             None => match path.extension().map(|extension| extension.to_ascii_lowercase()) {
                 Some(extension) if extension == "gguf" => Source::Gguf(path),
                 Some(extension) if extension == "onnx" && !path.is_dir() => Source::Onnx(path),
+                _ if gguf::is_one(&path) => Source::Gguf(path),
                 _ => Source::Directory(path),
             },
         }

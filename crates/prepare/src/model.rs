@@ -123,6 +123,9 @@ impl SourceFile {
         // into memory instead would cost the size of the model.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
+        if let Some(reason) = untrusted::file::substitute(&map) {
+            return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
+        }
         Ok(SourceFile { path: path.to_path_buf(), metadata, map: std::sync::Arc::new(map) })
     }
 
@@ -141,6 +144,12 @@ impl SourceFile {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// The error of a file whose format is not the wanted one: what it is, or `reason` if that cannot be seen.
+    pub(crate) fn not(&self, reason: impl Into<String>) -> PrepareError {
+        let reason = untrusted::file::other_format(self.bytes()).map_or_else(|| reason.into(), str::to_owned);
+        PrepareError::NotAModel { path: self.path.clone(), reason }
     }
 
     /// Lets the system reclaim the memory of these bytes, which are read from the file again if they are used
@@ -168,10 +177,11 @@ impl SourceFile {
 }
 
 /// Where the hub's cache has the files of a snapshot, which itself contains links: `snapshots/COMMIT/FILE` is
-/// a link to `../../blobs/HASH`.
-fn blobs_of(snapshot: &Path) -> Option<PathBuf> {
-    let snapshots = snapshot.parent()?;
-    (snapshots.file_name()? == "snapshots").then(|| snapshots.with_file_name("blobs"))
+/// a link to `../../blobs/HASH`, and files may be in directories below that of the commit.
+fn blobs_of(directory: &Path) -> Option<PathBuf> {
+    let mut above = directory.ancestors().skip(1);
+    let snapshots = above.find(|path| path.file_name().is_some_and(|name| name == "snapshots"))?;
+    Some(snapshots.with_file_name("blobs"))
 }
 
 /// Refuses a configuration with more layers than the source could hold, before a list of all their
@@ -212,8 +222,7 @@ pub(crate) fn of_files(
     let damaged = |file: &SourceFile, reason: String| PrepareError::damaged(file.path(), reason);
     let config_json = match config {
         None => Value::Null,
-        Some(file) => serde_json::from_slice(file.bytes())
-            .map_err(|e| damaged(file, format!("it does not parse: {e}")))?,
+        Some(file) => parse(file)?,
     };
     let (text, name) = match (template, default_template(&config_json)) {
         (Some(file), _) => {
@@ -325,15 +334,22 @@ pub(crate) fn usual() -> Document {
     )
 }
 
-fn pooling_document(pooled: &Pooled, derived: String) -> Document {
+pub(crate) fn pooling_document(pooled: &Pooled, derived: String) -> Document {
     let mut bytes = serde_json::to_vec_pretty(pooled).expect("it is plain data");
     bytes.push(b'\n');
     Document { bytes, derived }
 }
 
-fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
-    serde_json::from_slice(file.bytes())
-        .map_err(|e| PrepareError::damaged(file.path(), format!("it does not parse: {e}")))
+/// The value of a JSON file, which may have at most as many bytes as prompts may.
+pub(crate) fn parse(file: &SourceFile) -> Result<Value, PrepareError> {
+    let (size, most) = (file.bytes().len() as u64, untrusted::file::INPUT);
+    if size > most {
+        return Err(PrepareError::damaged(file.path(), format!("it has more than {} MiB", most >> 20)));
+    }
+    serde_json::from_slice(file.bytes()).map_err(|e| match file.bytes() {
+        [] => file.not(""),
+        _ => PrepareError::damaged(file.path(), format!("it does not parse: {e}")),
+    })
 }
 
 // Numbers to and from the little-endian bytes of a file.
@@ -399,7 +415,7 @@ pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32>
 pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let file = SourceFile::open(path)?;
     let Described { mut graph, external } = described(file.bytes()).map_err(|why| match why {
-        Unreadable::NotOnnx(reason) => PrepareError::NotAModel { path: path.to_path_buf(), reason },
+        Unreadable::NotOnnx(reason) => file.not(reason),
         Unreadable::Unsupported(reason) => PrepareError::Unsupported { path: path.to_path_buf(), reason },
     })?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

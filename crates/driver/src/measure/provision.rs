@@ -154,14 +154,7 @@ fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
         || configs::is_onnx(model)
         || path.is_absolute();
     if path.exists() && (is_path || !places.configs.file("models", model).is_file()) {
-        let is_one_file = path.is_file()
-            && path.extension().is_some_and(|extension| {
-                extension.eq_ignore_ascii_case("gguf") || extension.eq_ignore_ascii_case("onnx")
-            });
-        if !path.is_dir() && !is_one_file {
-            let reason = "it is neither a directory nor a .gguf or .onnx file";
-            return Err(Failure::usage(format!("{model} is not a model: {reason}")));
-        }
+        // What a file is, `prepare` says by its first bytes.
         return Ok((Source::Path(path.to_path_buf()), None));
     }
     if is_path {

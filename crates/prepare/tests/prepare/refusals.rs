@@ -30,14 +30,95 @@ fn llama() -> Model {
 fn what_is_no_model_is_told_what_it_lacks() {
     let directory = tempfile::tempdir().unwrap();
     refused(&directory.path().join("nowhere"), &["no such directory"]);
-    refused(&tiny("gpt2/model.safetensors"), &["neither a directory nor a .gguf file"]);
+    refused(&tiny("gpt2/model.safetensors"), &["one file of a model", "name its directory", "gpt2"]);
     refused(directory.path(), &["no config.json"]);
-    std::fs::write(directory.path().join("some.gguf"), "").unwrap();
-    refused(directory.path(), &["no config.json", "name ", "some.gguf"]);
     llama().write_config(directory.path());
     refused(directory.path(), &["no safetensors weights"]);
     std::fs::write(directory.path().join("pytorch_model.bin"), "").unwrap();
     refused(directory.path(), &["only pytorch_model.bin", "convert"]);
+    refused(&directory.path().join("config.json"), &["one file of a model", "name its directory"]);
+}
+
+#[test]
+fn a_directory_with_the_model_under_another_name_names_it() {
+    let config = llama().config.to_string();
+    // The files, and parts of the sentence.
+    let cases: [(&[&str], &[&str]); 12] = [
+        (&["some.gguf"], &["no config.json", "holds a GGUF file: name ", "some.gguf"]),
+        (&["config.json", "some.gguf", "mmproj-f16.gguf"], &["no safetensors weights", "name ", "some.gguf"]),
+        (
+            &["Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf"],
+            &["a GGUF file: name", "m-00001-of-00002.gguf"],
+        ),
+        (&["a.gguf", "b.gguf"], &["name one of", "a.gguf, ", "b.gguf"]),
+        (
+            &["config.json", "onnx/model.onnx", "onnx/model_q4.onnx"],
+            &["an ONNX file: name", "onnx/model.onnx"],
+        ),
+        (
+            &["adapter_config.json", "adapter_model.safetensors"],
+            &["LoRA", "meta-llama/Llama-3", "merge_and_unload"],
+        ),
+        (
+            &["refs/main", "snapshots/a/config.json", "snapshots/b/config.json"],
+            &["hub repository", "snapshots/b"],
+        ),
+        (&["part/config.json"], &["directory below: name ", "part"]),
+        (&["config .json", "model.safetensors"], &["rename \"config .json\""]),
+        (&["consolidated.safetensors", "params.json"], &["layout of Meta or Mistral"]),
+        (&["model_index.json"], &["diffusers"]),
+        (
+            &["config.json", "model-00002-of-00002.safetensors"],
+            &["model-00001-of-00002.safetensors is not there"],
+        ),
+    ];
+    for (files, parts) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = match *file {
+                "refs/main" => "b",
+                "adapter_config.json" => r#"{"base_model_name_or_path": "meta-llama/Llama-3"}"#,
+                _ if file.ends_with("config.json") => &config,
+                _ => "",
+            };
+            std::fs::write(path, text).unwrap();
+        }
+        refused(directory.path(), parts);
+    }
+}
+
+#[test]
+fn what_was_downloaded_in_place_of_a_file_is_said() {
+    const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 538090408\n";
+    for (name, text, parts) in [
+        ("model.safetensors", POINTER, ["Git LFS pointer", "git lfs pull"]),
+        ("tokenizer.json", POINTER, ["tokenizer.json", "git lfs pull"]),
+        ("config.json", "<!DOCTYPE html><html>", ["web page", "/resolve/"]),
+        ("model.safetensors", "Entry not found", ["server's answer", "Entry not found"]),
+        ("model.safetensors", "PK\u{3}\u{4}archive/data.pkl", ["zip file", "safetensors"]),
+        ("model.safetensors", "GGUF\u{3}\0\0\0", ["a GGUF file", ".gguf"]),
+        ("config.json", "", ["config.json", "empty"]),
+    ] {
+        let directory = llama().write();
+        std::fs::write(directory.path().join(name), text).unwrap();
+        refused(directory.path(), &parts);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes, words) in [
+        ("m.gguf", &b"<html>"[..], "web page"),
+        ("m.gguf", b"tjgg\x03\0\0\0", "before GGUF"),
+        ("m.onnx", POINTER.as_bytes(), "Git LFS pointer"),
+        ("m.onnx", b"\x1c\0\0\0TFL3\0\0", "TensorFlow Lite"),
+        ("m.bin", b"\x80\x02\x8a\x0al\xfc", "pickle"),
+        ("m", b"neither", "neither a directory nor a GGUF"),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let error = refusal(Source::parse(path.to_str().unwrap()), Precision::F32);
+        assert!(error.is_bad_input() && error.to_string().contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -147,7 +228,8 @@ fn a_header_that_lies_is_refused() {
         std::fs::write(&weights, bytes).unwrap();
         refused(directory.path(), parts);
     };
-    refused_as(&[], &["model.safetensors", "at least 8 bytes"]);
+    refused_as(&[], &["model.safetensors", "empty"]);
+    refused_as(&[1; 7], &["at least 8 bytes"]);
     refused_as(&u64::MAX.to_le_bytes(), &["18446744073709551615 bytes"]);
     refused_as(&with_header(&json!([1]), &[]), &["does not parse"]);
     refused_as(&file[..file.len() - 4], &["truncated", "claims bytes"]);
