@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bundle::{Dtype, Graph, GraphInput, GraphOutput, Size};
-use prost::Message;
+use prost::bytes::Buf;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message};
 
 /// A file's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +164,75 @@ enum DimensionValue {
 const EXTERNAL: i32 = 1;
 /// More elements than any tensor has.
 const MOST_ELEMENTS: usize = 1 << 40;
+/// Most messages and sizes in a file: those of large models are some hundred thousand. In memory each takes up to
+/// 272 bytes, in the file no more than two.
+const MOST_PARTS: usize = 3_000_000;
+
+/// Counts the messages and sizes of a file without keeping them. What cannot be read ends the count: decoding says so.
+fn count(message: Kind, mut bytes: &[u8], depth: u32, parts: &mut usize) -> Result<(), DecodeError> {
+    while bytes.has_remaining() && depth < 100 && *parts <= MOST_PARTS {
+        let (tag, wire) = decode_key(&mut bytes)?;
+        match (message.part(tag), wire) {
+            (Some(part), WireType::LengthDelimited) => {
+                let length = decode_varint(&mut bytes)?;
+                let Some(inner) = usize::try_from(length).ok().and_then(|length| bytes.get(..length)) else {
+                    break;
+                };
+                bytes.advance(inner.len());
+                // The end of each number is a byte below 128.
+                *parts +=
+                    if part == Kind::Sizes { inner.iter().filter(|&&byte| byte < 128).count() } else { 1 };
+                count(part, inner, depth + 1, parts)?;
+            }
+            (part, _) => {
+                // Sizes that are not packed.
+                *parts += usize::from(part.is_some());
+                skip_field(wire, tag, &mut bytes, DecodeContext::default())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The messages below, and the sizes of a tensor.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Model,
+    Function,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    Sizes,
+    Sparse,
+    Value,
+    Type,
+    TensorType,
+    Shape,
+    /// Without parts that are read.
+    Leaf,
+}
+
+impl Kind {
+    /// The kind of a field, by the tags below.
+    fn part(self, tag: u32) -> Option<Kind> {
+        Some(match (self, tag) {
+            (Kind::Model, 7) | (Kind::Attribute, 6 | 11) => Kind::Graph,
+            (Kind::Model, 25) => Kind::Function,
+            (Kind::Function, 7) | (Kind::Graph, 1) => Kind::Node,
+            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) | (Kind::Sparse, 1) => Kind::Tensor,
+            (Kind::Graph, 11 | 12) => Kind::Value,
+            (Kind::Graph, 15) => Kind::Sparse,
+            (Kind::Node, 5) => Kind::Attribute,
+            (Kind::Tensor, 1) => Kind::Sizes,
+            (Kind::Value, 2) => Kind::Type,
+            (Kind::Type, 1) => Kind::TensorType,
+            (Kind::TensorType, 2) => Kind::Shape,
+            (Kind::Model, 8) | (Kind::Tensor, 13) | (Kind::Shape, 1) => Kind::Leaf,
+            _ => return None,
+        })
+    }
+}
 
 /// Reads an ONNX file's description. [`Graph::bytes`] is the file's own: external files are not included.
 ///
@@ -169,6 +240,11 @@ const MOST_ELEMENTS: usize = 1 << 40;
 /// A sentence without the file's name.
 pub fn described(bytes: &[u8]) -> Result<Described, Unreadable> {
     let not = |reason: String| Unreadable::NotOnnx(reason);
+    let mut parts = 0;
+    let _ = count(Kind::Model, bytes, 0, &mut parts);
+    if parts > MOST_PARTS {
+        return Err(not(format!("it has more than {MOST_PARTS} nodes, tensors and sizes")));
+    }
     let model = Model::decode(bytes).map_err(|error| not(format!("it does not parse as ONNX: {error}")))?;
     let Some(graph) = model.graph.filter(|graph| model.ir_version > 0 && !graph.output.is_empty()) else {
         return Err(not("it has no ONNX graph with an output".into()));

@@ -9,12 +9,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bundle::{Element, FileRecord, Precision, StoredTensor, TensorSpec};
-use serde::Deserialize;
+use protocol::untrusted;
+use serde::Deserialize as FromJson;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::PrepareError;
-use crate::model::encode;
+use crate::model::{SourceFile, encode};
 use crate::quantise::quantise;
 
 /// The header of a safetensors file, every entry checked against the file's size and against
@@ -31,16 +33,61 @@ pub(crate) struct Entry {
     pub(crate) range: Range<usize>,
 }
 
-#[derive(Deserialize)]
+/// Most bytes of a header: the limit of the `safetensors` crate.
+const MOST_OF_HEADER: u64 = 100_000_000;
+
+/// The entries of a header, as they are written.
+struct RawHeader(BTreeMap<String, RawEntry>);
+
+#[derive(FromJson)]
 struct RawEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
+impl<'de> Deserialize<'de> for RawHeader {
+    /// Nothing is kept of the metadata, which may have any form.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawHeader, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = RawHeader;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+                let mut entries = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    let entry = map.next_value();
+                    let entry = entry.map_err(|e| {
+                        A::Error::custom(format!("tensor {name:?} has an invalid entry: {e}"))
+                    })?;
+                    if entries.insert(name.clone(), entry).is_some() {
+                        return Err(A::Error::custom(format!("tensor {name:?} is there twice")));
+                    }
+                }
+                Ok(RawHeader(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
 impl Header {
-    pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, PrepareError> {
-        let damaged = |reason: String| PrepareError::damaged(path, reason);
+    pub(crate) fn parse(file: &SourceFile) -> Result<Header, PrepareError> {
+        let (bytes, path) = (file.bytes(), file.path());
+        let damaged = |reason: String| match untrusted::file::other_format(bytes) {
+            Some(_) => file.not(""),
+            None => PrepareError::damaged(path, reason),
+        };
         let size = bytes.len();
         let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
             return Err(damaged(format!("a safetensors file has at least 8 bytes, this one has {size}")));
@@ -50,16 +97,14 @@ impl Header {
             let reason = format!("its header claims {length} bytes, but the whole file has {size}");
             return Err(damaged(reason));
         }
+        if length > MOST_OF_HEADER {
+            return Err(damaged(format!("its header has {length} bytes; at most {MOST_OF_HEADER} are read")));
+        }
         let (header, data) = rest.split_at(length as usize);
-        let raw: BTreeMap<String, serde_json::Value> = serde_json::from_slice(header)
+        let RawHeader(raw) = serde_json::from_slice(header)
             .map_err(|e| damaged(format!("its safetensors header does not parse: {e}")))?;
         let mut tensors = BTreeMap::new();
-        for (name, value) in raw {
-            if name == "__metadata__" {
-                continue;
-            }
-            let raw: RawEntry = serde_json::from_value(value)
-                .map_err(|e| PrepareError::tensor(path, &name, format!("has an invalid entry: {e}")))?;
+        for (name, raw) in raw {
             let entry = raw
                 .check(data.len(), size - data.len())
                 .map_err(|reason| PrepareError::tensor(path, &name, reason))?;

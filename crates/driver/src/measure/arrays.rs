@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bundle::{Dtype, hexadecimal};
@@ -70,9 +71,20 @@ fn member(bytes: &[u8], input: &str) -> std::result::Result<Vec<u8>, String> {
             format!("it has no array {input}; it has {}", arrays.join(", "))
         })?,
     };
-    let mut array = Vec::new();
     let file = archive.by_name(name).map_err(broken)?;
-    file.take(MOST).read_to_end(&mut array).map_err(|error| format!("it is no .npz file: {error}"))?;
+    // An archive of a few bytes may unpack to any number of them.
+    let most = file.size().min(MOST);
+    let mut file = file.take(most);
+    let mut array = Vec::new();
+    let mut read = |most: usize, array: &mut Vec<u8>| {
+        file.by_ref()
+            .take(most as u64)
+            .read_to_end(array)
+            .map_err(|error| format!("it is no .npz file: {error}"))
+    };
+    read(MOST_OF_HEADER + 12, &mut array)?;
+    let needed = described(&array)?.numbers.end;
+    read(needed.saturating_sub(array.len()), &mut array)?;
     Ok(array)
 }
 
@@ -86,6 +98,9 @@ pub fn array(
     is_archive: bool,
     input: &str,
 ) -> std::result::Result<(Dtype, Vec<usize>, Vec<u8>), String> {
+    if let Some(reason) = untrusted::file::substitute(bytes) {
+        return Err(reason);
+    }
     let file = if is_archive { Cow::from(member(bytes, input)?) } else { Cow::from(bytes) };
     let (dtype, shape, numbers) = parse(&file)?;
     Ok((dtype, shape, numbers.to_vec()))
@@ -93,6 +108,22 @@ pub fn array(
 
 /// Type, shape and numbers of an array.
 fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String> {
+    let Described { dtype, shape, numbers } = described(bytes)?;
+    let numbers = bytes
+        .get(numbers)
+        .ok_or_else(|| format!("it ends before its last number: its shape is {}", dims(&shape)))?;
+    Ok((dtype, shape, numbers))
+}
+
+/// What the header of an array says, and where its numbers must be.
+struct Described {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    numbers: Range<usize>,
+}
+
+/// Reads a header. Nothing after it is needed.
+fn described(bytes: &[u8]) -> std::result::Result<Described, String> {
     check_header(bytes)?;
     let mut rest = bytes;
     let header = NpyHeader::from_reader(&mut rest).map_err(|error| format!("it is no .npy file: {error}"))?;
@@ -105,11 +136,15 @@ fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String
     if header.order() == Order::Fortran && shape.len() > 1 {
         return Err("its numbers are column by column: write it with numpy.ascontiguousarray".into());
     }
-    let bytes = shape.iter().fold(dtype.bytes(), |bytes, &size| bytes.saturating_mul(size));
-    let numbers = rest
-        .get(..bytes)
-        .ok_or_else(|| format!("it ends before its last number: its shape is {}", dims(&shape)))?;
-    Ok((*dtype, shape, numbers))
+    // Also of an array without a number, whose other sizes would overflow elsewhere.
+    let sizes = shape.iter().filter(|&&size| size > 0);
+    let most = sizes.fold(dtype.bytes(), |bytes, &size| bytes.saturating_mul(size));
+    if most as u64 > MOST {
+        return Err(format!("it is larger than {} GiB: its shape is {}", MOST >> 30, dims(&shape)));
+    }
+    let start = bytes.len() - rest.len();
+    let length = if shape.contains(&0) { 0 } else { most };
+    Ok(Described { dtype: *dtype, shape, numbers: start..start + length })
 }
 
 /// Rejects a header for which the library would need much memory or a deep stack, before parsing it.
