@@ -1,3 +1,3 @@
 fn main() -> std::process::ExitCode {
-    driver::main()
+    protocol::untrusted::program(driver::main)
 }

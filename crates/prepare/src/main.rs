@@ -39,6 +39,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    untrusted::program(prepared)
+}
+
+fn prepared() -> ExitCode {
     let arguments = Arguments::parse();
     match run(arguments) {
         // The exit code reports a closed stdout.

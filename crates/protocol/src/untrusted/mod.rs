@@ -13,6 +13,8 @@ use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::io::Write;
 use std::ops::Deref;
+use std::process::ExitCode;
+use std::sync::Once;
 
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
@@ -37,6 +39,20 @@ macro_rules! say {
 pub fn say_on_stderr(text: fmt::Arguments<'_>) {
     // One call, so that lines of several threads do not mix.
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Runs a program. A panic is one sentence on stderr and exit code 1.
+pub fn program(main: fn() -> ExitCode) -> ExitCode {
+    static SAID: Once = Once::new();
+    std::panic::set_hook(Box::new(|panic| {
+        // Those that follow from the first say nothing new.
+        SAID.call_once(|| {
+            let cause = line(panic.payload_as_str().unwrap_or("unknown cause"));
+            let place = panic.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
+            say!("error: this is a fault of the program{place}: {cause}; please report it with what you ran");
+        });
+    }));
+    std::panic::catch_unwind(main).unwrap_or(ExitCode::FAILURE)
 }
 
 /// Text from others: one line of at most `MOST` characters, in which every character can be seen. It is cut
