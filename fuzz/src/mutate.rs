@@ -24,6 +24,40 @@ pub fn mutated(input: &[u8], form: Form, seed: u32) -> Option<Vec<u8>> {
     }
 }
 
+/// Bytes changed by the random numbers of `seed`, most of them near the beginning, where headers are.
+pub fn bytes(input: &[u8], seed: u32) -> Vec<u8> {
+    const HEADER: usize = 4096;
+    let random = &mut ChaCha8Rng::seed_from_u64(seed.into());
+    let mut changed = input.to_vec();
+    for _ in 0..random.random_range(1..5) {
+        let end = if random.random_range(0..8) > 0 { changed.len().min(HEADER) } else { changed.len() };
+        let at = random.random_range(0..=end);
+        let length = random.random_range(1..17).min(changed.len() - at);
+        match random.random_range(0..8) {
+            0 => changed[at..at + length].iter_mut().for_each(|byte| *byte ^= 1 << random.random_range(0..8)),
+            1 => drop(changed.drain(at..at + length)),
+            2 => {
+                let copy = changed[at..at + length].to_vec();
+                let to = random.random_range(0..=end.min(changed.len()));
+                changed.splice(to..to, copy);
+            }
+            3 => changed.truncate(at),
+            // A number of 1, 2, 4 or 8 bytes: small, at the end of a type, or beyond what is there.
+            _ => {
+                let number = match random.random_range(0..4) {
+                    0 => random.random_range(0..64),
+                    1 => u64::MAX >> random.random_range(0..64),
+                    2 => 1 << random.random_range(0..64),
+                    _ => (changed.len() as u64).wrapping_add(random.random_range(0..64)),
+                };
+                let width = (1 << random.random_range(0..4)).min(changed.len() - at);
+                changed[at..at + width].copy_from_slice(&number.to_le_bytes()[..width]);
+            }
+        }
+    }
+    changed
+}
+
 fn lines(input: &[u8], random: &mut ChaCha8Rng) -> Option<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = input.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
     lines.retain(|line| !line.is_empty());

@@ -1,5 +1,7 @@
 //! Every target over its corpus, without a fuzzer: seeds, and inputs that once were findings.
 
+use std::time::{Duration, Instant};
+
 use fuzz::memory::Counting;
 use fuzz::{TARGETS, Target, mutate};
 
@@ -31,6 +33,31 @@ fn no_change_to_a_seed_that_keeps_its_form_is_a_finding() {
             }
         }
     }
+}
+
+/// The readers of models' files over many changed headers. `PHOTOFINISH_MUTATIONS=1000000` makes it a longer run.
+#[test]
+fn no_changed_header_of_a_model_s_file_is_a_finding() {
+    const SLOWEST: Duration = Duration::from_secs(10);
+    let count = std::env::var("PHOTOFINISH_MUTATIONS").map_or(20_000, |count| count.parse().unwrap());
+    let try_all = |name: &str| {
+        let target = Target::named(name).unwrap();
+        let seeds: Vec<_> = target.corpus().unwrap().iter().map(|file| std::fs::read(file).unwrap()).collect();
+        for number in 0..count {
+            let seed = &seeds[number as usize / 4 % seeds.len()];
+            let in_form = if number % 4 > 0 { mutate::mutated(seed, target.form, number) } else { None };
+            let changed = in_form.unwrap_or_else(|| mutate::bytes(seed, number));
+            let start = Instant::now();
+            let done = std::panic::catch_unwind(|| target.run(&changed));
+            assert!(done.is_ok(), "change {number} of {name} is a finding");
+            assert!(start.elapsed() < SLOWEST, "change {number} of {name} took {:?}", start.elapsed());
+        }
+    };
+    std::thread::scope(|scope| {
+        for names in [&["gguf", "onnx", "arrays"][..], &["safetensors", "index", "tokenizer", "config"]] {
+            scope.spawn(move || names.iter().for_each(|name| try_all(name)));
+        }
+    });
 }
 
 #[test]

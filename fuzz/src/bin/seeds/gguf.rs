@@ -17,7 +17,7 @@ struct Shape {
     tokenizer: Option<&'static str>,
 }
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 8] = [
     Shape {
         name: "llama-f32",
         architecture: "llama",
@@ -36,6 +36,7 @@ const SHAPES: [Shape; 7] = [
     Shape { name: "llama-q2_k", architecture: "llama", hidden: 256, stored: GgmlDType::Q2K, tokenizer: None },
     Shape { name: "qwen2-q8_0", architecture: "qwen2", hidden: 32, stored: GgmlDType::Q8_0, tokenizer: None },
     Shape { name: "qwen3-bf16", architecture: "qwen3", hidden: 8, stored: GgmlDType::BF16, tokenizer: None },
+    Shape { name: "llama-biases", architecture: "llama", hidden: 8, stored: GgmlDType::F32, tokenizer: None },
     Shape {
         name: "gpt2-f16",
         architecture: "gpt2",
@@ -95,6 +96,7 @@ impl Shape {
                 "model_type": self.architecture, "hidden_size": self.hidden, "intermediate_size": 4,
                 "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2,
                 "vocab_size": VOCABULARY, "max_position_embeddings": 16, "tie_word_embeddings": true,
+                "attention_bias": self.name.ends_with("biases"),
                 "rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default"}
             }),
         }
