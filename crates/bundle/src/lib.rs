@@ -30,7 +30,7 @@ pub use config::{
     Activation, Architecture, Dense, Dtype, Encoder, Feature, Form, GRAPH_FILE, Graph, GraphInput,
     GraphOutput, Head, HeadActivation, HeadNames, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
     LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
-    StoredTensor, TensorSpec,
+    StoredTensor, TensorSpec, Yarn,
 };
 use protocol::untrusted;
 pub use protocol::{Element, FileIdentity, Pooling, Precision};

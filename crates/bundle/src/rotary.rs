@@ -2,7 +2,7 @@
 //! rotate-half convention of Hugging Face transformers. Computed here once so that all engines
 //! rotate by bit-identical angles.
 
-use crate::config::{Llama3Scaling, LongRope, ModelConfig, Rotary};
+use crate::config::{Llama3Scaling, LongRope, ModelConfig, Rotary, Yarn};
 
 /// Inverse frequencies θ^(−2i/d) for i in 0..d/2 with d rotated dimensions, scaled according to the
 /// configuration. In f32 like the reference implementation's. For LongRoPE, those of a short context.
@@ -23,10 +23,35 @@ fn scaled(rotary: &Rotary, dims: usize) -> Vec<f32> {
         (1.0 / rotary.theta.powf(f64::from(exponent))) as f32
     });
     let base = base.map(|f| f / rotary.linear_factor as f32);
-    match &rotary.llama3 {
-        None => base.collect(),
-        Some(scaling) => base.map(|f| llama3(f, scaling)).collect(),
+    match (&rotary.llama3, &rotary.yarn) {
+        (Some(scaling), _) => base.map(|f| llama3(f, scaling)).collect(),
+        (None, Some(scaling)) => yarn(base, scaling, rotary.theta, dims),
+        (None, None) => base.collect(),
     }
+}
+
+/// The frequencies mixed of those kept and those divided (transformers, `modeling_rope_utils.py`,
+/// `_compute_yarn_parameters`).
+fn yarn(base: impl Iterator<Item = f32>, s: &Yarn, theta: f64, dims: usize) -> Vec<f32> {
+    // The index of the frequency that turns so often within the original context.
+    let index = |turns: f64| {
+        let wave = s.original_max_positions as f64 / (turns * std::f64::consts::TAU);
+        dims as f64 * wave.ln() / (2.0 * theta.ln())
+    };
+    let (mut low, mut high) = (index(s.beta_fast), index(s.beta_slow));
+    if s.truncate {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    // Not `clamp`, which panics where the bounds cross.
+    let (low, mut high) = (low.max(0.0), high.min(dims as f64 - 1.0));
+    if low == high {
+        high += 0.001;
+    }
+    let mix = base.enumerate().map(|(index, frequency)| {
+        let divided = (((index as f64 - low) / (high - low)).clamp(0.0, 1.0)) as f32;
+        frequency / s.factor as f32 * divided + frequency * (1.0 - divided)
+    });
+    mix.collect()
 }
 
 /// Llama 3's piecewise scaling: long wavelengths are divided by `factor`, short ones kept, those
@@ -52,7 +77,7 @@ fn llama3(frequency: f32, s: &Llama3Scaling) -> f32 {
 /// context, decides whether the context is a long one: cached keys are not rotated again.
 pub fn cos_sin(rotary: &Rotary, dims: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
     let (frequencies, scale) = match &rotary.longrope {
-        None => (scaled(rotary, dims), None),
+        None => (scaled(rotary, dims), rotary.yarn.as_ref().map(|yarn| yarn.scale as f32)),
         Some(LongRope { short, long, original_max_positions, scale }) => {
             let divisors = if positions > *original_max_positions { long } else { short };
             (divided(scaled(rotary, dims), divisors), Some(*scale as f32))
@@ -82,6 +107,48 @@ mod tests {
         assert_eq!((cos[0], sin[0]), (1.0, 0.0));
         assert!((cos[2] - 1f32.cos()).abs() < 1e-7 && (sin[4] - 2f32.sin()).abs() < 1e-7);
         assert!((sin[3] - 0.01f32.sin()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn yarn_s_frequencies_are_those_of_transformers() {
+        let plain = |factor: f64, original_max_positions: usize| Yarn {
+            factor,
+            original_max_positions,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+            scale: 1.0,
+        };
+        // Computed with transformers 5's formula in f64.
+        type Frequencies = &'static [(usize, f32)];
+        let cases: [(Yarn, f64, usize, Frequencies); 5] = [
+            (
+                plain(4.0, 32768),
+                1e6,
+                128,
+                &[(0, 1.0), (1, 0.805_842_2), (21, 0.010_746_078), (32, 6.029_412e-4), (63, 3.102_344_4e-7)],
+            ),
+            (plain(4.0, 64), 1e4, 8, &[(0, 1.0), (1, 0.0625), (2, 0.0025), (3, 0.00025)]),
+            (Yarn { truncate: false, ..plain(4.0, 64) }, 1e4, 8, &[(1, 0.025_595_246)]),
+            (
+                Yarn { beta_fast: 16.0, beta_slow: 2.0, ..plain(8.0, 4096) },
+                5e5,
+                64,
+                &[(8, 0.037_606_03), (10, 0.014_145_376), (16, 1.767_767e-4)],
+            ),
+            (plain(4.0, 6), 1e4, 8, &[(0, 1.0), (1, 0.025)]),
+        ];
+        for (yarn, theta, dims, wanted) in cases {
+            let rotary = Rotary { yarn: Some(yarn), ..Rotary::plain(theta) };
+            let found = inverse_frequencies(&rotary, dims);
+            for &(at, wanted) in wanted {
+                assert!((found[at] - wanted).abs() <= 1e-6 * wanted, "{rotary:?} {at}: {}", found[at]);
+            }
+        }
+        for (original, dims) in [1, 4, 1 << 40].into_iter().flat_map(|o| [2, 4, 8].map(|dims| (o, dims))) {
+            let rotary = Rotary { yarn: Some(plain(4.0, original)), ..Rotary::plain(1e4) };
+            assert!(inverse_frequencies(&rotary, dims).iter().all(|frequency| frequency.is_finite()));
+        }
     }
 
     #[test]

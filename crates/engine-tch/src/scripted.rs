@@ -35,7 +35,7 @@ pub(crate) struct Layer(Script);
 
 impl Layer {
     pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer, EngineError> {
-        if let Some(words) = config.beyond(&[Feature::LongRope, Feature::FusedGateUp]) {
+        if let Some(words) = config.beyond(&[Feature::LongRope, Feature::Yarn, Feature::FusedGateUp]) {
             let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
             return Err(EngineError::Unsupported(reason));
         }

@@ -41,7 +41,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
     let path = PathBuf::from(format!("{PREFIX}{name}"));
     let json = (shape.config)();
     let config =
-        ModelConfig::from_json(&json).map_err(|source| PrepareError::Model { path: path.clone(), source })?;
+        ModelConfig::checked(&json).map_err(|source| PrepareError::Model { path: path.clone(), source })?;
     let weights = Weights::new(path, &config, &json);
     let deviation = weights.deviation;
     let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
@@ -376,7 +376,7 @@ mod tests {
 
     fn config(name: &str) -> ModelConfig {
         let shape = SHAPES.iter().find(|shape| shape.name == name).unwrap();
-        ModelConfig::from_json(&(shape.config)()).unwrap()
+        ModelConfig::checked(&(shape.config)()).unwrap()
     }
 
     /// As the models' cards and papers count them, to a million; encoders without their poolers.

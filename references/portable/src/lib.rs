@@ -25,7 +25,7 @@ use onnx::graph::{
 
 /// Features of these graphs beyond a plain layer. Not every runtime has the attributes and masks for the
 /// rest. Callers must stay within a model's window (`engine::check_window`).
-pub const FEATURES: [Feature; 11] = [
+pub const FEATURES: [Feature; 12] = [
     Feature::Window,
     Feature::NormsBehind,
     Feature::NormOffset,
@@ -33,6 +33,7 @@ pub const FEATURES: [Feature; 11] = [
     Feature::AttentionScale,
     Feature::UnrotatedLayers,
     Feature::LongRope,
+    Feature::Yarn,
     Feature::EmbeddingMultiplier,
     Feature::ResidualMultiplier,
     Feature::LogitsMultiplier,

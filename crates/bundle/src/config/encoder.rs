@@ -1,54 +1,138 @@
 //! Encoders: a vector, or scores, for each text.
 
+use super::fields::Fields;
 use super::form::{self, Encoder, Form, NormPlacement, RelativePositions, Scored};
 use super::model::{Architecture, HeadNames, LayerNames, LinearNames, ModelConfig, NormNames};
-use super::read::Fields;
-use super::{Activation, Position, Rotary, activation, even_share};
+use super::{Activation, Position, Rotary, activation, even_share, rope};
 use crate::{BundleError, config};
 
 /// Distances between MPNet's tokens up to this have a bucket of their own or share one; larger ones share the
 /// last.
 const RELATIVE_DISTANCE: usize = 128;
 
+/// What a model's class computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// The vectors of tokens. Also a head that no text vector goes through, such as that of a …ForMaskedLM.
+    Body,
+    Continues,
+    ScoresTexts,
+    ScoresTokens,
+}
+
+/// Ends of names of classes. The rest of a name is the architecture's own.
+const OF_BODIES: [(&str, Class); 1] = [("Model", Class::Body)];
+const OF_DECODERS: [(&str, Class); 4] = [
+    ("ForCausalLM", Class::Continues),
+    ("LMHeadModel", Class::Continues),
+    ("DoubleHeadsModel", Class::Continues),
+    ("ForConditionalGeneration", Class::Continues),
+];
+const OF_ENCODERS: [(&str, Class); 4] = [
+    ("ForMaskedLM", Class::Body),
+    ("ForPreTraining", Class::Body),
+    ("ForQuestionAnswering", Class::Body),
+    ("ForNextSentencePrediction", Class::Body),
+];
+const OF_HEADS: [(&str, Class); 2] =
+    [("ForSequenceClassification", Class::ScoresTexts), ("ForTokenClassification", Class::ScoresTokens)];
+
+/// Classes of other code that compute a BERT's or a RoBERTa's body: facebook/contriever, princeton-nlp's SimCSE.
+const BODIES_OF_OTHERS: [(&str, &str); 3] =
+    [("bert", "Contriever"), ("bert", "BertForCL"), ("roberta", "RobertaForCL")];
+
+/// Architectures of decoders whose bodies and heads can encode texts.
+fn can_encode(architecture: Architecture) -> bool {
+    use Architecture::{Llama, Mistral, Qwen2, Qwen3};
+    matches!(architecture, Llama | Mistral | Qwen2 | Qwen3)
+}
+
+/// The class named by the first of `architectures`. It is compared as a whole: a `LlamaEncoderModel` or a
+/// `Qwen3BidirectionalModel` is no body of these architectures.
+pub(super) fn class(
+    architecture: Architecture,
+    model_type: &str,
+    fields: &Fields<'_>,
+) -> Result<Option<Class>, BundleError> {
+    let names = fields.optional_texts("architectures")?.unwrap_or_default();
+    let Some(&name) = names.first() else { return Ok(None) };
+    let of_family: &[_] = if has(architecture) { &OF_ENCODERS } else { &OF_DECODERS };
+    let heads: &[_] = if has(architecture) || can_encode(architecture) { &OF_HEADS } else { &[] };
+    let ends = || OF_BODIES.iter().chain(of_family).chain(heads);
+    let families = Architecture::classes_of(model_type);
+    let known = families.iter().find_map(|family| {
+        let end = name.strip_prefix(family)?;
+        ends().find(|(known, _)| *known == end).map(|(_, class)| *class)
+    });
+    // The repository's own code for a body that attends both ways, which is what this field says.
+    let both_ways = || {
+        let is_body = name.ends_with("Model") && families.iter().any(|family| name.starts_with(family));
+        Ok::<_, BundleError>(can_encode(architecture) && is_body && !fields.flag("is_causal", true)?)
+    };
+    if known.is_some() {
+        return Ok(known);
+    }
+    if BODIES_OF_OTHERS.contains(&(model_type, name)) || both_ways()? {
+        return Ok(Some(Class::Body));
+    }
+    let supported: Vec<String> =
+        ends().map(|(end, _)| format!("{}{end}", families.first().unwrap_or(&""))).collect();
+    Err(BundleError::Config(format!(
+        "the class {name} (field \"architectures\") is not supported for model_type {model_type:?}; supported are {}",
+        supported.join(", ")
+    )))
+}
+
 /// The description of BERT and related models.
-pub(super) fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+pub(super) fn read(
+    architecture: Architecture,
+    class: Option<Class>,
+    fields: &Fields<'_>,
+) -> Result<ModelConfig, BundleError> {
     if fields.flag("is_decoder", false)? {
         return Err(BundleError::Config(
             "is_decoder is true; of this architecture only encoders are supported".into(),
         ));
     }
+    // These classes attend both ways, and have no head over the vocabulary here.
+    fields.ignore(&["is_causal", "tie_word_embeddings"]);
     let mut config = match architecture {
         Architecture::ModernBert => modernbert(fields)?,
         Architecture::NomicBert => nomic_bert(fields)?,
         _ => bert(architecture, fields)?,
     };
     if let Some(encoder) = &mut config.encoder {
-        encoder.head = config::read(architecture, fields)?;
+        encoder.head = config::head(architecture, class, fields)?;
         check(encoder, config.vocab_size)?;
     }
     Ok(config)
 }
 
-/// A decoder without a head over its vocabulary encodes texts: its last token has seen all of them. `None` if
-/// this one continues texts.
+/// A decoder without a head over its vocabulary encodes texts: its last token has seen all of them. So does one that
+/// attends both ways. `None` if this one continues texts.
 pub(super) fn of_decoder(
-    architecture: Architecture,
+    config: &ModelConfig,
+    class: Option<Class>,
     fields: &Fields<'_>,
 ) -> Result<Option<Encoder>, BundleError> {
-    use Architecture::{Llama, Mistral, Qwen2, Qwen3};
-    if !matches!(architecture, Llama | Mistral | Qwen2 | Qwen3) {
+    let architecture = config.architecture;
+    let attends_both_ways = !config.causal && config.mask_token.is_none();
+    if !can_encode(architecture) {
+        if attends_both_ways {
+            let reason = "is_causal is false, which is not supported for this architecture";
+            return Err(BundleError::Config(reason.into()));
+        }
         return Ok(None);
     }
-    let head = config::read(architecture, fields)?;
-    let is_body = config::class(fields)?.is_some_and(|name| name.ends_with("Model"));
-    if head.is_none() && !is_body {
+    let head = config::head(architecture, class, fields)?;
+    if head.is_none() && class != Some(Class::Body) && !attends_both_ways {
         return Ok(None);
     }
     Ok(Some(Encoder {
         token_types: 0,
         first_position: 0,
         // Never looked up: padding is after every text.
-        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        pad_token: 0,
         embedding_norm: false,
         final_norm: true,
         relative: None,
@@ -154,6 +238,7 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         relative: None,
         head: None,
     };
+    fields.ignore(&["layer_norm_eps"]);
     let form = Form { norm_without_bias: !fields.flag("norm_bias", false)?, ..Form::default() };
     let mut config = sizes.config(Architecture::ModernBert, form, encoder)?;
     config.gated_mlp = true;
@@ -168,7 +253,7 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     });
     // A token sees half of `local_attention` on each side, and itself.
     let half = fields.optional_count("local_attention")?.unwrap_or(128) / 2;
-    let (main, own) = form::modernbert(fields, (config.head_dim, config.max_positions))?;
+    let (main, own) = rope::modernbert(fields, (config.head_dim, config.max_positions))?;
     if sliding.contains(&true) {
         config.form.window = Some((half + 1).min(config.max_positions));
         config.form.sliding_rotary = (own != main).then_some(own);
@@ -196,6 +281,9 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
             return Err(BundleError::Config(format!("{name} is {given}; only {usual} is supported")));
         }
     }
+    // The positions of the code published with the model: `prepare` has put the smaller number into
+    // max_position_embeddings, within which no frequency is scaled.
+    fields.ignore(&["n_positions", "max_trained_positions", "rotary_scaling_factor"]);
     if let Some(other) = fields.optional_text("activation_function")? {
         let reason = format!("activation_function is {other:?}; supported are swiglu and geglu");
         return Err(BundleError::Config(reason));
@@ -228,7 +316,12 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         config.head_dim = dim;
     }
     config.check()?;
-    config.position = Position::Rotary(form::plain(fields, 1000.0, (config.head_dim, config.max_positions))?);
+    config.position = Position::Rotary(rope::plain(
+        config.architecture,
+        fields,
+        1000.0,
+        (config.head_dim, config.max_positions),
+    )?);
     Ok(config)
 }
 

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fields::Fields;
 use super::model::{Architecture, ModelConfig};
-use super::read::Fields;
-use super::{Activation, Llama3Scaling, LongRope, Rotary};
+use super::{Activation, Rotary};
 use crate::{BundleError, Pooling};
 
 /// Where the norms of a block are.
@@ -185,27 +185,10 @@ impl Form {
 
 // Differences of a model's layers from llama's, from the fields of a config.json.
 
-/// Fields that change the computation unless they are 1, with the architectures that use them.
-const MULTIPLIERS: [(&str, &[Architecture]); 6] = [
-    ("attn_logit_softcapping", &[Architecture::Gemma2, Architecture::Gemma3]),
-    ("final_logit_softcapping", &[Architecture::Gemma2, Architecture::Gemma3]),
-    ("attention_multiplier", &[Architecture::Granite]),
-    ("embedding_multiplier", &[Architecture::Granite]),
-    ("residual_multiplier", &[Architecture::Granite]),
-    ("logits_scaling", &[Architecture::Granite]),
-];
-
 /// The form of `config` without its rotations. The sizes of `config` have been checked.
 pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, BundleError> {
     use Architecture::{Gemma2, Gemma3, Granite, Olmo2, Smollm3};
     let architecture = config.architecture;
-    for (name, whose) in MULTIPLIERS {
-        let given = fields.optional_number(name)?.filter(|&number| number != 1.0);
-        if let (Some(number), false) = (given, whose.contains(&architecture)) {
-            let reason = format!("field {name:?} is {number}, which is not supported for this architecture");
-            return Err(BundleError::Config(reason));
-        }
-    }
     let gemma = matches!(architecture, Gemma2 | Gemma3);
     if gemma && fields.flag("use_bidirectional_attention", false)? {
         return Err(BundleError::Config("use_bidirectional_attention is not supported".into()));
@@ -267,12 +250,10 @@ fn cap(fields: &Fields<'_>, name: &str, default: Option<f64>) -> Result<Option<f
 /// `no_rope_layers` has 1 where a layer rotates.
 fn unrotated(config: &ModelConfig, fields: &Fields<'_>) -> Result<Vec<bool>, BundleError> {
     let name = "no_rope_layers";
+    let interval = fields.optional_count("no_rope_layer_interval")?.unwrap_or(4).max(1);
     let rotated = match fields.optional_flags(name)?.filter(|list| !list.is_empty()) {
         Some(rotated) => one_for_each_layer(config, name, rotated)?,
-        None => {
-            let interval = fields.optional_count("no_rope_layer_interval")?.unwrap_or(4).max(1);
-            (1..=config.layers).map(|layer| !layer.is_multiple_of(interval)).collect()
-        }
+        None => (1..=config.layers).map(|layer| !layer.is_multiple_of(interval)).collect(),
     };
     let unrotated: Vec<bool> = rotated.into_iter().map(|rotates| !rotates).collect();
     Ok(if unrotated.contains(&true) { unrotated } else { Vec::new() })
@@ -293,42 +274,50 @@ fn windows(
     fields: &Fields<'_>,
 ) -> Result<(Option<usize>, Vec<bool>), BundleError> {
     use Architecture::{Dream, Gemma2, Gemma3, Mistral, Phi3, Qwen2, Qwen3, Smollm3};
-    let (given, listed) = (fields.optional_count("sliding_window")?, layer_types(config, fields)?);
-    let slides_at_all = fields.flag("use_sliding_window", false)?;
-    let window = match config.architecture {
-        Mistral | Phi3 => given,
-        Gemma2 | Gemma3 => Some(given.unwrap_or(4096)),
-        Qwen2 | Qwen3 | Smollm3 | Dream => given.filter(|_| slides_at_all),
-        _ if listed.as_ref().is_some_and(|layers| layers.contains(&true)) => {
-            let reason = "layers of the type \"sliding_attention\" are not supported for this architecture";
-            return Err(BundleError::Config(reason.into()));
+    let (name, architecture) = ("sliding_window", config.architecture);
+    let listed = layer_types(config, fields)?;
+    let usual: Vec<bool> = (0..config.layers).map(usual_layers(config, form, fields)?).collect();
+    // 4096 is the default of the class, for an absent field.
+    let window = match architecture {
+        Mistral => fields.count_unless_null(name, Some(4096))?,
+        Phi3 => fields.optional_count(name)?,
+        Gemma2 | Gemma3 => match fields.count_unless_null(name, Some(4096))? {
+            Some(window) => Some(window),
+            None => return Err(BundleError::Config(format!("field {name:?} is null; it must be a number"))),
+        },
+        Qwen2 | Qwen3 | Smollm3 | Dream => {
+            let slides_at_all = fields.flag("use_sliding_window", false)?;
+            let default = Some(4096).filter(|_| architecture != Smollm3);
+            fields.count_unless_null(name, default)?.filter(|_| slides_at_all)
         }
         _ => None,
     };
-    let sliding = match listed {
-        Some(sliding) => sliding,
-        None => {
-            let slides = usual_layers(config, form, fields)?;
-            (0..config.layers).map(slides).collect()
+    let lists = |kind: bool| listed.as_ref().is_some_and(|layers| layers.contains(&kind));
+    let reason = match (architecture, window) {
+        (_, None) if lists(true) => "layers of the type \"sliding_attention\" have no window here",
+        (Mistral | Phi3, Some(window)) if lists(false) && window < config.max_positions => {
+            "layers of the type \"full_attention\" are not supported: all layers have the sliding_window"
         }
+        _ => "",
     };
+    if !reason.is_empty() {
+        return Err(BundleError::Config(format!("{reason} (field \"layer_types\")")));
+    }
+    let sliding = listed.unwrap_or(usual);
     let Some(window) = window.filter(|_| sliding.contains(&true)) else { return Ok((None, Vec::new())) };
+    if window == 0 {
+        return Err(BundleError::Config(format!("field {name:?} is 0; it must be above 0, or null")));
+    }
+    // A window beyond the context hides nothing. Gemma3's sliding layers keep their own rotation.
+    let context = config.max_positions;
+    if window >= context && architecture != Gemma3 {
+        return Ok((None, Vec::new()));
+    }
     if !config.causal {
         let reason = "a sliding window of a model that attends both ways is not supported";
         return Err(BundleError::Config(reason.into()));
     }
-    let context = config.max_positions;
-    // Published that way: Phi-3-mini-128k has a window of 262144 with 131072 positions. Then nothing slides.
-    if config.architecture == Phi3 && window >= context {
-        return Ok((None, Vec::new()));
-    }
-    if !(1..=context).contains(&window) {
-        let reason = format!(
-            "sliding_window is {window}, but the context is {context} tokens: it must be between 1 and the context"
-        );
-        return Err(BundleError::Config(reason));
-    }
-    Ok((Some(window), if sliding.contains(&false) { sliding } else { Vec::new() }))
+    Ok((Some(window.min(context)), if sliding.contains(&false) { sliding } else { Vec::new() }))
 }
 
 /// Which layers slide, according to `layer_types`.
@@ -355,10 +344,12 @@ fn usual_layers<'a>(
     form: &'a Form,
     fields: &Fields<'_>,
 ) -> Result<impl FnMut(usize) -> bool + 'a, BundleError> {
-    let pattern = match fields.optional_count("sliding_window_pattern")? {
-        Some(pattern) => pattern,
-        None => fields.optional_count("_sliding_window_pattern")?.unwrap_or(6),
-    };
+    let names = ["sliding_window_pattern", "_sliding_window_pattern"];
+    let [pattern, hidden] = names.map(|name| fields.optional_count(name));
+    let pattern = pattern?.or(hidden?).unwrap_or(6);
+    if config.architecture == Architecture::Gemma2 {
+        fields.ignore(&["sliding_window_size"]);
+    }
     let full_layers = fields.optional_count("max_window_layers")?.unwrap_or(28);
     let architecture = config.architecture;
     Ok(move |index: usize| match architecture {
@@ -368,205 +359,4 @@ fn usual_layers<'a>(
         Architecture::Smollm3 => form.unrotated.get(index).copied().unwrap_or(false),
         _ => true,
     })
-}
-
-// How positions are rotated, from the fields of a config.json.
-
-/// Range of divisors and thresholds of frequencies. Frequencies are f32: outside it they would be zero or
-/// infinite.
-const FINITE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
-
-/// The base of gemma3's sliding layers, if the configuration has none.
-const LOCAL_THETA: f64 = 10_000.0;
-
-/// The rotations of a model.
-pub(super) struct Rotations {
-    pub(super) main: Rotary,
-    /// The rotation of sliding layers, if it differs.
-    pub(super) sliding: Option<Rotary>,
-    /// Leading dimensions of a head that are rotated, if not all.
-    pub(super) rotated: Option<usize>,
-}
-
-/// transformers 5 writes `rope_parameters`, by kind of layer where they differ; before it, `rope_theta`,
-/// `rope_local_base_freq` and `rope_scaling`.
-pub(super) fn rotations(
-    architecture: Architecture,
-    fields: &Fields<'_>,
-    (head_dim, max_positions): (usize, usize),
-) -> Result<Rotations, BundleError> {
-    let default_theta = match architecture {
-        Architecture::Gemma3 => 1e6,
-        Architecture::Smollm3 => 2e6,
-        _ => 10_000.0,
-    };
-    let parameters = fields.object("rope_parameters")?;
-    let by_kind = |kind: &str| parameters.map(|p| p.object(kind)).transpose().map(Option::flatten);
-    let main_parameters = match by_kind("full_attention")? {
-        Some(full) => Some(full),
-        None => parameters,
-    };
-    let rotated = partial(architecture, fields, main_parameters, head_dim)?;
-    let reader = Reader { fields, max_positions, dims: rotated.unwrap_or(head_dim) };
-    let theta = match main_parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten() {
-        Some(theta) => theta,
-        None => fields.number("rope_theta", default_theta)?,
-    };
-    let scaling = main_parameters.or(fields.object("rope_scaling")?);
-    let main = reader.rotary(theta, scaling)?;
-    let sliding = match (architecture, by_kind("sliding_attention")?) {
-        (_, Some(own)) => Some(reader.rotary(own.number("rope_theta", LOCAL_THETA)?, Some(own))?),
-        (Architecture::Gemma3, None) => {
-            let theta = fields.number("rope_local_base_freq", LOCAL_THETA)?;
-            Some(reader.rotary(theta, None)?)
-        }
-        _ => None,
-    };
-    // Dropped if it equals the main rotation.
-    let sliding = sliding.filter(|own| *own != main);
-    Ok(Rotations { main, sliding, rotated })
-}
-
-/// The rotations of ModernBERT's global layers and of its local ones. Before transformers 5, the bases were
-/// separate fields.
-pub(super) fn modernbert(
-    fields: &Fields<'_>,
-    (dims, max_positions): (usize, usize),
-) -> Result<(Rotary, Rotary), BundleError> {
-    let parameters = fields.object("rope_parameters")?;
-    let reader = Reader { fields, max_positions, dims };
-    let of_kind = |kind: &str, old: &str, theta: f64| {
-        let own = parameters.map(|p| p.object(kind)).transpose()?.flatten();
-        let given = own.map(|own| own.optional_number("rope_theta")).transpose()?.flatten();
-        let theta = match given {
-            Some(theta) => theta,
-            None => fields.number(old, theta)?,
-        };
-        reader.rotary(theta, own.or(fields.object("rope_scaling")?))
-    };
-    Ok((
-        of_kind("full_attention", "global_rope_theta", 160_000.0)?,
-        of_kind("sliding_attention", "local_rope_theta", LOCAL_THETA)?,
-    ))
-}
-
-/// The rotation of a model, with this base if its parameters have none.
-pub(super) fn plain(
-    fields: &Fields<'_>,
-    theta: f64,
-    (dims, max_positions): (usize, usize),
-) -> Result<Rotary, BundleError> {
-    let parameters = fields.object("rope_parameters")?;
-    let given = parameters.map(|p| p.optional_number("rope_theta")).transpose()?.flatten();
-    Reader { fields, max_positions, dims }.rotary(given.unwrap_or(theta), parameters)
-}
-
-fn partial(
-    architecture: Architecture,
-    fields: &Fields<'_>,
-    parameters: Option<Fields<'_>>,
-    head_dim: usize,
-) -> Result<Option<usize>, BundleError> {
-    let mut factor = 1.0;
-    for place in [Some(Fields(fields.0)), parameters].into_iter().flatten() {
-        factor = place.number("partial_rotary_factor", factor)?;
-    }
-    if factor == 1.0 {
-        return Ok(None);
-    }
-    let rotated = (head_dim as f64 * factor) as usize;
-    if architecture != Architecture::Phi3 {
-        let reason = format!("partial_rotary_factor {factor} is not supported but for phi3");
-        return Err(BundleError::Config(reason));
-    }
-    if !(0.0..1.0).contains(&factor) || rotated == 0 || !rotated.is_multiple_of(2) {
-        let reason = format!(
-            "partial_rotary_factor {factor} of heads of {head_dim} is {rotated}, not an even part of a head"
-        );
-        return Err(BundleError::Config(reason));
-    }
-    Ok(Some(rotated))
-}
-
-struct Reader<'a> {
-    fields: &'a Fields<'a>,
-    max_positions: usize,
-    /// Dimensions that are rotated.
-    dims: usize,
-}
-
-impl Reader<'_> {
-    fn rotary(&self, theta: f64, scaling: Option<Fields<'_>>) -> Result<Rotary, BundleError> {
-        if theta <= 1.0 {
-            return Err(BundleError::Config(format!("rope_theta is {theta}; it must be above 1")));
-        }
-        let mut rotary = Rotary::plain(theta);
-        let Some(scaling) = scaling else { return Ok(rotary) };
-        let kind = match scaling.optional_text("rope_type")? {
-            Some(kind) => kind,
-            None => scaling.optional_text("type")?.unwrap_or("default"),
-        };
-        match kind {
-            "default" => {}
-            "linear" => rotary.linear_factor = rope_positive(&scaling, "factor")?,
-            "llama3" => {
-                rotary.llama3 = Some(Llama3Scaling {
-                    factor: rope_positive(&scaling, "factor")?,
-                    low_freq_factor: rope_positive(&scaling, "low_freq_factor")?,
-                    high_freq_factor: rope_positive(&scaling, "high_freq_factor")?,
-                    original_max_positions: scaling.count("original_max_position_embeddings")?,
-                });
-            }
-            // `su` is its name in older configurations of phi3.
-            "longrope" | "su" => rotary.longrope = Some(self.longrope(&scaling)?),
-            other => {
-                let reason = format!(
-                    "rope scaling {other:?} is not supported; supported are default, linear, llama3 and longrope"
-                );
-                return Err(BundleError::Config(reason));
-            }
-        }
-        Ok(rotary)
-    }
-
-    /// As in transformers' `_compute_longrope_parameters`.
-    fn longrope(&self, scaling: &Fields<'_>) -> Result<LongRope, BundleError> {
-        let original = "original_max_position_embeddings";
-        let original_max_positions = match scaling.optional_count(original)? {
-            Some(count) => count,
-            None => self.fields.optional_count(original)?.unwrap_or(self.max_positions),
-        };
-        let divisors = |name: &str| {
-            let divisors = scaling.numbers(name)?;
-            let wanted = self.dims / 2;
-            if divisors.len() == wanted && divisors.iter().all(|divisor| FINITE.contains(divisor)) {
-                return Ok(divisors);
-            }
-            let held = divisors.len();
-            let reason = format!(
-                "{name} has {held} divisors; {} rotated dimensions need {wanted} between 1e-6 and 1e6",
-                self.dims
-            );
-            Err(BundleError::Config(reason))
-        };
-        let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
-        let factor = match scaling.optional_number("factor")? {
-            Some(factor) => factor,
-            None => self.max_positions as f64 / original_max_positions.max(1) as f64,
-        };
-        let scale = match scaling.optional_number("attention_factor")? {
-            Some(scale) => scale,
-            None if factor <= 1.0 || original_max_positions < 2 => 1.0,
-            None => (1.0 + factor.ln() / (original_max_positions as f64).ln()).sqrt(),
-        };
-        Ok(LongRope { short, long, original_max_positions, scale })
-    }
-}
-
-fn rope_positive(scaling: &Fields<'_>, name: &str) -> Result<f64, BundleError> {
-    let number = scaling.required_number(name)?;
-    if FINITE.contains(&number) {
-        return Ok(number);
-    }
-    Err(BundleError::Config(format!("field {name:?} is {number}; it must be between 1e-6 and 1e6")))
 }

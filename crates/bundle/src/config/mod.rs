@@ -4,18 +4,21 @@
 //! [`ModelConfig::layer`].
 
 mod encoder;
+mod fields;
 mod form;
 mod model;
 mod read;
+mod rope;
 
 use std::ops::Range;
 
+use encoder::Class;
+use fields::Fields;
 pub use form::{Dense, Encoder, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 pub use model::{
     Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, HeadNames, LayerNames, LinearNames,
     ModelConfig, NormNames, Size, TensorSpec,
 };
-use read::Fields;
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +131,7 @@ pub enum Feature {
     UnrotatedLayers,
     PartialRotation,
     LongRope,
+    Yarn,
     EmbeddingMultiplier,
     ResidualMultiplier,
     LogitsMultiplier,
@@ -151,6 +155,7 @@ impl Feature {
             Feature::UnrotatedLayers => "unrotated_layers",
             Feature::PartialRotation => "partial_rotation",
             Feature::LongRope => "longrope",
+            Feature::Yarn => "yarn",
             Feature::EmbeddingMultiplier => "embedding_multiplier",
             Feature::ResidualMultiplier => "residual_multiplier",
             Feature::LogitsMultiplier => "logits_multiplier",
@@ -174,6 +179,7 @@ impl Feature {
             Feature::UnrotatedLayers => "layers without rotary positions",
             Feature::PartialRotation => "heads of which a part is rotated",
             Feature::LongRope => "LongRoPE scaling of rotary frequencies",
+            Feature::Yarn => "YaRN scaling of rotary frequencies",
             Feature::EmbeddingMultiplier => "a multiplier of embeddings",
             Feature::ResidualMultiplier => "a multiplier of residuals",
             Feature::LogitsMultiplier => "a multiplier of logits",
@@ -202,6 +208,7 @@ impl ModelConfig {
             (Feature::UnrotatedLayers, rotates && layers().any(|layer| layer.rotation.is_none())),
             (Feature::PartialRotation, self.rotary_dim() != self.head_dim),
             (Feature::LongRope, self.rotations().iter().any(|rotary| rotary.longrope.is_some())),
+            (Feature::Yarn, self.rotations().iter().any(|rotary| rotary.yarn.is_some())),
             (Feature::EmbeddingMultiplier, form.embedding_multiplier.is_some()),
             (Feature::ResidualMultiplier, form.residual_multiplier.is_some()),
             (Feature::LogitsMultiplier, form.logits_multiplier.is_some()),
@@ -252,12 +259,14 @@ pub struct Rotary {
     pub llama3: Option<Llama3Scaling>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longrope: Option<LongRope>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yarn: Option<Yarn>,
 }
 
 impl Rotary {
     /// Frequencies by `theta` alone, unscaled.
     pub fn plain(theta: f64) -> Rotary {
-        Rotary { theta, linear_factor: 1.0, llama3: None, longrope: None }
+        Rotary { theta, linear_factor: 1.0, llama3: None, longrope: None, yarn: None }
     }
 }
 
@@ -281,19 +290,42 @@ pub struct LongRope {
     pub scale: f64,
 }
 
+/// Short waves stay, long ones are divided by `factor`, those between are mixed (Peng and others, "YaRN", 2023,
+/// arXiv:2309.00071).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Yarn {
+    pub factor: f64,
+    pub original_max_positions: usize,
+    /// Turns within the original context from which a wave is a short one.
+    pub beta_fast: f64,
+    /// Turns up to which it is a long one.
+    pub beta_slow: f64,
+    /// Whether the bounds between them are rounded to whole frequencies.
+    pub truncate: bool,
+    /// Factor of cosines and sines.
+    pub scale: f64,
+}
+
 // Heads of encoders: scores for a text, or for each of its tokens, instead of a vector.
 
 /// More labels than any model has: the output of a head must not fill memory.
 const MOST_LABELS: usize = 1 << 20;
 
-/// The head named by the first of `architectures`, such as `BertForSequenceClassification`.
-fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Option<Head>, BundleError> {
+/// The head of the model's class, if it is one.
+fn head(
+    architecture: Architecture,
+    class: Option<Class>,
+    fields: &Fields<'_>,
+) -> Result<Option<Head>, BundleError> {
     use Architecture::{
         Bert, DistilBert, Llama, Mistral, ModernBert, Mpnet, NomicBert, Qwen2, Qwen3, Roberta,
     };
-    let of_texts = match class(fields)? {
-        Some(name) if name.ends_with("ForSequenceClassification") => true,
-        Some(name) if name.ends_with("ForTokenClassification") => false,
+    if architecture == ModernBert {
+        fields.ignore(&["classifier_activation", "classifier_bias", "classifier_pooling"]);
+    }
+    let of_texts = match class {
+        Some(Class::ScoresTexts) => true,
+        Some(Class::ScoresTokens) => false,
         _ => return Ok(None),
     };
     let plain = |activation| Some(Dense { activation, bias: true, norm: false });
@@ -324,17 +356,10 @@ fn read(architecture: Architecture, fields: &Fields<'_>) -> Result<Option<Head>,
     Ok(Some(Head { of, labels, dense, bias: !(of_texts && pooling == Pooling::Last) }))
 }
 
-/// The first of `architectures`: transformers' name of the model's class.
-fn class<'a>(fields: &Fields<'a>) -> Result<Option<&'a str>, BundleError> {
-    Ok(fields.optional_texts("architectures")?.and_then(|names| names.first().copied()))
-}
-
 /// transformers writes a name for each label, and assumes two labels without names.
 fn labels(fields: &Fields<'_>) -> Result<usize, BundleError> {
-    let labels = match fields.object("id2label")? {
-        Some(names) => names.len(),
-        None => fields.optional_count("num_labels")?.unwrap_or(2),
-    };
+    let counted = fields.optional_count("num_labels")?;
+    let labels = fields.object("id2label")?.map(|names| names.len()).or(counted).unwrap_or(2);
     if (1..=MOST_LABELS).contains(&labels) {
         return Ok(labels);
     }
@@ -390,7 +415,7 @@ mod tests {
         assert!(error(with("vocab_size", Value::Null)).contains("vocab_size"));
         assert!(error(with("hidden_act", json!("mish"))).contains("mish"));
         assert!(error(with("num_key_value_heads", json!(3))).contains('3'));
-        assert!(error(with("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}))).contains("yarn"));
+        assert!(error(with("rope_scaling", json!({"rope_type": "mrope", "factor": 4.0}))).contains("mrope"));
         assert!(error(with("num_hidden_layers", json!(1u64 << 40))).contains("layers"));
     }
 

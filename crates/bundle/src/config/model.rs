@@ -38,41 +38,49 @@ pub enum Architecture {
     Onnx,
 }
 
-/// Every supported `model_type`. Those after `llama` are llama's in all but their name.
-const MODEL_TYPES: [(&str, Architecture); 24] = [
-    ("llama", Architecture::Llama),
-    ("aquila", Architecture::Llama),
-    ("falcon3", Architecture::Llama),
-    ("skywork", Architecture::Llama),
-    ("xverse", Architecture::Llama),
-    ("mistral", Architecture::Mistral),
-    ("qwen2", Architecture::Qwen2),
-    ("qwen3", Architecture::Qwen3),
-    ("gpt2", Architecture::Gpt2),
-    ("gemma2", Architecture::Gemma2),
-    ("gemma3", Architecture::Gemma3),
-    ("gemma3_text", Architecture::Gemma3),
-    ("phi3", Architecture::Phi3),
-    ("olmo2", Architecture::Olmo2),
-    ("smollm3", Architecture::Smollm3),
-    ("granite", Architecture::Granite),
-    ("Dream", Architecture::Dream),
-    ("bert", Architecture::Bert),
-    ("roberta", Architecture::Roberta),
-    ("xlm-roberta", Architecture::Roberta),
-    ("distilbert", Architecture::DistilBert),
-    ("mpnet", Architecture::Mpnet),
-    ("modernbert", Architecture::ModernBert),
-    ("nomic_bert", Architecture::NomicBert),
+/// Every supported `model_type`, and the beginning of the names of its classes. Those after `llama` are llama's in all but
+/// their name.
+const MODEL_TYPES: [(&str, Architecture, &[&str]); 26] = [
+    ("llama", Architecture::Llama, &["Llama", "LLaMA"]),
+    ("aquila", Architecture::Llama, &["Aquila", "Llama"]),
+    ("falcon3", Architecture::Llama, &["Falcon3", "Llama"]),
+    ("skywork", Architecture::Llama, &["Skywork", "Llama"]),
+    ("xverse", Architecture::Llama, &["Xverse", "Llama"]),
+    ("mistral", Architecture::Mistral, &["Mistral"]),
+    ("mistral3", Architecture::Mistral, &["Mistral3"]),
+    ("qwen2", Architecture::Qwen2, &["Qwen2"]),
+    ("qwen3", Architecture::Qwen3, &["Qwen3"]),
+    ("gpt2", Architecture::Gpt2, &["GPT2"]),
+    ("gemma2", Architecture::Gemma2, &["Gemma2"]),
+    ("gemma3", Architecture::Gemma3, &["Gemma3"]),
+    ("gemma3_text", Architecture::Gemma3, &["Gemma3", "Gemma3Text"]),
+    ("phi3", Architecture::Phi3, &["Phi3"]),
+    ("olmo2", Architecture::Olmo2, &["Olmo2"]),
+    ("smollm3", Architecture::Smollm3, &["SmolLM3"]),
+    ("granite", Architecture::Granite, &["Granite"]),
+    ("Dream", Architecture::Dream, &["Dream"]),
+    ("bert", Architecture::Bert, &["Bert"]),
+    ("roberta", Architecture::Roberta, &["Roberta"]),
+    ("xlm-roberta", Architecture::Roberta, &["XLMRoberta"]),
+    ("camembert", Architecture::Roberta, &["Camembert"]),
+    ("distilbert", Architecture::DistilBert, &["DistilBert"]),
+    ("mpnet", Architecture::Mpnet, &["MPNet"]),
+    ("modernbert", Architecture::ModernBert, &["ModernBert"]),
+    ("nomic_bert", Architecture::NomicBert, &["NomicBert"]),
 ];
 
 impl Architecture {
     /// From `model_type` of a config.json.
     pub fn from_model_type(text: &str) -> Result<Architecture, BundleError> {
-        let known = MODEL_TYPES.iter().find(|(name, _)| *name == text);
+        let known = MODEL_TYPES.iter().find(|(name, ..)| *name == text);
         known
-            .map(|(_, architecture)| *architecture)
-            .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, _)| name)))
+            .map(|(_, architecture, _)| *architecture)
+            .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, ..)| name)))
+    }
+
+    /// The beginning of the names of the classes of a `model_type`.
+    pub(super) fn classes_of(text: &str) -> &'static [&'static str] {
+        MODEL_TYPES.iter().find(|(name, ..)| *name == text).map_or(&[], |(_, _, classes)| classes)
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use protocol::untrusted;
 use serde_json::Value;
 
-use super::form;
+use super::fields::{Fields, Read};
 use super::model::{self, Architecture, Graph, ModelConfig};
-use super::{Position, Rotary, activation, encoder, even_share};
+use super::{Position, Rotary, activation, encoder, even_share, form, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BundleError, config};
 use crate::{Element, Precision};
@@ -33,36 +33,19 @@ impl ModelConfig {
     }
 
     pub fn from_json(value: &Value) -> Result<ModelConfig, BundleError> {
-        let fields = Fields(value);
-        if fields.text("model_type")? == model::MODEL_TYPE {
-            return onnx(value);
-        }
-        let architecture = Architecture::from_model_type(fields.text("model_type")?)?;
-        if architecture == Architecture::Gpt2 || encoder::has(architecture) {
-            let config = match architecture {
-                Architecture::Gpt2 => gpt2(&fields)?,
-                _ => encoder::read(architecture, &fields)?,
-            };
-            return config.check().map(|()| config);
-        }
-        // A multimodal model has an object for its text part.
-        let text = if architecture == Architecture::Gemma3 { fields.object("text_config")? } else { None };
-        let fields = text.unwrap_or(fields);
-        let mut config = decoder(architecture, &fields)?;
-        config.check()?;
-        config.form = form::form(&config, &fields)?;
-        let sizes = (config.head_dim, config.max_positions);
-        let rotations = form::rotations(architecture, &fields, sizes)?;
-        config.position = Position::Rotary(rotations.main);
-        config.form.rotated = rotations.rotated;
-        config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
-        config.encoder = encoder::of_decoder(architecture, &fields)?;
-        if let Some(encoder) = &config.encoder {
-            // There is no head over the vocabulary.
-            config.tied_embeddings = true;
-            encoder::check(encoder, config.vocab_size)?;
-        }
-        Ok(config)
+        resolved(Fields::new(value, &Read::default()))
+    }
+
+    /// As [`ModelConfig::from_json`], but refuses a field that is not known. Only for configurations of others: a bundle
+    /// is read as the version that wrote it meant it.
+    pub fn checked(value: &Value) -> Result<ModelConfig, BundleError> {
+        let read = Read::default();
+        let fields = Fields::new(value, &read);
+        let config = resolved(fields)?;
+        let Some(name) = fields.left_over() else { return Ok(config) };
+        Err(BundleError::Config(format!(
+            "field {name:?} is not supported; if it does not change the computation, remove it"
+        )))
     }
 
     pub(super) fn check(&self) -> Result<(), BundleError> {
@@ -112,6 +95,58 @@ impl ModelConfig {
     }
 }
 
+fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let model_type = fields.text("model_type")?;
+    if model_type == model::MODEL_TYPE {
+        return onnx(&fields);
+    }
+    let architecture = Architecture::from_model_type(model_type)?;
+    let class = encoder::class(architecture, model_type, &fields)?;
+    if architecture == Architecture::Gpt2 || encoder::has(architecture) {
+        let config = match architecture {
+            Architecture::Gpt2 => gpt2(&fields)?,
+            _ => encoder::read(architecture, class, &fields)?,
+        };
+        return config.check().map(|()| config);
+    }
+    let (whole, part) = (fields, text_part(architecture, &fields)?);
+    let fields = part.unwrap_or(whole);
+    let mut config = decoder(architecture, &fields)?;
+    // The class of the whole model ties its head, not that of the part.
+    if part.is_some() {
+        config.tied_embeddings = whole.flag("tie_word_embeddings", config.tied_embeddings)?;
+    }
+    config.check()?;
+    config.form = form::form(&config, &fields)?;
+    let sizes = (config.head_dim, config.max_positions);
+    let rotations = rope::rotations(architecture, &fields, sizes)?;
+    config.position = Position::Rotary(rotations.main);
+    config.form.rotated = rotations.rotated;
+    config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
+    config.encoder = encoder::of_decoder(&config, class, &fields)?;
+    if let Some(encoder) = &config.encoder {
+        // There is no head over the vocabulary.
+        config.tied_embeddings = true;
+        encoder::check(encoder, config.vocab_size)?;
+    }
+    Ok(config)
+}
+
+/// The object that a multimodal model has for its text part.
+fn text_part<'a>(architecture: Architecture, fields: &Fields<'a>) -> Result<Option<Fields<'a>>, BundleError> {
+    if !matches!(architecture, Architecture::Gemma3 | Architecture::Mistral) {
+        return Ok(None);
+    }
+    let Some(part) = fields.object("text_config")? else { return Ok(None) };
+    match part.optional_text("model_type")? {
+        Some(name) if Architecture::from_model_type(name)? != architecture => {
+            let reason = format!("its text_config is a {name}, which is not supported in this model");
+            Err(BundleError::Config(reason))
+        }
+        _ => Ok(Some(part)),
+    }
+}
+
 impl ModelConfig {
     /// Number of all numbers in the weights of matrices.
     fn numbers(&self) -> u128 {
@@ -125,9 +160,8 @@ impl ModelConfig {
 }
 
 /// The configuration of an ONNX file. Sizes, which only transformers have, are 0.
-fn onnx(value: &Value) -> Result<ModelConfig, BundleError> {
-    let graph = value.get("graph").cloned().unwrap_or_default();
-    let graph: Graph = serde_json::from_value(graph)
+fn onnx(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let graph: Graph = serde_json::from_value(fields.value("graph"))
         .map_err(|error| BundleError::Config(format!("its graph does not parse: {error}")))?;
     Ok(ModelConfig { architecture: Architecture::Onnx, graph: Some(graph), ..ModelConfig::default() })
 }
@@ -164,7 +198,7 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
 /// Transformers' defaults of an architecture, for missing fields.
 struct Defaults {
     heads: Option<usize>,
-    /// `None`: as many as heads of queries.
+    /// For an absent field: null means as many as heads of queries, and so does `None`.
     kv_heads: Option<usize>,
     /// `None`: an even share of the hidden size.
     head_dim: Option<usize>,
@@ -176,11 +210,16 @@ struct Defaults {
 
 impl Defaults {
     fn new(architecture: Architecture) -> Defaults {
-        use Architecture::{Gemma2, Gemma3, Olmo2, Phi3, Qwen3, Smollm3};
+        use Architecture::{Gemma2, Gemma3, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
         let gemma3 = architecture == Gemma3;
         Defaults {
             heads: Some(8).filter(|_| gemma3),
-            kv_heads: Some(4).filter(|_| matches!(architecture, Gemma2 | Gemma3)),
+            kv_heads: match architecture {
+                Gemma2 | Gemma3 | Smollm3 => Some(4),
+                Mistral => Some(8),
+                Qwen2 | Qwen3 => Some(32),
+                _ => None,
+            },
             head_dim: match architecture {
                 Gemma2 | Gemma3 => Some(256),
                 Qwen3 => Some(128),
@@ -209,6 +248,9 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         Some(given) => given,
         None => even_share(hidden_size, heads)?,
     };
+    if matches!(architecture, Qwen2 | Dream) {
+        fields.ignore(&["attention_bias"]);
+    }
     let attention_bias = match architecture {
         Qwen2 | Dream => true,
         Mistral | Phi3 => false,
@@ -224,7 +266,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         intermediate_size: fields.count("intermediate_size")?,
         layers: fields.count("num_hidden_layers")?,
         heads,
-        kv_heads: count("num_key_value_heads", defaults.kv_heads.or(Some(heads)))?,
+        kv_heads: fields.count_unless_null("num_key_value_heads", defaults.kv_heads)?.unwrap_or(heads),
         head_dim,
         vocab_size: count("vocab_size", defaults.vocab_size)?,
         max_positions: count("max_position_embeddings", defaults.max_positions)?,
@@ -238,7 +280,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         mlp_bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
         qk_norm: matches!(architecture, Qwen3 | Gemma3 | Olmo2),
         tied_embeddings: fields.flag("tie_word_embeddings", defaults.tied_embeddings)?,
-        causal: architecture != Dream,
+        causal: fields.flag("is_causal", true)? && architecture != Dream,
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
         ..ModelConfig::default()
     })
@@ -248,125 +290,6 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
     let id = fields.count("mask_token_id")?;
     // Whether it is within the vocabulary is checked with the other sizes.
     Ok(u32::try_from(id).unwrap_or(u32::MAX))
-}
-
-// Typed access to a JSON object.
-
-/// Typed access to the fields of one JSON object, with errors that name the field.
-#[derive(Clone, Copy)]
-pub(super) struct Fields<'a>(pub(super) &'a Value);
-
-impl<'a> Fields<'a> {
-    /// An absent field and null mean the same in these files.
-    fn get(&self, name: &str) -> Option<&'a Value> {
-        self.0.get(name).filter(|value| !value.is_null())
-    }
-
-    fn wrong(name: &str, value: &Value, wanted: &str) -> BundleError {
-        const LONGEST: usize = 80;
-        let mut text = value.to_string();
-        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
-            text.truncate(end);
-            text.push_str("… (cut)");
-        }
-        BundleError::Config(format!("field {name:?} is {text}, not {wanted}"))
-    }
-
-    fn missing(name: &str) -> BundleError {
-        BundleError::Config(format!("field {name:?} is missing"))
-    }
-
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, BundleError> {
-        let read = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
-        self.get(name).map(read).transpose()
-    }
-
-    pub(super) fn text(&self, name: &str) -> Result<&'a str, BundleError> {
-        self.optional_text(name)?.ok_or_else(|| Self::missing(name))
-    }
-
-    pub(super) fn optional_count(&self, name: &str) -> Result<Option<usize>, BundleError> {
-        let read = |value: &Value| {
-            value.as_u64().map(|n| n as usize).ok_or_else(|| Self::wrong(name, value, "a whole number"))
-        };
-        self.get(name).map(read).transpose()
-    }
-
-    pub(super) fn count(&self, name: &str) -> Result<usize, BundleError> {
-        self.optional_count(name)?.ok_or_else(|| Self::missing(name))
-    }
-
-    pub(super) fn optional_number(&self, name: &str) -> Result<Option<f64>, BundleError> {
-        let read = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
-        self.get(name).map(read).transpose()
-    }
-
-    pub(super) fn required_number(&self, name: &str) -> Result<f64, BundleError> {
-        self.optional_number(name)?.ok_or_else(|| Self::missing(name))
-    }
-
-    pub(super) fn number(&self, name: &str, default: f64) -> Result<f64, BundleError> {
-        Ok(self.optional_number(name)?.unwrap_or(default))
-    }
-
-    /// The number that a norm adds before its root: not negative.
-    pub(super) fn epsilon(&self, name: &str, default: f64) -> Result<f64, BundleError> {
-        match self.number(name, default)? {
-            epsilon if epsilon >= 0.0 => Ok(epsilon),
-            _ => Err(Self::wrong(name, &self.0[name], "a number that is not below 0")),
-        }
-    }
-
-    /// As [`Fields::optional_number`], but an absent field means `default`, and null means `None`.
-    pub(super) fn number_unless_null(
-        &self,
-        name: &str,
-        default: Option<f64>,
-    ) -> Result<Option<f64>, BundleError> {
-        if self.0.get(name).is_none() { Ok(default) } else { self.optional_number(name) }
-    }
-
-    fn list(&self, name: &str) -> Result<Option<&'a Vec<Value>>, BundleError> {
-        let read = |value: &'a Value| value.as_array().ok_or_else(|| Self::wrong(name, value, "a list"));
-        self.get(name).map(read).transpose()
-    }
-
-    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, BundleError> {
-        let number = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
-        self.list(name)?.ok_or_else(|| Self::missing(name))?.iter().map(number).collect()
-    }
-
-    pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, BundleError> {
-        let text = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
-        self.list(name)?.map(|list| list.iter().map(text).collect()).transpose()
-    }
-
-    /// A list of 0 and 1, or of false and true.
-    pub(super) fn optional_flags(&self, name: &str) -> Result<Option<Vec<bool>>, BundleError> {
-        let flag = |value: &Value| match (value.as_bool(), value.as_u64()) {
-            (Some(flag), _) => Ok(flag),
-            (None, Some(number @ 0..=1)) => Ok(number == 1),
-            _ => Err(Self::wrong(name, value, "0 or 1")),
-        };
-        self.list(name)?.map(|list| list.iter().map(flag).collect()).transpose()
-    }
-
-    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, BundleError> {
-        let read = |value: &Value| value.as_bool().ok_or_else(|| Self::wrong(name, value, "true or false"));
-        Ok(self.get(name).map(read).transpose()?.unwrap_or(default))
-    }
-
-    /// Number of fields.
-    pub(super) fn len(&self) -> usize {
-        self.0.as_object().map_or(0, serde_json::Map::len)
-    }
-
-    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, BundleError> {
-        let read = |value: &'a Value| {
-            if value.is_object() { Ok(Fields(value)) } else { Err(Self::wrong(name, value, "an object")) }
-        };
-        self.get(name).map(read).transpose()
-    }
 }
 
 // The tensors in the file of each precision.

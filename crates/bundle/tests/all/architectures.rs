@@ -9,11 +9,16 @@ fn read(model_type: &str, more: Value) -> Result<ModelConfig, String> {
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 256
     });
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    ModelConfig::from_json(&config).map_err(|error| error.to_string())
+    ModelConfig::checked(&config).map_err(|error| error.to_string())
 }
 
 fn config(model_type: &str, more: Value) -> ModelConfig {
     read(model_type, more).unwrap()
+}
+
+/// For the architectures that have one.
+fn small_window(model_type: &str) -> Value {
+    if model_type.starts_with("gemma") { json!({ "sliding_window": 16 }) } else { json!({}) }
 }
 
 fn windows(config: &ModelConfig) -> Vec<usize> {
@@ -30,7 +35,7 @@ fn llama_s_way_has_no_features() {
 #[test]
 fn a_resolved_configuration_of_every_architecture_is_read_back_as_it_was() {
     for name in ["gemma2", "gemma3", "gemma3_text", "phi3", "olmo2", "smollm3", "granite"] {
-        let resolved = config(name, json!({ "sliding_window": 16 }));
+        let resolved = config(name, small_window(name));
         let written = serde_json::to_string(&resolved).unwrap();
         assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), resolved, "{written}");
     }
@@ -89,7 +94,7 @@ fn a_gemma_that_sees_is_read_by_its_text_part() {
 #[test]
 fn norms_stand_where_the_architecture_has_them() {
     let norms = |model_type: &str| {
-        let config = config(model_type, json!({ "sliding_window": 16 }));
+        let config = config(model_type, small_window(model_type));
         let layer = config.layer(0);
         let all = [layer.attention_norm, layer.post_attention_norm, layer.mlp_norm, layer.post_mlp_norm];
         let names = all.map(|norm| norm.map(|norm| norm.weight.split('.').nth(3).unwrap().to_owned()));
@@ -136,16 +141,32 @@ fn a_part_of_phi3_s_heads_may_be_rotated() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
+    let phi3 = |more: Value| json!({ "type": "su", "short_factor": [1.0], "long_factor": more });
+    let llama3 =
+        json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0 });
+    let both = json!({ "rope_scaling": { "type": "linear", "factor": 2.0 },
+        "rope_parameters": { "rope_type": "linear", "factor": 4.0 } });
+    let class = |name: &str| json!({ "architectures": [name] });
+    let full = json!({ "sliding_window": 16, "layer_types": vec!["full_attention"; 6] });
+    let visual = json!({ "text_config": { "model_type": "ministral3" } });
     for (model_type, more, parts) in [
         ("llama", json!({ "partial_rotary_factor": 0.5 }), ["partial_rotary_factor", "0.5"]),
-        ("llama", json!({ "attn_logit_softcapping": 30.0 }), ["attn_logit_softcapping", "30"]),
-        ("llama", json!({ "residual_multiplier": 0.5 }), ["residual_multiplier", "0.5"]),
         ("llama", json!({ "rms_norm_eps": -1.0 }), ["rms_norm_eps", "-1"]),
         (
             "llama",
             json!({ "layer_types": vec!["sliding_attention"; 6] }),
-            ["sliding_attention", "not supported"],
+            ["sliding_attention", "layer_types"],
         ),
+        ("llama", json!({ "rope_scaling": llama3 }), ["low_freq_factor is 4", "larger"]),
+        ("llama", both, ["rope_scaling", "rope_parameters"]),
+        ("llama", class("LlamaEncoderModel"), ["LlamaEncoderModel", "LlamaModel, LlamaForCausalLM"]),
+        ("qwen3", class("Qwen3BidirectionalModel"), ["Qwen3BidirectionalModel", "Qwen3ForCausalLM"]),
+        ("phi3", class("Phi3ForSequenceClassification"), ["Phi3ForSequenceClassification", "Phi3Model"]),
+        ("bert", class("BertForMultipleChoice"), ["BertForMultipleChoice", "BertForMaskedLM"]),
+        ("granite", json!({ "is_causal": false }), ["is_causal", "not supported"]),
+        ("mistral", json!({ "is_causal": false, "sliding_window": 16 }), ["sliding window", "both ways"]),
+        ("mistral", full, ["full_attention", "sliding_window"]),
+        ("mistral3", visual, ["ministral3", "mistral"]),
         (
             "gemma3",
             json!({ "layer_types": vec!["linear_attention"; 6] }),
@@ -153,16 +174,13 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         ("gemma3", json!({ "layer_types": ["full_attention"] }), ["layer_types", "6 layers"]),
         ("gemma3", json!({ "use_bidirectional_attention": true }), ["bidirectional", "not supported"]),
-        ("gemma3", json!({ "sliding_window": 512 }), ["sliding_window is 512", "context is 256"]),
-        ("mistral", json!({ "sliding_window": 0 }), ["sliding_window is 0", "context is 256"]),
+        ("gemma3", json!({ "sliding_window": null }), ["sliding_window", "null"]),
+        ("mistral", json!({ "sliding_window": 0 }), ["sliding_window", "is 0"]),
         ("granite", json!({ "logits_scaling": 0.0 }), ["logits_scaling", "above 0"]),
         ("smollm3", json!({ "no_rope_layers": [1, 1] }), ["no_rope_layers", "2 entries"]),
-        ("smollm3", json!({ "rope_scaling": { "type": "yarn" } }), ["yarn", "longrope"]),
-        (
-            "phi3",
-            json!({ "rope_scaling": { "type": "su", "short_factor": [1.0], "long_factor": [1.0] } }),
-            ["short_factor", "1 divisors"],
-        ),
+        ("smollm3", json!({ "rope_scaling": { "type": "mrope" } }), ["mrope", "longrope"]),
+        ("llama", json!({ "rope_scaling": { "type": "dynamic", "factor": 0.5 } }), ["factor", "0.5"]),
+        ("phi3", json!({ "rope_scaling": phi3(json!([1.0])) }), ["short_factor", "1 divisors"]),
     ] {
         let text = read(model_type, more).unwrap_err();
         assert!(parts.iter().all(|part| text.contains(part)) && !text.contains('\n'), "{text}");
@@ -170,6 +188,100 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn a_window_of_phi3_beyond_the_context_slides_nothing() {
-    assert_eq!(windows(&config("phi3", json!({ "sliding_window": 512 }))), [0; 6]);
+fn a_field_that_is_not_known_is_refused_by_its_path_unless_its_value_changes_nothing() {
+    let rope = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 1e5, "mystery": 1 });
+    for (model_type, more, left) in [
+        ("llama", json!({ "mystery": 2 }), "mystery"),
+        ("llama", json!({ "attn_logit_softcapping": 30.0 }), "attn_logit_softcapping"),
+        ("llama", json!({ "residual_multiplier": 0.5 }), "residual_multiplier"),
+        ("llama", json!({ "sliding_window": 16 }), "sliding_window"),
+        ("qwen2", json!({ "mlp_bias": true }), "mlp_bias"),
+        ("llama", json!({ "rope_scaling": { "factor": 2.0 } }), "rope_scaling.factor"),
+        (
+            "gemma3",
+            json!({ "rope_parameters": { "full_attention": rope } }),
+            "rope_parameters.full_attention.mystery",
+        ),
+    ] {
+        let text = read(model_type, more).unwrap_err();
+        assert!(text.contains(&format!("field {left:?} is not supported")), "{text}");
+    }
+    let harmless = json!({ "mystery": null, "mlp_bias": false, "residual_multiplier": 1.0, "pretraining_tp": 2,
+        "unsloth_version": "1", "num_experts": 0, "pruned_heads": {}, "rope_scaling": null });
+    assert_eq!(config("qwen2", harmless), config("qwen2", json!({})));
+    // A bundle is read as the version that wrote it meant it.
+    let mut of_bundle = json!({ "model_type": "llama", "hidden_size": 64, "intermediate_size": 160,
+        "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 320, "max_position_embeddings": 256 });
+    of_bundle["mystery"] = json!(2);
+    assert!(ModelConfig::from_json(&of_bundle).is_ok() && ModelConfig::checked(&of_bundle).is_err());
+}
+
+#[test]
+fn a_window_beyond_the_context_hides_nothing() {
+    for name in ["phi3", "mistral", "gemma2"] {
+        assert_eq!(windows(&config(name, json!({ "sliding_window": 512 }))), [0; 6], "{name}");
+    }
+    // The sliding layers of gemma3 have another rotation.
+    let gemma3 = config("gemma3", json!({ "sliding_window": 512 }));
+    assert_eq!((windows(&gemma3), gemma3.rotations().len()), (vec![256, 256, 256, 256, 256, 0], 2));
+}
+
+#[test]
+fn absent_fields_are_what_the_class_assumes_and_null_is_not() {
+    let long = |more: Value| {
+        let mut fields = json!({ "max_position_embeddings": 8192 });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        windows(&config("mistral", fields))
+    };
+    assert_eq!((long(json!({})), long(json!({ "sliding_window": null }))), (vec![4096; 6], vec![0; 6]));
+    let mut heads = json!({ "model_type": "mistral", "hidden_size": 64, "intermediate_size": 160, "vocab_size": 320,
+        "num_hidden_layers": 6, "num_attention_heads": 16, "max_position_embeddings": 256 });
+    assert_eq!(ModelConfig::checked(&heads).unwrap().kv_heads, 8);
+    heads["num_key_value_heads"] = Value::Null;
+    assert_eq!(ModelConfig::checked(&heads).unwrap().kv_heads, 16);
+}
+
+#[test]
+fn a_decoder_that_is_not_causal_encodes_texts_both_ways() {
+    for class in ["Qwen2ForCausalLM", "Qwen2Model", "Qwen2BidirectionalModel"] {
+        let config = config("qwen2", json!({ "is_causal": false, "architectures": [class] }));
+        assert!(config.encodes() && !config.causal, "{class}");
+    }
+    assert!(config("qwen2", json!({ "architectures": ["Qwen2Model"] })).causal);
+}
+
+#[test]
+fn the_base_is_that_of_the_object_that_scales() {
+    let theta = |more: Value| config("llama", more).rotations()[0].theta;
+    let scaling = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
+    assert_eq!(theta(json!({ "rope_scaling": scaling, "rope_theta": null })), 5e5);
+    assert_eq!(theta(json!({ "rope_parameters": scaling, "rope_theta": 1e4 })), 5e5);
+    assert_eq!(theta(json!({ "rope_parameters": scaling, "rope_scaling": scaling })), 5e5);
+    // Dynamic scaling begins beyond the context.
+    let dynamic = json!({ "rope_scaling": { "type": "dynamic", "factor": 2.0 } });
+    assert_eq!(config("llama", dynamic), config("llama", json!({})));
+}
+
+#[test]
+fn yarn_s_scale_is_that_of_transformers() {
+    let yarn = |more: Value| {
+        let mut scaling = json!({ "type": "yarn", "original_max_position_embeddings": 64 });
+        scaling.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let config = config("qwen2", json!({ "rope_scaling": scaling }));
+        assert_eq!(config.features(), [Feature::Yarn]);
+        let yarn = config.rotations()[0].yarn.clone().unwrap();
+        (yarn.factor, yarn.scale)
+    };
+    for (more, factor, scale) in [
+        // Without a factor, that of the context.
+        (json!({}), 4.0, 1.138_629_436_111_989),
+        (json!({ "factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.707 }), 40.0, 1.0),
+        (json!({ "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.5 }), 40.0, 1.155_721_990_196_260_8),
+        (json!({ "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.0 }), 40.0, 1.368_887_945_411_393_6),
+        (json!({ "factor": 1.0, "mscale": 2.0, "attention_factor": null, "beta_fast": 0 }), 1.0, 1.0),
+        (json!({ "factor": 4.0, "attention_factor": 2.0, "finetuned": true }), 4.0, 2.0),
+    ] {
+        let found = yarn(more);
+        assert!(found.0 == factor && (found.1 - scale).abs() < 1e-12, "{found:?} {factor} {scale}");
+    }
 }

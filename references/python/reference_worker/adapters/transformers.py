@@ -82,6 +82,11 @@ class Adapter(Base):
         if not bundle.causal and not self._encoder:
             # Then no mask is made. The attention asks the layers, or is told with each call.
             self._model.config.is_causal = False
+        if not bundle.causal and self._encoder:
+            # Without padding no mask is made, and the layers of a decoder would be asked.
+            for layer in self._model.modules():
+                if hasattr(layer, "is_causal"):
+                    layer.is_causal = False
         self._compiled = compiles(settings)
         # The library's own `output_hidden_states`, asked for with each call.
         self._kept = {"output_hidden_states": True} if settings.get("hidden_states") else {}
