@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use bundle::{Architecture, ModelConfig, TensorSpec};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::PrepareError;
 use crate::elsewhere::{instead, one_file};
@@ -13,6 +13,7 @@ use crate::model::{
     self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, check_layers,
     decode, matrix, most_common, parse, transpose,
 };
+use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
 use crate::safetensors::{Entry, Header};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
@@ -105,11 +106,28 @@ fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Resu
         return Ok(changed(&read, derived));
     }
     Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
-        Some(text) => changed(text, "the part of the source's config.json that is about text"),
+        Some(text) => changed(
+            &text_part(text, &whole, config),
+            "the part of the source's config.json that is about text",
+        ),
         None => {
             Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
         }
     })
+}
+
+/// The description of a multimodal model's text part on its own.
+fn text_part(text: &Value, whole: &Value, config: &ModelConfig) -> Value {
+    let mut text = text.clone();
+    let Some(fields) = text.as_object_mut() else { return text };
+    let model_type = if config.architecture == Architecture::Mistral { "mistral" } else { "gemma3_text" };
+    fields.entry("model_type").or_insert(model_type.into());
+    // The class and the head are the whole model's.
+    fields.remove("architectures");
+    if let Some(tied) = whole.get("tie_word_embeddings").filter(|tied| !tied.is_null()) {
+        fields.insert("tie_word_embeddings".to_owned(), tied.clone());
+    }
+    text
 }
 
 /// The config in the form that is read, and its derivation, if the source has another. `pools`: the directory
@@ -119,7 +137,7 @@ fn renamed(config: &Value, pools: bool) -> Option<(Value, &'static str)> {
         "the source's config.json without its head over the vocabulary, for which it says how to pool";
     const NAMES: &str = "the source's config.json, with the names of fields that transformers 5 reads";
     let body = pooled_body(config).filter(|_| pools).map(|body| (body, BODY));
-    body.or_else(|| self::described(config).map(|described| (described, NAMES)))
+    body.or_else(|| described(config).map(|described| (described, NAMES)))
 }
 
 /// The description of a decoder that encodes: one with a head over its vocabulary becomes its body.
@@ -148,7 +166,9 @@ pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
 /// `pools`: the directory says how vectors of tokens are pooled.
 fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareError> {
     let value = parse(file)?;
-    if let Some(quantization) = value.get("quantization_config").filter(|value| !value.is_null()) {
+    let quantised = ["quantization_config", "compression_config", "quantization"];
+    let quantised = quantised.iter().find_map(|name| value.get(*name).filter(|value| !value.is_null()));
+    if let Some(quantization) = quantised {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
         let reason = format!(
             "weights quantised by {method:?} are not supported; use the model's unquantised safetensors or a GGUF"
@@ -157,7 +177,7 @@ fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareErr
     }
     let path = file.path().parent().unwrap_or(file.path()).to_path_buf();
     let read = renamed(&value, pools).map_or(value, |(read, _)| read);
-    ModelConfig::from_json(&read).map_err(|source| PrepareError::Model { path, source })
+    ModelConfig::checked(&read).map_err(|source| PrepareError::Model { path, source })
 }
 
 struct Weights {
@@ -173,33 +193,54 @@ struct Place {
     transposed: bool,
 }
 
+/// A tensor of the source.
+struct Held {
+    /// In its file.
+    name: String,
+    shard: usize,
+    entry: Entry,
+}
+
 impl Weights {
     fn open(
         shards: Vec<SourceFile>,
         config: &ModelConfig,
         directory: &Path,
     ) -> Result<Weights, PrepareError> {
-        let mut held: BTreeMap<String, (usize, Entry)> = BTreeMap::new();
+        // By the plain name, which is the same for all ways to name a tensor.
+        let mut held: BTreeMap<String, Held> = BTreeMap::new();
         for (shard, file) in shards.iter().enumerate() {
             for (name, entry) in Header::parse(file)?.tensors {
-                if let Some((first, _)) = held.insert(name.clone(), (shard, entry)) {
-                    let reason = format!("is also in {}", shards[first].name());
+                for (plain, entry) in parts(plain(&name, config.architecture), entry, config.architecture) {
+                    let Some(first) = held.insert(plain, Held { name: name.clone(), shard, entry }) else {
+                        continue;
+                    };
+                    let reason = match first.name == name {
+                        true => format!("is also in {}", shards[first.shard].name()),
+                        false => format!("is another name of {:?}, which is also there", first.name),
+                    };
                     return Err(PrepareError::tensor(file.path(), &name, reason));
                 }
             }
         }
         check_layers(config, directory, held.len())?;
+        let head = plain("lm_head.weight", config.architecture);
         let mut places = BTreeMap::new();
-        if config.architecture == Architecture::NomicBert {
-            held = tensors(held);
-        }
         for spec in config.tensors() {
-            let name = source_name(&spec.name, &held).ok_or_else(|| {
+            let name = plain(&spec.name, config.architecture);
+            let found = held.remove(&name).or_else(|| {
+                // A tied model may be stored with its head alone.
+                let is_head = config.tied_embeddings && spec.name == config.embedding();
+                is_head.then(|| held.remove(&head)).flatten()
+            });
+            let Held { name, shard, entry } = found.ok_or_else(|| {
                 let path = if shards.len() == 1 { shards[0].path() } else { directory };
-                let reason = format!("is missing; config.json calls for one of shape {:?}", spec.shape);
-                PrepareError::tensor(path, &spec.name, reason)
+                let foreign = held.values().find_map(|held| Some((&held.name, foreign(&held.name)?)));
+                match foreign {
+                    Some((foreign, reason)) => PrepareError::tensor(path, foreign, reason),
+                    None => PrepareError::tensor(path, &spec.name, missing(&spec)),
+                }
             })?;
-            let (shard, entry) = held.remove(&name).expect("found above");
             let place = Place::check(shard, entry, &spec, config)
                 .map_err(|reason| PrepareError::tensor(shards[shard].path(), &name, reason))?;
             places.insert(spec.name, place);
@@ -211,50 +252,61 @@ impl Weights {
 
     /// Tensors that no part of the model uses are buffers, or a sign that config.json describes another model
     /// than that of the weights.
-    fn check_rest(
-        &self,
-        rest: BTreeMap<String, (usize, Entry)>,
-        config: &ModelConfig,
-    ) -> Result<(), PrepareError> {
-        for (name, (shard, entry)) in rest {
+    fn check_rest(&self, rest: BTreeMap<String, Held>, config: &ModelConfig) -> Result<(), PrepareError> {
+        for (plain, Held { name, shard, entry }) in rest {
             let path = self.shards[shard].path();
-            if is_buffer(&name)
-                || (has_text_part(config) && sees(&name))
-                || (config.encoder.is_some() && is_head(&name))
+            if is_buffer(&plain)
+                || (has_text_part(config) && sees(&plain))
+                || (config.encoder.is_some() && is_head(&plain))
             {
                 continue;
             }
-            if config.tied_embeddings && name == "lm_head.weight" {
+            if config.tied_embeddings && plain == "lm_head.weight" {
                 let embedding = &self.places[&config.embedding()];
                 if !self.is_same((shard, &entry), (embedding.shard, &embedding.entry)) {
-                    let reason = "differs from the embedding, although config.json ties the two; \
-                                  set tie_word_embeddings to false";
+                    let reason = format!(
+                        "differs from {:?}, although config.json ties the two; set tie_word_embeddings to false",
+                        config.embedding()
+                    );
                     return Err(PrepareError::tensor(path, &name, reason));
                 }
                 continue;
             }
-            let reason = "has no place in the model that config.json describes";
+            let reason = foreign(&name).unwrap_or("has no place in the model that config.json describes");
             return Err(PrepareError::tensor(path, &name, reason));
         }
         Ok(())
     }
 
-    /// Whether two tensors are the same bytes.
+    /// Whether two tensors have the same numbers, whatever their types.
     fn is_same(&self, a: (usize, &Entry), b: (usize, &Entry)) -> bool {
-        const CHUNK: usize = 1 << 22;
-        let [(one, from), (other, to)] =
-            [a, b].map(|(shard, entry)| (&self.shards[shard], entry.range.clone()));
-        let length = from.len();
-        length == to.len()
+        const CHUNK: usize = 1 << 20;
+        let [(one, from, of), (other, to, and)] =
+            [a, b].map(|(shard, entry)| (&self.shards[shard], entry.range.clone(), entry.element()));
+        let (Some(of), Some(and)) = (of, and) else { return false };
+        let (length, width, other_width) = (from.len() / of.bytes(), of.bytes(), and.bytes());
+        length == to.len() / other_width
             && (0..length).step_by(CHUNK).all(|at| {
-                let range = |start: usize| start + at..start + length.min(at + CHUNK);
-                let (from, to) = (range(from.start), range(to.start));
-                let is_same = one.bytes()[from.clone()] == other.bytes()[to.clone()];
+                let end = length.min(at + CHUNK);
+                let from = from.start + at * width..from.start + end * width;
+                let to = to.start + at * other_width..to.start + end * other_width;
+                let is_same =
+                    decode(&one.bytes()[from.clone()], of) == decode(&other.bytes()[to.clone()], and);
                 one.release(from);
                 other.release(to);
                 is_same
             })
     }
+}
+
+/// Why a tensor must be there.
+fn missing(spec: &TensorSpec) -> String {
+    if spec.name == "lm_head.weight" {
+        return "is missing, and config.json does not tie it to the embedding; \
+                if the model uses the embedding as its head, set tie_word_embeddings to true"
+            .into();
+    }
+    format!("is missing; config.json calls for one of shape {:?}", spec.shape)
 }
 
 impl Place {
@@ -265,7 +317,11 @@ impl Place {
             expected.reverse();
         }
         if entry.shape != expected {
-            return Err(format!("has shape {:?}, but config.json calls for {expected:?}", entry.shape));
+            let mut reason = format!("has shape {:?}, but config.json calls for {expected:?}", entry.shape);
+            if config.head().is_some_and(|head| head.scores.weights.contains(&spec.name)) {
+                reason.push_str(": a row for each label of id2label or num_labels, and two without either");
+            }
+            return Err(reason);
         }
         let stored = entry
             .element()
@@ -309,47 +365,9 @@ impl Tensors for Weights {
     }
 }
 
-/// Prefixes of a body's names where it is a part of a model with a head.
-const BODIES: [&str; 8] =
-    ["model.", "transformer.", "bert.", "roberta.", "distilbert.", "mpnet.", "nomic_bert.", "xlm_roberta."];
-
-/// The source's name of a tensor: a base model was saved without the prefix that names have in a model with a
-/// head, such as `model.`, and a multimodal model has its text part as `language_model`.
-fn source_name(name: &str, held: &BTreeMap<String, (usize, Entry)>) -> Option<String> {
-    let bare = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    let names = [name.to_owned(), bare.to_owned(), format!("language_model.{name}")];
-    let under = ["model.language_model."].iter().chain(&BODIES).map(|prefix| format!("{prefix}{bare}"));
-    let mut names = names.into_iter().chain(under);
-    names.find(|name| held.contains_key(name))
-}
-
 /// gpt2's linear layers are `Conv1D`s; their weights are `[in, out]`.
 fn is_conv1d(name: &str) -> bool {
     ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|part| name.ends_with(part))
-}
-
-/// Constants that older versions of transformers saved with the weights.
-fn is_buffer(name: &str) -> bool {
-    [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "embeddings.position_ids"]
-        .iter()
-        .any(|part| name.ends_with(part))
-}
-
-/// Whether a tensor belongs to a training head of an encoder, which no text vector goes through.
-fn is_head(name: &str) -> bool {
-    let name = BODIES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    ["pooler.", "cls.", "lm_head.", "vocab_", "head.", "decoder."].iter().any(|part| name.starts_with(part))
-}
-
-/// Whether models of this architecture may have a vision part, which is not read.
-fn has_text_part(config: &ModelConfig) -> bool {
-    config.architecture == Architecture::Gemma3
-}
-
-/// Whether a tensor belongs to that part.
-fn sees(name: &str) -> bool {
-    let name = name.strip_prefix("model.").unwrap_or(name);
-    ["vision_tower.", "multi_modal_projector."].iter().any(|part| name.starts_with(part))
 }
 
 // The files of a Hugging Face directory that hold weights.
@@ -435,90 +453,4 @@ pub(crate) fn indexed_files(index: &SourceFile) -> Result<BTreeSet<String>, Prep
         return Err(damaged("its \"weight_map\" is empty".into()));
     }
     Ok(names)
-}
-
-// A nomic_bert of the code that was published with the model, under the names of transformers 5.
-
-/// The description with the names of transformers 5; `None` of one that has them already, and of other models.
-fn described(config: &Value) -> Option<Value> {
-    const NAMES: [(&str, &str); 5] = [
-        ("n_embd", "hidden_size"),
-        ("n_inner", "intermediate_size"),
-        ("n_layer", "num_hidden_layers"),
-        ("n_head", "num_attention_heads"),
-        ("layer_norm_epsilon", "layer_norm_eps"),
-    ];
-    let mut fields = config.as_object().filter(|fields| fields.contains_key("n_embd"))?.clone();
-    if fields.get("model_type")? != "nomic_bert" {
-        return None;
-    }
-    for (published, name) in NAMES {
-        if let Some(value) = fields.remove(published) {
-            fields.insert(name.to_owned(), value);
-        }
-    }
-    // Beyond those that it was trained on, frequencies change with the length of the text.
-    let positions =
-        ["n_positions", "max_trained_positions"].map(|name| fields.get(name).and_then(Value::as_u64));
-    if let Some(positions) = positions.into_iter().flatten().min() {
-        fields.insert("max_position_embeddings".to_owned(), positions.into());
-    }
-    // Another activation stays, and is refused by its name.
-    let gated = match fields.get("activation_function").and_then(Value::as_str) {
-        None | Some("swiglu") => Some("silu"),
-        Some("geglu") => Some("gelu"),
-        Some(_) => None,
-    };
-    if let Some(activation) = gated {
-        fields.remove("activation_function");
-        fields.insert("hidden_act".to_owned(), activation.into());
-    }
-    let theta = fields.remove("rotary_emb_base").unwrap_or(json!(1000.0));
-    fields.insert("rope_parameters".to_owned(), json!({ "rope_theta": theta, "rope_type": "default" }));
-    fields.remove("auto_map");
-    Some(Value::Object(fields))
-}
-
-/// The tensors of a nomic_bert under the names of transformers 5, where they have those of the code that was published with
-/// the model: there, queries, keys and values are one tensor.
-fn tensors(held: BTreeMap<String, (usize, Entry)>) -> BTreeMap<String, (usize, Entry)> {
-    const PARTS: [(&str, &str); 7] = [
-        ("attn.out_proj.", "self_attn.o_proj."),
-        ("mlp.fc11.", "mlp.up_proj."),
-        ("mlp.fc12.", "mlp.gate_proj."),
-        ("mlp.fc2.", "mlp.down_proj."),
-        ("norm1.", "post_attention_layernorm."),
-        ("norm2.", "post_mlp_layernorm."),
-        ("emb_ln.", "embeddings.LayerNorm."),
-    ];
-    let mut renamed = BTreeMap::new();
-    for (name, (shard, entry)) in held {
-        let mut new = name.replace("encoder.layers.", "layers.");
-        let Some((layer, kind)) = new.split_once("attn.Wqkv.").filter(|(layer, _)| layer.ends_with('.'))
-        else {
-            for (published, part) in PARTS {
-                // `.` before a part, or the beginning: `norm1` is no end of another word.
-                let found = new.find(published);
-                if let Some(at) = found.filter(|&at| at == 0 || new.as_bytes()[at - 1] == b'.') {
-                    new.replace_range(at..at + published.len(), part);
-                }
-            }
-            renamed.insert(new, (shard, entry));
-            continue;
-        };
-        let rows = entry.shape.first().copied().unwrap_or(0);
-        let bytes = entry.range.len();
-        if !rows.is_multiple_of(3) || !bytes.is_multiple_of(3) {
-            renamed.insert(name, (shard, entry));
-            continue;
-        }
-        for (place, part) in ["q_proj", "k_proj", "v_proj"].into_iter().enumerate() {
-            let start = entry.range.start + place * (bytes / 3);
-            let mut shape = entry.shape.clone();
-            shape[0] = rows / 3;
-            let part_of = Entry { dtype: entry.dtype.clone(), shape, range: start..start + bytes / 3 };
-            renamed.insert(format!("{layer}self_attn.{part}.{kind}"), (shard, part_of));
-        }
-    }
-    renamed
 }

@@ -153,6 +153,131 @@ fn the_head_of_a_tied_model_may_be_there_once_more() {
     assert!(!bundle.weights(Precision::F32).unwrap().contains("lm_head.weight"));
 }
 
+/// The tensors of `name` under the names that `rename` gives, and others that no vector goes through.
+fn renamed(name: &str, more: &[&str], rename: impl Fn(&str) -> String) -> Model {
+    let fixtures = conformance::fixtures();
+    let home = ["encoders", "architectures"].map(|home| fixtures.with_file_name(home).join(name));
+    let mut model = Model::read(home.iter().find(|path| path.is_dir()).unwrap());
+    let rename = |(name, tensor): (String, Tensor)| (rename(&name), tensor);
+    model.tensors = std::mem::take(&mut model.tensors).into_iter().map(rename).collect();
+    model.tensors.extend(more.iter().map(|name| ((*name).to_owned(), Tensor::f32(&[1], &[1.0]))));
+    model
+}
+
+#[test]
+fn names_that_transformers_changes_on_load_are_understood() {
+    let gammas = |name: &str| {
+        let name =
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+        format!("bert.{name}")
+    };
+    let prefixed = |prefix: &'static str| move |name: &str| format!("{prefix}{name}");
+    let visual = |prefix: &'static str| {
+        move |name: &str| match name.strip_prefix("model.") {
+            Some(bare) => format!("{prefix}{bare}"),
+            None => name.to_owned(),
+        }
+    };
+    let tower = ["vision_tower.a.weight", "model.multi_modal_projector.b.weight"];
+    let cases: [(&str, Model); 8] = [
+        ("bert", renamed("bert", &["cls.predictions.bias", "bert.embeddings.position_ids"], gammas)),
+        ("distilbert", renamed("distilbert", &["vocab_transform.weight"], prefixed("distilbert."))),
+        ("mpnet", renamed("mpnet", &["lm_head.bias"], prefixed("mpnet."))),
+        (
+            "roberta",
+            renamed("roberta", &["lm_head.bias", "roberta.embeddings.token_type_ids"], prefixed("roberta.")),
+        ),
+        ("modernbert", renamed("modernbert", &["head.dense.weight", "decoder.bias"], prefixed("model."))),
+        ("nomic-bert", renamed("nomic-bert", &["cls.predictions.bias"], prefixed("bert."))),
+        ("gemma3", renamed("gemma3", &tower, visual("language_model.model."))),
+        ("gemma3", renamed("gemma3", &tower, visual("model.language_model.model."))),
+    ];
+    for (name, model) in cases {
+        let usual = renamed(name, &[], str::to_owned).write();
+        let source = model.write();
+        let [usual, found] = [usual, source].map(|source| {
+            let (_kept, bundle) = prepared(Source::Directory(source.path().into()));
+            std::fs::read(bundle.weights_path(Precision::F32).unwrap()).unwrap()
+        });
+        assert!(usual == found, "{name}");
+    }
+}
+
+#[test]
+fn a_tied_model_may_have_only_its_head_or_both_in_different_types() {
+    let tied = || Model::tiny("qwen2-bias");
+    let embedding = "model.embed_tokens.weight";
+    let (_kept, usual) = prepared(Source::Directory(tiny("qwen2-bias")));
+    let mut only_head = tied();
+    let head = only_head.tensors.remove(embedding).unwrap();
+    only_head.tensors.insert("lm_head.weight".into(), head);
+    let source = only_head.write();
+    let (_also, found) = prepared(Source::Directory(source.path().into()));
+    let file = "f32.safetensors";
+    assert_eq!(found.manifest().files[file].sha256, usual.manifest().files[file].sha256);
+    let mut both = tied();
+    let values: Vec<f32> =
+        both.tensors[embedding].values().iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
+    let shape = both.tensors[embedding].shape.clone();
+    both.tensors.insert(embedding.into(), Tensor::f32(&shape, &values));
+    let bytes = values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+    both.tensors.insert("lm_head.weight".into(), Tensor { dtype: "BF16".into(), shape, bytes });
+    let source = both.write();
+    prepared(Source::Directory(source.path().into()));
+}
+
+#[test]
+fn a_multimodal_model_is_read_by_its_text_part() {
+    let text = Model::read(&conformance::fixtures().with_file_name("architectures").join("mistral-window"));
+    let (_kept, usual) = prepared(Source::Directory(text.write().path().into()));
+    let mut whole = text.clone();
+    whole.config = json!({ "model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"],
+        "text_config": text.config, "vision_config": { "model_type": "pixtral" }, "image_token_index": 3 });
+    whole.tensors =
+        text.tensors.into_iter().map(|(name, tensor)| (format!("language_model.{name}"), tensor)).collect();
+    whole.tensors.insert("vision_tower.x".into(), Tensor::f32(&[1], &[1.0]));
+    let (_also, found) = prepared(Source::Directory(whole.write().path().into()));
+    assert_eq!(found.config(), usual.config());
+    let file = "f32.safetensors";
+    assert_eq!(found.manifest().files[file].sha256, usual.manifest().files[file].sha256);
+}
+
+/// Every object in which fields change the computation.
+fn objects(config: &mut serde_json::Value, path: &str, found: &mut Vec<String>) {
+    let Some(fields) = config.as_object_mut() else { return };
+    found.push(path.to_owned());
+    for (name, value) in fields {
+        if name.starts_with("rope_") || name.ends_with("_attention") || name == "text_config" {
+            objects(value, &format!("{path}/{name}"), found);
+        }
+    }
+}
+
+#[test]
+fn every_fixture_has_only_known_fields_and_one_more_is_refused_by_its_name() {
+    let kinds = ["tiny", "architectures", "diffusion", "encoders"];
+    let homes = kinds.map(|kind| conformance::fixtures().with_file_name(kind));
+    let entries = homes.iter().flat_map(|home| std::fs::read_dir(home).unwrap());
+    let files: Vec<_> = entries
+        .map(|entry| entry.unwrap().path().join("config.json"))
+        .filter(|path| path.is_file())
+        .collect();
+    assert!(files.len() > 30, "{}", files.len());
+    for file in files {
+        let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        bundle::ModelConfig::checked(&config).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let mut places = Vec::new();
+        objects(&mut config.clone(), "", &mut places);
+        for place in places {
+            let mut changed = config.clone();
+            changed.pointer_mut(&place).unwrap()["mystery"] = json!(1);
+            let error = bundle::ModelConfig::checked(&changed).unwrap_err().to_string();
+            let path = format!("{place}/mystery").replace('/', ".");
+            assert!(error.contains(&format!("{:?}", &path[1..])), "{}: {error}", file.display());
+        }
+    }
+}
+
 #[test]
 fn shards_are_put_together_with_and_without_an_index() {
     let model = Model::tiny("llama3-rope-scaled");

@@ -200,7 +200,31 @@ fn a_tensor_that_is_missing_wrong_or_superfluous_is_named() {
 fn a_head_that_contradicts_the_tie_is_refused() {
     let mut model = llama();
     model.tensors.insert("lm_head.weight".into(), Tensor::f32(&[320, 64], &[0.5; 320 * 64]));
-    refused(model.write().path(), &["lm_head.weight", "tie_word_embeddings"]);
+    refused(model.write().path(), &["lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings"]);
+    model.tensors.remove("lm_head.weight");
+    model.config["tie_word_embeddings"] = json!(false);
+    refused(model.write().path(), &["lm_head.weight", "missing", "tie_word_embeddings"]);
+}
+
+#[test]
+fn names_that_no_version_of_transformers_changes_are_explained() {
+    let norm = "model.norm.weight";
+    for (name, reason) in [
+        ("model.norm.weight_g", "weight_norm"),
+        ("module.model.norm.weight", "DataParallel"),
+        ("base_model.model.model.norm.weight", "merge the adapter"),
+    ] {
+        let mut model = llama();
+        let tensor = model.tensors.remove(norm).unwrap();
+        model.tensors.insert(name.into(), tensor);
+        refused(model.write().path(), &[name, reason]);
+    }
+    let mut model = llama();
+    model.tensors.insert("v_head.summary.weight".into(), Tensor::f32(&[1], &[0.0]));
+    refused(model.write().path(), &["v_head.summary.weight", "value head"]);
+    let mut model = llama();
+    model.tensors.insert("norm.weight".into(), model.tensors[norm].clone());
+    refused(model.write().path(), &["norm.weight", "another name", norm]);
 }
 
 #[test]
