@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, Pooling, Position, Precision};
+use bundle::{Bundle, Pooling, Position, Precision, Rotary};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
@@ -122,7 +122,16 @@ fn linear_scaling_is_kept_and_other_kinds_are_refused() {
     let Position::Rotary(rotary) = &bundle.config().position else { panic!("a llama rotates") };
     assert_eq!((rotary.linear_factor, &rotary.llama3), (4.0, &None));
     gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("yarn".into()));
-    gguf.refused(&["yarn", "linear"]);
+    gguf.metadata.insert("llama.rope.scaling.original_context_length".into(), Value::U32(64));
+    let (_bundles, bundle) = gguf.prepared();
+    let Position::Rotary(Rotary { yarn: Some(yarn), .. }) = &bundle.config().position else { panic!("YaRN") };
+    assert_eq!((yarn.factor, yarn.original_max_positions), (4.0, 64));
+    gguf.metadata.insert("llama.rope.scaling.yarn_beta_fast".into(), Value::F32(16.0));
+    gguf.refused(&["yarn_beta_fast", "16"]);
+    gguf.metadata.remove("llama.rope.scaling.yarn_beta_fast");
+    gguf.metadata.remove("llama.rope.scaling.original_context_length");
+    gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("mrope".into()));
+    gguf.refused(&["mrope", "linear"]);
 }
 
 #[test]
