@@ -64,7 +64,9 @@ pub(super) fn config(
     if metadata.count(&at("expert_count"))?.is_some_and(|experts| experts > 0) {
         return unsupported("mixtures of experts are not supported".into());
     }
-    if metadata.flag(&at("attention.causal"))? == Some(false) {
+    let encodes = pooling(metadata)?.is_some() && !body.is_empty();
+    let causal = metadata.flag(&at("attention.causal"))?.unwrap_or(true);
+    if !causal && !encodes {
         return unsupported("its attention is not causal, so it cannot decode".into());
     }
     let mut config = match architecture {
@@ -74,8 +76,9 @@ pub(super) fn config(
     let mistral = architecture == "llama" && config.get("sliding_window").is_some();
     config["model_type"] = json!(if mistral { "mistral" } else { architecture });
     config["tie_word_embeddings"] = json!(!header.tensors.contains_key("output.weight"));
-    if pooling(metadata)?.is_some() && !body.is_empty() {
+    if encodes {
         config["architectures"] = json!([if mistral { "MistralModel" } else { body }]);
+        config["is_causal"] = json!(causal);
     }
     for (field, key) in [("bos_token_id", "bos"), ("eos_token_id", "eos")] {
         if let Some(id) = metadata.count(&format!("tokenizer.ggml.{key}_token_id"))? {
@@ -265,8 +268,8 @@ fn yarn(
     (context, scale): (usize, Option<f64>),
 ) -> Result<Value, Refusal> {
     let at = |key: &str| format!("{architecture}.rope.scaling.{key}");
-    let factor = metadata.number(&at("factor"))?;
-    let usual_scale = 1.0 + 0.1 * factor.unwrap_or(1.0).max(1.0).ln();
+    let factor = metadata.required_number(&at("factor"))?;
+    let usual_scale = 1.0 + 0.1 * factor.max(1.0).ln();
     for (key, usual) in [
         ("yarn_beta_fast", 32.0),
         ("yarn_beta_slow", 1.0),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, Pooling, Position, Precision, Rotary};
+use bundle::{Bundle, Pooling, Position, Precision};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
@@ -121,17 +121,34 @@ fn linear_scaling_is_kept_and_other_kinds_are_refused() {
     let (_bundles, bundle) = gguf.prepared();
     let Position::Rotary(rotary) = &bundle.config().position else { panic!("a llama rotates") };
     assert_eq!((rotary.linear_factor, &rotary.llama3), (4.0, &None));
-    gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("yarn".into()));
-    gguf.metadata.insert("llama.rope.scaling.original_context_length".into(), Value::U32(64));
-    let (_bundles, bundle) = gguf.prepared();
-    let Position::Rotary(Rotary { yarn: Some(yarn), .. }) = &bundle.config().position else { panic!("YaRN") };
-    assert_eq!((yarn.factor, yarn.original_max_positions), (4.0, 64));
-    gguf.metadata.insert("llama.rope.scaling.yarn_beta_fast".into(), Value::F32(16.0));
-    gguf.refused(&["yarn_beta_fast", "16"]);
-    gguf.metadata.remove("llama.rope.scaling.yarn_beta_fast");
-    gguf.metadata.remove("llama.rope.scaling.original_context_length");
     gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("mrope".into()));
     gguf.refused(&["mrope", "linear"]);
+}
+
+#[test]
+fn yarn_is_read_where_llama_cpp_and_transformers_agree() {
+    let mut gguf = Gguf::from_tiny("llama-gqa-tied");
+    let mut put = |key: &str, value: Value| gguf.metadata.insert(format!("llama.rope.scaling.{key}"), value);
+    put("type", Value::String("yarn".into()));
+    put("factor", Value::F32(4.0));
+    put("original_context_length", Value::U32(32));
+    put("attn_factor", Value::F32(2.0));
+    let usual = 1.0 + 0.1 * 4f64.ln();
+    for (key, value) in
+        [("yarn_beta_fast", 32.0), ("yarn_beta_slow", 1.0), ("yarn_attn_factor", usual as f32)]
+    {
+        put(key, Value::F32(value));
+    }
+    let (_bundles, bundle) = gguf.prepared();
+    let Position::Rotary(rotary) = &bundle.config().position else { panic!("a llama rotates") };
+    let yarn = rotary.yarn.as_ref().unwrap();
+    assert_eq!((yarn.factor, yarn.original_max_positions), (4.0, 32));
+    assert!((yarn.scale - 2.0 * usual).abs() < 1e-6, "llama.cpp multiplies by attn_factor");
+    for (key, value) in [("yarn_beta_fast", 16.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.1)] {
+        let mut gguf = gguf.clone();
+        gguf.metadata.insert(format!("llama.rope.scaling.{key}"), Value::F32(value));
+        gguf.refused(&[key]);
+    }
 }
 
 #[test]
@@ -361,7 +378,13 @@ fn a_decoder_with_a_pooling_type_encodes() {
         let pooled = bundle.pooled().unwrap().unwrap();
         assert_eq!((pooled.pooling, pooled.normalise), (pooling, true));
     }
+    let both_ways = |gguf: &Gguf| !gguf.prepared().1.config().causal;
+    assert!(!both_ways(&gguf));
+    gguf.metadata.insert("qwen3.attention.causal".into(), Value::Bool(false));
+    assert!(both_ways(&gguf));
     gguf.metadata.insert("qwen3.pooling_type".into(), Value::U32(0));
+    gguf.refused(&["not causal"]);
+    gguf.metadata.remove("qwen3.attention.causal");
     assert!(gguf.prepared().1.config().encoder.is_none());
 }
 
