@@ -140,6 +140,11 @@ pub(super) fn of_decoder(
     }))
 }
 
+/// A token's id, the largest for one that no vocabulary has.
+fn id(token: usize) -> u32 {
+    u32::try_from(token).unwrap_or(u32::MAX)
+}
+
 /// Rejects absurd table sizes.
 pub(super) fn check(encoder: &Encoder, vocabulary: usize) -> Result<(), BundleError> {
     let &Encoder { token_types, pad_token, .. } = encoder;
@@ -196,7 +201,7 @@ fn bert(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, 
     let encoder = Encoder {
         token_types,
         first_position,
-        pad_token: pad_token as u32,
+        pad_token: id(pad_token),
         embedding_norm: true,
         final_norm: false,
         relative,
@@ -232,7 +237,7 @@ fn modernbert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let encoder = Encoder {
         token_types: 0,
         first_position: 0,
-        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        pad_token: id(fields.optional_count("pad_token_id")?.unwrap_or(0)),
         embedding_norm: true,
         final_norm: true,
         relative: None,
@@ -302,7 +307,7 @@ fn nomic_bert(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let encoder = Encoder {
         token_types: fields.optional_count("type_vocab_size")?.unwrap_or(2),
         first_position: 0,
-        pad_token: fields.optional_count("pad_token_id")?.unwrap_or(0) as u32,
+        pad_token: id(fields.optional_count("pad_token_id")?.unwrap_or(0)),
         embedding_norm: true,
         final_norm: false,
         relative: None,

@@ -77,7 +77,7 @@ impl ModelConfig {
             return Err(BundleError::Config(reason));
         }
         let types = self.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
-        let numbers = self.numbers() + (types * self.hidden_size) as u128;
+        let numbers = self.numbers() + types as u128 * self.hidden_size as u128;
         if numbers > MAX_NUMBERS {
             let reason = format!("its sizes make {numbers} weights, which no disk holds");
             return Err(BundleError::Config(reason));

@@ -263,7 +263,7 @@ impl Reader {
             None => self.max_positions as f64 / original_max_positions as f64,
         };
         let scale = match scaling.optional_number("attention_factor")? {
-            Some(scale) => scale,
+            Some(_) => positive(scaling, "attention_factor")?,
             None if factor <= 1.0 || original_max_positions < 2 => 1.0,
             None => (1.0 + factor.ln() / (original_max_positions as f64).ln()).sqrt(),
         };

@@ -146,6 +146,7 @@ fn what_is_not_supported_is_refused_by_name() {
         json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0 });
     let both = json!({ "rope_scaling": { "type": "linear", "factor": 2.0 },
         "rope_parameters": { "rope_type": "linear", "factor": 4.0 } });
+    let scaled = json!({ "type": "su", "short_factor": vec![1.0; 8], "long_factor": vec![1.0; 8], "attention_factor": -1.0 });
     let class = |name: &str| json!({ "architectures": [name] });
     let full = json!({ "sliding_window": 16, "layer_types": vec!["full_attention"; 6] });
     let visual = json!({ "text_config": { "model_type": "ministral3" } });
@@ -163,6 +164,9 @@ fn what_is_not_supported_is_refused_by_name() {
         ("qwen3", class("Qwen3BidirectionalModel"), ["Qwen3BidirectionalModel", "Qwen3ForCausalLM"]),
         ("phi3", class("Phi3ForSequenceClassification"), ["Phi3ForSequenceClassification", "Phi3Model"]),
         ("bert", class("BertForMultipleChoice"), ["BertForMultipleChoice", "BertForMaskedLM"]),
+        ("bert", json!({ "pad_token_id": (1u64 << 32) + 1 }), ["pad_token_id", "outside the vocabulary"]),
+        ("nomic_bert", json!({ "type_vocab_size": 1u64 << 60 }), ["weights", "no disk holds"]),
+        ("phi3", json!({ "rope_scaling": scaled }), ["attention_factor", "is -1"]),
         ("granite", json!({ "is_causal": false }), ["is_causal", "not supported"]),
         ("mistral", json!({ "is_causal": false, "sliding_window": 16 }), ["sliding window", "both ways"]),
         ("mistral", full, ["full_attention", "sliding_window"]),
