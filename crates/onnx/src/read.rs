@@ -464,6 +464,23 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_two_bytes_that_would_fill_the_memory_are_counted_first() {
+        // A graph of empty nodes, and one whose initializer has sizes of a byte each.
+        let sizes = [&[0x0a], &varint(MOST_PARTS + 1)[..], &vec![1; MOST_PARTS + 1]].concat();
+        let tensor = [&[0x2a], &varint(sizes.len())[..], &sizes].concat();
+        for graph in [[0x0a, 0].repeat(MOST_PARTS + 1), tensor] {
+            let file = [&[0x3a], &varint(graph.len())[..], &graph].concat();
+            assert!(matches!(described(&file), Err(Unreadable::NotOnnx(why)) if why.contains("more than")));
+        }
+    }
+
+    fn varint(number: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        prost::encoding::encode_varint(number as u64, &mut bytes);
+        bytes
+    }
+
+    #[test]
     fn what_is_no_tensor_of_numbers_is_refused_by_name() {
         let refused = |change: fn(&mut GraphMessage)| {
             let mut model = model();

@@ -104,7 +104,9 @@ impl Listing<'_> {
         // A model in parts counts once, and what reads images is no model of text.
         files.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            let is_later = name.contains("-of-") && !name.contains("-00001-of-");
+            let before = name.rsplit_once("-of-").and_then(|(before, _)| before.rsplit_once('-'));
+            let part = before.and_then(|(_, part)| part.parse::<u32>().ok());
+            let is_later = part.is_some_and(|part| part > 1);
             !is_later && !name.contains("mmproj") && !name.contains("imatrix")
         });
         listed("a GGUF file", &files)
