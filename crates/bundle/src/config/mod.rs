@@ -43,8 +43,10 @@ pub enum Activation {
 fn activation(name: &str) -> Result<Activation, BundleError> {
     Ok(match name {
         "silu" | "swish" => Activation::Silu,
-        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
-        "gelu" => Activation::GeluErf,
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_fast" | "gelu_accurate" => {
+            Activation::GeluTanh
+        }
+        "gelu" | "gelu_python" => Activation::GeluErf,
         "relu" => Activation::Relu,
         other => {
             let reason =

@@ -210,14 +210,14 @@ struct Defaults {
 
 impl Defaults {
     fn new(architecture: Architecture) -> Defaults {
-        use Architecture::{Gemma2, Gemma3, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
+        use Architecture::{Dream, Gemma2, Gemma3, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
         let gemma3 = architecture == Gemma3;
         Defaults {
             heads: Some(8).filter(|_| gemma3),
             kv_heads: match architecture {
                 Gemma2 | Gemma3 | Smollm3 => Some(4),
                 Mistral => Some(8),
-                Qwen2 | Qwen3 => Some(32),
+                Qwen2 | Qwen3 | Dream => Some(32),
                 _ => None,
             },
             head_dim: match architecture {
