@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
-//! pooling.json     how the vectors of an encoder are pooled (optional)
+//! pooling.json     how the vectors of an encoder are pooled, and what follows (optional)
+//! modules.safetensors              the weights of what follows, in f32 (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (the requested ones)
 //! graph.onnx and its external files, instead of weights, if the model is an ONNX file
@@ -33,7 +34,7 @@ pub use config::{
     StoredTensor, TensorSpec, Yarn,
 };
 use protocol::untrusted;
-pub use protocol::{Element, FileIdentity, Pooling, Precision};
+pub use protocol::{Element, FileIdentity, Pooling, Precision, Residual, Step, StepActivation, Way};
 pub use quantised::{Quantised, scale_name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -243,8 +244,11 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
 /// The file of a bundle that says how to pool, if the encoder's source does.
 pub const POOLING: &str = "pooling.json";
 
-/// The processing of the vectors of a text's tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The file of a bundle with the tensors of [`Pooled::steps`], in f32.
+pub const MODULES: &str = "modules.safetensors";
+
+/// The processing of texts, and of the vectors of their tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pooled {
     pub pooling: Pooling,
     /// Whether each vector is divided by its length, the root of the sum of squares.
@@ -252,6 +256,89 @@ pub struct Pooled {
     /// The longest text in tokens that the model was made for, according to its source.
     #[serde(default)]
     pub max_tokens: Option<usize>,
+    /// What follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    /// What is put in front of texts, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prompts: BTreeMap<String, String>,
+    /// Name of the prompt for texts of which nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_prompt: Option<String>,
+    /// Whether the tokens of a prompt are not pooled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skips_prompt: bool,
+}
+
+/// The mean, as sentence-transformers has it where no file says how to pool.
+impl Default for Pooled {
+    fn default() -> Pooled {
+        Pooled {
+            pooling: Pooling::Mean,
+            normalise: false,
+            max_tokens: None,
+            steps: Vec::new(),
+            prompts: BTreeMap::new(),
+            default_prompt: None,
+            skips_prompt: false,
+        }
+    }
+}
+
+impl Pooled {
+    /// All steps from the vectors of tokens: the first is [`Step::Pool`].
+    pub fn whole(&self) -> Vec<Step> {
+        let way = match self.pooling {
+            Pooling::Each => return self.steps.clone(),
+            Pooling::Cls => Way::Cls,
+            Pooling::Max => Way::Max,
+            Pooling::Mean => Way::Mean,
+            Pooling::Last => Way::Last,
+        };
+        let normalise = self.normalise.then_some(Step::Normalise);
+        let pool = Step::Pool { ways: vec![way], skipped: 0 };
+        [pool].into_iter().chain(normalise).chain(self.steps.iter().cloned()).collect()
+    }
+
+    /// These steps instead. The engine does the first of them, if engines know them.
+    pub fn with(self, mut whole: Vec<Step>) -> Pooled {
+        let ways = match &whole[..] {
+            [Step::Pool { ways, .. }, ..] if !self.skips_prompt => &ways[..],
+            _ => &[],
+        };
+        let pooling = match ways {
+            [Way::Cls] => Pooling::Cls,
+            [Way::Max] => Pooling::Max,
+            [Way::Mean] => Pooling::Mean,
+            [Way::Last] => Pooling::Last,
+            _ => return Pooled { pooling: Pooling::Each, normalise: false, steps: whole, ..self },
+        };
+        let normalise = whole.get(1) == Some(&Step::Normalise);
+        let steps = whole.split_off(if normalise { 2 } else { 1 });
+        Pooled { pooling, normalise, steps, ..self }
+    }
+}
+
+/// The tensors of a step, in [`MODULES`].
+pub fn step_tensors(step: &Step) -> Vec<StoredTensor> {
+    let tensor = |prefix: &str, name: &str, shape: &[usize]| StoredTensor {
+        name: format!("{prefix}.{name}"),
+        shape: shape.to_vec(),
+        element: Element::F32,
+    };
+    match step {
+        Step::Dense(protocol::Dense { tensors, inputs, outputs, bias, residual, .. }) => {
+            let matrix = [*outputs, *inputs];
+            let bias = bias.then(|| tensor(tensors, "linear.bias", &[*outputs]));
+            let residual =
+                (*residual == Residual::Weighted).then(|| tensor(tensors, "residual.weight", &matrix));
+            [tensor(tensors, "linear.weight", &matrix)].into_iter().chain(bias).chain(residual).collect()
+        }
+        Step::LayerNorm { tensors, width } => {
+            ["norm.weight", "norm.bias"].map(|name| tensor(tensors, name, &[*width])).to_vec()
+        }
+        Step::Pool { .. } | Step::Normalise | Step::Cut(_) => Vec::new(),
+    }
 }
 
 // `manifest.json`: the origin of a bundle and the description of its files.

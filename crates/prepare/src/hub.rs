@@ -5,28 +5,32 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bundle::ModelConfig;
 use protocol::untrusted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::huggingface::{INDEX, WEIGHTS, indexed_files};
+use crate::huggingface::{self, INDEX, WEIGHTS, indexed_files};
 use crate::model::{CONFIG, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
-use crate::{PrepareError, Progress};
+use crate::{PrepareError, Progress, modules};
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;
 /// otherwise the newest one is fetched, unless `HF_HUB_OFFLINE` forbids it.
 pub(crate) fn fetch(repository: &str, progress: Progress) -> Result<PathBuf, PrepareError> {
     let cached = Cached::find(repository)?;
-    let lacking = match cached.main() {
-        None => "it".to_owned(),
-        Some(snapshot) => match needed(&snapshot, |file| snapshot.join(file).is_file())? {
-            Err(missing) => format!("its {missing}"),
-            // Without a tokenizer it may be complete.
-            Ok(files) if offline() || files.iter().any(|file| file == TOKENIZER) => return Ok(snapshot),
-            Ok(_) => format!("its {TOKENIZER}"),
-        },
-    };
-    download(&cached, &cached.hub(&lacking, progress)?)
+    let newest = |lacking: &str| download(&cached, &cached.hub(lacking, progress)?);
+    let Some(snapshot) = cached.main() else { return newest("it") };
+    match needed(&snapshot, |file| snapshot.join(file).is_file())? {
+        Err(missing) => newest(&format!("its {missing}")),
+        Ok(_) if offline() => Ok(snapshot),
+        // Without a tokenizer it may be complete.
+        Ok(files) if !files.iter().any(|file| file == TOKENIZER) => newest(&format!("its {TOKENIZER}")),
+        // An encoder may be complete without modules, but what fetched it may not have asked for them.
+        Ok(files) if encodes(&snapshot) && !files.iter().any(|file| file == modules::MODULES) => {
+            newest(&format!("its {}", modules::MODULES)).or(Ok(snapshot))
+        }
+        Ok(_) => Ok(snapshot),
+    }
 }
 
 /// The directory of a snapshot that holds the configuration of `repository`: nothing else is fetched.
@@ -52,8 +56,17 @@ fn needed(
     if !is_there(CONFIG) {
         return Ok(Err(CONFIG.into()));
     }
-    let optional = [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE].into_iter().filter(|file| is_there(file));
+    let optional = [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE].into_iter().chain(modules::FILES);
+    let optional = optional.filter(|file| is_there(file));
     let mut files: Vec<_> = [CONFIG].into_iter().chain(optional).map(str::to_owned).collect();
+    if let Some(listed) = modules::listed(snapshot, &mut Vec::new())? {
+        for file in listed.files() {
+            if !is_there(&file) {
+                return Ok(Err(file));
+            }
+            files.push(file);
+        }
+    }
     if is_there(WEIGHTS) {
         files.push(WEIGHTS.into());
         return Ok(Ok(files));
@@ -74,13 +87,19 @@ fn needed(
     Ok(Ok(files))
 }
 
+/// Whether the model of a snapshot turns texts into vectors.
+fn encodes(snapshot: &Path) -> bool {
+    let config = huggingface::config_json(snapshot).ok();
+    config.is_some_and(|config| ModelConfig::from_json(&config).is_ok_and(|config| config.encodes()))
+}
+
 /// Fetches from one commit, so that no two files are of different versions, and moves the cache's `main`
 /// there once all of them have arrived.
 fn download(cached: &Cached<'_>, hub: &Program) -> Result<PathBuf, PrepareError> {
     let listing = hub.list(cached.repository, &cached.cache).map_err(|reason| cached.error(reason))?;
     let snapshot = cached.snapshot(&listing.commit)?;
     let is_there = |file: &str| listing.files.contains(file) || snapshot.join(file).is_file();
-    // An index is fetched before those that it lists.
+    // An index and modules.json are fetched before the files that they list.
     for _ in 0..2 {
         let files = needed(&snapshot, is_there)?;
         let files = files.map_err(|missing| cached.error(format!("it has no {missing}")))?;

@@ -13,6 +13,7 @@ use crate::model::{
     self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, check_layers,
     decode, matrix, most_common, parse, transpose,
 };
+use crate::modules::{self, Processing};
 use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
 use crate::safetensors::{Entry, Header};
 
@@ -25,6 +26,11 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if !directory.is_dir() {
         return Err(one_file(&SourceFile::open(directory)?));
     }
+    let mut files = Vec::new();
+    let listed = modules::listed(directory, &mut files)?;
+    let (whole, folder) = (directory, listed.as_ref().map_or("", |listed| listed.body()));
+    let (body, config_name) = (whole.join(folder), Path::new(folder).join(CONFIG));
+    let directory = body.as_path();
     let lacks = |what: &str, found: Option<String>| {
         let found = found.map(|found| format!(": {found}")).unwrap_or_default();
         not_a_model(&format!("it has no {what}{found}"))
@@ -36,8 +42,9 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if let (Err(_), Some(found)) = (&shards, instead(directory)) {
         return Err(lacks("safetensors weights", Some(found)));
     }
-    let config_file = SourceFile::within(directory, CONFIG)?;
-    let pools = directory.join(model::POOLING).is_file();
+    // Within the whole: the Transformer's folder could be a link that leaves it.
+    let config_file = SourceFile::within(whole, &config_name.to_string_lossy())?;
+    let pools = listed.as_ref().is_some_and(|listed| listed.pools());
     let config = read_config(&config_file, pools)?;
     let (shards, index) = shards?;
     let shards: Vec<_> =
@@ -46,7 +53,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
 
     let derived = derivation(&shards, &config);
     let config_json = config_document(&config_file, &config, pools)?;
-    let mut files = vec![config_file];
+    files.push(config_file);
     let tokenizer = match SourceFile::optional(directory, TOKENIZER)? {
         Some(file) => {
             let bytes = file.bytes().to_vec();
@@ -60,14 +67,15 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let (tokenizer_config, template) = (tokenizer_config?, template?);
     let chat = model::of_files(tokenizer_config.as_ref(), template.as_ref())?;
     files.extend(tokenizer_config.into_iter().chain(template));
-    let pooling = match &config.encoder {
-        Some(_) => model::of_directory(directory, &mut files)?,
-        None => None,
+    let processing = match (listed, &config.encoder) {
+        (Some(listed), Some(_)) => listed.processing(whole, &config, &mut files)?,
+        _ => Processing::default(),
     };
+    let tokenizer = if processing.lowers { tokenizer.map(modules::lowered) } else { tokenizer };
     files.extend(shards);
     files.extend(index);
     Ok(Model {
-        name: directory_name(directory),
+        name: directory_name(whole),
         kind: "huggingface",
         files,
         seed: None,
@@ -75,7 +83,8 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         config_json,
         tokenizer,
         chat,
-        pooling,
+        pooling: processing.pooling,
+        modules: processing.weights,
         tensors: Box::new(weights),
         verbatim: Vec::new(),
         derived,

@@ -10,6 +10,7 @@ mod gguf;
 mod hub;
 mod huggingface;
 mod model;
+mod modules;
 mod names;
 mod quantise;
 mod safetensors;

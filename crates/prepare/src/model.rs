@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use bundle::{Element, GRAPH_FILE, ModelConfig, Pooled, Pooling, Precision, TensorSpec};
+use bundle::{Element, GRAPH_FILE, ModelConfig, Precision, TensorSpec};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -42,6 +42,8 @@ pub(crate) struct Model {
     pub(crate) chat: Option<Document>,
     /// How an encoder's vectors are pooled, where the source says so.
     pub(crate) pooling: Option<Document>,
+    /// The weights of what follows, if it has any.
+    pub(crate) modules: Option<Document>,
     pub(crate) tensors: Box<dyn Tensors>,
     /// Files that are copied unchanged instead of weights, with their names in the bundle; none of a
     /// transformer.
@@ -82,6 +84,8 @@ pub(crate) fn matrix(spec: &TensorSpec) -> (usize, usize) {
 /// A mapped file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
+    /// As named within the model's directory.
+    name: String,
     /// As it was when the file was opened.
     metadata: Metadata,
     map: std::sync::Arc<Mmap>,
@@ -102,7 +106,7 @@ impl SourceFile {
             );
             return Err(PrepareError::NotAModel { path, reason });
         }
-        SourceFile::open(&path)
+        Ok(SourceFile { name: name.to_owned(), ..SourceFile::open(&path)? })
     }
 
     /// A file that a model may have. A dangling link counts as a file, and is refused.
@@ -126,12 +130,14 @@ impl SourceFile {
         if let Some(reason) = untrusted::file::substitute(&map) {
             return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
         }
-        Ok(SourceFile { path: path.to_path_buf(), metadata, map: std::sync::Arc::new(map) })
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(SourceFile { path: path.to_path_buf(), name, metadata, map: std::sync::Arc::new(map) })
     }
 
     /// The same mapping once more.
     pub(crate) fn share(&self) -> SourceFile {
-        SourceFile { path: self.path.clone(), metadata: self.metadata.clone(), map: self.map.clone() }
+        let (path, name, metadata) = (self.path.clone(), self.name.clone(), self.metadata.clone());
+        SourceFile { path, name, metadata, map: self.map.clone() }
     }
 
     pub(crate) fn metadata(&self) -> &Metadata {
@@ -170,9 +176,9 @@ impl SourceFile {
         let _ = range;
     }
 
-    /// File name without its directory.
+    /// Its name within the model's directory.
     pub(crate) fn name(&self) -> String {
-        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        self.name.clone()
     }
 }
 
@@ -264,80 +270,6 @@ fn default_template(config: &Value) -> Option<&str> {
 /// A special token is a text, or an object with a text.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
-}
-
-// How a sentence encoder pools its tokens' vectors, from sentence-transformers' files in the model's
-// directory.
-
-pub(crate) const POOLING: &str = "1_Pooling/config.json";
-
-const MODULES: &str = "modules.json";
-
-const LENGTHS: &str = "sentence_bert_config.json";
-
-/// Each way's field in the pooling file, and its word in that of newer versions.
-const WAYS: [(&str, &str, Pooling); 4] = [
-    ("pooling_mode_cls_token", "cls", Pooling::Cls),
-    ("pooling_mode_mean_tokens", "mean", Pooling::Mean),
-    ("pooling_mode_max_tokens", "max", Pooling::Max),
-    ("pooling_mode_lasttoken", "lasttoken", Pooling::Last),
-];
-
-/// The bundle's document; `None` if the source does not say. Files that were read are added to `files`.
-pub(crate) fn of_directory(
-    directory: &Path,
-    files: &mut Vec<SourceFile>,
-) -> Result<Option<Document>, PrepareError> {
-    let Some(file) = SourceFile::optional(directory, POOLING)? else { return Ok(None) };
-    let modules = SourceFile::optional(directory, MODULES)?;
-    let lengths = SourceFile::optional(directory, LENGTHS)?;
-    let (of_pooling, of_modules) = (parse(&file)?, modules.as_ref().map(parse).transpose()?);
-    let of_lengths = lengths.as_ref().map(parse).transpose()?;
-    let has = |module: &Value, end: &str| {
-        module.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(end))
-    };
-    let listed = of_modules.as_ref().and_then(Value::as_array);
-    let mut modules_listed = listed.into_iter().flatten();
-    let known = ["Transformer", "Pooling", "Normalize"];
-    if let Some(module) = modules_listed.find(|module| !known.iter().any(|end| has(module, end))) {
-        let kind = module.get("type").and_then(Value::as_str).unwrap_or("without a type");
-        let reason = format!(
-            "its vectors go through a module {kind:?}; supported are Transformer, Pooling and Normalize"
-        );
-        return Err(PrepareError::Unsupported { path: directory.join(MODULES), reason });
-    }
-    let named = of_pooling.get("pooling_mode").and_then(Value::as_str);
-    let is_on = |name: &str| of_pooling.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let is_way = |name: &str, word: &str| named.map_or_else(|| is_on(name), |named| named == word);
-    let on: Vec<Pooling> =
-        WAYS.iter().filter(|(name, word, _)| is_way(name, word)).map(|(_, _, way)| *way).collect();
-    let others = of_pooling.as_object().into_iter().flatten().filter(|(name, value)| {
-        let is_known = WAYS.iter().any(|(known, _, _)| known == name);
-        name.starts_with("pooling_mode_") && !is_known && value.as_bool() == Some(true)
-    });
-    let (&[pooling], 0) = (&on[..], others.count()) else {
-        let reason = "only one of cls, mean, max and last token is supported".to_owned();
-        return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
-    };
-    let normalise = listed.into_iter().flatten().any(|module| has(module, "Normalize"));
-    let max_tokens = of_lengths.as_ref().and_then(|value| value.get("max_seq_length")?.as_u64());
-    let pooled = Pooled { pooling, normalise, max_tokens: max_tokens.map(|tokens| tokens as usize) };
-    files.extend([Some(file), modules, lengths].into_iter().flatten());
-    Ok(Some(pooling_document(&pooled, format!("from the source's {POOLING} and what is beside it"))))
-}
-
-/// The most common pooling, for an encoder that is only a shape.
-pub(crate) fn usual() -> Document {
-    pooling_document(
-        &Pooled { pooling: Pooling::Mean, normalise: true, max_tokens: None },
-        "as most sentence encoders do".into(),
-    )
-}
-
-pub(crate) fn pooling_document(pooled: &Pooled, derived: String) -> Document {
-    let mut bytes = serde_json::to_vec_pretty(pooled).expect("it is plain data");
-    bytes.push(b'\n');
-    Document { bytes, derived }
 }
 
 /// The value of a JSON file, which may have at most as many bytes as prompts may.
@@ -443,6 +375,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         tokenizer: Err("an ONNX file has none".into()),
         chat: None,
         pooling: None,
+        modules: None,
         tensors: Box::new(InFile { path: path.to_path_buf(), stored }),
         verbatim,
         derived: "as they are".into(),
@@ -450,7 +383,8 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
 }
 
 /// Names of files that bundles have for other things.
-const OURS: [&str; 6] = [GRAPH_FILE, bundle::MANIFEST, bundle::POOLING, CONFIG, TOKENIZER, TOKENIZER_CONFIG];
+const OURS: [&str; 7] =
+    [GRAPH_FILE, bundle::MANIFEST, bundle::POOLING, bundle::MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG];
 
 /// Weights must be in a file of this directory that is none of the bundle's own.
 fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {

@@ -91,7 +91,8 @@ fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
     let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
     let chat = model.chat.as_ref().map(|document| (TOKENIZER_CONFIG, document));
     let pooling = model.pooling.as_ref().map(|document| (bundle::POOLING, document));
-    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat).chain(pooling)
+    let modules = model.modules.as_ref().map(|document| (bundle::MODULES, document));
+    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat).chain(pooling).chain(modules)
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::PrepareError;
-use crate::model::{self, Document, Model, Tensors, matrix};
+use crate::model::{Document, Model, Tensors, matrix};
+use crate::modules;
 
 /// As people write it before a name of [`names`].
 pub(crate) const PREFIX: &str = "synthetic:";
@@ -47,7 +48,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
     let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
     bytes.push(b'\n');
     let of = shape.published.map_or(String::new(), |repository| format!(" of {repository}"));
-    let pooling = config.encoder.as_ref().map(|_| model::usual());
+    let pooling = config.encoder.as_ref().map(|_| modules::usual());
     Ok(Model {
         name: format!("synthetic-{name}"),
         kind: "synthetic",
@@ -58,6 +59,7 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         tokenizer: Err("a synthetic model has none".into()),
         chat: None,
         pooling,
+        modules: None,
         tensors: Box::new(weights),
         verbatim: Vec::new(),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),

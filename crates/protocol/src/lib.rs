@@ -22,7 +22,7 @@ pub use trace::*;
 pub use work::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 #[cfg(test)]
 mod tests {

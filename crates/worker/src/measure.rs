@@ -21,7 +21,7 @@ use protocol::{
 };
 
 pub(crate) struct Context<'a, E> {
-    pub(crate) model: Model,
+    pub(crate) model: Model<'a>,
     pub(crate) serving: Serving<'a, E>,
     pub(crate) pace: Pace,
     /// The clock at spawning, plus the time that the worker's own readings have taken since.
@@ -98,7 +98,7 @@ pub(crate) fn identity(file: &Path) -> Option<FileIdentity> {
 pub(crate) fn answer<E: InferenceEngine>(
     engine: &mut E,
     task: &Answer,
-    (model, pace): (Model, Pace),
+    (model, pace): (Model<'_>, Pace),
     events: &mut Events<'_>,
 ) -> Result<(), ServeError> {
     let iteration = work::workload::<E>(&task.work, (model, pace), false, work::alone())?.iteration(
@@ -184,7 +184,7 @@ pub(crate) fn settings<E: InferenceEngine>(settings: Settings, task: &Task) -> S
 pub(crate) fn trace<E: InferenceEngine>(
     engine: &mut E,
     task: &Trace,
-    (model, pace): (Model, Pace),
+    (model, pace): (Model<'_>, Pace),
     mut phases: Vec<Interval>,
 ) -> Result<Traced, ServeError> {
     let mut workload = work::workload::<E>(&task.work, (model, pace), false, work::alone())?;

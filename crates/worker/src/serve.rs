@@ -175,7 +175,8 @@ impl Load<'_> {
         events: &mut Events<'_>,
     ) -> Result<(), ServeError> {
         let (job, config, phases) = (self.job, self.bundle.config(), self.phases());
-        let model = Model { vocabulary: config.vocab_size, mask_token: config.mask_token };
+        let directory = Some(self.bundle.directory());
+        let model = Model { directory, vocabulary: config.vocab_size, mask_token: config.mask_token };
         let mut observed = engine.in_effect();
         let serve = job.settings.serve;
         if !serve.is_shared() {

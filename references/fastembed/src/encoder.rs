@@ -91,6 +91,7 @@ fn of_fastembed(pooling: Pooling) -> Result<fastembed::Pooling, EngineError> {
         Pooling::Mean => return Ok(fastembed::Pooling::Mean),
         Pooling::Max => "the largest of each component",
         Pooling::Last => "the last token's vector",
+        Pooling::Each => "ways that need the vectors of all tokens",
     };
     Err(EngineError::Unsupported(format!(
         "fastembed pools by the first token's vector or by the mean, and not by {other}"

@@ -331,8 +331,8 @@ impl Writer<'_> {
                 let vectors = ["head.row", LAST_HIDDEN_STATE];
                 self.graph.node((ONNX, "MatMul"), &vectors, &["head.vectors"], &[]);
             }
-            Pooling::Max => {
-                let reason = "the portable graph has no head that scores the largest of each component";
+            Pooling::Max | Pooling::Each => {
+                let reason = "the portable graph has no head that scores the largest of each component, or tokens";
                 return Err(BundleError::Config(reason.into()));
             }
         }

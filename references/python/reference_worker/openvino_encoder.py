@@ -12,6 +12,7 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
+from .bundle import unsupported
 from .openvino_graph import ACTIVATIONS, Graph, integer, integers, parameter, real
 
 # What is added to the score of a key that a query does not see: far below every score, and finite in f16, too. A query
@@ -26,6 +27,8 @@ def built(model, weights, precision, named=False):
 
 def asked(encoder, embed):
     """How texts are pooled, and the output to read. Heads of texts have their own way; those of tokens have none."""
+    if embed and embed["pooling"] == "each":
+        raise unsupported("the graph here gives pooled vectors, and not those of tokens, which this model's pooling needs")
     if embed:
         return embed["pooling"], "largest" if embed["pooling"] == "max" else "vectors"
     of = encoder["head"]["of"]

@@ -11,7 +11,7 @@ from .memory import Phase
 from .slowed import Slowed
 from .work import encode
 
-VERSION = 8
+VERSION = 9
 LARGEST_SLOWDOWN = 10
 
 
@@ -165,6 +165,7 @@ def _work(load_adapter, stream, start_ns, send):
     context = {
         "vocabulary": bundle.vocabulary, "context": bundle.context, "mask_token": bundle.mask_token,
         "encoder": bundle.encoder, "graph": bundle.graph,
+        "directory": bundle.directory, "hidden": (bundle.model or {}).get("hidden_size"),
         "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),
         # Put later by what the worker's own readings have taken since.

@@ -54,6 +54,24 @@ class TestEncode(unittest.TestCase):
         encoding.adapter.rows = lambda vectors: [[1.0, float("nan")], [float("-inf"), 2.0]]
         self.assertEqual(encoding.sample(request)["output"]["vectors"]["vectors"], [[1.0, None], [None, 2.0]])
 
+    def test_steps_come_behind_the_vectors_of_an_adapter(self):
+        adapter = Adapter()
+        adapter.encode = lambda texts, types, embed: ([[1.0, 2.0, 3.0, 6.0]], 2)
+        ways = ["cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean"]
+        for skipped, expected in (
+            (0, [1, 2, 2, 4, 3, 6, 3, 6, 4 / 2**0.5, 8 / 2**0.5, 7 / 3, 14 / 3]), (1, [3, 6] * 6), (2, [0] * 12),
+        ):
+            steps = [{"pool": {"ways": ways, "skipped": skipped}}]
+            encoding = work.of(adapter, job([[1, 2]], steps=steps), {**CONTEXT, "hidden": 2})
+            for got, wanted in zip(encoding.output(encoding.request(0))["vectors"]["vectors"][0], expected, strict=True):
+                self.assertAlmostEqual(got, wanted, places=6)
+        steps = [{"pool": {"ways": ["last"], "skipped": 0}}, "normalise", {"cut": 1}]
+        encoding = work.of(adapter, job([[1, 2]], steps=steps), {**CONTEXT, "hidden": 2})
+        self.assertAlmostEqual(encoding.output(encoding.request(0))["vectors"]["vectors"][0][0], 5**-0.5, places=6)
+        with self.assertRaisesRegex(WorkerError, "'fold' behind a pooling is unknown"):
+            encoding = work.of(adapter, job([[1, 2]], steps=[{"fold": 1}]), {**CONTEXT, "hidden": 2})
+            encoding.output(encoding.request(0))
+
     def test_scores_are_asked_of_a_head(self):
         adapter = Adapter()
         encoding = work.of(adapter, job([[1]], task="score"), CONTEXT)

@@ -1,6 +1,6 @@
 //! The properties of a model.
 
-use protocol::EncodeTask;
+use protocol::{EncodeTask, Pooling};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -161,6 +161,7 @@ impl ModelConfig {
     /// Numbers of an encoder's output for a text of so many tokens.
     pub fn width(&self, task: EncodeTask, tokens: usize) -> usize {
         match task {
+            EncodeTask::Embed { pooling: Pooling::Each, .. } => self.hidden_size * tokens,
             EncodeTask::Embed { .. } => self.hidden_size,
             EncodeTask::Score => self.scoring().map_or(0, |head| head.numbers(tokens)),
         }

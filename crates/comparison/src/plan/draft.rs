@@ -256,7 +256,7 @@ impl Draft {
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
-        let prompts = (given.prompts.clone(), &self.lengths, given.pooled);
+        let prompts = (given.prompts.clone(), &self.lengths, given.pooled.clone());
         let work = work::resolve(&self.request, given.config, prompts, &given.arrays, seed)?;
         let tokenised = self.tokenised(&work, &given.prompts)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);

@@ -34,7 +34,7 @@ pub use draft::{Failure, Result};
 pub use optimised::Switch;
 pub use options::ServingAsked;
 pub use options::{Dims, GraphAsked, InputAsked, NamedInput};
-pub use options::{EncodeAsked, LengthsAsked, TaskAsked};
+pub use options::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
 pub use options::{QualityData, Retrieval};
 pub use plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use prompts::Prompt;

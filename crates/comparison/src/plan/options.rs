@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use protocol::{Arrivals, Load, Search, Serve};
+use protocol::{Arrivals, Load, Search, Serve, Way};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::plan::{Failure, Result, flags};
 
 /// Settings for encoders.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct EncodeAsked {
     /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
     #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true, help_heading = flags::ENCODERS, hide_short_help = true)]
     pub task: Option<TaskAsked>,
+    #[command(flatten)]
+    #[serde(skip_serializing_if = "VectorsAsked::is_default")]
+    pub vectors: VectorsAsked,
     /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
     #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = flags::ENCODERS, hide_short_help = true)]
     pub lengths: LengthsAsked,
@@ -40,6 +43,63 @@ impl EncodeAsked {
     /// Whether a study may choose the lengths of texts: none are asked for, and tokenising is not timed.
     pub(crate) fn has_real_lengths(&self) -> bool {
         self.lengths == LengthsAsked::Real && !self.include_tokenizer
+    }
+}
+
+/// How the vectors of texts are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct VectorsAsked {
+    /// How an encoder makes the vector of a text from those of its tokens [default: as its files say, else mean]
+    #[arg(long, value_enum, value_name = "WAY", help_heading = flags::ENCODERS, hide_short_help = true)]
+    pub pooling: Option<PoolingAsked>,
+    /// Whether an encoder's vectors are divided by their length [default: as its files say]
+    #[arg(long, value_name = "true|false", help_heading = flags::ENCODERS, hide_short_help = true)]
+    pub normalise: Option<bool>,
+    /// Put this prompt of an encoder's files in front of each text, or none [default: default_prompt_name of its files]
+    #[arg(long, value_name = "NAME|none", help_heading = flags::ENCODERS, hide_short_help = true)]
+    pub prompt_name: Option<String>,
+}
+
+impl VectorsAsked {
+    pub fn is_default(&self) -> bool {
+        *self == VectorsAsked::default()
+    }
+}
+
+/// A way to make one vector of a text from those of its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolingAsked {
+    /// The first token's
+    Cls,
+    /// The mean
+    Mean,
+    /// The largest of each component
+    Max,
+    /// The last token's
+    Last,
+    /// The sum, divided by the root of the number of tokens
+    MeanSqrtLen,
+    /// The mean with the place of each token as its weight
+    WeightedMean,
+}
+
+impl PoolingAsked {
+    /// The name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(crate) fn way(self) -> Way {
+        match self {
+            PoolingAsked::Cls => Way::Cls,
+            PoolingAsked::Mean => Way::Mean,
+            PoolingAsked::Max => Way::Max,
+            PoolingAsked::Last => Way::Last,
+            PoolingAsked::MeanSqrtLen => Way::MeanSqrtLen,
+            PoolingAsked::WeightedMean => Way::WeightedMean,
+        }
     }
 }
 

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use bundle::Pooling;
-use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use comparison::plan::{DenoiseAsked, SamplingAsked, flags};
+use clap::{ArgAction, Args, Subcommand};
+use comparison::plan::{DenoiseAsked, SamplingAsked, TaskAsked, VectorsAsked, flags};
 
 use super::request::GraphFlags;
 use super::{ChatFlag, Format, HereArgs, ModelArgs};
@@ -19,9 +18,9 @@ pub(crate) enum Job {
     Denoise(DenoiseArgs),
     /// Turn texts into vectors on one framework, with an encoder
     Embed(EmbedArgs),
-    /// Score pairs of texts on one framework, such as a question and what may answer it
+    /// Score pairs of texts on one framework, such as a question and what may answer it; scores are logits
     Rerank(RerankArgs),
-    /// Score each token of texts on one framework
+    /// Score each token of texts on one framework; scores are logits
     Classify(ClassifyArgs),
     /// Run an ONNX file once on one framework, and write its outputs as .npy files
     Infer(InferArgs),
@@ -133,12 +132,8 @@ pub(crate) struct EmbedArgs {
     /// Text to embed; give it again for each further text
     #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
     pub(crate) text: Vec<String>,
-    /// How the vector of a text comes from those of its tokens [default: as the model's files say]
-    #[arg(long, value_enum)]
-    pub(crate) pooling: Option<PoolingFlag>,
-    /// Whether vectors are divided by their length [default: as the model's files say]
-    #[arg(long, value_name = "true|false")]
-    pub(crate) normalise: Option<bool>,
+    #[command(flatten)]
+    pub(crate) vectors: VectorsAsked,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -170,28 +165,6 @@ impl FromStr for Ids {
     fn from_str(text: &str) -> Result<Ids, String> {
         let id = |id: &str| id.trim().parse().map_err(|_| format!("{id:?} is no token id"));
         text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
-    }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum PoolingFlag {
-    /// The first token's vector
-    Cls,
-    Mean,
-    /// The largest of each component
-    Max,
-    /// The last token's vector
-    Last,
-}
-
-impl PoolingFlag {
-    pub(crate) fn pooling(self) -> Pooling {
-        match self {
-            PoolingFlag::Cls => Pooling::Cls,
-            PoolingFlag::Mean => Pooling::Mean,
-            PoolingFlag::Max => Pooling::Max,
-            PoolingFlag::Last => Pooling::Last,
-        }
     }
 }
 
@@ -236,6 +209,11 @@ pub(crate) struct ParityArgs {
     /// Token ids of a prompt, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
+    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
+    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true)]
+    pub(crate) task: Option<TaskAsked>,
+    #[command(flatten)]
+    pub(crate) vectors: VectorsAsked,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(short, long, value_name = "N", value_parser = flags::number())]
     pub(crate) new_tokens: Option<u32>,

@@ -4,8 +4,10 @@
 use comparison::judge::study::{self, varied};
 use comparison::plan::flags;
 use comparison::plan::sweep::SweepKind;
+use comparison::plan::work::encode::BATCHES;
 use comparison::plan::{
-    Contender, Draft, Failure, Request, Result, Rounds, Settings, StudyKind, StudyPlan, StudyRequest,
+    Contender, Draft, Failure, PromptSource, Request, Result, Rounds, Settings, StudyKind, StudyPlan,
+    StudyRequest, TaskAsked, VectorsAsked,
 };
 use protocol::untrusted;
 use serde::Serialize;
@@ -75,10 +77,15 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
 fn comparisons(command: &str, request: &Request, each: &[Request], places: &Places) -> Result<Planned> {
     let resolved = |request: &Request| -> Result<Comparison> {
         let draft = resolve::draft(request, places)?;
-        Ok(Comparison::planned(Settings::new(), Resolved::new(&draft)))
+        Ok(Comparison::planned(Settings::new(), Resolved::new(&draft, encodes(request, places)?)))
     };
     let comparisons: Result<Vec<Comparison>> = each.iter().map(resolved).collect();
     Ok(Planned::new(command, request.to_json(), comparisons?))
+}
+
+/// Whether the model turns texts into vectors or scores. Nothing is fetched for that.
+fn encodes(request: &Request, places: &Places) -> Result<bool> {
+    if request.model().starts_with("hf:") { Ok(false) } else { provision::encodes(places, request.model()) }
 }
 
 fn study(asked: &StudyRequest, args: &CompareArgs) -> Result<(Planned, Format)> {
@@ -94,7 +101,10 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     let mut failures = Vec::new();
     for planned in &study.cells {
         let mut comparison = match resolve::draft(&planned.request, places) {
-            Ok(draft) => Comparison::planned(planned.settings.clone(), Resolved::new(&draft)),
+            Ok(draft) => {
+                let encodes = encodes(&planned.request, places)?;
+                Comparison::planned(planned.settings.clone(), Resolved::new(&draft, encodes))
+            }
             Err(failure) => {
                 let refused = Comparison::refused(planned.settings.clone(), failure.to_string());
                 failures.push(failure);
@@ -232,6 +242,9 @@ struct Resolved {
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
+    /// The batches of an encoder and how it makes vectors or scores, in words.
+    #[serde(skip)]
+    encoding: Option<[String; 2]>,
 }
 
 /// A prompt or text.
@@ -257,6 +270,22 @@ fn prompts(draft: &Draft) -> Vec<Prompt> {
     planned.collect()
 }
 
+/// The batches of an encoder, and how it makes vectors or scores.
+fn encoding(request: &Request) -> [String; 2] {
+    let sizes: Vec<String> = match &request.batch[..] {
+        [] => BATCHES.map(|size| size.to_string()).to_vec(),
+        sizes => sizes.iter().map(u32::to_string).collect(),
+    };
+    let VectorsAsked { pooling, normalise, prompt_name } = &request.encode.vectors;
+    let task = request.encode.task.map_or("as the model's files say", TaskAsked::name);
+    let pooling = pooling.map(|way| format!("pooling {}", way.name()));
+    let normalise =
+        normalise.map(|is_on| if is_on { "normalised".to_owned() } else { "not normalised".to_owned() });
+    let prompt = prompt_name.as_ref().map(|name| format!("prompt {name}"));
+    let asked = [Some(task.to_owned()), pooling, normalise, prompt];
+    [format!("{} texts", sizes.join(" and ")), asked.into_iter().flatten().collect::<Vec<_>>().join(", ")]
+}
+
 fn count(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
@@ -272,18 +301,21 @@ impl Comparison {
 }
 
 impl Resolved {
-    fn new(draft: &Draft) -> Resolved {
+    fn new(draft: &Draft, encodes: bool) -> Resolved {
         let request = draft.request();
+        // An encoder has other texts by default.
+        let has_own = encodes && request.prompts == PromptSource::Usual;
         Resolved {
             model: request.model().to_owned(),
             contenders: draft.contenders().to_vec(),
             device: request.device.clone(),
             threads: draft.threads(),
-            suite: draft.suite_name().map(str::to_owned),
-            prompts: prompts(draft),
+            suite: draft.suite_name().filter(|_| !has_own).map(str::to_owned),
+            prompts: if has_own { Vec::new() } else { prompts(draft) },
             batch: draft.batch(),
             context: draft.lengths().context,
-            new_tokens: draft.lengths().new_tokens,
+            new_tokens: if encodes { 0 } else { draft.lengths().new_tokens },
+            encoding: encodes.then(|| encoding(request)),
             rounds: Some(draft.rounds()),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
@@ -300,6 +332,7 @@ impl Resolved {
             batch: 1,
             context: 0,
             new_tokens,
+            encoding: None,
             rounds: None,
             iterations: None,
             precision_is_open: request.precisions.is_empty(),
@@ -316,8 +349,13 @@ impl Resolved {
             ("device", self.device.clone()),
             ("threads", self.threads.to_string()),
         ];
-        lines.push(("prompts", self.requests()));
-        if self.batch > 1 {
+        if let Some([batches, task]) = &self.encoding {
+            let texts = if self.prompts.is_empty() { "the bundled ones".to_owned() } else { self.requests() };
+            lines.extend([("texts", texts), ("batches", batches.clone()), ("task", task.clone())]);
+        } else {
+            lines.push(("prompts", self.requests()));
+        }
+        if self.batch > 1 && self.encoding.is_none() {
             lines.push(("batch", self.batch.to_string()));
         }
         if self.context > 0 {

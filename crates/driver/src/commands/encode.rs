@@ -1,17 +1,17 @@
 //! `photofinish embed`, `rerank` and `classify`: one framework turns texts into vectors or scores.
 
-use bundle::{ModelConfig, Pooled};
-use comparison::plan::prompts::{self, Whole};
-use comparison::plan::work::encode;
-use comparison::plan::{Failure, Result, TaskAsked};
-use protocol::{EncodeTask, EncodeWork, Output, TextBatch, Work};
+use bundle::ModelConfig;
+use comparison::plan::prompts::{self, Text, Whole};
+use comparison::plan::work::encode::{self, Made};
+use comparison::plan::{Failure, Result, TaskAsked, VectorsAsked};
+use protocol::{EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
 use super::dry_run::{Described, Prompt};
 use crate::cli::Format;
 use crate::cli::work::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
 use crate::commands::single::{Single, of_texts};
-use crate::measure;
+use crate::measure::{self, texts};
 use crate::output::print;
 
 /// Numbers of a vector that the table shows.
@@ -92,22 +92,28 @@ impl<'a> Asked<'a> {
                 self.task.name()
             )));
         }
-        let of_files = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
-        let most = self.args.truncate.then(|| encode::longest_taken(config, of_files));
+        let is_text = !self.texts.is_empty();
+        let tokenizer = is_text.then(|| measure::tokenizer::text(&single.bundle)).transpose()?;
+        let (made, pooled) =
+            texts::encoded(&single.bundle, tokenizer.as_ref(), (Some(self.task), &self.vectors()))?;
+        let Made { task, steps, prompt, notes, .. } = made;
+        let notes = notes.iter().filter(|_| !on.here.quiet);
+        notes.for_each(|note| protocol::say!("{name} {note}"));
+        let most = self.args.truncate.then(|| encode::longest_taken(config, pooled.as_ref()));
         let fitting = |Whole { tokens, types }| {
             let (tokens, types) = encode::cut((tokens, types), most);
             Whole { tokens, types }
         };
-        let texts: Vec<Whole> = self.tokens(&single)?.into_iter().map(fitting).collect();
+        let texts = self.tokens(&single, tokenizer.as_ref(), prompt.as_deref())?;
+        let texts: Vec<Whole> = texts.into_iter().map(fitting).collect();
         for (number, text) in texts.iter().enumerate() {
             prompts::check_vocabulary(&text.tokens, config)?;
             encode::check(&text.tokens, &format!("text {}", number + 1), config)?;
         }
-        let task = self.encode_task(&single)?;
         let (tokens, types): (Vec<_>, Vec<_>) =
             texts.into_iter().map(|Whole { tokens, types }| (tokens, types)).unzip();
         let batch = TextBatch { texts: tokens.clone(), types: all_typed(&tokens, types) };
-        let work = Work::Encode(EncodeWork { cases: vec![batch], task });
+        let work = Work::Encode(EncodeWork { cases: vec![batch], task, steps });
         let count = tokens.len();
         let vectors = single
             .answer(work)?
@@ -141,42 +147,32 @@ impl<'a> Asked<'a> {
     }
 
     /// The ids of every text, and the types of their tokens.
-    fn tokens(&self, single: &Single) -> Result<Vec<Whole>> {
-        if self.texts.is_empty() {
+    fn tokens(&self, single: &Single, tokenizer: Option<&Text>, prompt: Option<&str>) -> Result<Vec<Whole>> {
+        let Some(tokenizer) = tokenizer else {
             let types =
                 self.args.token_types.iter().map(|ids| ids.0.clone()).chain(std::iter::repeat(Vec::new()));
             let whole = |(ids, types): (&Ids, Vec<u32>)| Whole { tokens: ids.0.clone(), types };
             return Ok(self.args.tokens.iter().zip(types).map(whole).collect());
-        }
-        let tokenizer = measure::tokenizer::text(&single.bundle)?;
+        };
         let types = single.bundle.config().token_types();
         let encode = |&(text, pair): &(&str, Option<&str>)| {
             if text.trim().is_empty() || pair.is_some_and(|pair| pair.trim().is_empty()) {
                 return Err(Failure::usage("a text is empty: there is nothing to encode"));
             }
-            let whole = tokenizer.encode_whole(text, pair)?;
+            let whole = tokenizer.encode_whole(&format!("{}{text}", prompt.unwrap_or_default()), pair)?;
             // A model with one type distinguishes none, even if its tokenizer does.
             Ok(if types > 1 { whole } else { Whole { types: Vec::new(), ..whole } })
         };
         self.texts.iter().map(encode).collect()
     }
 
-    /// The task, of the flags and of the model's files.
-    fn encode_task(&self, single: &Single) -> Result<EncodeTask> {
-        let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
-        let of_files = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
-        let flags = self.embedding.map(|args| (args.pooling, args.normalise)).unwrap_or_default();
-        let pooled = match (flags.0, of_files) {
-            (Some(flag), Some(pooled)) => Some(Pooled { pooling: flag.pooling(), ..pooled }),
-            (Some(flag), None) => {
-                Some(Pooled { pooling: flag.pooling(), normalise: false, max_tokens: None })
-            }
-            (None, of_files) => of_files,
-        };
-        let pooled = pooled.map(|pooled| Pooled { normalise: flags.1.unwrap_or(pooled.normalise), ..pooled });
-        let (task, _) = encode::task(config, pooled, Some(self.task))
-            .map_err(|why| Failure::usage(format!("{name} {why}")))?;
-        Ok(task)
+    /// The flags for vectors. Token ids have no prompt in front.
+    fn vectors(&self) -> VectorsAsked {
+        let mut asked = self.embedding.map(|args| args.vectors.clone()).unwrap_or_default();
+        if self.task == TaskAsked::Embed && self.texts.is_empty() && asked.prompt_name.is_none() {
+            asked.prompt_name = Some("none".into());
+        }
+        asked
     }
 
     fn json(

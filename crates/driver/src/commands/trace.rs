@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use comparison::facts::Outcome;
 use comparison::plan::prompts::{self, Text};
-use comparison::plan::work::encode;
-use comparison::plan::{self, Failure, Result};
+use comparison::plan::work::encode::{Made, made};
+use comparison::plan::{self, Failure, Result, VectorsAsked};
 use configs::SuitePrompt;
 use protocol::{
     Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
@@ -92,12 +92,12 @@ fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
         )));
     }
     let pooled = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
-    let (task, _) =
-        encode::task(config, pooled, None).map_err(|why| Failure::usage(format!("{name} {why}")))?;
+    let Made { task, steps, .. } = made(config, pooled.as_ref(), (None, &VectorsAsked::default()))
+        .map_err(|why| Failure::usage(format!("{name} {why}")))?;
     // Which tokens are computed makes no difference to the work.
     let token = |place: usize| (place % config.vocab_size) as u32;
     let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
-    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task }))
+    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task, steps }))
 }
 
 /// A directory next to the output. The worker's files go there, and the trace until it is complete.

@@ -54,14 +54,20 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     }
     let tokenizer = tokenizer::text(&bundle)?;
     let chat = request.chat.then(|| tokenizer::chat(&bundle)).transpose()?;
+    let asked = (request.encode.task, &request.encode.vectors);
+    let encoded = bundle.config().encodes().then(|| texts::encoded(&bundle, Some(&tokenizer), asked));
+    let (made, pooled) = encoded.transpose()?.unzip();
+    let notes = made.iter().flat_map(|made| &made.notes).filter(|_| !quiet);
+    notes.for_each(|note| say_once(format!("{} {note}", bundle.manifest().name)));
+    let prompt = made.and_then(|made| made.prompt);
     let given = Given {
         name: &bundle.manifest().name,
         config: bundle.config(),
         prompts: match bundle.config().graph {
             Some(_) => Vec::new(),
-            None => prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref()))?,
+            None => prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref(), prompt.as_deref()))?,
         },
-        pooled: bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?,
+        pooled: pooled.flatten(),
         arrays: arrays::given(&request.graph, places)?,
         cpus: machine::choose(draft.threads()),
         available_memory: readings::available(&request.device),
@@ -138,12 +144,13 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     Ok(bundle.autoregressive())
 }
 
-/// Every prompt unchanged, or the first at each of the requested lengths. A model that encodes texts has other default ones.
+/// Every prompt unchanged, or the first at each of the requested lengths. A model that encodes texts has other default ones,
+/// and may have a prompt in front of each.
 fn prompts_of(
     draft: &Draft,
     bundle: &Bundle,
     places: &Places,
-    (tokenizer, chat): (&Text, Option<&Chat>),
+    (tokenizer, chat, before): (&Text, Option<&Chat>, Option<&str>),
 ) -> Result<Vec<Prompt>> {
     let usual = match draft.request().prompts {
         PromptSource::Usual if bundle.config().encodes() => {
@@ -152,8 +159,13 @@ fn prompts_of(
         _ => None,
     };
     let prompts = &usual.as_ref().unwrap_or(draft.suite()).prompts;
+    let behind = |prompt: &SuitePrompt| {
+        let text = prompt.text.as_ref().map(|text| format!("{}{text}", before.unwrap_or_default()));
+        SuitePrompt { text, ..prompt.clone() }
+    };
     let resolved = |prompts: &[SuitePrompt], length: Option<usize>| {
-        prompts::resolve(prompts, length, bundle.config(), tokenizer, chat)
+        let prompts: Vec<SuitePrompt> = prompts.iter().map(behind).collect();
+        prompts::resolve(&prompts, length, bundle.config(), tokenizer, chat)
     };
     if draft.prompt_lengths().is_empty() {
         return resolved(prompts, draft.lengths().prompt);

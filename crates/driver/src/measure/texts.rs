@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use bundle::{Bundle, Precision, Scored};
+use bundle::{Bundle, Pooled, Precision, Scored, Step};
 use comparison::facts::agreement::{QualityScore, TextScore};
 use comparison::facts::evidence::Fact;
 use comparison::facts::run::RunFailure;
 use comparison::judge;
 use comparison::judge::parity::{Logits, TextSums};
 use comparison::plan::chat::Written;
-use comparison::plan::prompts::{self, Text};
-use comparison::plan::work::encode::{Width, check, task};
+use comparison::plan::prompts::{self, Text, Whole};
+use comparison::plan::work::encode;
+use comparison::plan::work::encode::{Made, Width, check, made};
 use comparison::plan::{
-    self, Contender, Failure, Prompt, QualityData, Request, Result, Retrieval, TaskAsked,
+    self, Contender, Failure, Prompt, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
 };
 use configs::{Suite, SuitePrompt};
 use protocol::{Answer, EncodeTask, EncodeWork, Output, Score, Task, TextBatch, Work, untrusted};
@@ -55,8 +56,41 @@ pub(crate) fn bundled(
     }
     let pooled = bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
     // A task that the model does not have is rejected with the request.
-    let Ok((task, width)) = task(bundle.config(), pooled, request.encode.task) else { return Ok(None) };
-    retrieval(places, bundle, tokenizer, (task, width)).map(|data| Some(data.map(QualityData::Retrieval)))
+    let asked = (request.encode.task, &request.encode.vectors);
+    let Ok(Made { task, width, .. }) = made(bundle.config(), pooled.as_ref(), asked) else { return Ok(None) };
+    let pooled = pooled.unwrap_or_default();
+    if pooled.skips_prompt && !pooled.prompts.is_empty() {
+        let why = "its pooling leaves out prompts, and queries and documents have prompts of several lengths";
+        return Ok(Some(Err(why.to_owned())));
+    }
+    retrieval(places, bundle, tokenizer, (task, width), &pooled)
+        .map(|data| Some(data.map(QualityData::Retrieval)))
+}
+
+/// How an encoder's texts become vectors or scores, and its pooling, which leaves out the tokens of a prompt if it is to.
+pub(crate) fn encoded(
+    bundle: &Bundle,
+    tokenizer: Option<&Text>,
+    asked: (Option<TaskAsked>, &VectorsAsked),
+) -> Result<(Made, Option<Pooled>)> {
+    let (config, name) = (bundle.config(), &bundle.manifest().name);
+    let mut pooled = bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+    let made = |pooled: Option<&Pooled>| {
+        encode::made(config, pooled, asked).map_err(|why| Failure::usage(format!("{name} {why}")))
+    };
+    let first = made(pooled.as_ref())?;
+    let (Some(own), Some(prompt), Some(tokenizer)) = (&mut pooled, &first.prompt, tokenizer) else {
+        return Ok((first, pooled));
+    };
+    if !own.skips_prompt {
+        return Ok((first, pooled));
+    }
+    let Whole { tokens, .. } = tokenizer.encode_whole(prompt, None)?;
+    let ends = tokens.last() != tokenizer.encode(prompt)?.last();
+    if let Some(Step::Pool { skipped, .. }) = own.steps.first_mut() {
+        *skipped = tokens.len() - usize::from(ends);
+    }
+    Ok((made(pooled.as_ref())?, pooled))
 }
 
 /// The bundled queries and documents in the form of the task. The inner `Err` says why the model cannot
@@ -66,6 +100,7 @@ fn retrieval(
     bundle: &Bundle,
     tokenizer: &Text,
     (task, width): (EncodeTask, Width),
+    pooled: &Pooled,
 ) -> Result<std::result::Result<Retrieval, String>> {
     let file = |name: &str| read_file(&places.configs.base().join("texts").join(name));
     let (pairs, plain) = (file("pairs.jsonl")?.prompts, file("encoders.txt")?.prompts);
@@ -75,7 +110,12 @@ fn retrieval(
     let alone = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
     let (asked, queries, pairs): (Vec<SuitePrompt>, usize, bool) = match (task, width) {
         (EncodeTask::Embed { .. }, _) => {
-            (queries.iter().chain(&documents).map(alone).collect(), queries.len(), false)
+            // As `encode_query` and `encode_document` of sentence-transformers.
+            let behind = |name: &str, texts: &[String]| -> Vec<SuitePrompt> {
+                let prompt = pooled.prompts.get(name).map_or("", String::as_str);
+                texts.iter().map(|text| alone(&format!("{prompt}{text}"))).collect()
+            };
+            ([behind("query", &queries), behind("document", &documents)].concat(), queries.len(), false)
         }
         (EncodeTask::Score, Width::OfText(1)) => {
             let with =
@@ -222,7 +262,7 @@ impl Crew<'_> {
         let types = asked.types.chunks(BATCH).map(<[_]>::to_vec).chain(std::iter::repeat_with(Vec::new));
         let texts = asked.texts.chunks(BATCH).map(<[_]>::to_vec);
         let cases = texts.zip(types).map(|(texts, types)| TextBatch { texts, types }).collect();
-        let work = Work::Encode(EncodeWork { cases, task: work.task });
+        let work = Work::Encode(EncodeWork { cases, task: work.task, steps: work.steps.clone() });
         let task = Task::Answer(Answer { work, parity: None });
         let outcome = self.run_job(index, &self.job(contender, task));
         if let Some(failure) = RunFailure::from_ending(outcome.ending) {

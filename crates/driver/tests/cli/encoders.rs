@@ -62,14 +62,17 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
     let mut described = read(&manifest);
     described["files"].as_object_mut().unwrap().remove("pooling.json");
     std::fs::write(manifest, described.to_string()).unwrap();
-    installation.refuses(&[
-        (
-            "--frameworks one,two",
-            &["do not say how the vectors of tokens are pooled", "--pooling cls|mean|max|last"],
-        ),
-        ("embed --framework one --tokens 1", &["--pooling cls|mean|max|last"]),
-    ]);
-    installation.json(0, "embed --framework one --tokens 1 --pooling cls");
+    let without = installation.run("embed --framework one --tokens 1").exits(0);
+    assert!(without.stderr.contains("it is their mean, as in sentence-transformers"), "{}", without.stderr);
+    let timed = Installation::encoder().timed("quick", &[]);
+    let report = timed.json(0, "--frameworks quick --rounds 1 --pooling weighted-mean --normalise true");
+    let work = &report["plan"]["work"]["encode"];
+    assert_eq!(work["task"], json!({"embed": {"pooling": "each", "normalise": false}}));
+    assert_eq!(work["steps"], json!([{"pool": {"ways": ["weighted_mean"], "skipped": 0}}, "normalise"]));
+    installation.refuses(&[(
+        "embed --framework one --tokens 1 --prompt-name x",
+        &["has no prompt \"x\"", "there are none"],
+    )]);
     let decoder = Installation::new().engine("one", &[]);
     decoder.refuses(&[("embed --framework one --tokens 1", &["embed is for encoders"])]);
 }

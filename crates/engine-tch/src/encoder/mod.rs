@@ -207,6 +207,7 @@ impl Encoder {
         let x = &states[states.len() - 1];
         let _mark = self.mark("head");
         let (found, places) = match (task, &self.head) {
+            (EncodeTask::Embed { pooling: Pooling::Each, .. }, _) => (x.shallow_clone(), &rows.tokens),
             (EncodeTask::Embed { pooling, normalise }, _) => {
                 let pooled = pool(x, &rows, pooling)?;
                 (if normalise { normalised(&pooled)? } else { pooled }, &rows.texts)
@@ -316,6 +317,7 @@ fn pool(x: &Tensor, rows: &Rows, pooling: Pooling) -> Result<Tensor, TchError> {
             Pooling::Last => rows.f_select(1, group.length - 1),
             Pooling::Mean => rows.f_mean_dim(&[1_i64][..], false, Kind::Float),
             Pooling::Max => rows.f_amax([1], false),
+            Pooling::Each => rows.f_flatten(0, 1),
         }
     });
     let pooled = of_group.collect::<Result<Vec<_>, _>>()?;

@@ -16,8 +16,8 @@ use dequant::cannot_dequantise;
 use protocol::untrusted;
 use reader::{Header, Metadata, Refusal, TensorInfo};
 
-use crate::PrepareError;
 use crate::model::{self, Document, Model, SourceFile, Tensors, check_layers, matrix, most_common};
+use crate::{PrepareError, modules};
 
 /// Divisors of the rotary frequencies, which go into config.json: Llama 3's, and LongRoPE's short and long ones.
 const ROPE_FACTORS: [&str; 3] =
@@ -51,8 +51,8 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let pooling = config::pooling(&metadata).map_err(refused)?.filter(|_| config.encoder.is_some());
     let pooling = pooling.map(|pooling| {
         // As llama.cpp's programs do, unless they are told otherwise.
-        let pooled = Pooled { pooling, normalise: true, max_tokens: None };
-        model::pooling_document(&pooled, "the GGUF's pooling_type; of length 1, as llama.cpp's are".into())
+        let pooled = Pooled { pooling, normalise: true, ..Pooled::default() };
+        modules::document(&pooled, "the GGUF's pooling_type; of length 1, as llama.cpp's are".into())
     });
     let tokenizer = tokenizer::build(&metadata, config.vocab_size);
     let chat = build(&metadata);
@@ -83,6 +83,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         tokenizer,
         chat,
         pooling,
+        modules: None,
         tensors: Box::new(tensors),
         verbatim: Vec::new(),
         derived,

@@ -1,10 +1,10 @@
 //! Encoders with files that differ from transformers' own.
 
-use bundle::{Bundle, Pooling, Precision};
+use bundle::{Bundle, Pooled, Pooling, Precision, Step, Way, Weights};
 use prepare::Source;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::{Model, Tensor, prepared, refusal};
+use crate::common::{Model, Tensor, prepared, refusal, safetensors_file};
 
 fn encoder(name: &str) -> Model {
     Model::read(&conformance::fixtures().with_file_name("encoders").join(name))
@@ -94,14 +94,276 @@ fn a_decoder_whose_files_say_how_to_pool_is_an_encoder() {
     assert_eq!(decoder.config().encoder, None);
     std::fs::create_dir(directory.join("1_Pooling")).unwrap();
     std::fs::write(directory.join("1_Pooling/config.json"), "{\"pooling_mode\": \"lasttoken\"}").unwrap();
-    let modules = json!([{"type": "sentence_transformers.models.Pooling"}, {"type": "x.Normalize"}]);
-    std::fs::write(directory.join("modules.json"), modules.to_string()).unwrap();
     let (_also, encoder) = prepared(Source::Directory(directory.clone()));
     assert!(encoder.config().encoder.is_some() && encoder.config().causal);
     let pooled = encoder.pooled().unwrap().unwrap();
-    assert_eq!((pooled.pooling, pooled.normalise), (Pooling::Last, true));
-    let modules = json!([{"type": "sentence_transformers.models.Dense"}]);
-    std::fs::write(directory.join("modules.json"), modules.to_string()).unwrap();
-    let refused = refusal(Source::Directory(directory), Precision::F32).to_string();
-    assert!(refused.contains("sentence_transformers.models.Dense"), "{refused}");
+    assert_eq!(pooled, Pooled { pooling: Pooling::Last, ..Pooled::default() });
+}
+
+/// A directory of sentence-transformers: modules by their types, and files.
+struct Folder {
+    source: tempfile::TempDir,
+}
+
+impl Folder {
+    fn new(types: &[&str], files: &[(&str, Value)]) -> Folder {
+        let folder = Folder { source: encoder("bert").write() };
+        let module = |(place, kind): (usize, &&str)| {
+            let class = kind.rsplit('.').next().unwrap();
+            let path = if place == 0 { String::new() } else { format!("{place}_{class}") };
+            let full = if kind.contains('.') {
+                (*kind).to_owned()
+            } else {
+                format!("sentence_transformers.models.{kind}")
+            };
+            json!({"idx": place, "name": place.to_string(), "path": path, "type": full})
+        };
+        folder.write("modules.json", &types.iter().enumerate().map(module).collect());
+        files.iter().for_each(|(name, value)| folder.write(name, value));
+        folder
+    }
+
+    fn write(&self, name: &str, value: &Value) {
+        let path = self.source.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, value.to_string()).unwrap();
+    }
+
+    fn pooled(&self) -> Pooled {
+        prepared(Source::Directory(self.source.path().into())).1.pooled().unwrap().unwrap()
+    }
+
+    fn refused(&self) -> String {
+        refusal(Source::Directory(self.source.path().into()), Precision::F32).to_string()
+    }
+}
+
+/// Pooling of the fixture's vectors.
+fn pooling(more: Value) -> (&'static str, Value) {
+    let mut fields = json!({"word_embedding_dimension": encoder("bert").config["hidden_size"]});
+    fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    ("1_Pooling/config.json", fields)
+}
+
+#[test]
+fn modules_give_the_way_of_pooling_and_what_follows() {
+    let usual = Pooled::default;
+    let each = |steps: Vec<Step>| Pooled { pooling: Pooling::Each, steps, ..usual() };
+    let pool = |ways: &[Way]| Step::Pool { ways: ways.to_vec(), skipped: 0 };
+    let cls = Pooled { pooling: Pooling::Cls, ..usual() };
+    let body = "sentence_transformers.base.modules.transformer.Transformer";
+    let cases: [(&[&str], Value, Value, Pooled); 9] = [
+        (&["Transformer", "Pooling"], json!({}), json!({}), usual()),
+        (
+            &["Transformer", "Pooling"],
+            json!({"pooling_mode": "cls", "pooling_mode_max_tokens": true}),
+            json!({}),
+            cls,
+        ),
+        (
+            &[body, "sentence_transformers.sentence_transformer.modules.pooling.Pooling", "Normalize"],
+            json!({"pooling_mode": ["max"]}),
+            json!({}),
+            Pooled { pooling: Pooling::Max, normalise: true, ..usual() },
+        ),
+        (
+            &["sentence_transformers.models.Transformer.Transformer", "Pooling", "Dropout", "Normalize"],
+            json!({"pooling_mode_weightedmean_tokens": true}),
+            json!({}),
+            each(vec![pool(&[Way::WeightedMean]), Step::Normalise]),
+        ),
+        (
+            &["Transformer", "Pooling"],
+            json!({"pooling_mode_mean_sqrt_len_tokens": true, "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}),
+            json!({}),
+            each(vec![pool(&[Way::Cls, Way::Mean, Way::MeanSqrtLen])]),
+        ),
+        (
+            &["Transformer", "Pooling"],
+            json!({"pooling_mode": ["mean", "lasttoken"]}),
+            json!({"truncate_dim": 8}),
+            each(vec![pool(&[Way::Mean, Way::Last]), Step::Cut(8)]),
+        ),
+        (
+            &["Transformer", "Pooling", "Normalize"],
+            json!({"include_prompt": false}),
+            json!({"prompts": {"a": "b: "}, "default_prompt_name": "a"}),
+            Pooled {
+                prompts: [("a".to_owned(), "b: ".to_owned())].into(),
+                default_prompt: Some("a".into()),
+                skips_prompt: true,
+                ..each(vec![pool(&[Way::Mean]), Step::Normalise])
+            },
+        ),
+        (&["Transformer", "Pooling"], json!({}), json!({"default_prompt_name": "query"}), usual()),
+        (
+            &["Transformer", "Pooling"],
+            json!({}),
+            json!({"prompts": {"query": "q: "}}),
+            Pooled { prompts: [("query".to_owned(), "q: ".to_owned())].into(), ..usual() },
+        ),
+    ];
+    for (types, own, settings, expected) in cases {
+        let folder =
+            Folder::new(types, &[pooling(own.clone()), ("config_sentence_transformers.json", settings)]);
+        assert_eq!(folder.pooled(), expected, "{types:?} {own}");
+    }
+}
+
+#[test]
+fn what_gives_no_vector_of_a_text_is_refused_by_its_name() {
+    let (sparse, late) =
+        ("sentence_transformers.sparse_encoder.models", "sentence_transformers.multi_vector_encoder.modules");
+    let plain: &[&str] = &["Transformer", "Pooling"];
+    let dense = |more: Value| {
+        let mut fields = json!({"in_features": encoder("bert").config["hidden_size"], "out_features": 4});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ("2_Dense/config.json", fields)
+    };
+    let with_dense: &[&str] = &["Transformer", "Pooling", "Dense"];
+    let none = json!({});
+    let cases: [(&[&str], Vec<(&str, Value)>, &[&str]); 19] = [
+        (
+            &[&format!("{sparse}.MLMTransformer"), &format!("{sparse}.SpladePooling")],
+            vec![],
+            &["SPLADE", "MLMTransformer"],
+        ),
+        (
+            plain,
+            vec![("config_sentence_transformers.json", json!({"model_type": "SparseEncoder"}))],
+            &["SPLADE"],
+        ),
+        (&["Transformer", "pylate.models.Dense.Dense"], vec![], &["pylate.models.Dense.Dense", "ColBERT"]),
+        (&["Transformer", &format!("{late}.MultiVectorMask")], vec![], &["ColBERT", "MultiVectorMask"]),
+        (&["Transformer", "Dense"], vec![], &["its modules are", "models.Dense", "one Pooling"]),
+        (
+            &["Transformer", "WeightedLayerPooling", "Pooling"],
+            vec![],
+            &["WeightedLayerPooling", "several layers"],
+        ),
+        (&["Transformer", "LSTM", "Pooling"], vec![], &["models.LSTM"]),
+        (&["StaticEmbedding"], vec![], &["StaticEmbedding", "table"]),
+        (&["Router"], vec![], &["Router"]),
+        (&["Transformer", "own.Pooling"], vec![], &["module own.Pooling is none"]),
+        (&["Transformer"], vec![], &["no Pooling"]),
+        (plain, vec![], &["1_Pooling/config.json", "missing"]),
+        (plain, vec![pooling(json!({"pooling_mode": "sum"}))], &["pooling_mode is \"sum\""]),
+        (plain, vec![pooling(json!({"word_embedding_dimension": 7}))], &["vectors of 7 numbers"]),
+        (
+            plain,
+            vec![
+                pooling(none.clone()),
+                ("sentence_bert_config.json", json!({"transformer_task": "fill-mask"})),
+            ],
+            &["sentence_bert_config.json", "transformer_task is \"fill-mask\""],
+        ),
+        (
+            plain,
+            vec![
+                pooling(none.clone()),
+                ("config_sentence_transformers.json", json!({"default_prompt_name": "x"})),
+            ],
+            &["default_prompt_name is \"x\""],
+        ),
+        (
+            with_dense,
+            vec![pooling(none.clone()), dense(json!({"in_features": 3}))],
+            &["2_Dense", "vectors of 3 numbers"],
+        ),
+        (
+            with_dense,
+            vec![
+                pooling(none.clone()),
+                dense(json!({"activation_function": "torch.nn.modules.activation.ELU"})),
+            ],
+            &["activation.ELU", "Tanh"],
+        ),
+        (with_dense, vec![pooling(none), dense(json!({}))], &["2_Dense/model.safetensors", "missing"]),
+    ];
+    for (types, files, words) in cases {
+        let refused = Folder::new(types, &files).refused();
+        for word in words {
+            assert!(refused.contains(word), "{types:?}: {word}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn weights_of_modules_are_kept_in_f32() {
+    let hidden = encoder("bert").config["hidden_size"].as_u64().unwrap() as usize;
+    let files = [
+        pooling(json!({})),
+        (
+            "2_Dense/config.json",
+            json!({
+                "in_features": hidden, "out_features": 2, "bias": false, "use_residual": true,
+                "activation_function": "torch.nn.modules.linear.Identity",
+            }),
+        ),
+        ("3_LayerNorm/config.json", json!({"dimension": 2})),
+    ];
+    let folder = Folder::new(&["Transformer", "Pooling", "Dense", "LayerNorm"], &files);
+    let values: Vec<f32> = (0..2 * hidden).map(|number| number as f32).collect();
+    let save = |name: &str, tensors: &[(&str, Tensor)]| {
+        let tensors: Vec<(String, &Tensor)> =
+            tensors.iter().map(|(name, tensor)| ((*name).to_owned(), tensor)).collect();
+        let file = safetensors_file(tensors.iter().map(|(name, tensor)| (name, *tensor)));
+        std::fs::write(folder.source.path().join(name), file).unwrap();
+    };
+    let matrix = || Tensor::f32(&[2, hidden], &values);
+    save("2_Dense/model.safetensors", &[("linear.weight", matrix()), ("residual.weight", matrix())]);
+    save(
+        "3_LayerNorm/model.safetensors",
+        &[("norm.bias", Tensor::f32(&[2], &[1.0, 2.0])), ("norm.weight", Tensor::f32(&[2], &[3.0, 4.0]))],
+    );
+    let (_kept, bundle) = prepared(Source::Directory(folder.source.path().into()));
+    let steps = bundle.pooled().unwrap().unwrap().steps;
+    let stored: Vec<_> = steps.iter().flat_map(bundle::step_tensors).collect();
+    let names: Vec<&str> = stored.iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(names, ["2.linear.weight", "2.residual.weight", "3.norm.weight", "3.norm.bias"]);
+    let file = Weights::map(&bundle.directory().join(bundle::MODULES), Precision::F32, &stored).unwrap();
+    let floats = |name: &str| -> Vec<f32> {
+        file.tensor(name)
+            .unwrap()
+            .bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|bytes| f32::from_le_bytes(*bytes))
+            .collect()
+    };
+    assert_eq!((floats("2.residual.weight"), floats("3.norm.weight")), (values, vec![3.0, 4.0]));
+}
+
+#[test]
+fn the_files_of_the_transformer_are_where_modules_json_says() {
+    let folder = Folder::new(&["Transformer", "Pooling"], &[pooling(json!({"pooling_mode": "cls"}))]);
+    let (whole, body) = (folder.source.path(), folder.source.path().join("0_Transformer"));
+    std::fs::create_dir(&body).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::rename(whole.join(name), body.join(name)).unwrap();
+    }
+    let modules = json!([
+        {"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]);
+    folder.write("modules.json", &modules);
+    folder.write(
+        "0_Transformer/sentence_roberta_config.json",
+        &json!({"max_seq_length": 7, "do_lower_case": true}),
+    );
+    let normaliser = json!({"type": "NFC"});
+    folder.write("0_Transformer/tokenizer.json", &json!({"normalizer": normaliser}));
+    let (_kept, bundle) = prepared(Source::Directory(whole.into()));
+    let pooled = bundle.pooled().unwrap().unwrap();
+    assert_eq!((pooled.pooling, pooled.max_tokens), (Pooling::Cls, Some(7)));
+    let tokenizer: Value =
+        serde_json::from_slice(&std::fs::read(bundle.tokenizer().unwrap()).unwrap()).unwrap();
+    let lowered = json!({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, normaliser]});
+    assert_eq!(tokenizer["normalizer"], lowered);
+    folder.write(
+        "modules.json",
+        &json!([{"path": "../x", "type": "sentence_transformers.models.Transformer"}]),
+    );
+    assert!(folder.refused().contains("\"../x\""), "{}", folder.refused());
 }

@@ -9,7 +9,9 @@ mod graph;
 use std::ops::Range;
 
 pub use denoise::{Algorithm, Denoise, DenoiseWork, MaskedCase, Steps, states};
-pub use encode::{EncodeTask, EncodeWork, Pooling, TextBatch, Vectors};
+pub use encode::{
+    Dense, EncodeTask, EncodeWork, Pooling, Residual, Step, StepActivation, TextBatch, Vectors, Way,
+};
 pub use generate::{
     CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
     Padding, Sampling, Side,

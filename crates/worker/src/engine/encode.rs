@@ -2,6 +2,7 @@
 
 use bundle::{Head, ModelConfig, Pooling, Scored};
 pub use protocol::EncodeTask;
+use protocol::Way;
 
 use crate::engine::{EngineError, HiddenStates, Settings};
 
@@ -227,32 +228,62 @@ impl Padded {
     }
 }
 
-/// Appends the vector of a text to `vectors`, from those of its tokens.
+/// Appends the vector of a text to `vectors`, from those of its tokens, or all of those.
 fn pool(rows: &[f32], width: usize, (pooling, normalise): (Pooling, bool), vectors: &mut Vec<f32>) {
     let start = vectors.len();
-    let of_token = match pooling {
-        Pooling::Last => &rows[rows.len() - width..],
-        _ => &rows[..width],
+    let way = match pooling {
+        Pooling::Each => return vectors.extend_from_slice(rows),
+        Pooling::Cls => Way::Cls,
+        Pooling::Mean => Way::Mean,
+        Pooling::Max => Way::Max,
+        Pooling::Last => Way::Last,
     };
-    vectors.extend_from_slice(of_token);
+    pool_in(way, rows, (width, 0), vectors);
+    if normalise {
+        self::normalise(&mut vectors[start..]);
+    }
+}
+
+/// Appends the vector of a text, from those of its tokens behind the first `skipped`.
+pub(crate) fn pool_in(way: Way, rows: &[f32], (width, skipped): (usize, usize), vectors: &mut Vec<f32>) {
+    let start = vectors.len();
+    let mut tokens = rows.chunks_exact(width).zip(1..).skip(skipped);
+    let first = match way {
+        Way::Last => tokens.by_ref().last(),
+        _ => tokens.next(),
+    };
+    let Some((first, place)) = first else { return vectors.resize(start + width, 0.0) };
+    vectors.extend_from_slice(first);
     let vector = &mut vectors[start..];
-    let others = rows.chunks_exact(width).skip(1);
-    match pooling {
-        Pooling::Cls | Pooling::Last => {}
-        Pooling::Max => others.for_each(|row| {
+    let count = (rows.len() / width - skipped) as f32;
+    let scale = |vector: &mut [f32], by: f32| vector.iter_mut().for_each(|number| *number *= by);
+    let add = |vector: &mut [f32], row: &[f32]| vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    match way {
+        Way::Cls | Way::Last => {}
+        Way::Max => tokens.for_each(|(row, _)| {
             vector.iter_mut().zip(row).for_each(|(largest, number)| *largest = largest.max(*number));
         }),
-        Pooling::Mean => {
-            others.for_each(|row| vector.iter_mut().zip(row).for_each(|(sum, number)| *sum += number));
-            let share = ((rows.len() / width) as f32).recip();
-            vector.iter_mut().for_each(|number| *number *= share);
+        Way::Mean | Way::MeanSqrtLen => {
+            tokens.for_each(|(row, _)| add(vector, row));
+            scale(vector, if way == Way::Mean { count } else { count.sqrt() }.recip());
+        }
+        Way::WeightedMean => {
+            scale(vector, place as f32);
+            let mut sum = place;
+            for (row, place) in tokens {
+                vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += place as f32 * x);
+                sum += place;
+            }
+            scale(vector, (sum as f32).recip());
         }
     }
-    if normalise {
-        // The lower bound is that of PyTorch's `normalize`.
-        let norm = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
-        vector.iter_mut().for_each(|number| *number /= norm);
-    }
+}
+
+/// Divides a vector by its length.
+pub(crate) fn normalise(vector: &mut [f32]) {
+    // The lower bound is that of PyTorch's `normalize`.
+    let norm = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
+    vector.iter_mut().for_each(|number| *number /= norm);
 }
 
 #[cfg(test)]
@@ -277,6 +308,20 @@ mod tests {
         assert_eq!(pooled(Pooling::Max, false), [9.0, 5.0, 0.0]);
         assert_eq!(pooled(Pooling::Mean, false), [9.0, 3.0, -4.0]);
         assert_eq!(pooled(Pooling::Mean, true), [9.0, 0.6, -0.8]);
+        assert_eq!(pooled(Pooling::Each, true), [9.0, 1.0, -8.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn skipped_tokens_have_no_share_and_keep_their_places() {
+        let pooled = |way, skipped| {
+            let mut vector = Vec::new();
+            pool_in(way, &[1.0, 2.0, 4.0, 8.0], (1, skipped), &mut vector);
+            vector[0]
+        };
+        let ways = [Way::Cls, Way::Max, Way::Mean, Way::MeanSqrtLen, Way::WeightedMean, Way::Last];
+        assert_eq!(ways.map(|way| pooled(way, 0)), [1.0, 8.0, 3.75, 7.5, 4.9, 8.0]);
+        assert_eq!(ways.map(|way| pooled(way, 2)), [4.0, 8.0, 6.0, 12.0 / 2f32.sqrt(), 44.0 / 7.0, 8.0]);
+        assert_eq!(ways.map(|way| pooled(way, 4)), [0.0; 6]);
     }
 
     #[test]

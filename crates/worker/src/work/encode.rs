@@ -4,7 +4,8 @@ use bundle::ModelConfig;
 use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, Score, Scored, TextBatch, Vectors};
 
 use super::served::{Callers, Requests};
-use super::{Request, Serving, Workload};
+use super::steps::Steps;
+use super::{Model, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
@@ -19,6 +20,9 @@ pub(crate) struct Encoding<'a, E> {
     /// The vectors of the request under way, and the numbers of each text's.
     vectors: Vec<f32>,
     widths: Vec<usize>,
+    steps: Steps,
+    /// Numbers of a token's vector.
+    hidden: usize,
     positions: usize,
 }
 
@@ -33,12 +37,13 @@ struct Flat {
 impl<'a, E: InferenceEngine> Encoding<'a, E> {
     pub(crate) fn new(
         work: &'a EncodeWork,
-        pace: Pace,
+        (model, pace): (Model<'_>, Pace),
         serving: Serving<'a, E>,
     ) -> Result<Encoding<'a, E>, ServeError> {
         let cases = work.cases.iter().map(Flat::new).collect::<Result<_, _>>()?;
         let (vectors, widths, callers) = (Vec::new(), Vec::new(), Callers::new(serving));
-        Ok(Encoding { work, callers, pace, cases, vectors, widths, positions: 0 })
+        let steps = Steps::read(&work.steps, model.directory)?;
+        Ok(Encoding { work, callers, pace, cases, vectors, widths, steps, hidden: 0, positions: 0 })
     }
 }
 
@@ -134,6 +139,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
             Some(Input::Texts(texts)) => Some(texts.concat()),
             _ => None,
         };
+        self.hidden = engine.encode()?.config().hidden_size;
         if let Some(load) = self.callers.load() {
             let is_asked = given.is_some();
             let batch = &self.cases[case];
@@ -170,7 +176,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
         let cut = |&width: &usize| {
             let of_text;
             (of_text, rest) = rest.split_at(width.min(rest.len()));
-            of_text.to_vec()
+            self.steps.apply(of_text, self.hidden)
         };
         let vectors = self.widths.iter().map(cut).collect();
         Output::Vectors(Vectors { vectors, positions: self.positions })

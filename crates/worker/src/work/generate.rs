@@ -40,7 +40,7 @@ struct State {
 impl<'a, E: InferenceEngine> Generating<'a, E> {
     pub(crate) fn new(
         work: &'a GenerateWork,
-        (model, pace): (Model, Pace),
+        (model, pace): (Model<'_>, Pace),
         is_fed: bool,
         serving: Serving<'a, E>,
     ) -> Result<Generating<'a, E>, ServeError> {
@@ -266,7 +266,11 @@ fn chunks(prompt: &Joined, most: Option<usize>) -> Vec<Vec<u32>> {
 }
 
 /// Whether the requests make sense for this model.
-fn check(work: &GenerateWork, model: Model, (is_fed, has_callers): (bool, bool)) -> Result<(), ServeError> {
+fn check(
+    work: &GenerateWork,
+    model: Model<'_>,
+    (is_fed, has_callers): (bool, bool),
+) -> Result<(), ServeError> {
     if let Decode::Sampled(sampling) = &work.decode {
         sampling::check(sampling)?;
     }

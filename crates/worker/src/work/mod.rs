@@ -8,6 +8,9 @@ mod encode;
 mod generate;
 mod graph;
 mod served;
+mod steps;
+
+use std::path::Path;
 
 use denoise::Denoising;
 use encode::Encoding;
@@ -28,7 +31,9 @@ use crate::serving::Pool;
 
 /// The facts about a model that a kind of work needs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Model {
+pub(crate) struct Model<'a> {
+    /// Where the bundle is.
+    pub(crate) directory: Option<&'a Path>,
     pub(crate) vocabulary: usize,
     /// The model's mask, if it generates by masked diffusion.
     pub(crate) mask_token: Option<u32>,
@@ -144,7 +149,7 @@ pub(crate) const fn alone<'a, E>() -> Serving<'a, E> {
 /// The workload of a kind of work. `is_fed`: whether requests and parity need the traces of cases.
 pub(crate) fn workload<'a, E: InferenceEngine>(
     work: &'a Work,
-    (model, pace): (Model, Pace),
+    (model, pace): (Model<'_>, Pace),
     is_fed: bool,
     serving: Serving<'a, E>,
 ) -> Result<Box<dyn Workload<E> + 'a>, ServeError> {
@@ -154,7 +159,7 @@ pub(crate) fn workload<'a, E: InferenceEngine>(
     Ok(match work {
         Work::Generate(work) => Box::new(Generating::new(work, (model, pace), is_fed, serving)?),
         Work::Denoise(work) => Box::new(Denoising::new(work, (model, pace), is_fed)?),
-        Work::Encode(work) => Box::new(Encoding::new(work, pace, serving)?),
+        Work::Encode(work) => Box::new(Encoding::new(work, (model, pace), serving)?),
         Work::Graph(work) => Box::new(Running::new(work, pace, serving)),
     })
 }

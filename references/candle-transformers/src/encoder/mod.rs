@@ -69,6 +69,12 @@ impl Encoder {
 
     fn forward(&self, padded: &Padded, lengths: &[usize], task: EncodeTask) -> Result<Tensor> {
         match task {
+            EncodeTask::Embed { pooling: Pooling::Each, .. } => {
+                let states = self.model.forward(padded)?;
+                let texts = lengths.iter().enumerate();
+                let tokens = texts.map(|(text, &length)| states.i((text, ..length))).collect::<Result<Vec<_>>>()?;
+                Tensor::cat(&tokens, 0)
+            }
             EncodeTask::Embed { pooling, normalise } => {
                 let vectors = pool(&self.model.forward(padded)?, &padded.mask, lengths, pooling)?;
                 if !normalise {
@@ -177,6 +183,7 @@ fn pool(states: &Tensor, mask: &Tensor, lengths: &[usize], pooling: Pooling) -> 
             let mask = mask.to_dtype(states.dtype())?;
             states.broadcast_mul(&mask)?.sum(1)?.broadcast_div(&mask.sum(1)?)
         }
+        Pooling::Each => states.flatten(0, 1),
         Pooling::Max => {
             let lowest = Tensor::new(f32::MIN, states.device())?.broadcast_as(states.shape())?;
             mask.broadcast_as(states.shape())?.where_cond(states, &lowest)?.max(1)

@@ -191,6 +191,8 @@ class Adapter(Base):
             self._words.append(f"{'scores' if embed is None else 'vectors'} of {len(texts)} texts, {longest} positions each")
         # Waits for a GPU; where they are on the host, it is they.
         vectors = vectors.float().cpu()
+        if embed and embed["pooling"] == "each":
+            vectors = [states[: len(text)].flatten() for states, text in zip(vectors, texts)]
         if embed is None and self._encoder["head"]["of"] == "tokens":
             vectors = [scores[: len(text)].flatten() for scores, text in zip(vectors, texts)]
         return vectors, len(texts) * longest
@@ -198,6 +200,8 @@ class Adapter(Base):
     def _vectors(self, inputs, pooling, normalise):
         found = self._body(**inputs, **self._kept)
         states, self._hidden = found.last_hidden_state, found.hidden_states
+        if pooling == "each":
+            return states
         vectors = pooled(states, inputs["attention_mask"], pooling)
         return torch.nn.functional.normalize(vectors, dim=1) if normalise else vectors
 

@@ -1,11 +1,13 @@
 """Texts to vectors, or to scores: each request encodes one batch."""
 
-from math import isfinite
+from math import erf, isfinite
 
 from ..bundle import bad_input, unsupported
 from . import Request, Workload
 
-POOLINGS = ("cls", "mean", "max", "last")
+POOLINGS = ("cls", "mean", "max", "last", "each")
+# What follows the pooling, of a bundle that has any.
+MODULES = "modules.safetensors"
 
 
 class Encoding(Workload):
@@ -16,6 +18,7 @@ class Encoding(Workload):
         if not adapter.ENCODES:
             raise unsupported(f"{adapter.FRAMEWORK} encodes no texts here")
         self._embed, self._context = embedding(work["task"], context), context
+        self._steps = Steps(work["steps"], context) if work.get("steps") else None
         for case in self.cases:
             check(case, context)
         self.marks = 1
@@ -40,8 +43,11 @@ class Encoding(Workload):
         """There is nothing behind the only mark."""
 
     def output(self, request):
+        rows = self.adapter.rows(self._vectors)
+        if self._steps:
+            rows = [self._steps.applied(row) for row in rows]
         # JSON has no word for what is not finite.
-        said = [[number if isfinite(number) else None for number in row] for row in self.adapter.rows(self._vectors)]
+        said = [[number if isfinite(number) else None for number in row] for row in rows]
         return {"vectors": {"vectors": said, "positions": self._positions}}
 
     def parity(self, task):
@@ -60,6 +66,80 @@ def embedding(task, context):
     if pooling not in POOLINGS:
         raise bad_input(f"unknown pooling {pooling!r}; there are {', '.join(POOLINGS)}")
     return task["embed"]
+
+
+class Steps:
+    """The steps from an adapter's vectors to the model's, untimed: docs/reference/protocol.md has what each computes."""
+
+    def __init__(self, steps, context):
+        self._steps, self._hidden, self._weights = steps, context["hidden"], None
+        if any(isinstance(step, dict) and {"dense", "layer_norm"} & step.keys() for step in steps):
+            from ..weights import Weights
+
+            self._weights = Weights(context["directory"] / MODULES)
+
+    def applied(self, row):
+        import numpy
+
+        vector = numpy.array(row, numpy.float32)
+        for step in self._steps:
+            if step == "normalise":
+                vector = vector / max(float(numpy.linalg.norm(vector)), 1e-12)
+                continue
+            ((kind, given),) = step.items() if isinstance(step, dict) else ((step, None),)
+            if kind == "pool":
+                rows = vector.reshape(-1, self._hidden)
+                vector = numpy.concatenate([pooled(rows, way, given["skipped"]) for way in given["ways"]])
+            elif kind == "dense":
+                vector = self._dense(given, vector)
+            elif kind == "layer_norm":
+                weight, bias = (self._weights.tensor(f"{given['tensors']}.norm.{name}") for name in ("weight", "bias"))
+                vector = (vector - vector.mean()) / numpy.sqrt(vector.var() + 1e-5) * weight + bias
+            elif kind == "cut":
+                vector = vector[:given]
+            else:
+                raise unsupported(f"the step {kind!r} behind a pooling is unknown to this worker")
+        return vector.tolist()
+
+    def _dense(self, given, vector):
+        tensor = lambda name: self._weights.tensor(f"{given['tensors']}.{name}")
+        found = tensor("linear.weight") @ vector
+        if given["bias"]:
+            found = found + tensor("linear.bias")
+        found = activated(found, given["activation"])
+        if given["residual"] == "none":
+            return found
+        return found + (vector if given["residual"] == "itself" else tensor("residual.weight") @ vector)
+
+
+def pooled(rows, way, skipped):
+    """The vector of a text from those of its tokens behind the first few."""
+    import numpy
+
+    kept = rows[skipped:]
+    if not len(kept):
+        return numpy.zeros(rows.shape[1], numpy.float32)
+    if way == "weighted_mean":
+        places = numpy.arange(skipped + 1, len(rows) + 1, dtype=numpy.float32)
+        return places @ kept / places.sum()
+    ways = {"cls": lambda: kept[0], "last": lambda: kept[-1], "max": lambda: kept.max(axis=0), "mean": lambda: kept.mean(axis=0)}
+    ways["mean_sqrt_len"] = lambda: kept.sum(axis=0) / numpy.sqrt(len(kept))
+    if way not in ways:
+        raise unsupported(f"pooling by {way!r} is unknown to this worker")
+    return ways[way]()
+
+
+def activated(x, activation):
+    import numpy
+
+    ways = {
+        "identity": lambda: x, "tanh": lambda: numpy.tanh(x), "relu": lambda: numpy.maximum(x, 0),
+        "gelu": lambda: numpy.array([0.5 * a * (1 + erf(a / 2**0.5)) for a in x.tolist()], numpy.float32),
+        "sigmoid": lambda: 1 / (1 + numpy.exp(-x)), "silu": lambda: x / (1 + numpy.exp(-x)),
+    }
+    if activation not in ways:
+        raise unsupported(f"the activation {activation!r} is unknown to this worker")
+    return ways[activation]()
 
 
 def check(case, context):

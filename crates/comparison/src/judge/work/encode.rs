@@ -136,8 +136,10 @@ pub(super) fn case(work: &Encode) -> Case {
         work.batches.iter().map(|batch| batch.texts.iter().map(Vec::len).sum()).collect();
     let task = serde_json::to_value(work.task).unwrap_or_default();
     let other = [("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
+    let steps =
+        (!work.steps.is_empty()).then(|| ("steps", serde_json::to_value(&work.steps).unwrap_or_default()));
     Case {
-        other: other.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        other: other.into_iter().chain(steps).map(|(name, value)| (name.to_owned(), value)).collect(),
         ..Case::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Texts to vectors, or to scores.
 
 use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Sample, TextBatch};
+use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Sample, Step, TextBatch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use crate::plan::chat::Written;
 use crate::plan::options::Lengths;
 use crate::plan::options::UsualRequests;
 use crate::plan::work;
-use crate::plan::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked};
+use crate::plan::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked, VectorsAsked};
 
 /// Default batch sizes: a single text, and many.
-const BATCHES: [usize; 2] = [1, 32];
+pub const BATCHES: [usize; 2] = [1, 32];
 /// Requests of several callers.
 const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 8, least: 32 };
 
@@ -23,6 +23,9 @@ const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 8, least: 32 };
 pub struct Encode {
     pub batches: Vec<Batch>,
     pub task: EncodeTask,
+    /// What the worker computes from the vectors of the task, untimed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
     /// Number of numbers for each text, or for each of its tokens.
     pub width: Width,
     /// If given, one of several callers makes each request, for a text each.
@@ -72,10 +75,10 @@ pub(super) fn resolve(
     if let Some((flag, _)) = of_decoders.iter().find(|(_, is_given)| *is_given) {
         return refuse(format!("{flag} is for models that continue them"));
     }
-    let EncodeAsked { task: asked, lengths, truncate, .. } = request.encode;
-    let (task, width) =
-        task(config, pooled, asked).map_err(|why| Failure::usage(format!("{model} {why}")))?;
-    let lengths = match (lengths, request.prompt_tokens.first()) {
+    let EncodeAsked { task, vectors, lengths, truncate, .. } = &request.encode;
+    let Made { task, steps, width, .. } = made(config, pooled.as_ref(), (*task, vectors))
+        .map_err(|why| Failure::usage(format!("{model} {why}")))?;
+    let lengths = match (*lengths, request.prompt_tokens.first()) {
         (LengthsAsked::Real, Some(&tokens)) => LengthsAsked::Fixed(tokens),
         (lengths, None) => lengths,
         _ => {
@@ -88,7 +91,7 @@ pub(super) fn resolve(
             "texts of {longest} tokens are longer than the model's {positions} positions"
         ));
     }
-    let most = truncate.then(|| longest_taken(config, pooled));
+    let most = truncate.then(|| longest_taken(config, pooled.as_ref()));
     let fitting = |text: Prompt| {
         let Prompt { tokens, types, .. } = text;
         let (tokens, types) = cut((tokens, types), most);
@@ -120,42 +123,124 @@ pub(super) fn resolve(
         load,
         batches: sizes.into_iter().map(|size| Batch::new(&texts, size, &mut drawn)).collect(),
         task,
+        steps,
         width,
     })
 }
 
-/// The task asked for, or else the one that the model's files are for: scores if it has a head, else vectors.
+/// How a model's texts become vectors or scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    pub task: EncodeTask,
+    pub steps: Vec<Step>,
+    pub width: Width,
+    /// What is put in front of each text.
+    pub prompt: Option<String>,
+    /// What users may not expect. Each sentence follows the model's name.
+    pub notes: Vec<String>,
+}
+
+/// How texts are encoded: for the task asked for, or else the one that the model's files are for: scores if it has a head,
+/// else vectors.
 ///
 /// # Errors
-/// Why there is none; the text follows the model's name.
-pub fn task(
+/// Why that is impossible; the text follows the model's name.
+pub fn made(
     config: &ModelConfig,
-    pooled: Option<Pooled>,
-    asked: Option<TaskAsked>,
-) -> std::result::Result<(EncodeTask, Width), String> {
+    pooled: Option<&Pooled>,
+    (task, asked): (Option<TaskAsked>, &VectorsAsked),
+) -> std::result::Result<Made, String> {
     let head = config.scoring();
-    let scores = |head: &Head| match head.of {
-        Scored::Texts(_) => (EncodeTask::Score, Width::OfText(head.labels)),
-        Scored::Tokens => (EncodeTask::Score, Width::OfToken(head.labels)),
+    let scores = |head: &Head| {
+        if !asked.is_default() {
+            return Err("gives scores: --pooling, --normalise and --prompt-name are for vectors".to_owned());
+        }
+        let width = match head.of {
+            Scored::Texts(_) => Width::OfText(head.labels),
+            Scored::Tokens => Width::OfToken(head.labels),
+        };
+        Ok(Made { task: EncodeTask::Score, steps: Vec::new(), width, prompt: None, notes: Vec::new() })
     };
-    match (asked, head) {
-        (None | Some(TaskAsked::Classify), Some(head)) => return Ok(scores(head)),
+    match (task, head) {
+        (None | Some(TaskAsked::Classify), Some(head)) => return scores(head),
         (Some(TaskAsked::Rerank), Some(head)) => {
             let is_of_texts = matches!(head.of, Scored::Texts(_));
-            return is_of_texts.then(|| scores(head)).ok_or("scores tokens: its task is classify".into());
+            return if is_of_texts {
+                scores(head)
+            } else {
+                Err("scores tokens: its task is classify".into())
+            };
         }
         (Some(task @ (TaskAsked::Rerank | TaskAsked::Classify)), None) => {
             return Err(format!("has no head that gives scores, which {} needs", task.name()));
         }
         (None | Some(TaskAsked::Embed), _) => {}
     }
-    let Some(Pooled { pooling, normalise, .. }) = pooled else {
-        return Err("encodes texts, but its files do not say how the vectors of tokens are pooled \
-                    (1_Pooling/config.json); `photofinish embed` takes --pooling cls|mean|max|last"
-            .into());
-    };
-    let task = EncodeTask::Embed { pooling, normalise };
-    Ok((task, Width::OfText(config.hidden_size)))
+    let mut notes = Vec::new();
+    if pooled.is_none() && asked.pooling.is_none() {
+        notes.push(
+            "does not say in its files how the vectors of tokens are pooled: it is their mean, as in sentence-transformers; \
+             --pooling names another way"
+                .to_owned(),
+        );
+    }
+    let own = pooled.cloned().unwrap_or_default();
+    let prompt = prompt(&own, asked.prompt_name.as_deref(), &mut notes)?;
+    let mut whole = own.whole();
+    if let (Some(pooling), Some(Step::Pool { ways, .. })) = (asked.pooling, whole.first_mut()) {
+        *ways = vec![pooling.way()];
+    }
+    let end = whole.iter().rposition(|step| !matches!(step, Step::Cut(_))).unwrap_or(0);
+    match (asked.normalise, whole.get(end) == Some(&Step::Normalise)) {
+        (Some(true), false) => whole.insert(whole.len().min(end + 1), Step::Normalise),
+        (Some(false), true) => drop(whole.remove(end)),
+        _ => {}
+    }
+    let mut width = config.hidden_size;
+    for step in &whole {
+        if let Step::Dense(dense) = step
+            && dense.inputs != width
+        {
+            return Err(format!(
+                "has a dense module for vectors of {} numbers, and that pooling gives {width}: leave --pooling out",
+                dense.inputs
+            ));
+        }
+        width = step.width(width);
+    }
+    let Pooled { pooling, normalise, steps, .. } = own.with(whole);
+    Ok(Made {
+        task: EncodeTask::Embed { pooling, normalise },
+        steps,
+        width: Width::OfText(width),
+        prompt,
+        notes,
+    })
+}
+
+/// The text of the prompt in front of each text: that of a name, or of the files' default.
+fn prompt(
+    pooled: &Pooled,
+    name: Option<&str>,
+    notes: &mut Vec<String>,
+) -> std::result::Result<Option<String>, String> {
+    let own = pooled.default_prompt.as_deref();
+    match name.or(own) {
+        None | Some("none") => Ok(None),
+        Some(chosen) => {
+            let Some(text) = pooled.prompts.get(chosen) else {
+                let names: Vec<&str> = pooled.prompts.keys().map(String::as_str).collect();
+                let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+                return Err(format!("has no prompt {chosen:?} in its files; there are {there}"));
+            };
+            if name.is_none() && !text.is_empty() {
+                notes.push(format!(
+                    "asks for its prompt {chosen:?} in front of each text, which is {text:?}; --prompt-name none leaves it out"
+                ));
+            }
+            Ok((!text.is_empty()).then(|| text.clone()))
+        }
+    }
 }
 
 impl Width {
@@ -184,7 +269,7 @@ fn known_types(text: Prompt, config: &ModelConfig) -> Prompt {
 }
 
 /// The longest text in tokens that a model accepts: the limit in its files, or its number of positions.
-pub fn longest_taken(config: &ModelConfig, pooled: Option<Pooled>) -> usize {
+pub fn longest_taken(config: &ModelConfig, pooled: Option<&Pooled>) -> usize {
     let said = pooled.and_then(|pooled| pooled.max_tokens);
     said.unwrap_or(config.max_positions).min(config.max_positions)
 }
@@ -351,7 +436,7 @@ impl Describe for Encode {
     fn of_reference(&self) -> protocol::Work {
         let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: batch.types.clone() };
         let cases = self.batches.iter().map(case).collect();
-        protocol::Work::Encode(EncodeWork { cases, task: self.task })
+        protocol::Work::Encode(EncodeWork { cases, task: self.task, steps: self.steps.clone() })
     }
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
@@ -385,7 +470,7 @@ impl Describe for Encode {
         let rounds: Vec<Vec<Batch>> = seeds.iter().map(|&seed| self.changed(seed)).collect();
         let input = |batch: &Batch| Input::Texts(batch.texts.clone());
         let inputs = rounds.iter().map(|batches| batches.iter().map(input).collect()).collect();
-        let all = Encode { batches: rounds.concat(), task: self.task, width: self.width, load: None };
+        let all = Encode { batches: rounds.concat(), load: None, ..self.clone() };
         Some((inputs, all.of_reference()))
     }
 }
@@ -401,7 +486,8 @@ mod tests {
         let texts = vec![vec![1, 5, 6, 7, 8, 9, 2], vec![1, 2], vec![1, 10, 11, 12, 13, 2]];
         let batch = Batch { name: "3 texts".into(), texts: texts.clone(), types: Vec::new() };
         let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
-        let work = Encode { batches: vec![batch], task, width: Width::OfText(8), load: None };
+        let work =
+            Encode { batches: vec![batch], task, steps: Vec::new(), width: Width::OfText(8), load: None };
         let (inputs, asked) = work.other_inputs(&[1, 2]).unwrap();
         let protocol::Work::Encode(asked) = asked else { panic!("{asked:?}") };
         assert_eq!((inputs.len(), asked.cases.len()), (2, 2));
@@ -439,7 +525,7 @@ mod tests {
         let mut lengths = Lengths::new(LengthsAsked::Real, 1);
         let batches = [1, 4].map(|size| Batch::new(&texts, size, &mut lengths)).to_vec();
         let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
-        let work = Encode { batches, task, width: Width::OfText(8), load: None };
+        let work = Encode { batches, task, steps: Vec::new(), width: Width::OfText(8), load: None };
         let written = work.written(&Request::default(), &texts).unwrap();
         let words: Vec<Vec<&str>> =
             written.iter().map(|batch| batch.iter().map(|text| text.text.as_str()).collect()).collect();

@@ -152,7 +152,7 @@ fn of_texts(request: &Request) -> Option<&'static str> {
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),
         ("--context", !request.context.is_empty()),
         ("--batch", !request.batch.is_empty()),
-        ("--task, --lengths, --truncate and --include-tokenizer", !request.encode.is_default()),
+        ("--task, --pooling, --lengths and the other flags of encoders", !request.encode.is_default()),
         ("--steps, --algorithm and what else denoising takes", !request.denoise.is_default()),
         ("--temperature", request.sampling.temperature.is_some()),
         ("--kv-cache off", request.kv_cache == KvCache::Off),

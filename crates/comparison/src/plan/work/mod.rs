@@ -295,7 +295,7 @@ pub(crate) fn resolve(
     }
     if !request.encode.is_default() {
         return Err(Failure::usage(format!(
-            "{} continues texts: --task, --lengths, --truncate and --include-tokenizer are for encoders, such as minilm",
+            "{} continues texts: --task, --pooling, --lengths and the other flags of encoders are for models such as minilm",
             request.model()
         )));
     }

@@ -92,7 +92,7 @@ impl Sequences {
 impl<'a> Denoising<'a> {
     pub(crate) fn new(
         work: &'a DenoiseWork,
-        (model, pace): (Model, Pace),
+        (model, pace): (Model<'_>, Pace),
         is_fed: bool,
     ) -> Result<Denoising<'a>, ServeError> {
         let mask = check(work, model.mask_token, is_fed)?;
