@@ -10,8 +10,8 @@ use protocol::untrusted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::huggingface::{self, INDEX, WEIGHTS, indexed_files};
-use crate::model::{CONFIG, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG};
+use crate::huggingface::{self, INDEX, indexed_files};
+use crate::model::{CONFIG, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS};
 use crate::{PrepareError, Progress, modules};
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;

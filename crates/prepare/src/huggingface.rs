@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::PrepareError;
 use crate::elsewhere::{instead, one_file};
 use crate::model::{
-    self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, check_layers,
-    decode, matrix, most_common, parse, transpose,
+    self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, WEIGHTS,
+    check_layers, decode, matrix, most_common, parse, transpose,
 };
 use crate::modules::{self, Processing};
 use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
@@ -380,8 +380,6 @@ fn is_conv1d(name: &str) -> bool {
 }
 
 // The files of a Hugging Face directory that hold weights.
-
-pub(crate) const WEIGHTS: &str = "model.safetensors";
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 

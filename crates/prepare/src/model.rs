@@ -23,6 +23,9 @@ pub(crate) const CONFIG: &str = "config.json";
 
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
+/// Weights in one file, as transformers and sentence-transformers call it.
+pub(crate) const WEIGHTS: &str = "model.safetensors";
+
 /// A model; every tensor is known to exist in the shape that the configuration requires.
 /// No weights have been read yet.
 pub(crate) struct Model {

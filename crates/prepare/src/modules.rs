@@ -10,8 +10,7 @@ use protocol::Dense;
 use serde_json::{Map, Value, json};
 
 use crate::PrepareError;
-use crate::huggingface::WEIGHTS;
-use crate::model::{CONFIG, Document, SourceFile, decode, encode, parse};
+use crate::model::{CONFIG, Document, SourceFile, WEIGHTS, decode, encode, parse};
 use crate::safetensors::Header;
 
 pub(crate) const MODULES: &str = "modules.json";
