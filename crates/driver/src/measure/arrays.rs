@@ -263,6 +263,9 @@ mod tests {
         let records = b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }";
         assert!(parse(&file(records.len() as u32, records)).unwrap_err().contains("records"));
         assert!(parse(&file(2, b"{}")).unwrap_err().starts_with("it is no .npy file"));
+        // Of no number, but with a size that overflows in products.
+        let none = b"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808, 0), }";
+        assert!(parse(&file(none.len() as u32, none)).unwrap_err().contains("larger than 4 GiB"));
     }
 
     #[test]
