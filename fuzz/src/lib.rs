@@ -47,13 +47,14 @@ pub enum Form {
 const MIB: usize = 1 << 20;
 
 /// Every target. Each has a directory of seeds, `corpus/NAME`.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "gguf", form: Form::Bytes, read: files::gguf, memory: (8 * MIB, 256) },
     Target { name: "safetensors", form: Form::Safetensors, read: files::safetensors, memory: (8 * MIB, 64) },
     Target { name: "onnx", form: Form::Bytes, read: files::onnx, memory: (8 * MIB, 512) },
     Target { name: "index", form: Form::Json, read: files::index, memory: (MIB, 64) },
     Target { name: "config", form: Form::Json, read: files::config, memory: (64 * MIB, 64) },
     Target { name: "tokenizer", form: Form::Json, read: files::tokenizer, memory: (64 * MIB, 256) },
+    Target { name: "vocabulary", form: Form::Bytes, read: files::vocabulary, memory: (64 * MIB, 512) },
     Target { name: "manifest", form: Form::Json, read: files::manifest, memory: (MIB, 64) },
     Target { name: "events", form: Form::JsonLines, read: talk::events, memory: (64 * MIB, 256) },
     Target { name: "job", form: Form::JsonLines, read: talk::job, memory: (MIB, 64) },

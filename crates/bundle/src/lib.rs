@@ -85,6 +85,12 @@ impl Bundle {
         self.manifest.files.contains_key("tokenizer.json").then(|| self.directory.join("tokenizer.json"))
     }
 
+    /// Why there is no `tokenizer.json`; `None` if there is one.
+    pub fn no_tokenizer(&self) -> Option<&str> {
+        let reason = self.manifest.no_tokenizer.as_deref().unwrap_or("its source has none");
+        self.tokenizer().is_none().then_some(reason)
+    }
+
     /// Path of `tokenizer_config.json`, if the source had a chat template.
     pub fn chat_template(&self) -> Option<PathBuf> {
         let is_there = self.manifest.files.contains_key("tokenizer_config.json");
@@ -354,6 +360,9 @@ pub struct Manifest {
     /// The model's usual name, for example `SmolLM2-135M-Instruct.Q4_1`.
     pub name: String,
     pub source: Source,
+    /// Why there is no `tokenizer.json`; `None` if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_tokenizer: Option<String>,
     /// By file name within the bundle.
     pub files: BTreeMap<String, FileRecord>,
 }

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::huggingface::{self, INDEX, indexed_files};
 use crate::model::{CONFIG, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS};
+use crate::tokenizer_files::{BESIDE, VOCABULARIES};
 use crate::{PrepareError, Progress, modules};
 
 /// The directory of a snapshot of `repository`. A snapshot that is complete in the cache is used as it is;
@@ -24,7 +25,7 @@ pub(crate) fn fetch(repository: &str, progress: Progress) -> Result<PathBuf, Pre
         Err(missing) => newest(&format!("its {missing}")),
         Ok(_) if offline() => Ok(snapshot),
         // Without a tokenizer it may be complete.
-        Ok(files) if !files.iter().any(|file| file == TOKENIZER) => newest(&format!("its {TOKENIZER}")),
+        Ok(files) if !files.iter().any(|file| is_vocabulary(file)) => newest(&format!("its {TOKENIZER}")),
         // An encoder may be complete without modules, but what fetched it may not have asked for them.
         Ok(files) if encodes(&snapshot) && !files.iter().any(|file| file == modules::MODULES) => {
             newest(&format!("its {}", modules::MODULES)).or(Ok(snapshot))
@@ -47,6 +48,10 @@ pub(crate) fn fetch_config(repository: &str, progress: Progress) -> Result<PathB
     Ok(snapshot)
 }
 
+fn is_vocabulary(file: &str) -> bool {
+    file == TOKENIZER || VOCABULARIES.contains(&file)
+}
+
 /// The files that a model needs, of those for which `is_there` is true; or else the missing file. The files
 /// of an index are among them as soon as the index is in `snapshot`.
 fn needed(
@@ -56,7 +61,8 @@ fn needed(
     if !is_there(CONFIG) {
         return Ok(Err(CONFIG.into()));
     }
-    let optional = [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE].into_iter().chain(modules::FILES);
+    let older = VOCABULARIES.iter().chain(&BESIDE).filter(|_| !is_there(TOKENIZER)).copied();
+    let optional = [TOKENIZER, TOKENIZER_CONFIG, TEMPLATE].into_iter().chain(older).chain(modules::FILES);
     let optional = optional.filter(|file| is_there(file));
     let mut files: Vec<_> = [CONFIG].into_iter().chain(optional).map(str::to_owned).collect();
     if let Some(listed) = modules::listed(snapshot, &mut Vec::new())? {

@@ -16,6 +16,7 @@ use crate::model::{
 use crate::modules::{self, Processing};
 use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
 use crate::safetensors::{Entry, Header};
+use crate::{tokenizer_files, vocabulary};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let not_a_model =
@@ -53,19 +54,27 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
 
     let derived = derivation(&shards, &config);
     let config_json = config_document(&config_file, &config, pools)?;
+    let whole_config = parse(&config_file)?;
     files.push(config_file);
-    let tokenizer = match SourceFile::optional(directory, TOKENIZER)? {
-        Some(file) => {
-            let bytes = file.bytes().to_vec();
-            files.push(file);
-            Ok(Document { bytes, derived: "the source's tokenizer.json, verbatim".into() })
-        }
-        None => Err("the source has no tokenizer.json".into()),
-    };
     let [tokenizer_config, template] =
         [TOKENIZER_CONFIG, TEMPLATE].map(|name| SourceFile::optional(directory, name));
     let (tokenizer_config, template) = (tokenizer_config?, template?);
     let chat = model::of_files(tokenizer_config.as_ref(), template.as_ref())?;
+    let said = tokenizer_config.as_ref().map(parse).transpose()?.unwrap_or_default();
+    let tokenizer = match SourceFile::optional(directory, TOKENIZER)? {
+        Some(file) => {
+            let encodes = config.encoder.is_some();
+            let changed = encodes.then(|| vocabulary::with_said_ends(file.bytes(), &said)).flatten();
+            let verbatim = || Document {
+                bytes: file.bytes().to_vec(),
+                derived: "the source's tokenizer.json, verbatim".into(),
+            };
+            let document = changed.unwrap_or_else(verbatim);
+            files.push(file);
+            Ok(document)
+        }
+        None => tokenizer_files::of_directory(directory, (&said, &whole_config), &mut files)?,
+    };
     files.extend(tokenizer_config.into_iter().chain(template));
     let processing = match (listed, &config.encoder) {
         (Some(listed), Some(_)) => listed.processing(whole, &config, &mut files)?,

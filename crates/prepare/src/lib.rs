@@ -18,6 +18,8 @@ mod store;
 mod synthetic;
 #[doc(hidden)]
 pub mod testing;
+mod tokenizer_files;
+mod vocabulary;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -51,7 +51,8 @@ pub(crate) fn store(
     files.extend(intact);
     let source =
         bundle::Source { kind: model.kind.into(), seed: model.seed, stored: model.tensors.stored(), sha256 };
-    let manifest = Manifest { format: MANIFEST_FORMAT, name, source, files };
+    let no_tokenizer = model.tokenizer.as_ref().err().cloned();
+    let manifest = Manifest { format: MANIFEST_FORMAT, name, source, no_tokenizer, files };
     let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
     json.push(b'\n');
     write_file(&staging.0.join(MANIFEST), &json)?;
@@ -128,7 +129,7 @@ fn write_files(
         && model.seed.is_none()
     {
         reporter.note(&format!(
-            "warning: the model has no tokenizer, so token ids or plain bytes are all that can be fed to it: {reason}"
+            "warning: the model has no tokenizer, so token ids are all that can be fed to it: {reason}"
         ));
     }
     records.extend(write_weights(model, &precisions, directory, reporter)?);
@@ -197,11 +198,7 @@ fn derived(model: &Model, precision: Precision) -> String {
         Precision::Int4 => ": linear layers in codes by rounding to nearest, a scale for each group of 32",
         Precision::Nf4 => ": linear layers in codes by rounding to nearest, a scale for each block of 64",
     };
-    let mut text = format!("weights {}, stored as {precision}{rounding}", model.derived);
-    if let Err(reason) = &model.tokenizer {
-        text.push_str(&format!("; without tokenizer.json: {reason}"));
-    }
-    text
+    format!("weights {}, stored as {precision}{rounding}", model.derived)
 }
 
 /// Moves the files of `staging` into the bundle.

@@ -90,6 +90,7 @@ pub(crate) fn model() -> Prepared {
             format: 1,
             name: "a-model".into(),
             source: bundle::Source { kind: "gguf".into(), seed: None, stored: None, sha256: BTreeMap::new() },
+            no_tokenizer: None,
             files: BTreeMap::new(),
         },
         config: testing::config(),

@@ -54,7 +54,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         let pooled = Pooled { pooling, normalise: true, ..Pooled::default() };
         modules::document(&pooled, "the GGUF's pooling_type; of length 1, as llama.cpp's are".into())
     });
-    let tokenizer = tokenizer::build(&metadata, config.vocab_size);
+    let tokenizer = tokenizer::build(&metadata);
     let chat = build(&metadata);
 
     let mut derived = match files.as_slice() {

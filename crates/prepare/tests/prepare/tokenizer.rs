@@ -3,8 +3,10 @@
 use bundle::Bundle;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
-use tokenizers::Tokenizer;
+use tokenizers::{EncodeInput, Tokenizer};
 
 use crate::common::{Model, prepared};
 use crate::gguf::{Gguf, GgufInTests};
@@ -147,14 +149,14 @@ fn a_pre_tokenizer_that_is_not_said_follows_from_the_architecture() {
 fn without_tokenizer(gguf: &Gguf, reason: &str) {
     let (_bundles, bundle): (_, Bundle) = gguf.prepared();
     assert_eq!(bundle.tokenizer(), None);
-    let derived = &bundle.manifest().files["f32.safetensors"].derived;
-    assert!(derived.contains("without tokenizer.json") && derived.contains(reason), "{derived}");
+    let said = bundle.no_tokenizer().unwrap();
+    assert!(said.contains(reason), "{said}");
 }
 
 #[test]
 fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
     without_tokenizer(&Gguf::from_tiny("llama-gqa-tied"), "holds no tokenizer");
-    without_tokenizer(&gguf("tekken"), "tekken");
+    without_tokenizer(&gguf("whitespace"), "\"whitespace\" is not known; known are default, ");
     let with = |key: &str, value: Value| {
         let mut gguf = gguf("smollm");
         gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value);
@@ -162,13 +164,8 @@ fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
     };
     without_tokenizer(&with("model", Value::String("bert".into())), "bert");
     without_tokenizer(&with("tokens", texts(&["a", "b", "a"])), "token types");
-    without_tokenizer(&with("tokens", texts(&vec!["a"; 321])), "320 rows");
     without_tokenizer(&with("tokens", Value::U32(3)), "not a list");
-    without_tokenizer(&with("merges", texts(&["ab"])), "not a pair");
-    without_tokenizer(&with("merges", texts(&["a zz"])), "zz");
-    let mut twice = with("tokens", texts(&["a", "b", "a"]));
-    twice.metadata.remove("tokenizer.ggml.token_type");
-    without_tokenizer(&twice, "both \"a\"");
+    without_tokenizer(&with("merges", texts(&["ab", "a zz"])), "no merges");
     let mut bos = with("bos_token_id", Value::U32(5000));
     bos.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(true));
     without_tokenizer(&bos, "5000");
@@ -178,7 +175,7 @@ fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
 fn a_directory_without_a_tokenizer_says_so_too() {
     let source = Model::tiny("llama-gqa-tied").write();
     let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
-    assert!(bundle.manifest().files["f32.safetensors"].derived.contains("no tokenizer.json"));
+    assert!(bundle.no_tokenizer().unwrap().contains("no tokenizer.json"));
 }
 
 /// Bytes, special tokens, and pieces of which the earlier ones have the better score.
@@ -240,4 +237,147 @@ fn sentencepiece_scores_that_say_nothing_make_no_tokenizer() {
     without_tokenizer(&gguf, "3 scores");
     gguf.metadata.remove("tokenizer.ggml.scores");
     without_tokenizer(&gguf, "tokenizer.ggml.scores");
+}
+
+// Ids of 1,000 strings, made once by llama.cpp and transformers: tests/data/README.md.
+
+fn data(name: &str) -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/").to_owned() + name;
+    std::fs::read(path).unwrap()
+}
+
+fn json(name: &str) -> Json {
+    serde_json::from_slice(&data(name)).unwrap()
+}
+
+fn strings(value: &Json) -> Vec<String> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// The digest of all ids; those of each input end in a number that is no id.
+fn digest<'s>(tokenizer: &Tokenizer, inputs: impl Iterator<Item = EncodeInput<'s>>) -> String {
+    let mut hasher = Sha256::new();
+    for input in inputs {
+        for id in tokenizer.encode(input, true).unwrap().get_ids().iter().chain([&u32::MAX]) {
+            hasher.update(id.to_le_bytes());
+        }
+    }
+    bundle::hexadecimal(&hasher.finalize())
+}
+
+/// GPT-2's bytes and first merges, some tokens that no merge makes, and an end.
+fn gpt2() -> (Vec<String>, Vec<String>) {
+    let merges: Vec<String> =
+        String::from_utf8(data("merges.txt")).unwrap().lines().map(str::to_owned).collect();
+    let (mut tokens, shifted): (Vec<_>, Vec<_>) =
+        byte_level().into_iter().partition(|byte| byte.chars().all(|letter| letter < '\u{100}'));
+    tokens.extend(shifted);
+    tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
+    tokens.extend(strings(&json("expected.json")["whole"]));
+    tokens.push("<|endoftext|>".into());
+    (tokens, merges)
+}
+
+#[test]
+fn every_pre_tokenizer_of_llama_cpp_splits_as_there() {
+    let (expected, texts) = (json("expected.json"), strings(&json("texts.json")));
+    let (tokens, merges) = gpt2();
+    let mut gguf = gguf("");
+    gguf.metadata.insert("tokenizer.ggml.tokens".into(), self::texts(&tokens));
+    gguf.metadata.insert("tokenizer.ggml.merges".into(), self::texts(&merges));
+    gguf.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(false));
+    gguf.metadata.remove("tokenizer.ggml.token_type");
+    let made = |pre: &str| {
+        let mut gguf = gguf.clone();
+        gguf.metadata.insert("tokenizer.ggml.pre".into(), Value::String(pre.into()));
+        let (_bundles, bundle) = gguf.prepared();
+        let bytes = std::fs::read(bundle.tokenizer().unwrap()).unwrap();
+        let mut tokenizer: Json = serde_json::from_slice(&bytes).unwrap();
+        // llama.cpp composes no characters, and the models' own tokenizers do.
+        tokenizer["normalizer"] = Json::Null;
+        tokenizer
+    };
+    let all = expected["pre"].as_object().unwrap();
+    assert_eq!(all.len(), 87);
+    for (pre, wanted) in all {
+        let found = made(pre);
+        if let Some(other) = wanted["like"].as_str() {
+            let other = made(other);
+            assert_eq!(found["pre_tokenizer"], other["pre_tokenizer"], "{pre}");
+            assert_eq!(found["model"]["ignore_merges"], other["model"]["ignore_merges"], "{pre}");
+            continue;
+        }
+        let tokenizer = Tokenizer::from_bytes(found.to_string()).unwrap();
+        let without: Vec<usize> = serde_json::from_value(wanted["without"].clone()).unwrap_or_default();
+        let inputs = texts.iter().enumerate().filter(|(place, _)| !without.contains(place));
+        let ids = digest(&tokenizer, inputs.map(|(_, text)| text.as_str().into()));
+        assert_eq!(ids, wanted["ids"].as_str().unwrap(), "{pre}");
+    }
+}
+
+/// A directory with the files of a tokenizer, but no tokenizer.json.
+fn directory(files: &str, config: &Json) -> TempDir {
+    let directory = Model::tiny("llama-gqa-tied").write();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+    let byte_level = |tokens: &[String]| {
+        let ids = tokens.iter().enumerate().map(|(id, token)| (token.clone(), id.into()));
+        write("vocab.json", Json::Object(ids.collect()).to_string().as_bytes());
+        write("merges.txt", &[b"#version: 0.2\n", &data("merges.txt")[..]].concat());
+    };
+    let roberta = ["<s>", "<pad>", "</s>", "<unk>"].map(str::to_owned);
+    match files {
+        "words" => write("vocab.txt", &data("vocab.txt")),
+        "mpnet" => {
+            write("vocab.txt", &[b"<s>\n<pad>\n</s>\n<unk>\n", &data("vocab.txt")[..], b"<mask>\n"].concat());
+        }
+        "gpt2" => byte_level(&gpt2().0),
+        "roberta" => {
+            let (mut tokens, _) = gpt2();
+            *tokens.last_mut().unwrap() = "<mask>".to_owned();
+            byte_level(&[&roberta[..], &tokens].concat());
+        }
+        model if config["tokenizer_class"] == "XLMRobertaTokenizer" => {
+            write("sentencepiece.bpe.model", &data(&format!("{model}.model")));
+        }
+        model => write("tokenizer.model", &data(&format!("{model}.model"))),
+    }
+    write("tokenizer_config.json", config.to_string().as_bytes());
+    directory
+}
+
+#[test]
+fn files_that_came_before_tokenizer_json_give_the_ids_of_transformers() {
+    let (expected, texts) = (json("expected.json"), strings(&json("texts.json")));
+    for case in expected["files"].as_array().unwrap() {
+        let source = directory(case["files"].as_str().unwrap(), &case["config"]);
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let path = bundle.tokenizer().unwrap_or_else(|| panic!("{case}: {:?}", bundle.no_tokenizer()));
+        let tokenizer = Tokenizer::from_file(path).unwrap();
+        let ids = digest(&tokenizer, texts.iter().map(|text| text.as_str().into()));
+        assert_eq!(ids, case["ids"].as_str().unwrap(), "{case}");
+        let pairs = texts.iter().zip(&texts[1..]).map(|(a, b)| (a.as_str(), b.as_str()).into());
+        assert_eq!(digest(&tokenizer, pairs), case["pairs"].as_str().unwrap(), "pairs of {case}");
+    }
+}
+
+#[test]
+fn files_of_a_tokenizer_that_are_not_read_are_named_with_what_to_do() {
+    let class = |name: &str| serde_json::json!({ "tokenizer_class": name });
+    let damaged = directory("words", &class("BertTokenizer"));
+    std::fs::write(damaged.path().join("vocab.txt"), "a\nb\n").unwrap();
+    for (source, reason) in [
+        (damaged, "vocab.txt: it has no line \"[UNK]\""),
+        (
+            directory("words", &class("BertJapaneseTokenizer")),
+            "\"BertJapaneseTokenizer\" are not read; make a tokenizer.json",
+        ),
+        (
+            directory("words", &class("LlamaTokenizerFast")),
+            "needs tokenizer.model, and there is only vocab.txt; make",
+        ),
+    ] {
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let said = bundle.no_tokenizer().unwrap();
+        assert!(said.contains(reason), "{said}");
+    }
 }

@@ -28,7 +28,8 @@ fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> 
 
 fn state(id: &str, plan: &Plan, evidence: &Evidence) -> RuleState {
     let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
-    let manifest = Manifest { format: 1, name: "m".into(), source, files: BTreeMap::new() };
+    let manifest =
+        Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files: BTreeMap::new() };
     let judged = Judged { plan, manifest: &manifest, evidence, runs: evidence.runs.iter().collect() };
     judge(&judged).into_iter().find(|state| state.id == id).unwrap()
 }
@@ -250,7 +251,7 @@ fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     };
     let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
     let files = BTreeMap::from([("f32.safetensors".into(), record)]);
-    let manifest = Manifest { format: 1, name: "m".into(), source, files };
+    let manifest = Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files };
     let runs = evidence.runs.iter().collect();
     judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
 }
@@ -309,7 +310,7 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
     let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
     let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
     let files = BTreeMap::from([("f32.safetensors".into(), record)]);
-    let manifest = Manifest { format: 1, name: "m".into(), source, files };
+    let manifest = Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files };
     let plan = testing::plan(&["a"]);
     let runs = evidence.runs.iter().collect();
     judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
