@@ -59,12 +59,17 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// The text of such a file.
+/// The text of such a file, without the mark (U+FEFF) that some editors of Windows put at its beginning.
 ///
 /// # Errors
 /// As for [`read`], and [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+    let text = String::from_utf8(read(path, most)?);
+    let mut text = text.map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
 }
 
 // What a file is by its first bytes. Each sentence says what to do, and none has the file's name.
@@ -211,6 +216,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("photofinish-file-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("file");
+        std::fs::write(&file, "\u{feff}four").unwrap();
+        assert_eq!(read_text(&file, 7).unwrap(), "four");
         std::fs::write(&file, "four").unwrap();
         assert_eq!(read_text(&file, 4).unwrap(), "four");
         let kind = |path: &Path, most| read(path, most).map(drop).unwrap_err().kind();
