@@ -100,6 +100,26 @@ pub(crate) fn safetensors(input: &[u8]) -> Outcome {
     prepared(Source::Directory(config.with_file_name("")))
 }
 
+/// A vocabulary from before tokenizer.json; its first byte is its kind. A model of SentencePiece begins with 10.
+pub(crate) fn vocabulary(input: &[u8]) -> Outcome {
+    let (name, class) = match input.first() {
+        Some(b'[') => ("vocab.txt", "BertTokenizer"),
+        Some(b'{') => ("vocab.json", "GPT2Tokenizer"),
+        Some(b'\r') => ("sentencepiece.bpe.model", "XLMRobertaTokenizer"),
+        Some(first) if first % 2 == 1 => ("tokenizer.model", "TokenizersBackend"),
+        _ => ("tokenizer.model", "LlamaTokenizer"),
+    };
+    let config = write("vocabulary/config.json", CONFIG.as_bytes());
+    write("vocabulary/model.safetensors", WEIGHTS);
+    write("vocabulary/merges.txt", b"a b\n");
+    let said = format!("{{\"tokenizer_class\": \"{class}\"}}");
+    write("vocabulary/tokenizer_config.json", said.as_bytes());
+    let file = write(&format!("vocabulary/{name}"), input);
+    let made = prepared(Source::Directory(config.with_file_name("")));
+    fs::remove_file(file).expect("it was just written");
+    made
+}
+
 /// Opens a source, and where that is accepted makes a bundle of it and opens that.
 fn prepared(source: Source) -> Outcome {
     let value = prepare::config(&source, Progress::Silent).map_err(refusal)?;
@@ -159,7 +179,7 @@ pub(crate) fn config(input: &[u8]) -> Outcome {
 }
 
 pub(crate) fn tokenizer(input: &[u8]) -> Outcome {
-    let text = Text::parse(Path::new("tokenizer.json"), input).map_err(sentence)?;
+    let text = Text::parse("the model", input).map_err(sentence)?;
     for sample in TEXTS {
         let tokens = text.encode(sample).map_err(sentence)?;
         // Ids are checked against the model's vocabulary, which need not be this tokenizer's.

@@ -35,13 +35,13 @@ pub(crate) fn configs(input: &[u8]) -> Outcome {
 pub(crate) fn prompts(input: &[u8]) -> Outcome {
     let config: Value = serde_json::from_str(include_str!("../scene/config.json")).expect("it is JSON");
     let config = ModelConfig::from_json(&config).expect("a configuration");
-    let vocabulary = Text::Bytes { vocabulary: config.vocab_size };
+    let absent = Text::Absent { why: "there is none".into() };
     let mut outcomes = Vec::new();
     for name in ["prompts.toml", "prompts.txt"] {
         let suite = measure::texts::prompts_in(Path::new(name), text(input)?).map_err(sentence);
         let resolved = suite.and_then(|suite| {
             for length in [None, Some(16)] {
-                let resolved = prompts::resolve(&suite.prompts, length, &config, &vocabulary, None);
+                let resolved = prompts::resolve(&suite.prompts, length, &config, &absent, None);
                 for prompt in resolved.map_err(sentence)? {
                     assert!(prompt.tokens.iter().all(|&token| (token as usize) < config.vocab_size));
                     assert!(length.is_none_or(|length| prompt.tokens.len() == length));

@@ -43,7 +43,7 @@ fn heading(report: &ParityReport) -> String {
         plan.model,
         report.environment.processor(&plan.device),
         plan.precision.name(),
-        plan.work.words(),
+        plan.input_words(),
     )
 }
 

@@ -194,6 +194,8 @@ pub fn plan(labels: &[&str]) -> Plan {
             from_cold: false,
         },
         varied: Vec::new(),
+        special_tokens: 0,
+        drawn: None,
         tokenised: None,
         quality: None,
         fair_comparison: true,
@@ -217,6 +219,7 @@ pub fn generate(prompt_tokens: usize) -> Work {
         chat: None,
         tokens: vec![1; prompt_tokens],
         types: Vec::new(),
+        special: [0, 0],
     };
     let prompted = Prompted {
         batch: 1,

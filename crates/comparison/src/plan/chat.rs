@@ -4,13 +4,11 @@
 //! does the same: its whitespace rules, methods of Python's strings and dicts, `raise_exception`, `tojson`,
 //! `strftime_now`. The clock of `strftime_now` is fixed: the same request gives the same tokens on every day.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, Result as IoResult, Write};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bundle::Bundle;
@@ -23,7 +21,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use time::PrimitiveDateTime;
 use time::macros::datetime;
 
-use crate::plan::prompts::Text;
+use crate::plan::prompts::{self, Text};
 use crate::plan::{Failure, Request, Result};
 
 /// The template's name in errors.
@@ -81,7 +79,8 @@ pub fn file(bundle: &Bundle) -> Result<PathBuf> {
     let model = &bundle.manifest().name;
     if bundle.tokenizer().is_none() {
         return Err(Failure::usage(format!(
-            "{model} has no tokenizer, and so no tokens for a chat: leave out --chat, or take a model that has one"
+            "{}; so there are no tokens for a chat: leave out --chat",
+            prompts::absent(bundle)
         )));
     }
     bundle.chat_template().ok_or_else(|| {
@@ -108,7 +107,7 @@ impl Template {
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
         let chat = |environment| Template { model: model.to_owned(), environment, tokens };
-        match environment.add_template_owned(NAME, without_markers(template)) {
+        match environment.add_template_owned(NAME, with_formats(&without_markers(template))) {
             Ok(()) => Ok(chat(environment)),
             Err(error) => Err(chat(environment).fails(&error)),
         }
@@ -188,6 +187,77 @@ fn without_markers(template: &str) -> String {
     text
 }
 
+/// Python's `'%s' % x` is a filter for minijinja: `'%s'|format(x)`.
+fn with_formats(template: &str) -> String {
+    let (mut text, mut rest, mut in_tag) = (String::new(), template, false);
+    while let Some(first) = rest.chars().next() {
+        let opens = ["{{", "{%"].iter().any(|mark| rest.starts_with(mark));
+        let closes = ["}}", "%}"].iter().any(|mark| rest.starts_with(mark));
+        let length = match first {
+            '{' if !in_tag && rest.starts_with("{#") => rest.find("#}").map_or(rest.len(), |end| end + 2),
+            _ if !in_tag && opens || in_tag && closes => 2,
+            '"' | '\'' if in_tag => literal(rest),
+            _ => first.len_utf8(),
+        };
+        in_tag = if in_tag { !closes } else { opens };
+        let (piece, behind) = rest.split_at(length);
+        (text, rest) = (text + piece, behind);
+        let after = rest.trim_start().strip_prefix('%').filter(|after| !after.starts_with('}'));
+        if let ('"' | '\'', true, Some(after)) = (first, in_tag, after) {
+            let after = after.trim_start();
+            let (operand, behind) = after.split_at(operand(after));
+            let is_tuple = operand.starts_with('(') && bracketed(operand) == operand.len();
+            text += &if is_tuple { format!("|format{operand}") } else { format!("|format({operand})") };
+            rest = behind;
+        }
+    }
+    text
+}
+
+/// The length of the string that a text begins with.
+fn literal(text: &str) -> usize {
+    let quote = text.chars().next();
+    let mut is_escaped = false;
+    let end = text.char_indices().skip(1).find(|&(_, letter)| {
+        let ends = !is_escaped && Some(letter) == quote;
+        is_escaped = !is_escaped && letter == '\\';
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// The length of the operand that a text begins with: what is in brackets, a string, or a name; with the calls, fields and
+/// filters behind it.
+fn operand(text: &str) -> usize {
+    let mut at = 0;
+    while let Some(letter) = text[at..].chars().next() {
+        let behind = text[at..].trim_start();
+        at = match letter {
+            '"' | '\'' => at + literal(&text[at..]),
+            '(' | '[' => at + bracketed(&text[at..]),
+            _ if letter.is_alphanumeric() || "_.".contains(letter) => at + letter.len_utf8(),
+            _ if behind.starts_with('|') => text.len() - behind[1..].trim_start().len(),
+            _ => break,
+        };
+    }
+    at
+}
+
+/// The length of the part of a text up to the end of the bracket that it begins with.
+fn bracketed(text: &str) -> usize {
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(letter) = text[at..].chars().next() {
+        at += if "\"'".contains(letter) { literal(&text[at..]) } else { letter.len_utf8() };
+        match letter {
+            '(' | '[' => depth += 1,
+            ')' | ']' if depth == 1 => break,
+            ')' | ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    at
+}
+
 fn raise_exception(reason: String) -> std::result::Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, reason))
 }
@@ -198,44 +268,79 @@ fn strftime_now(format: &str) -> std::result::Result<String, Error> {
     TODAY.format(&format).map_err(|e| cannot(e.to_string()))
 }
 
-/// As Python's `json.dumps`, without escapes for HTML.
+/// As Python's `json.dumps` with the options that transformers gives it, without escapes for HTML.
 fn to_json(value: Value, options: Kwargs) -> std::result::Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    let cannot = |e: serde_json::Error| Error::new(ErrorKind::InvalidOperation, format!("tojson: {e}"));
-    let mut json = Vec::new();
-    match indent {
-        Some(spaces) => {
-            let spaces = " ".repeat(spaces.min(16));
-            let formatter = PrettyFormatter::with_indent(spaces.as_bytes());
-            value.serialize(&mut Serializer::with_formatter(&mut json, formatter)).map_err(cannot)?;
-        }
-        None => value.serialize(&mut Serializer::with_formatter(&mut json, Spaced)).map_err(cannot)?,
-    }
-    Ok(Value::from_safe_string(String::from_utf8(json).expect("JSON is UTF-8")))
+    let indent = options.get::<Option<usize>>("indent")?.map(|spaces| " ".repeat(spaces.min(16)));
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let (sorts, is_ascii): (Option<bool>, Option<bool>) =
+        (options.get("sort_keys")?, options.get("ensure_ascii")?);
+    options.assert_all_used()?;
+    let cannot = |why: &dyn fmt::Display| Error::new(ErrorKind::InvalidOperation, format!("tojson: {why}"));
+    let style = (indent.as_deref(), separators.as_deref());
+    let json = match sorts {
+        Some(true) => serde_json::to_value(&value).and_then(|value| written(&sorted(value), style)),
+        _ => written(&value, style),
+    };
+    let json = json.map_err(|why| cannot(&why))?;
+    Ok(Value::from_safe_string(if is_ascii == Some(true) { ascii(&json) } else { json }))
 }
 
-/// A space after every comma and colon, as in Python's JSON.
-struct Spaced;
+/// JSON in lines with this indentation, or in one line with these texts between items and behind keys.
+fn written(
+    value: &impl Serialize,
+    (indent, separators): (Option<&str>, Option<&[String]>),
+) -> serde_json::Result<String> {
+    let mut json = Vec::new();
+    match (indent, separators) {
+        (None, None) => value.serialize(&mut Serializer::with_formatter(&mut json, Separated(", ", ": ")))?,
+        (None, Some([item, key])) => {
+            value.serialize(&mut Serializer::with_formatter(&mut json, Separated(item, key)))?;
+        }
+        (Some(indent), None) => {
+            let lines = PrettyFormatter::with_indent(indent.as_bytes());
+            value.serialize(&mut Serializer::with_formatter(&mut json, lines))?;
+        }
+        _ => {
+            let why = "separators are two texts, and of JSON in one line";
+            return Err(serde_json::Error::io(std::io::Error::other(why)));
+        }
+    }
+    Ok(String::from_utf8(json).expect("JSON is UTF-8"))
+}
 
-impl Formatter for Spaced {
-    fn begin_array_value<W: std::io::Write + ?Sized>(
-        &mut self,
-        to: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { to.write_all(b", ") }
+fn sorted(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Array(values) => values.into_iter().map(sorted).collect(),
+        serde_json::Value::Object(fields) => {
+            let fields: BTreeMap<_, _> = fields.into_iter().collect();
+            fields.into_iter().map(|(name, value)| (name, sorted(value))).collect()
+        }
+        value => value,
+    }
+}
+
+/// All other characters are within strings.
+fn ascii(json: &str) -> String {
+    let escaped = |letter: char| match letter.is_ascii() {
+        true => letter.to_string(),
+        false => letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    };
+    json.chars().map(escaped).collect()
+}
+
+struct Separated<'a>(&'a str, &'a str);
+
+impl Formatter for Separated<'_> {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, to: &mut W, first: bool) -> IoResult<()> {
+        if first { Ok(()) } else { to.write_all(self.0.as_bytes()) }
     }
 
-    fn begin_object_key<W: std::io::Write + ?Sized>(
-        &mut self,
-        to: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { to.write_all(b", ") }
+    fn begin_object_key<W: Write + ?Sized>(&mut self, to: &mut W, first: bool) -> IoResult<()> {
+        if first { Ok(()) } else { to.write_all(self.0.as_bytes()) }
     }
 
-    fn begin_object_value<W: std::io::Write + ?Sized>(&mut self, to: &mut W) -> std::io::Result<()> {
-        to.write_all(b": ")
+    fn begin_object_value<W: Write + ?Sized>(&mut self, to: &mut W) -> IoResult<()> {
+        to.write_all(self.1.as_bytes())
     }
 }
 
@@ -291,34 +396,6 @@ fn answer(
         Question::Time { texts } => text.time(texts, now).map(Answer::Time),
         Question::Render { .. } => unreachable!("it was answered above"),
     }
-}
-
-// Catches panics of libraries on untrusted input. They become errors, as for any other unreadable input.
-
-thread_local! {
-    /// Whether this thread is inside such a call: its panics are not shown.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs the call. The error is the panic's message.
-pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
-    static HOOKED: Once = Once::new();
-    HOOKED.call_once(|| {
-        let usual = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| {
-            if !INSIDE.get() {
-                usual(panic);
-            }
-        }));
-    });
-    let was_inside = INSIDE.replace(true);
-    let done = panic::catch_unwind(AssertUnwindSafe(work));
-    INSIDE.set(was_inside);
-    done.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gives no reason");
-        format!("the library for it broke off ({})", text.lines().next().unwrap_or_default())
-    })
 }
 
 // Text processing in a separate process. A tokenizer or a chat template comes with a model and may use any
@@ -473,6 +550,17 @@ mod tests {
             rendered("{{ messages[0] | tojson }}{{ [1] | tojson(indent=2) }}"),
             "{\"role\": \"user\", \"content\": \"Hello <you>\"}[\n  1\n]"
         );
+        let sorted = "{{ {'b': [1, 2], 'a': 'é'} | tojson(separators=(',', ':'), sort_keys=true) }}";
+        assert_eq!(rendered(sorted), "{\"a\":\"é\",\"b\":[1,2]}");
+        assert_eq!(rendered("{{ '𝄞é' | tojson(ensure_ascii=true) }}"), "\"\\ud834\\udd1e\\u00e9\"");
+        assert!(failure("{{ 1 | tojson(default=2) }}").contains("default"));
+    }
+
+    #[test]
+    fn texts_are_formatted_as_python_does() {
+        let template = "100 % {{ '%s' % 1 }} {{ 'a' + \"%02d}}\" % messages[0]['content'].split(')')|length }} {# 'a' % b #}\
+            {{ '%s-%s' % (1, 'b') }} {{ 7 % 4 }} {%- if 'a' %} x{% endif %}";
+        assert_eq!(rendered(template), "100 % 1 a01}} 1-b 3 x");
     }
 
     #[test]
@@ -502,13 +590,5 @@ mod tests {
     fn an_endless_template_is_told() {
         let told = failure("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}");
         assert!(told.contains("does not come to an end"), "{told}");
-    }
-
-    #[test]
-    fn a_panic_is_a_sentence_and_the_next_work_is_done() {
-        let error = survived(|| panic!("index {} is out of range\nand more", 7)).unwrap_err();
-        assert_eq!(error, "the library for it broke off (index 7 is out of range)");
-        assert_eq!(survived(|| 3), Ok(3));
-        assert!(survived(|| panic!("{}", "because")).is_err_and(|error| error.contains("because")));
     }
 }

@@ -71,6 +71,8 @@ pub struct Given<'a> {
     pub config: &'a ModelConfig,
     /// The prompts, or the texts for an encoder.
     pub prompts: Vec<Prompt>,
+    /// A sentence about why the model has no tokenizer, if it has none.
+    pub no_tokenizer: Option<String>,
     /// How an encoder's vectors are pooled, if its files say so.
     pub pooled: Option<Pooled>,
     /// Arrays from files for an ONNX file's inputs, by input.
@@ -266,6 +268,8 @@ impl Draft {
         let expected_memory = self.expected_memory(given.config, sequences);
         let chooses_blocks =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
+        let special_tokens = given.prompts.iter().map(|prompt| prompt.special.iter().sum()).max();
+        let has_texts = given.prompts.iter().any(|prompt| prompt.text.is_some());
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
         // Two rounds never give a verdict, so noise cannot invalidate one; it is still reported.
         let is_look = request.quick || suite.quick;
@@ -295,6 +299,8 @@ impl Draft {
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },
             warmup: warmup(&request, iterations),
             varied: request.study.varied.clone(),
+            special_tokens: special_tokens.unwrap_or(0),
+            drawn: given.no_tokenizer.filter(|_| has_texts),
             tokenised,
             quality: given.quality,
             fair_comparison: request.fair_comparison,

@@ -35,7 +35,7 @@ pub use optimised::Switch;
 pub use options::ServingAsked;
 pub use options::{Dims, GraphAsked, InputAsked, NamedInput};
 pub use options::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
-pub use options::{QualityData, Retrieval};
+pub use options::{Prose, QualityData, Retrieval};
 pub use plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use prompts::Prompt;
 pub use request::{

@@ -394,10 +394,18 @@ impl ServingAsked {
 /// Data that is computed once, apart from the timed requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QualityData {
-    /// Token ids of a text, each of which is predicted from those before it.
-    Text(Vec<u32>),
+    /// A text, each token of which is predicted from those before it.
+    Text(Prose),
     /// The input of an encoder.
     Retrieval(Retrieval),
+}
+
+/// Token ids of a text, without special ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prose {
+    pub tokens: Vec<u32>,
+    /// The special tokens that every part of the text begins with.
+    pub before: Vec<u32>,
 }
 
 /// Texts that queries are to find.

@@ -176,6 +176,12 @@ pub struct Plan {
     pub warmup: Warmup,
     /// Ids of the rules that the comparison itself varies.
     pub varied: Vec<String>,
+    /// Most special tokens that the model's tokenizer puts around a prompt, such as its beginning token.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub special_tokens: usize,
+    /// Why ids were drawn from the vocabulary in place of the prompts' texts, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drawn: Option<String>,
     /// The texts of each case, if tokenising is timed.
     #[serde(skip)]
     pub tokenised: Option<Vec<Vec<Written>>>,
@@ -202,7 +208,23 @@ impl Schedule {
     }
 }
 
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 impl Plan {
+    /// The size of requests, for people, and what their ids are besides text.
+    pub fn input_words(&self) -> String {
+        let special = match self.special_tokens {
+            0 => String::new(),
+            1 => ", with 1 special token each".to_owned(),
+            count => format!(", with {count} special tokens each"),
+        };
+        let drawn = self.drawn.as_ref();
+        let drawn = drawn.map(|why| format!(", ids drawn from the vocabulary in place of texts ({why})"));
+        format!("{}{special}{}", self.work.words(), drawn.unwrap_or_default())
+    }
+
     /// Seconds in which the comparison ends, whatever else the machine does; `None` if the rounds were asked for.
     pub fn limit_s(&self) -> Option<f64> {
         match self.rounds {

@@ -1,6 +1,7 @@
 //! Turns texts into token ids. The program tokenises once, and workers receive ids (fairness rule R3).
 
-use std::path::Path;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::time::Instant;
 
@@ -14,7 +15,6 @@ use tokenizers::{EncodeInput, Encoding, Tokenizer};
 
 use crate::plan::chat::Chat;
 pub use crate::plan::chat::Whole;
-use crate::plan::chat::survived;
 use crate::plan::chat::{Asked, Question, Written};
 use crate::plan::{Failure, Result};
 
@@ -44,6 +44,13 @@ pub struct Prompt {
     /// The type of each token, used for the second of a pair of texts; all 0 if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<u32>,
+    /// Number of special tokens that the tokenizer put before the text, and between or behind texts.
+    #[serde(default, skip_serializing_if = "has_none")]
+    pub special: [usize; 2],
+}
+
+fn has_none(special: &[usize; 2]) -> bool {
+    *special == [0, 0]
 }
 
 /// The prompt of studies that vary the length: it is cut or repeated to each length.
@@ -53,10 +60,9 @@ pub(crate) const STUDY_PROMPT: &str =
 /// The tokenizer of a bundle's model, or its replacement.
 pub enum Text {
     Tokens(Box<Tokenizer>),
-    /// Replacement for models without a tokenizer, such as synthetic ones: each byte of UTF-8 is a token,
-    /// modulo the vocabulary's size. Tokens are not turned back into text.
-    Bytes {
-        vocabulary: usize,
+    /// The model has none that can be read. `why` is a sentence about that.
+    Absent {
+        why: String,
     },
     /// A tokenizer in a separate process.
     Apart(Asked),
@@ -103,18 +109,16 @@ fn is_whole(tables: &str) -> bool {
 impl Text {
     /// The tokenizer of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Text> {
-        let Some(path) = bundle.tokenizer() else {
-            return Ok(Text::Bytes { vocabulary: bundle.config().vocab_size });
-        };
+        let Some(path) = bundle.tokenizer() else { return Ok(Text::Absent { why: absent(bundle) }) };
         let bytes = untrusted::file::read(&path, untrusted::file::INPUT)
             .map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))?;
-        Text::parse(&path, &bytes)
+        Text::parse(&bundle.manifest().name, &bytes)
     }
 
-    /// The tokenizer from the bytes of a tokenizer.json; `path` is for errors.
-    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Text> {
+    /// The tokenizer from the bytes of the tokenizer.json of `model`.
+    pub fn parse(model: &str, bytes: &[u8]) -> Result<Text> {
         let refused = |why: &dyn std::fmt::Display| {
-            Failure::usage(format!("{} is not a tokenizer: {why}", path.display()))
+            Failure::usage(format!("the tokenizer.json of {model} is not a tokenizer: {why}"))
         };
         check(bytes).map_err(|why| refused(&why))?;
         let read = survived(|| Tokenizer::from_bytes(bytes)).map_err(|why| refused(&why))?;
@@ -122,7 +126,7 @@ impl Text {
         // A prompt is measured as it is: truncation and padding of a tokenizer.json do not apply. Padding
         // could use any amount of memory.
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        tokenizer.with_truncation(None).map_err(|why| refused(&why))?;
         Ok(Text::Tokens(Box::new(tokenizer)))
     }
 
@@ -131,12 +135,12 @@ impl Text {
         match self {
             Text::Tokens(tokenizer) => Ok(tokenised(tokenizer, text.into(), false)?.get_ids().to_vec()),
             Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
-            Text::Bytes { vocabulary } => Ok(bytes(text, *vocabulary)),
+            Text::Absent { why } => Err(Failure::usage(why)),
         }
     }
 
-    /// Ids of `text`, and of a second text after it, with the model's special tokens around them: the input
-    /// of an encoder.
+    /// Ids of `text`, and of a second text after it, with the model's special tokens around them, as the
+    /// model's own tokenizer gives them.
     pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
         match self {
             Text::Tokens(tokenizer) => {
@@ -152,18 +156,19 @@ impl Text {
             Text::Apart(process) => {
                 process.whole(&Question::EncodeWhole { text: text.to_owned(), pair: pair.map(str::to_owned) })
             }
-            Text::Bytes { vocabulary } => {
-                let (mut tokens, second) =
-                    (bytes(text, *vocabulary), pair.map(|pair| bytes(pair, *vocabulary)).unwrap_or_default());
-                let mut types = Vec::new();
-                if !second.is_empty() {
-                    types.resize(tokens.len(), 0);
-                    types.resize(tokens.len() + second.len(), 1);
-                }
-                tokens.extend(second);
-                Ok(Whole { tokens, types })
-            }
+            Text::Absent { why } => Err(Failure::usage(why)),
         }
+    }
+
+    /// The special tokens before a text, and those behind it.
+    pub fn ends(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        // A tokenizer may give an empty text none.
+        const PROBE: &str = "a";
+        let (inner, mut whole) = (self.encode(PROBE)?, self.encode_whole(PROBE, None)?.tokens);
+        let starts = whole.windows(inner.len().max(1)).position(|window| window == inner);
+        let after = starts.map_or(Vec::new(), |start| whole.split_off(start + inner.len()));
+        whole.truncate(starts.unwrap_or(0));
+        Ok((whole, after))
     }
 
     /// The time to compute the ids of all `texts`, in nanoseconds: of several texts on the tokenizer
@@ -172,7 +177,7 @@ impl Text {
         let tokenizer = match self {
             Text::Tokens(tokenizer) => tokenizer,
             Text::Apart(process) => return process.time(&Question::Time { texts: texts.to_vec() }),
-            Text::Bytes { .. } => return Ok(None),
+            Text::Absent { .. } => return Ok(None),
         };
         let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
         let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
@@ -188,7 +193,7 @@ impl Text {
         let tokenizer = match self {
             Text::Tokens(tokenizer) => tokenizer,
             Text::Apart(process) => return process.text(&Question::Decode { tokens: tokens.to_vec() }),
-            Text::Bytes { .. } => return Ok(None),
+            Text::Absent { .. } => return Ok(None),
         };
         let failed =
             |why: &dyn std::fmt::Display| Failure::failed(format!("cannot turn tokens into text: {why}"));
@@ -197,16 +202,25 @@ impl Text {
     }
 
     /// Tokens that extend a prompt, to be repeated.
-    fn filler(&self) -> Result<Vec<u32>> {
+    fn filler(&self, vocabulary: usize) -> Result<Vec<u32>> {
         match self {
             Text::Tokens(_) | Text::Apart(_) => self.encode(PASSAGE),
-            // Any ids will do if all engines get the same. A full-period walk of the vocabulary touches more
-            // of the embedding than bytes do.
-            Text::Bytes { vocabulary } => {
-                Ok((0..*vocabulary.min(&256)).map(|i| ((i * 7919 + 1) % vocabulary) as u32).collect())
-            }
+            Text::Absent { .. } => Ok(drawn("", vocabulary.min(256), vocabulary)),
         }
     }
+}
+
+/// Why the model has no tokenizer, and what to do.
+pub fn absent(bundle: &Bundle) -> String {
+    let (model, reason) = (&bundle.manifest().name, bundle.no_tokenizer().unwrap_or_default());
+    format!("{model} has no tokenizer: {reason}; give token ids (--tokens), or take a model that has one")
+}
+
+/// So many ids of the vocabulary in place of a text that cannot be read. Any will do to measure, if all frameworks get
+/// the same: a walk with a full period touches much of the embedding. Other texts begin elsewhere.
+fn drawn(text: &str, count: usize, vocabulary: usize) -> Vec<u32> {
+    let start = text.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    (0..count).map(|place| (((start % vocabulary + place) * 7919 + 1) % vocabulary) as u32).collect()
 }
 
 fn input(written: &Written) -> EncodeInput<'_> {
@@ -220,12 +234,6 @@ fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Resu
     let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
     let encoding = survived(|| tokenizer.encode(input, whole)).map_err(|why| refused(&why))?;
     encoding.map_err(|why| refused(&why))
-}
-
-fn bytes(text: &str, vocabulary: usize) -> Vec<u32> {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| protocol::say!("the model has no tokenizer: text is taken byte by byte"));
-    text.bytes().map(|byte| (usize::from(byte) % vocabulary) as u32).collect()
 }
 
 /// The prompts, as typed.
@@ -264,7 +272,7 @@ pub fn from_json_lines(text: &str) -> std::result::Result<Suite, String> {
 }
 
 /// Resolves prompts to ids of the vocabulary of `config`: with a chat template applied if one is given, cut
-/// or extended to `length` tokens if that is given.
+/// or extended to `length` tokens if that is given. Without a tokenizer, the ids of texts are drawn.
 pub fn resolve(
     prompts: &[SuitePrompt],
     length: Option<usize>,
@@ -275,7 +283,10 @@ pub fn resolve(
     let mut resolved = Vec::new();
     // An encoder's input gets its length when batches are made of it: its ends stay.
     let length = length.filter(|_| config.encoder.is_none());
-    let filler = if length.is_some() { text.filler()? } else { Vec::new() };
+    let filler = if length.is_some() { text.filler(config.vocab_size)? } else { Vec::new() };
+    let reads = !matches!(text, Text::Absent { .. }) && chat.is_none();
+    let is_read = reads && prompts.iter().any(|prompt| prompt.text.is_some());
+    let (before, after) = if is_read { text.ends()? } else { Default::default() };
     for (index, prompt) in prompts.iter().enumerate() {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let rendered = match (chat, &prompt.text) {
@@ -288,14 +299,29 @@ pub fn resolve(
             )));
         }
         let plain = |tokens| Whole { tokens, types: Vec::new() };
-        let Whole { mut tokens, types } = match (rendered.as_ref().or(prompt.text.as_ref()), &prompt.tokens) {
-            (None, Some(tokens)) => plain(tokens.clone()),
-            (Some(text_of_prompt), None) if config.encoder.is_some() => {
-                text.encode_whole(text_of_prompt, prompt.pair.as_deref())?
+        let mut special = [0, 0];
+        let Whole { mut tokens, mut types } = match (&rendered, &prompt.text, &prompt.tokens) {
+            (None, None, Some(tokens)) => plain(tokens.clone()),
+            // A template writes the special tokens itself.
+            (Some(rendered), _, None) => plain(text.encode(rendered)?),
+            (None, Some(_), None) if !reads => drawn_in_place(prompt, config.vocab_size),
+            (None, Some(of_prompt), None) => {
+                let mut whole = text.encode_whole(of_prompt, prompt.pair.as_deref())?;
+                if length.is_some() {
+                    // More tokens follow: it has no end yet.
+                    whole.tokens.truncate(whole.tokens.len().saturating_sub(after.len()));
+                }
+                let texts = [Some(of_prompt), prompt.pair.as_ref()].into_iter().flatten();
+                let inner =
+                    texts.map(|inner| text.encode(inner).map(|ids| ids.len())).sum::<Result<usize>>()?;
+                special = [before.len(), whole.tokens.len().saturating_sub(inner + before.len())];
+                whole
             }
-            (Some(text_of_prompt), None) => plain(text.encode(text_of_prompt)?),
             _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
         };
+        if config.encoder.is_none() {
+            types.clear();
+        }
         if tokens.is_empty() && length.is_none() {
             return Err(Failure::usage(format!("{name} is empty: there is nothing to continue")));
         }
@@ -305,9 +331,21 @@ pub fn resolve(
         }
         check_vocabulary(&tokens, config)?;
         let (text, pair) = (prompt.text.clone(), prompt.pair.clone());
-        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types });
+        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types, special });
     }
     Ok(resolved)
+}
+
+/// One id for each byte of the texts, so that longer texts stay longer.
+fn drawn_in_place(prompt: &SuitePrompt, vocabulary: usize) -> Whole {
+    let [text, pair] = [&prompt.text, &prompt.pair].map(|text| text.as_deref().unwrap_or_default());
+    let mut tokens = drawn(text, text.len(), vocabulary);
+    let mut types = Vec::new();
+    if !pair.is_empty() {
+        tokens.extend(drawn(pair, pair.len(), vocabulary));
+        types = [vec![0; text.len()], vec![1; pair.len()]].concat();
+    }
+    Whole { tokens, types }
 }
 
 /// Rejects more prompts than a comparison can measure in reasonable time.
@@ -330,5 +368,46 @@ pub fn check_vocabulary(tokens: &[u32], config: &ModelConfig) -> Result<()> {
         Some(token) => Err(Failure::usage(format!(
             "token id {token} is outside the model's vocabulary of {vocabulary} tokens"
         ))),
+    }
+}
+
+// Catches panics of libraries on untrusted input. They become errors, as for any other unreadable input.
+
+thread_local! {
+    /// Whether this thread is inside such a call: its panics are not shown.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the call. The error is the panic's message.
+fn survived<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    static HOOKED: Once = Once::new();
+    HOOKED.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !INSIDE.get() {
+                usual(panic);
+            }
+        }));
+    });
+    let was_inside = INSIDE.replace(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    INSIDE.set(was_inside);
+    done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gives no reason");
+        format!("the library for it broke off ({})", text.lines().next().unwrap_or_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_sentence_and_the_next_work_is_done() {
+        let error = survived(|| panic!("index {} is out of range\nand more", 7)).unwrap_err();
+        assert_eq!(error, "the library for it broke off (index 7 is out of range)");
+        assert_eq!(survived(|| 3), Ok(3));
+        assert!(survived(|| panic!("{}", "because")).is_err_and(|error| error.contains("because")));
     }
 }

@@ -22,10 +22,12 @@ fn planned(request: &Request, lengths: &[usize]) -> plan::Result<Plan> {
         chat: None,
         tokens: (0..length as u32).map(|token| token % 8).collect(),
         types: Vec::new(),
+        special: [0, 0],
     };
     Draft::new(request, vec![engine], suite, 4)?.plan(Given {
         name: "m",
         config: &ModelConfig::from_json(&config).unwrap(),
+        no_tokenizer: None,
         pooled: None,
         prompts: lengths.iter().map(prompt).collect(),
         arrays: Default::default(),

@@ -269,6 +269,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
     draft(request)?.plan(Given {
         name: "m",
         config: &config.unwrap(),
+        no_tokenizer: None,
         pooled: None,
         prompts: vec![Prompt {
             name: "p".into(),
@@ -277,6 +278,7 @@ fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
             chat: None,
             tokens: vec![1, 2],
             types: Vec::new(),
+            special: [0, 0],
         }],
         arrays: Default::default(),
         cpus: None,

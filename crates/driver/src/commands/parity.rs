@@ -4,6 +4,7 @@ use bundle::Bundle;
 use comparison::facts::Evidence;
 use comparison::judge::report::layer_parity::ParityReport;
 use comparison::judge::report::{Facts, Prepared};
+use comparison::plan::prompts;
 use comparison::plan::{Engines, Failure, Plan, PromptSource, Request, Result, RoundsAsked};
 use render::{Exporter, JsonText, Markdown, export};
 use time::OffsetDateTime;
@@ -28,6 +29,9 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     include_reference(&mut request, &places)?;
     let (plan, bundle) = resolve::resolve(&request, &places, args.here.quiet)?;
     of_texts(&bundle)?;
+    if plan.drawn.is_some() && matches!(request.prompts, PromptSource::Texts(_) | PromptSource::File(_)) {
+        return Err(Failure::usage(prompts::absent(&bundle)));
+    }
     let encodes = bundle.config().encodes();
     if plan.work.generate().is_none() && !encodes {
         return Err(Failure::usage(

@@ -182,7 +182,9 @@ impl Prompt {
         let text = measure::tokenizer::text(&single.bundle)?;
         let (chat, tokens) = match &args.prompt {
             None => (None, args.tokens.clone()),
-            Some(prompt) if !args.chat.chat => (None, text.encode(prompt)?),
+            // As the model's own tokenizer gives it, with its special tokens.
+            Some(prompt) if !args.chat.chat => (None, text.encode_whole(prompt, None)?.tokens),
+            // A template writes the special tokens itself.
             Some(prompt) => {
                 let fed = measure::tokenizer::chat(&single.bundle)?.render(prompt)?;
                 let ids = text.encode(&fed)?;

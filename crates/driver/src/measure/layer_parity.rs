@@ -11,7 +11,7 @@ use comparison::judge::parity::{ContenderParity, Findings, Repeated};
 use comparison::judge::parity::{Reference, Tolerance};
 use comparison::plan::work::Describe;
 use comparison::plan::work::encode::Batch;
-use comparison::plan::{Contender, Prompted, Result, Work};
+use comparison::plan::{Contender, Prompted, Prose, Result, Work};
 use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
 use tempfile::TempPath;
 
@@ -49,7 +49,7 @@ impl Session<'_> {
     /// Runs every job. In any case, the findings so far are returned. `prose`: the text of the perplexity.
     pub fn parity(
         mut self,
-        prose: Option<std::result::Result<Vec<u32>, String>>,
+        prose: Option<std::result::Result<Prose, String>>,
     ) -> Result<(Findings, Evidence, Results)> {
         self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.handshake()?;
@@ -82,7 +82,7 @@ impl Session<'_> {
         &mut self,
         index: usize,
         states: Option<&States>,
-        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        text: Option<&(Prose, Option<TextReference>)>,
         findings: &Findings,
     ) -> ContenderParity {
         let mut found = ContenderParity::default();
@@ -145,9 +145,9 @@ impl Session<'_> {
 impl Crew<'_> {
     fn text_for_all(
         &self,
-        prose: std::result::Result<Vec<u32>, String>,
+        prose: std::result::Result<Prose, String>,
         findings: &mut Findings,
-    ) -> Option<(Vec<u32>, Option<TextReference>)> {
+    ) -> Option<(Prose, Option<TextReference>)> {
         let prose = prose.map_err(|reason| findings.no_text = Some(reason)).ok()?;
         self.progress.message("reference: the bundled text in f32");
         let reference = self.text_reference(&prose);
@@ -161,7 +161,7 @@ impl Crew<'_> {
         &self,
         index: usize,
         reference: Option<(&Reference, &States)>,
-        text: Option<&(Vec<u32>, Option<TextReference>)>,
+        text: Option<&(Prose, Option<TextReference>)>,
         found: &mut ContenderParity,
     ) -> Tried<()> {
         let contender = &self.plan.contenders[index];
@@ -187,8 +187,8 @@ impl Crew<'_> {
             let tie = Tolerance::for_contender(contender).tie;
             found.continuation = Some(Continuation::new(reference, &first, &names, tie));
         }
-        if let Some((tokens, reference)) = text {
-            found.text = Some(self.score_text(index, tokens, reference.as_ref()));
+        if let Some((prose, reference)) = text {
+            found.text = Some(self.score_text(index, prose, reference.as_ref()));
         }
         Ok(())
     }

@@ -47,10 +47,8 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
     if request.encode.include_tokenizer && bundle.tokenizer().is_none() {
-        let model = request.model();
-        return Err(Failure::usage(format!(
-            "{model} has no tokenizer, which --include-tokenizer is to time"
-        )));
+        let why = prompts::absent(&bundle);
+        return Err(Failure::usage(format!("{why}: --include-tokenizer times one")));
     }
     let tokenizer = tokenizer::text(&bundle)?;
     let chat = request.chat.then(|| tokenizer::chat(&bundle)).transpose()?;
@@ -67,6 +65,9 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
             Some(_) => Vec::new(),
             None => prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref(), prompt.as_deref()))?,
         },
+        no_tokenizer: bundle
+            .no_tokenizer()
+            .map(|why| format!("{} has no tokenizer: {why}", bundle.manifest().name)),
         pooled: pooled.flatten(),
         arrays: arrays::given(&request.graph, places)?,
         cpus: machine::choose(draft.threads()),
@@ -79,6 +80,9 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         false => draft.plan(given)?,
     };
     if !quiet {
+        plan.drawn.iter().for_each(|why| {
+            say_once(format!("{why}; ids are drawn from the vocabulary in place of texts"));
+        });
         plan.work
             .prompted()
             .into_iter()

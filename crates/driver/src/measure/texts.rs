@@ -14,7 +14,7 @@ use comparison::plan::prompts::{self, Text, Whole};
 use comparison::plan::work::encode;
 use comparison::plan::work::encode::{Made, Width, check, made};
 use comparison::plan::{
-    self, Contender, Failure, Prompt, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
+    self, Contender, Failure, Prompt, Prose, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
 };
 use configs::{Suite, SuitePrompt};
 use protocol::{Answer, EncodeTask, EncodeWork, Output, Score, Task, TextBatch, Work, untrusted};
@@ -201,7 +201,7 @@ impl Session<'_> {
 impl Crew<'_> {
     fn in_f32(&self, data: &QualityData) -> std::result::Result<Reference, String> {
         match data {
-            QualityData::Text(tokens) => self.text_reference(tokens).map(Reference::Text),
+            QualityData::Text(prose) => self.text_reference(prose).map(Reference::Text),
             QualityData::Retrieval(asked) => {
                 let (_, vectors) =
                     self.first_in_f32(|index, contender| self.vectors(index, contender, asked))?;
@@ -218,12 +218,12 @@ impl Crew<'_> {
         reference: std::result::Result<&Reference, String>,
     ) -> std::result::Result<QualityScore, String> {
         match data {
-            QualityData::Text(tokens) => {
+            QualityData::Text(prose) => {
                 let reference = reference.ok().and_then(|reference| match reference {
                     Reference::Text(reference) => Some(reference),
                     Reference::Vectors(_) => None,
                 });
-                self.score_text(index, tokens, reference).map(QualityScore::Text)
+                self.score_text(index, prose, reference).map(QualityScore::Text)
             }
             QualityData::Retrieval(asked) => {
                 let Reference::Vectors(theirs) = reference? else {
@@ -297,38 +297,36 @@ pub struct TextReference {
     windows: Vec<TempPath>,
 }
 
-/// Token ids of the bundled text. `Err` if the model has no tokenizer.
-pub fn text_bundled(places: &Places, bundle: &Bundle) -> std::result::Result<Vec<u32>, String> {
+/// The bundled text. `Err` if the model has no tokenizer.
+pub fn text_bundled(places: &Places, bundle: &Bundle) -> std::result::Result<Prose, String> {
     let path = places.configs.base().join("texts/prose.txt");
     let prose = untrusted::file::read_text(&path, untrusted::file::INPUT)
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let prose = prose.split_whitespace().collect::<Vec<_>>().join(" ");
-    if bundle.tokenizer().is_none() {
-        return Err("the model has no tokenizer".into());
-    }
-    tokenizer::text(bundle).and_then(|text| text.encode(&prose)).map_err(|failure| failure.to_string())
+    let read = |text: Text| Ok(Prose { tokens: text.encode(&prose)?, before: text.ends()?.0 });
+    tokenizer::text(bundle).and_then(read).map_err(|failure| failure.to_string())
 }
 
 impl Crew<'_> {
-    /// The logits of `tokens` in f32, from the first contender that can compute them. `Err` says why none can.
-    pub(crate) fn text_reference(&self, tokens: &[u32]) -> std::result::Result<TextReference, String> {
+    /// The logits of the text in f32, from the first contender that can compute them. `Err` says why none can.
+    pub(crate) fn text_reference(&self, prose: &Prose) -> std::result::Result<TextReference, String> {
         let (framework, windows) = self.first_in_f32(|index, contender| {
-            self.windows(tokens).map(|window| self.score_window(index, contender, window)).collect()
+            self.windows(prose).iter().map(|window| self.score_window(index, contender, window)).collect()
         })?;
         Ok(TextReference { framework, windows })
     }
 
-    /// Scores `tokens` on contender `index` at its own precision, against `reference` if there is one. A long
+    /// Scores the text on contender `index` at its own precision, against `reference` if there is one. A long
     /// text is cut into independent windows. A window is the model's context, or shorter if the vocabulary is
     /// large.
     pub(crate) fn score_text(
         &self,
         index: usize,
-        tokens: &[u32],
+        prose: &Prose,
         reference: Option<&TextReference>,
     ) -> std::result::Result<TextScore, String> {
         let mut sums = TextSums::default();
-        for (number, window) in self.windows(tokens).enumerate() {
+        for (number, window) in self.windows(prose).iter().enumerate() {
             let file = self.score_window(index, &self.plan.contenders[index], window)?;
             let theirs = reference.and_then(|reference| reference.windows.get(number));
             let shape = [1, window.len(), self.vocabulary()];
@@ -338,10 +336,12 @@ impl Crew<'_> {
         sums.score()
     }
 
-    fn windows<'t>(&self, tokens: &'t [u32]) -> std::slice::Chunks<'t, u32> {
-        let config = self.bundle.config();
+    /// Each begins with the special tokens that the model was trained to see first, as in llama.cpp's perplexity.
+    fn windows(&self, prose: &Prose) -> Vec<Vec<u32>> {
+        let (config, Prose { tokens, before }) = (self.bundle.config(), prose);
         let fit = WINDOW_BYTES / (size_of::<f32>() * config.vocab_size);
-        tokens.chunks(fit.min(config.max_positions).max(2))
+        let fit = fit.min(config.max_positions).saturating_sub(before.len()).max(2);
+        tokens.chunks(fit).map(|chunk| [before.as_slice(), chunk].concat()).collect()
     }
 
     /// Runs one process for the logits of a window. Its file is removed when dropped.

@@ -37,7 +37,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A model's tokenizer.
 pub fn text(bundle: &Bundle) -> Result<Text> {
     match bundle.tokenizer() {
-        // Without one, each byte is a token.
         None => Text::open(bundle),
         Some(_) => Ok(Text::Apart(asked(bundle, Client::default()))),
     }

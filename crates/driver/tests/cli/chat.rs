@@ -14,11 +14,11 @@ const TOKENS: [u32; 6] = [1, 2, 5, 6, 3, 4];
 
 /// A model with a token for each word and each special token, and with this chat template.
 fn installation(template: Option<&str>) -> Installation {
-    normalizing(template, &json!(null))
+    with(template, "version", &json!("1.0"))
 }
 
-/// The same with a normalizer.
-fn normalizing(template: Option<&str>, normalizer: &serde_json::Value) -> Installation {
+/// The same with another part of the tokenizer.
+fn with(template: Option<&str>, part: &str, value: &serde_json::Value) -> Installation {
     let installation = Installation::new().engine("one", &[]);
     let special = ["<s>", "<u>", "</u>", "<a>"].into_iter().zip(1u32..);
     let added = special.clone().map(|(token, id)| {
@@ -28,11 +28,12 @@ fn normalizing(template: Option<&str>, normalizer: &serde_json::Value) -> Instal
     let words = ["hello", "world"].into_iter().zip(5u32..).chain([("?", 0)]);
     let vocabulary: serde_json::Map<_, _> =
         words.chain(special).map(|(word, id)| (word.to_owned(), id.into())).collect();
-    let tokenizer = json!({
+    let mut tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
-        "normalizer": normalizer, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
     });
+    tokenizer[part] = value.clone();
     keep(&installation, "tokenizer.json", &tokenizer.to_string());
     if let Some(template) = template {
         let config = json!({ "chat_template": template, "bos_token": "<s>" });
@@ -64,6 +65,28 @@ fn comparisons_and_generate_show_and_keep_what_the_model_is_fed() {
     let generated = generate("--prompt 'hello world' --chat");
     assert_eq!((&generated["chat"], &generated["prompt_tokens"]), (&prompt["chat"], &json!(TOKENS)));
     assert_eq!(generate("--prompt hello")["prompt_tokens"], json!([5]));
+}
+
+#[test]
+fn a_text_begins_as_the_tokenizer_says_and_a_chat_as_the_template_does() {
+    let special = json!({ "<s>": { "id": "<s>", "ids": [1], "tokens": ["<s>"] } });
+    let begin = json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } });
+    let text = |name: &str| json!({ "Sequence": { "id": name, "type_id": 0 } });
+    let processor = json!({ "type": "TemplateProcessing", "special_tokens": special,
+        "single": [begin, text("A")], "pair": [begin, text("A"), text("B")] });
+    let installation = with(Some(TEMPLATE), "post_processor", &processor);
+    let generated = |more: &str| {
+        let line = format!("generate --framework one --new-tokens 1 --prompt 'hello world' {more}");
+        installation.json(0, &line)["prompt_tokens"].clone()
+    };
+    assert_eq!((generated(""), generated("--chat")), (json!([1, 5, 6]), json!(TOKENS)));
+    let ran =
+        installation.run("--frameworks one --rounds 1 --prompt 'hello world' --prompt-tokens 4 --batch 2");
+    assert!(ran.stdout.contains("with 1 special token each"), "{}", ran.stdout);
+    let plan = installation.result("plan.json");
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["special_tokens"], 1);
+    assert_eq!(plan["work"]["generate"]["prompts"][0]["tokens"], json!([1, 5, 6, 0]));
 }
 
 #[test]
@@ -101,7 +124,7 @@ fn a_tokenizer_that_asks_for_too_much_is_one_sentence() {
     let doubled = json!({ "type": "Replace", "pattern": { "String": "l" }, "content": "l".repeat(60) });
     let normalizer = json!({ "type": "Sequence", "normalizers": vec![doubled; 6] });
     let compare = "--frameworks one --rounds 1 --prompt 'hello world'";
-    normalizing(None, &normalizer).run(compare).refused(&["tokenizer of", "give token ids"]);
+    with(None, "normalizer", &normalizer).run(compare).refused(&["tokenizer of", "give token ids"]);
 }
 
 #[cfg(target_os = "linux")]

@@ -98,7 +98,8 @@ fn the_bundled_text_is_scored_where_there_is_a_tokenizer() {
     no_text("prose.txt");
     std::fs::create_dir(installation.path("configs/texts")).unwrap();
     std::fs::write(installation.path("configs/texts/prose.txt"), "the sea is wide and ".repeat(20)).unwrap();
-    no_text("no tokenizer");
+    no_text("has no tokenizer: its source has none");
+    installation.refuses(&[("parity --frameworks one --prompt x", &["has no tokenizer"])]);
     add_tokenizer(&installation);
     let report = installation.run("parity --frameworks one,off --format json").json();
     let (one, off) = (&report["rows"][0]["text"], &report["rows"][1]["text"]);

@@ -381,3 +381,34 @@ fn files_of_a_tokenizer_that_are_not_read_are_named_with_what_to_do() {
         assert!(said.contains(reason), "{said}");
     }
 }
+
+#[test]
+fn an_encoder_has_the_ends_that_tokenizer_config_json_names_and_a_decoder_those_of_tokenizer_json() {
+    let added = [("<s>", 1), ("</s>", 2)].map(|(token, id)| {
+        serde_json::json!({ "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true })
+    });
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "added_tokens": added, "pre_tokenizer": { "type": "Whitespace" },
+        "model": { "type": "WordLevel", "vocab": { "a": 0, "<s>": 1, "</s>": 2 }, "unk_token": "a" }
+    });
+    for (model, class, ids) in [
+        ("../encoders/bert", "LlamaTokenizerFast", &[1, 0, 2][..]),
+        ("../encoders/bert", "PreTrainedTokenizerFast", &[0]),
+        ("llama-gqa-tied", "LlamaTokenizer", &[0]),
+    ] {
+        let source = Model::tiny(model).write();
+        let write = |name: &str, value: &Json| {
+            std::fs::write(source.path().join(name), value.to_string()).unwrap();
+        };
+        write("tokenizer.json", &tokenizer);
+        let end = serde_json::json!({ "content": "</s>" });
+        let said = serde_json::json!({
+            "tokenizer_class": class, "add_eos_token": true, "bos_token": "<s>", "eos_token": end
+        });
+        write("tokenizer_config.json", &said);
+        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let tokenizer = Tokenizer::from_file(bundle.tokenizer().unwrap()).unwrap();
+        assert_eq!(tokenizer.encode("a", true).unwrap().get_ids(), ids, "{model}, {class}");
+    }
+}

@@ -59,6 +59,7 @@ fn evil() -> Report {
         chat: Some(evil()),
         tokens: vec![1],
         types: Vec::new(),
+        special: [0, 0],
     }];
     report.rows[0].framework = evil();
     report.rows[2].reasons = vec![evil().into()];

@@ -212,6 +212,7 @@ mod tests {
             chat: None,
             tokens: vec![1; tokens],
             types: Vec::new(),
+            special: [0, 0],
         }
     }
 

@@ -520,6 +520,7 @@ mod tests {
             chat: None,
             tokens: vec![1; tokens],
             types: Vec::new(),
+            special: [0, 0],
         };
         let texts = [text("long", 9), text("short", 2), text("middle", 5)];
         let mut lengths = Lengths::new(LengthsAsked::Real, 1);

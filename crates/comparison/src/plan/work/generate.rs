@@ -335,8 +335,11 @@ impl Prompted {
     pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
         let rotated = |prompt: &Prompt, by: usize| {
             let mut tokens = prompt.tokens.clone();
-            let length = tokens.len();
-            tokens.rotate_left(by % length);
+            // Special tokens stay at their ends.
+            let [before, after] = prompt.special;
+            let end = tokens.len().saturating_sub(after);
+            let inner = &mut tokens[before.min(end)..end];
+            inner.rotate_left(by % inner.len().max(1));
             tokens
         };
         if self.mixed.is_some() {

@@ -303,7 +303,7 @@ pub(crate) fn about(report: &Report) -> String {
     format!(
         "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}",
         precision(report),
-        plan.work.words(),
+        plan.input_words(),
         unusual(report),
         whose(report)
     )
