@@ -42,7 +42,8 @@ fn no_changed_header_of_a_model_s_file_is_a_finding() {
     let count = std::env::var("PHOTOFINISH_MUTATIONS").map_or(20_000, |count| count.parse().unwrap());
     let try_all = |name: &str| {
         let target = Target::named(name).unwrap();
-        let seeds: Vec<_> = target.corpus().unwrap().iter().map(|file| std::fs::read(file).unwrap()).collect();
+        let seeds: Vec<_> =
+            target.corpus().unwrap().iter().map(|file| std::fs::read(file).unwrap()).collect();
         for number in 0..count {
             let seed = &seeds[number as usize / 4 % seeds.len()];
             let in_form = if number % 4 > 0 { mutate::mutated(seed, target.form, number) } else { None };

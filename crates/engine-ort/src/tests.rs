@@ -182,20 +182,12 @@ fn logits_over(engine: &mut Ort, (batch, prompt): (usize, usize), byte: u8) -> V
     logits
 }
 
-/// A byte of 255 makes every number NaN.
-fn check_unfilled_positions(engine: &mut Ort, (batch, prompt): (usize, usize)) {
-    let zeros = logits_over(engine, (batch, prompt), 0);
-    let nans = logits_over(engine, (batch, prompt), 255);
+/// Numbers of logits that are not finite over a cache of zeros and over one of NaN, of so many, and how far they are apart.
+fn over_unfilled_positions(engine: &mut Ort, shape: (usize, usize)) -> ([usize; 2], usize, f32) {
+    // A byte of 255 makes every number NaN.
+    let [zeros, nans] = [0, 255].map(|byte| logits_over(engine, shape, byte));
     let not_finite = |logits: &[f32]| logits.iter().filter(|logit| !logit.is_finite()).count();
-    let counts = (not_finite(&zeros), not_finite(&nans));
-    let difference = max_abs_difference(&zeros, &nans);
-    println!(
-        "{batch} x {prompt}: not finite over zeros {}, over NaN {} of {}; largest difference {difference}",
-        counts.0,
-        counts.1,
-        nans.len()
-    );
-    assert_eq!((counts, difference), ((0, 0), 0.0), "{batch} sequences of {prompt} tokens");
+    ([not_finite(&zeros), not_finite(&nans)], nans.len(), max_abs_difference(&zeros, &nans))
 }
 
 #[test]
@@ -203,21 +195,24 @@ fn positions_of_the_cache_that_are_not_filled_change_no_logit() {
     for model in tiny() {
         let mut engine = Ort::load(&model.bundle, &at(Precision::F32)).expect("loads");
         for batch in [1, 3] {
-            check_unfilled_positions(&mut engine, (batch, 13));
+            let (not_finite, _, difference) = over_unfilled_positions(&mut engine, (batch, 13));
+            assert_eq!((not_finite, difference), ([0, 0], 0.0), "{batch} sequences of {}", model.name());
         }
     }
 }
 
-/// On a GPU other kernels attend: `ORT_DISABLE_FLASH_ATTENTION=1` and
-/// `ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION=1` choose among them (tools/gpu/cache.sh).
+/// ONNX Runtime's kernels read them there, so that the cache has to begin as zeros. Prints what NaN does:
+/// tools/gpu/cache.sh lets each kind of attention run.
 #[test]
 #[ignore = "needs a GPU"]
-fn positions_of_the_cache_that_are_not_filled_change_no_logit_on_a_gpu() {
+fn a_cache_of_zeros_gives_finite_logits_on_a_gpu() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let bundle = conformance::synthetic("llama-1b", directory.path(), &[Precision::F16]);
     let settings = Settings { device: Device::Cuda(0), cache: Precision::F16, ..at(Precision::F16) };
     let mut engine = Ort::load(&bundle, &settings).expect("loads");
-    for shape in [(1, 85), (1, 1024), (16, 85), (16, 70), (32, 200)] {
-        check_unfilled_positions(&mut engine, shape);
+    for (batch, prompt) in [(1, 85), (1, 1024), (16, 85), (16, 70), (32, 200)] {
+        let ([zeros, nans], all, _) = over_unfilled_positions(&mut engine, (batch, prompt));
+        println!("{batch} x {prompt}: not finite over zeros {zeros}, over NaN {nans} of {all}");
+        assert_eq!(zeros, 0, "{batch} sequences of {prompt} tokens");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use protocol::untrusted;
 use serde_json::Value;
 
 use crate::PrepareError;
@@ -136,7 +137,8 @@ impl Listing<'_> {
     /// A hub repository's cache, or one directory below with a model.
     fn below(&self) -> Option<String> {
         let is_model = |path: &&PathBuf| path.join(CONFIG).is_file();
-        let commit = std::fs::read_to_string(self.directory.join("refs/main")).unwrap_or_default();
+        let commit = untrusted::file::read_text(&self.directory.join("refs/main"), untrusted::file::CONFIG)
+            .unwrap_or_default();
         let snapshots: Vec<_> = self
             .paths
             .iter()

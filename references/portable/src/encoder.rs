@@ -332,7 +332,8 @@ impl Writer<'_> {
                 self.graph.node((ONNX, "MatMul"), &vectors, &["head.vectors"], &[]);
             }
             Pooling::Max | Pooling::Each => {
-                let reason = "the portable graph has no head that scores the largest of each component, or tokens";
+                let reason =
+                    "the portable graph has no head that scores the largest of each component, or tokens";
                 return Err(BundleError::Config(reason.into()));
             }
         }

@@ -37,6 +37,7 @@ impl Installation {
     pub(crate) fn diffusion() -> Installation {
         let mut config = config("Dream");
         config["mask_token_id"] = 15.into();
+        config["num_key_value_heads"] = 2.into();
         Installation::of_model(&config)
     }
 

@@ -202,7 +202,7 @@ fn long_texts_are_cut_where_that_is_asked_for() {
     let report = installation.json(0, &format!("{line} --truncate"));
     assert_eq!(report["prompts"][0]["tokens"], json!(64));
     let decoder = Installation::new().engine("one", &[]);
-    decoder.run("--frameworks one --lengths fixed:8").refused(&["continues texts", "are for encoders"]);
+    decoder.run("--frameworks one --lengths fixed:8").refused(&["continues texts", "flags of encoders"]);
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Encoder {
             EncodeTask::Embed { pooling: Pooling::Each, .. } => {
                 let states = self.model.forward(padded)?;
                 let texts = lengths.iter().enumerate();
-                let tokens = texts.map(|(text, &length)| states.i((text, ..length))).collect::<Result<Vec<_>>>()?;
+                let tokens =
+                    texts.map(|(text, &length)| states.i((text, ..length))).collect::<Result<Vec<_>>>()?;
                 Tensor::cat(&tokens, 0)
             }
             EncodeTask::Embed { pooling, normalise } => {

@@ -136,8 +136,9 @@ pub(super) fn case(work: &Encode) -> Case {
         work.batches.iter().map(|batch| batch.texts.iter().map(Vec::len).sum()).collect();
     let task = serde_json::to_value(work.task).unwrap_or_default();
     let other = [("work", NAME.into()), ("texts", texts.into()), ("tokens", tokens.into()), ("task", task)];
-    let steps =
-        (!work.steps.is_empty()).then(|| ("steps", serde_json::to_value(&work.steps).unwrap_or_default()));
+    // "steps" are those of masked diffusion.
+    let steps = serde_json::to_value(&work.steps).unwrap_or_default();
+    let steps = (!work.steps.is_empty()).then_some(("after_pooling", steps));
     Case {
         other: other.into_iter().chain(steps).map(|(name, value)| (name.to_owned(), value)).collect(),
         ..Case::default()
