@@ -10,8 +10,9 @@ use comparison::judge::report::generate::Times;
 use comparison::judge::report::{self, Facts, Report};
 use comparison::plan;
 use comparison::plan::Plan;
+use render::history::{Found, List, Trends};
 use render::table::Screen;
-use render::{Format, result};
+use render::{Document, Exporter, Format, Markdown, export};
 use serde_json::Value;
 
 use crate::roundtrip::written_and_read;
@@ -58,7 +59,8 @@ pub(crate) fn journal(input: &[u8]) -> Outcome {
 /// Judges the evidence of the scene's comparison, and shows the report.
 pub(crate) fn judge(evidence: Evidence) {
     let report = Report::new(&Facts { evidence, ..SCENE.clone() });
-    let written = serde_json::from_str(&render::result::json(&report)).expect("a report is JSON");
+    let written =
+        serde_json::from_str(&export(&report, Format::Json, &Screen::plain(80))).expect("a report is JSON");
     let read = report::read(written).expect("a report is read back");
     shown(&read);
 }
@@ -71,12 +73,9 @@ pub(crate) fn report(input: &[u8]) -> Outcome {
 }
 
 fn shown(report: &Report) {
-    let tables = [
-        result::table(report, &Screen::plain(80)),
-        result::markdown(report),
-        result::short_markdown(report),
-        result::csv(report),
-    ];
+    let formats = [Format::Table, Format::Markdown, Format::Csv];
+    let mut tables: Vec<String> = formats.map(|format| export(report, format, &Screen::plain(80))).into();
+    tables.push(Markdown::Short.export(report));
     assert!(tables.iter().all(|table| !table.is_empty()));
     assert_eq!(report.exit_code().max(3), 3);
     judge::records::records(report, None);
@@ -102,9 +101,12 @@ pub(crate) fn history(input: &[u8]) -> Outcome {
         }
     }
     let screen = Screen::plain(80);
+    let found = || Found { records: &records, apart: &[], skipped: &skipped, metrics: &[] };
+    let documents: [&dyn Document; 2] = [&List(found()), &Trends(found())];
     for format in [Format::Table, Format::Markdown, Format::Csv, Format::Json] {
-        render::history::list(&records, (&[], &skipped), &[], format, &screen);
-        render::history::trend(&records, (&[], &skipped), &[], format, &screen);
+        for document in documents {
+            export(document, format, &screen);
+        }
     }
     let pairs = judge::regression::pairing::pair(&records, &records, true);
     judge::regression::pairing::all_differences(&pairs.pairs);
