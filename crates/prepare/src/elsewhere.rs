@@ -36,7 +36,7 @@ fn is_safetensors(bytes: &[u8]) -> bool {
 
 /// What a directory has in place of config.json and safetensors; `None` if nothing is recognised.
 pub(crate) fn instead(directory: &Path) -> Option<String> {
-    let files = Listing::of(directory);
+    let files = Listing::read(directory);
     files.gguf().or_else(|| files.adapter()).or_else(|| files.onnx()).or_else(|| files.below()).or_else(
         || {
             let of = |(_, sentence): &(&str, &str)| (*sentence).to_owned();
@@ -45,7 +45,7 @@ pub(crate) fn instead(directory: &Path) -> Option<String> {
     )
 }
 
-/// Other layouts, by a file of each. `*` stands for any beginning of a name.
+/// Other layouts, by a file of each. `*` is any beginning of a name.
 const LAYOUTS: [(&str, &str); 9] = [
     ("model_index.json", "it is a pipeline of diffusers, which makes images; no model of text is in it"),
     (
@@ -68,7 +68,7 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn of(directory: &Path) -> Listing<'_> {
+    fn read(directory: &Path) -> Listing<'_> {
         let mut paths = Vec::new();
         let mut level = vec![directory.to_path_buf()];
         for _ in 0..3 {

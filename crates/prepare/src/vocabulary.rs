@@ -536,7 +536,7 @@ fn reserved(mut added: Vec<Added>, first: usize) -> Vec<Added> {
     added
 }
 
-/// The character that stands for each byte in byte-level BPE: itself where it can be seen, else one from 256 on.
+/// The character of each byte in byte-level BPE: itself where it can be seen, else one from 256 on.
 fn characters() -> Vec<char> {
     let seen = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut next = 256;

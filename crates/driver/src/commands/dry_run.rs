@@ -38,7 +38,7 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
             None => return said(VALID),
         },
         Some(Command::Gate(args)) => {
-            let sides = Gate::of(args)?.sides;
+            let sides = Gate::find(args)?.sides;
             return said(&format!("gate: {sides}; nothing was done\n"));
         }
         Some(_) => return said(VALID),

@@ -29,51 +29,51 @@ enum Read {
     Nothing,
 }
 
-const fn of(number: u32, name: &'static str, elements: usize, bytes: usize, read: Read) -> Type {
+const fn blocks(number: u32, name: &'static str, elements: usize, bytes: usize, read: Read) -> Type {
     Type { number, name, elements, bytes, read }
 }
 
 /// As in ggml.h, sizes as in ggml-common.h.
 static TYPES: [Type; 35] = [
-    of(0, "F32", 1, 4, Read::Plain(Element::F32)),
-    of(1, "F16", 1, 2, Read::Plain(Element::F16)),
-    of(2, "Q4_0", 32, 18, Read::Candle(GgmlDType::Q4_0)),
-    of(3, "Q4_1", 32, 20, Read::Candle(GgmlDType::Q4_1)),
-    of(6, "Q5_0", 32, 22, Read::Candle(GgmlDType::Q5_0)),
-    of(7, "Q5_1", 32, 24, Read::Candle(GgmlDType::Q5_1)),
-    of(8, "Q8_0", 32, 34, Read::Candle(GgmlDType::Q8_0)),
-    of(9, "Q8_1", 32, 36, Read::Candle(GgmlDType::Q8_1)),
-    of(10, "Q2_K", 256, 84, Read::Candle(GgmlDType::Q2K)),
-    of(11, "Q3_K", 256, 110, Read::Candle(GgmlDType::Q3K)),
-    of(12, "Q4_K", 256, 144, Read::Candle(GgmlDType::Q4K)),
-    of(13, "Q5_K", 256, 176, Read::Candle(GgmlDType::Q5K)),
-    of(14, "Q6_K", 256, 210, Read::Candle(GgmlDType::Q6K)),
-    of(15, "Q8_K", 256, 292, Read::Candle(GgmlDType::Q8K)),
-    of(16, "IQ2_XXS", 256, 66, Read::Block(iq2_xxs)),
-    of(17, "IQ2_XS", 256, 74, Read::Block(iq2_xs)),
-    of(18, "IQ3_XXS", 256, 98, Read::Block(iq3_xxs)),
-    of(19, "IQ1_S", 256, 50, Read::Block(iq1_s)),
-    of(20, "IQ4_NL", 32, 18, Read::Block(iq4_nl)),
-    of(21, "IQ3_S", 256, 110, Read::Block(iq3_s)),
-    of(22, "IQ2_S", 256, 82, Read::Block(iq2_s)),
-    of(23, "IQ4_XS", 256, 136, Read::Block(iq4_xs)),
-    of(24, "I8", 1, 1, Read::Nothing),
-    of(25, "I16", 1, 2, Read::Nothing),
-    of(26, "I32", 1, 4, Read::Nothing),
-    of(27, "I64", 1, 8, Read::Nothing),
-    of(28, "F64", 1, 8, Read::Nothing),
-    of(29, "IQ1_M", 256, 56, Read::Block(iq1_m)),
-    of(30, "BF16", 1, 2, Read::Plain(Element::Bf16)),
-    of(34, "TQ1_0", 256, 54, Read::Block(tq1_0)),
-    of(35, "TQ2_0", 256, 66, Read::Block(tq2_0)),
-    of(39, "MXFP4", 32, 17, Read::Block(mxfp4)),
-    of(40, "NVFP4", 64, 36, Read::Block(nvfp4)),
-    of(41, "Q1_0", 128, 18, Read::Block(q1_0)),
-    of(42, "Q2_0", 64, 18, Read::Block(q2_0)),
+    blocks(0, "F32", 1, 4, Read::Plain(Element::F32)),
+    blocks(1, "F16", 1, 2, Read::Plain(Element::F16)),
+    blocks(2, "Q4_0", 32, 18, Read::Candle(GgmlDType::Q4_0)),
+    blocks(3, "Q4_1", 32, 20, Read::Candle(GgmlDType::Q4_1)),
+    blocks(6, "Q5_0", 32, 22, Read::Candle(GgmlDType::Q5_0)),
+    blocks(7, "Q5_1", 32, 24, Read::Candle(GgmlDType::Q5_1)),
+    blocks(8, "Q8_0", 32, 34, Read::Candle(GgmlDType::Q8_0)),
+    blocks(9, "Q8_1", 32, 36, Read::Candle(GgmlDType::Q8_1)),
+    blocks(10, "Q2_K", 256, 84, Read::Candle(GgmlDType::Q2K)),
+    blocks(11, "Q3_K", 256, 110, Read::Candle(GgmlDType::Q3K)),
+    blocks(12, "Q4_K", 256, 144, Read::Candle(GgmlDType::Q4K)),
+    blocks(13, "Q5_K", 256, 176, Read::Candle(GgmlDType::Q5K)),
+    blocks(14, "Q6_K", 256, 210, Read::Candle(GgmlDType::Q6K)),
+    blocks(15, "Q8_K", 256, 292, Read::Candle(GgmlDType::Q8K)),
+    blocks(16, "IQ2_XXS", 256, 66, Read::Block(iq2_xxs)),
+    blocks(17, "IQ2_XS", 256, 74, Read::Block(iq2_xs)),
+    blocks(18, "IQ3_XXS", 256, 98, Read::Block(iq3_xxs)),
+    blocks(19, "IQ1_S", 256, 50, Read::Block(iq1_s)),
+    blocks(20, "IQ4_NL", 32, 18, Read::Block(iq4_nl)),
+    blocks(21, "IQ3_S", 256, 110, Read::Block(iq3_s)),
+    blocks(22, "IQ2_S", 256, 82, Read::Block(iq2_s)),
+    blocks(23, "IQ4_XS", 256, 136, Read::Block(iq4_xs)),
+    blocks(24, "I8", 1, 1, Read::Nothing),
+    blocks(25, "I16", 1, 2, Read::Nothing),
+    blocks(26, "I32", 1, 4, Read::Nothing),
+    blocks(27, "I64", 1, 8, Read::Nothing),
+    blocks(28, "F64", 1, 8, Read::Nothing),
+    blocks(29, "IQ1_M", 256, 56, Read::Block(iq1_m)),
+    blocks(30, "BF16", 1, 2, Read::Plain(Element::Bf16)),
+    blocks(34, "TQ1_0", 256, 54, Read::Block(tq1_0)),
+    blocks(35, "TQ2_0", 256, 66, Read::Block(tq2_0)),
+    blocks(39, "MXFP4", 32, 17, Read::Block(mxfp4)),
+    blocks(40, "NVFP4", 64, 36, Read::Block(nvfp4)),
+    blocks(41, "Q1_0", 128, 18, Read::Block(q1_0)),
+    blocks(42, "Q2_0", 64, 18, Read::Block(q2_0)),
 ];
 
 impl Type {
-    pub(crate) fn of(number: u32) -> Option<&'static Type> {
+    pub(crate) fn numbered(number: u32) -> Option<&'static Type> {
         TYPES.iter().find(|known| known.number == number)
     }
 

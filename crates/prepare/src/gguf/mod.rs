@@ -40,7 +40,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     };
     let [llama3, short, long] = ROPE_FACTORS.map(factors);
     let rope_factors = RopeFactors { llama3: llama3?, longrope: short?.zip(long?).map(<[_; 2]>::from) };
-    let refused = |refusal: Refusal| refusal.of(path);
+    let refused = |refusal: Refusal| refusal.in_file(path);
     let json = config::config(&metadata, &header, rope_factors).map_err(refused)?;
     let config = ModelConfig::from_json(&json)
         .map_err(|source| PrepareError::Model { path: path.to_path_buf(), source })?;
@@ -175,7 +175,7 @@ fn read(file: SourceFile) -> Result<(SourceFile, Header), PrepareError> {
     match Header::parse(file.bytes()) {
         Ok(header) => Ok((file, header)),
         Err(Refusal::NotOne) => Err(file.not("it does not begin with the GGUF magic number")),
-        Err(refusal) => Err(refusal.of(file.path())),
+        Err(refusal) => Err(refusal.in_file(file.path())),
     }
 }
 

@@ -37,7 +37,7 @@ impl From<String> for Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn of(self, path: &Path) -> PrepareError {
+    pub(crate) fn in_file(self, path: &Path) -> PrepareError {
         let path = path.to_path_buf();
         match self {
             Refusal::NotOne => PrepareError::NotAModel { path, reason: "it is no GGUF file".into() },
@@ -238,7 +238,7 @@ impl TensorEntry {
         }
         let elements = shape.iter().try_fold(1u64, |product, &n| product.checked_mul(n));
         let elements = elements.ok_or_else(too_large)?;
-        let kind = Type::of(self.kind).ok_or(self.kind);
+        let kind = Type::numbered(self.kind).ok_or(self.kind);
         let start = data.checked_add(offset).ok_or_else(too_large)?;
         let size = match kind {
             Err(_) => file.saturating_sub(start),

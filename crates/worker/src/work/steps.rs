@@ -30,9 +30,12 @@ impl Steps {
         let job = |error: bundle::BundleError| ServeError::Job(error.to_string());
         let loaded = |step: &Step| {
             let stored = step_tensors(step);
-            let Some(directory) = directory.filter(|_| !stored.is_empty()) else {
+            if stored.is_empty() {
                 return Ok(Loaded { step: step.clone(), tensors: Vec::new() });
-            };
+            }
+            let directory = directory.ok_or_else(|| {
+                ServeError::Job("a module behind the encoder has tensors, and there is no bundle".into())
+            })?;
             let weights = Weights::map(&directory.join(MODULES), Precision::F32, &stored).map_err(job)?;
             let tensors =
                 stored.iter().map(|tensor| Ok(floats(weights.tensor(&tensor.name).map_err(job)?.bytes)));
@@ -73,8 +76,9 @@ impl Steps {
                 }
                 (Step::Normalise, _) => normalise(&mut vector),
                 (Step::Cut(most), _) => vector.truncate(*most),
-                // Each of these has its tensors, or was not read.
-                (Step::Dense(_) | Step::LayerNorm { .. }, _) => {}
+                (Step::Dense(_) | Step::LayerNorm { .. }, _) => {
+                    unreachable!("a step is read with its tensors")
+                }
             }
         }
         vector
@@ -109,18 +113,10 @@ fn activated(x: f32, activation: StepActivation) -> f32 {
         StepActivation::Identity => x,
         StepActivation::Tanh => x.tanh(),
         StepActivation::Relu => x.max(0.0),
-        StepActivation::Gelu => 0.5 * x * (1.0 + error_function(x * std::f32::consts::FRAC_1_SQRT_2)),
+        StepActivation::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
         StepActivation::Sigmoid => sigmoid(x),
         StepActivation::Silu => x * sigmoid(x),
     }
-}
-
-/// Abramowitz and Stegun 7.1.26: within 1.5e-7.
-fn error_function(x: f32) -> f32 {
-    const FACTORS: [f64; 5] = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
-    let t = (1.0 + 0.3275911 * f64::from(x.abs())).recip();
-    let sum = FACTORS.iter().fold(0.0, |sum, factor| (sum + factor) * t);
-    ((1.0 - sum * (-f64::from(x * x)).exp()) as f32).copysign(x)
 }
 
 #[cfg(test)]

@@ -428,7 +428,7 @@ fn is_complete(run: &[Record]) -> bool {
 const THRESHOLD: &str = "3%";
 
 pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
-    check(&Gate::of(args)?.check)
+    check(&Gate::find(args)?.check)
 }
 
 /// A gate whose checkout and commits were found.
@@ -439,7 +439,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn of(args: &GateArgs) -> Result<Gate> {
+    pub(super) fn find(args: &GateArgs) -> Result<Gate> {
         let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
         let commit = |revision: &String| repository.commit(revision).map_err(|error| failure(&error));
         let (base, head) = (commit(&args.base)?, args.head.as_ref().map(commit).transpose()?);
