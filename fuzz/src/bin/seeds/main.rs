@@ -52,15 +52,28 @@ fn seeds(target: &Target) -> Result<Seeds> {
         "events" => Ok(vec![("processes".to_owned(), events()?)]),
         "job" => Ok(vec![("measure".to_owned(), job()?)]),
         "journal" => journals(),
-        "report" | "page" => Ok(vec![("run".to_owned(), read(&results("report.json"))?)]),
+        "report" | "page" => {
+            Ok(vec![("run".to_owned(), read(&repository().join("results/published/report.json"))?)])
+        }
         "history" => Ok(vec![("four".to_owned(), first_lines("docs/examples/history.jsonl", 4)?)]),
-        "plan" => Ok(vec![("run".to_owned(), read(&results("plan.json"))?)]),
+        "plan" => Ok(vec![("run".to_owned(), read(&repository().join("results/published/plan.json"))?)]),
         "configs" => configs(),
         "prompts" => prompts(),
         "arrays" => arrays(),
+        "vocabulary" => vocabularies(),
         "text" => Ok(vec![("hostile".to_owned(), "=1+1 \u{1b}[2J <b>|x|</b>\r\nGröße \u{202e}".into())]),
         other => anyhow::bail!("nobody says what the seeds of {other} are"),
     }
+}
+
+/// One of each format that comes before tokenizer.json.
+fn vocabularies() -> Result<Seeds> {
+    let data = repository().join("crates/prepare/tests/data");
+    Ok(vec![
+        ("bpe".to_owned(), read(&data.join("bpe.model"))?),
+        ("bytes".to_owned(), br#"{"a":0,"b":1,"ab":2}"#.to_vec()),
+        ("words".to_owned(), b"[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n##b\n".to_vec()),
+    ])
 }
 
 fn repository() -> PathBuf {
