@@ -48,7 +48,7 @@ const MIB: usize = 1 << 20;
 
 /// Every target. Each has a directory of seeds, `corpus/NAME`.
 pub const TARGETS: [Target; 19] = [
-    Target { name: "gguf", form: Form::Bytes, read: files::gguf, memory: (8 * MIB, 256) },
+    Target { name: "gguf", form: Form::Bytes, read: files::gguf, memory: (64 * MIB, 256) },
     Target { name: "safetensors", form: Form::Safetensors, read: files::safetensors, memory: (8 * MIB, 64) },
     Target { name: "onnx", form: Form::Bytes, read: files::onnx, memory: (8 * MIB, 512) },
     Target { name: "index", form: Form::Json, read: files::index, memory: (MIB, 64) },

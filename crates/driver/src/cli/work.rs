@@ -214,6 +214,9 @@ pub(crate) struct ParityArgs {
     pub(crate) task: Option<TaskAsked>,
     #[command(flatten)]
     pub(crate) vectors: VectorsAsked,
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = flags::ENCODERS)]
+    pub(crate) truncate: bool,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(short, long, value_name = "N", value_parser = flags::number())]
     pub(crate) new_tokens: Option<u32>,
