@@ -269,6 +269,7 @@ pub fn commit(places: &Places, name: &str) -> Option<String> {
 fn git(checkout: &Path, arguments: &[&str]) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "git alone knows the commit")]
     let mut command = Command::new("git");
+    setup::tooling::process::end_with_parent(&mut command);
     let output = command.arg("-C").arg(checkout).args(arguments).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use protocol::FileIdentity;
 use protocol::untrusted::Foreign;
 use setup::tooling::Scratch;
+use setup::tooling::process::end_with_parent;
 
 use crate::measure::machine::{Family, MARK, Pinned};
 use crate::measure::progress;
@@ -82,6 +83,7 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        end_with_parent(&mut command);
         let (mut child, spawned_at_ns) = {
             let _pinned = cpus.map(Pinned::to);
             let before = monotonic_ns();
@@ -446,6 +448,7 @@ pub fn describe(status: std::process::ExitStatus) -> String {
             9 => " (SIGKILL: killed from outside, for example for lack of memory)",
             11 => " (SIGSEGV)",
             15 => " (SIGTERM)",
+            24 => " (SIGXCPU: its CPU time was limited)",
             _ => "",
         };
         return format!("it was ended by signal {signal}{name}");

@@ -298,7 +298,9 @@ fn build(checkout: &Path, frameworks: &[&str], target: Target, quiet: bool) -> R
 
 fn command(program: &Path) -> Command {
     #[expect(clippy::disallowed_methods, reason = "provisioning runs the tools that people run by hand")]
-    Command::new(program)
+    let mut command = Command::new(program);
+    tooling::process::end_with_parent(&mut command);
+    command
 }
 
 // Native libraries, the model and references, by crate `setup`: provided by `photofinish setup`, or by a run

@@ -80,6 +80,23 @@ fn limit() {
     }
 }
 
+/// Has the kernel end a process whose next answer takes twice this CPU time, should this program not do it: it may be
+/// stopped, or have ended.
+fn bound(pid: u32, limit: Duration) {
+    #[cfg(target_os = "linux")]
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+        let used = cpu_time(pid.as_raw_nonzero().get() as u32).unwrap_or(0.0);
+        let most = used.ceil() as u64 + 2 * limit.as_secs();
+        let inherited = getrlimit(Resource::Cpu);
+        let current = inherited.current.map_or(most, |current| current.min(most));
+        let _ =
+            prlimit(Some(pid), Resource::Cpu, Rlimit { current: Some(current), maximum: inherited.maximum });
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (pid, limit);
+}
+
 #[derive(Default)]
 struct Client {
     directory: PathBuf,
@@ -98,6 +115,7 @@ impl Apart for Client {
             Some(process) => process,
             None => self.start()?,
         };
+        bound(process.id(), self.limit);
         process.send(serde_json::to_string(question).expect("a question is plain data"));
         match self.recv(&mut process) {
             Ok(Some(line)) => {

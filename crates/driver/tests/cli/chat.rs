@@ -18,7 +18,7 @@ fn installation(template: Option<&str>) -> Installation {
 }
 
 /// The same with another part of the tokenizer.
-fn with(template: Option<&str>, part: &str, value: &serde_json::Value) -> Installation {
+pub(crate) fn with(template: Option<&str>, part: &str, value: &serde_json::Value) -> Installation {
     let installation = Installation::new().engine("one", &[]);
     let special = ["<s>", "<u>", "</u>", "<a>"].into_iter().zip(1u32..);
     let added = special.clone().map(|(token, id)| {

@@ -14,7 +14,7 @@ use bundle::Bundle;
 use comparison::facts::Fact;
 
 use crate::common::{Installation, Ran, photofinish, program};
-use crate::pipeline::{children, wait_for};
+use crate::pipeline::{children, descendants, stat, wait_for};
 use crate::set_up::Wheel;
 
 /// Longest wait before a kill, in milliseconds: a run takes about as long.
@@ -272,4 +272,47 @@ fn campaign() {
     let asked = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let (kills, seed) = (asked("PHOTOFINISH_KILLS").unwrap_or(1000), asked("PHOTOFINISH_SEED").unwrap_or(7));
     Campaign::new(seed).run(kills as usize);
+}
+
+/// Kills a driver once what it has started computes, and expects that nothing of it is left two seconds later.
+fn nothing_survives(what: &str, mut driver: Command) {
+    driver.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut driver = driver.spawn().unwrap();
+    let mut started = Vec::new();
+    wait_for(|| {
+        started = descendants(driver.id());
+        assert!(driver.try_wait().unwrap().is_none(), "{what}: the driver ended before");
+        started.iter().any(|&pid| stat(pid).is_some_and(|(_, ticks)| ticks >= 20))
+    });
+    assert!(end(driver));
+    let since = Instant::now();
+    while started.iter().any(|&pid| stat(pid).is_some()) {
+        assert!(since.elapsed() < Duration::from_secs(2), "{what}: it outlives its driver");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_computes_and_reads_no_stdin_ends_with_its_driver() {
+    let installation = Installation::new().timed("one", &[]);
+    let engine = "framework = \"burns\"\nworker = \"{root}/burns\"\nsummary = \"\"\n";
+    std::fs::write(installation.path("configs/engines/burns.toml"), engine).unwrap();
+    let wheel = Wheel::new(&installation);
+    for name in ["burns", "workers/prepare", "programs/python3"] {
+        let path = installation.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    nothing_survives("a worker", installation.driver("--frameworks burns"));
+    nothing_survives("set-up", wheel.set_up());
+    let mut prepares = photofinish("compare --frameworks one --model synthetic:llama-tiny --configs");
+    prepares.arg(installation.path("configs")).arg("--workers").arg(installation.path("workers"));
+    prepares.env("XDG_CACHE_HOME", installation.path("cache")).env("PHOTOFINISH_PROVISIONED", "1");
+    nothing_survives("the preparation", prepares);
+    // Its normalizer doubles the text again and again.
+    let double = serde_json::json!({"type": "Replace", "pattern": {"String": "o"}, "content": "oo"});
+    let doubles = serde_json::json!({"type": "Sequence", "normalizers": vec![double; 22]});
+    let installation = crate::chat::with(None, "normalizer", &doubles);
+    nothing_survives("the tokenizer", installation.driver("--frameworks one --prompt 'hello world'"));
 }

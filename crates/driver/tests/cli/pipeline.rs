@@ -276,11 +276,30 @@ pub(crate) fn samples_so_far(installation: &Installation) -> usize {
     text.matches("\"fact\":\"warm\"").count()
 }
 
+/// The parent of a process, and the time for which it has computed, in hundredths of a second (proc_pid_stat(5)).
+#[cfg(unix)]
+pub(crate) fn stat(pid: u32) -> Option<(u32, u64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let is_alive = fields.first()? != &"Z";
+    let ticks = fields.get(11)?.parse::<u64>().ok()?;
+    is_alive.then_some((fields.get(1)?.parse().ok()?, ticks))
+}
+
+/// The processes that this one has started, and those that they have started.
+#[cfg(unix)]
+pub(crate) fn descendants(of: u32) -> Vec<u32> {
+    let parent = |pid: u32| Some(stat(pid)?.0);
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| std::iter::successors(parent(pid), |&above| parent(above)).any(|above| above == of))
+        .collect()
+}
+
 #[cfg(unix)]
 pub(crate) fn children(pid: &str) -> Vec<String> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().map(str::to_owned).collect()
+    let all = descendants(pid.parse().unwrap());
+    all.into_iter().map(|pid| pid.to_string()).collect()
 }
 
 /// User and system time of a process that has neither ended nor was stopped, as `/proc` has them (proc_pid_stat(5)). One

@@ -6,9 +6,42 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
-pub use xtask::command;
 
 use crate::tooling;
+
+/// A program that ends when this one does, in whatever way.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = xtask::command(program);
+    end_with_parent(&mut command);
+    command
+}
+
+/// Has a program end when this one does, even by a signal that cannot be caught: on Linux, the kernel kills it
+/// (`PR_SET_PDEATHSIG`, prctl(2)). The thread that starts it counts as its parent, so it must wait for the program, or be
+/// the one that runs `main`. On other systems a program ends at the end of its stdin, if that is a pipe.
+pub fn end_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+        let parent = getpid();
+        let tie = move || {
+            // This very process, which another program replaces.
+            if getpid() == parent {
+                return Ok(());
+            }
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // It may have ended before.
+            if getppid() == Some(parent) { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+        };
+        // SAFETY: between fork and exec it makes three system calls: it takes no memory and no lock.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(command, tie);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = command;
+}
 
 /// The cargo that runs this program, in the checkout at `root`.
 pub fn cargo(root: &Path) -> Command {

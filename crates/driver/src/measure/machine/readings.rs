@@ -223,6 +223,7 @@ impl ReadyMemory {
         #[expect(clippy::disallowed_methods, reason = "this program itself, which measures nothing then")]
         let mut command = Command::new(std::env::current_exe().ok()?);
         command.args([COMMAND, &bytes.to_string()]);
+        setup::tooling::process::end_with_parent(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut ready = ReadyMemory { taken_ns: 0, process: command.spawn().ok()? };
         let mut line = String::new();
