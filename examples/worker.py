@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # stdout belongs to the protocol: what anything else prints goes to stderr
-HELLO = {"protocol": 9, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
+HELLO = {"protocol": 10, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
          "build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}}
 IN_EFFECT = {"precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "growing",
              "device": "cpu", "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", 1)), "jit": "none",
@@ -48,7 +48,7 @@ def work(job):
     of = task.get("work", {"kind": "generate", "kv_cache": "on"})
     can = task["kind"] in ("load", "measure") and (of["kind"], of.get("kv_cache")) == ("generate", "on")
     if asked != (9, "f32", "cpu") or not can:
-        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 9")
+        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 10")
     send("hello", **HELLO)
     send("started", runtime_ns=now() - BEGAN, memory=memory())
     file, start = f"{job['bundle']}/f32.safetensors", now()
@@ -63,9 +63,12 @@ def work(job):
     warm = [[request(*each, count) for each in enumerate(cases)] for _ in range(task["warmup"]["max_iterations"])]
     iterations = [{"index": index, "cases": samples} for index, samples in enumerate(warm)]
     send("warmup", iterations=iterations, settled=False, memory=memory())
-    while (turn := json.loads(sys.stdin.readline()))["turn"] == "request":
+    while (turn := json.loads(sys.stdin.readline()))["turn"] != "finish":
         number, case = turn["case"], cases[turn["case"]]
-        request(number, case, max(1, task["lead_in"]))
+        if turn["turn"] == "prepare":  # counts in no figure
+            request(number, case, max(1, task["lead_in"]))
+            send("ready", case=number)
+            continue
         sample = request(number, {**case, **turn.get("input", {})}, count)
         wall_ns += sample["marks_ns"][-1]
         send("sample", **sample)

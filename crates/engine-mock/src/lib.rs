@@ -22,7 +22,7 @@ use worker::engine::{
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
-use crate::script::{Fault, Script};
+use crate::script::{Fault, Part, Script};
 
 pub struct Mock {
     config: bundle::ModelConfig,
@@ -116,7 +116,7 @@ impl InferenceEngine for Mock {
             return Err(EngineError::Unsupported(reason.clone()));
         }
         script.begin();
-        script.wait(script.load_ms);
+        script.wait(Part::Load, script.load_ms);
         let mock = Mock {
             config: bundle.config().clone(),
             settings: settings.clone(),
@@ -206,7 +206,7 @@ impl Encode for Mock {
         self.filled = if self.script.padded { longest * texts.lengths.len() } else { texts.tokens.len() };
         let work = self.script.prefill_token_ms * self.filled as u32;
         let step = self.script.step_time(work, self.appends);
-        self.script.wait(step);
+        self.script.wait(Part::Prompt, step);
         self.logits.clear();
         self.latest.clear();
         let mut rest = texts.tokens;
@@ -321,7 +321,8 @@ impl Mock {
         }
         self.busy.set(true);
         let stale = self.gpu.as_ref().filter(|gpu| !gpu.synchronises()).map(|_| self.logits.clone());
-        self.script.wait(self.gpu.as_mut().map_or(step, |gpu| gpu.launch(step)));
+        let part = if count == 1 { Part::Step } else { Part::Prompt };
+        self.script.wait(part, self.gpu.as_mut().map_or(step, |gpu| gpu.launch(step)));
         self.busy.set(self.script.busy_waiting);
         self.logits.clear();
         self.latest.clear();

@@ -15,7 +15,7 @@ use worker::engine::{
     ProfileEvent, Run, Settings, Tensor,
 };
 
-use crate::script::{Fault, GpuScript, Options, Script, unix_time};
+use crate::script::{Fault, GpuScript, Options, Part, Script, unix_time};
 use crate::{Mock, mix};
 
 /// Wraps a worker's output to apply the faults of its job.
@@ -176,7 +176,7 @@ impl Run for Mock {
         self.misbehave()?;
         let step = self.script.step_time(self.script.token_ms, self.appends) + self.compiling(false);
         self.busy.set(true);
-        self.script.wait(step);
+        self.script.wait(Part::Prompt, step);
         self.busy.set(self.script.busy_waiting);
         self.ran = Some(self.fed.clone());
         Ok(())
@@ -427,7 +427,7 @@ impl PlayedBench {
 
     /// Does so much work at this many units a nanosecond.
     fn work(&self, units: u64, speed: f64) -> u64 {
-        self.script.wait(Duration::from_secs_f64(units as f64 / speed / 1e9));
+        self.script.wait(Part::Step, Duration::from_secs_f64(units as f64 / speed / 1e9));
         units
     }
 }

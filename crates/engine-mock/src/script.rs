@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt, SeedableRng};
@@ -68,6 +70,12 @@ pub(crate) struct Options {
     pub(crate) optimised: Option<bool>,
     /// It has a profiler, with events of the time since 1970, so not for a scripted clock.
     pub(crate) profiler: bool,
+    /// With `clock = "shortened"`: the share of the times that it shows, of this part alone, and of some requests alone.
+    pub(crate) told: Option<f64>,
+    pub(crate) told_of: Option<Part>,
+    pub(crate) told_rarely: bool,
+    /// Factor on the step just after a pause; the others are shorter by as much.
+    pub(crate) after_pause: Option<f64>,
     /// The fault, and the call of `append` at which it happens (0: at load).
     pub(crate) fault: Option<Fault>,
     pub(crate) fault_at: usize,
@@ -183,9 +191,28 @@ enum Clock {
     Real,
     /// The scripted times, without waiting, so that figures are the same on a loaded machine.
     Scripted,
-    /// Half of the scripted times, which pass all the same: a worker that reports false times.
-    Half,
+    /// A share of the scripted times, which pass all the same: a worker that reports false times.
+    Shortened,
 }
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    Load,
+    Prompt,
+    Step,
+}
+
+/// Of how many requests in a row the first few have false times.
+const MINORITY: (usize, usize) = (2, 5);
+
+/// A worker that has not been asked for so long was stopped meanwhile.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The prompts read so far, and when the last wait ended.
+static PROMPTS: AtomicUsize = AtomicUsize::new(0);
+static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// The abilities of a simulated GPU.
 #[derive(Debug, Clone, Copy)]
@@ -250,11 +277,12 @@ impl Script {
 
     /// Waits exactly so long: sleeping alone overshoots by more than the scripted noise. With a scripted
     /// clock, only the clock advances.
-    pub(crate) fn wait(&self, time: Duration) {
+    pub(crate) fn wait(&self, part: Part, time: Duration) {
+        let time = if part == Part::Step { time.mul_f64(self.after_pause()) } else { time };
         match self.options.clock {
             Clock::Real => {}
             Clock::Scripted => return worker::advance_clock(time),
-            Clock::Half => worker::advance_clock(time / 2),
+            Clock::Shortened => worker::advance_clock(time.mul_f64(self.told(part))),
         }
         #[expect(clippy::disallowed_methods, reason = "the mock's work is to take a known time")]
         let start = Instant::now();
@@ -263,6 +291,29 @@ impl Script {
         }
         while start.elapsed() < time {
             std::hint::spin_loop();
+        }
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(start + start.elapsed());
+    }
+
+    /// The share of a time that its clock shows.
+    fn told(&self, part: Part) -> f64 {
+        let begun = PROMPTS.fetch_add(usize::from(part == Part::Prompt), Ordering::Relaxed);
+        let (few, all) = MINORITY;
+        let is_due = !self.options.told_rarely || begun % all < few;
+        if is_due && self.options.told_of.is_none_or(|of| of == part) {
+            self.options.told.unwrap_or(0.5)
+        } else {
+            1.0
+        }
+    }
+
+    fn after_pause(&self) -> f64 {
+        let Some(after_pause) = self.options.after_pause else { return 1.0 };
+        let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.is_some_and(|last| last.elapsed() > PAUSE) {
+            true => after_pause,
+            // Slices of three steps take as long as honest ones.
+            false => (3.0 - after_pause) / 2.0,
         }
     }
 }

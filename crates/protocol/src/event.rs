@@ -44,7 +44,7 @@ pub struct Build {
 }
 
 /// One line on the worker's stdout. In the order of a measuring run: hello, started, loaded, cold_start,
-/// warmup, sample…, usage, parity, done; before a sample, a slice for each pause of its request. After
+/// warmup, sample…, usage, parity, done; before a sample, ready, and a slice for each pause of its request. After
 /// `warmup` the worker waits for its turns. A run that cannot go on ends in `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -54,6 +54,7 @@ pub enum Event {
     Loaded(Loaded),
     ColdStart(ColdStart),
     Warmup(WarmupDone),
+    Ready(Ready),
     Slice(Slice),
     Sample(Sample),
     Parity(Parity),
@@ -181,6 +182,13 @@ pub struct WarmupDone {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_cold: bool,
     pub memory: Memory,
+}
+
+/// The answer to [`Turn::Prepare`](crate::Turn::Prepare).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Number of the case.
+    pub case: usize,
 }
 
 /// The answer to a slice that does not complete its request.

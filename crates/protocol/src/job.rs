@@ -110,6 +110,9 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "turn", rename_all = "snake_case")]
 pub enum Turn {
+    /// What precedes a request of a case and counts in no figure: room, its context, the untimed beginning. The answer is
+    /// [`Event::Ready`](crate::Event::Ready). The request comes next; one that comes without it is prepared first.
+    Prepare { case: usize },
     /// One request of a case, by its number from 0. The answer is one [`Event::Sample`](crate::Event::Sample).
     Request {
         case: usize,
@@ -133,6 +136,14 @@ pub enum Turn {
 }
 
 impl Turn {
+    /// The case of its request.
+    pub fn case(&self) -> Option<usize> {
+        match self {
+            Turn::Prepare { case } | Turn::Request { case, .. } | Turn::Slice { case, .. } => Some(*case),
+            Turn::Finish(_) => None,
+        }
+    }
+
     /// A request of a case, with the case's own input.
     pub fn request(case: usize) -> Turn {
         Turn::Request { case, input: None }

@@ -22,7 +22,7 @@ pub use trace::*;
 pub use work::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -41,6 +41,7 @@ mod tests {
     fn a_turn_is_one_line() {
         for (text, turn) in [
             (r#"{"turn":"request","case":1}"#, Turn::request(1)),
+            (r#"{"turn":"prepare","case":1}"#, Turn::Prepare { case: 1 }),
             (r#"{"turn":"finish"}"#, Turn::Finish(Finish::default())),
         ] {
             assert_eq!(serde_json::from_str::<Turn>(text).unwrap(), turn);
@@ -65,7 +66,13 @@ mod tests {
         let job: Job = serde_json::from_str(asked.next().unwrap()).unwrap();
         assert_eq!(job.protocol, VERSION);
         let turns: Vec<Turn> = asked.map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(matches!(turns.as_slice(), [Turn::Request { case: 0, .. }, Turn::Finish(_)]), "{turns:?}");
+        assert!(
+            matches!(
+                turns.as_slice(),
+                [Turn::Prepare { case: 0 }, Turn::Request { case: 0, .. }, Turn::Finish(_)]
+            ),
+            "{turns:?}"
+        );
         let answered = read("events.jsonl");
         let events: Vec<Event> = answered.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));

@@ -6,7 +6,7 @@
 
 use std::io::BufRead;
 
-use protocol::{Energy, Event, Finish, Iteration, Sample, Slice, Turn, Usage, Warmup, WarmupDone};
+use protocol::{Energy, Event, Finish, Iteration, Ready, Sample, Slice, Turn, Usage, Warmup, WarmupDone};
 
 use crate::clock;
 use crate::energy::{self, CpuTimes, Gpu, Meter, Used};
@@ -27,22 +27,30 @@ pub(crate) fn take<E: InferenceEngine>(
     let phase = Phase::begin(gpu);
     let mut spent = Spent::default();
     let mut under_way: Option<Request> = None;
+    let mut prepared: Option<usize> = None;
     let finish = loop {
         let turn = next(turns)?;
         check(&turn, workload, under_way.as_ref())?;
+        if let Some(case) = turn.case().filter(|_| under_way.is_none()) {
+            if prepared != Some(case) {
+                prepare(engine, workload, (case, lead_in), gpu)?;
+            }
+            prepared = None;
+        }
         let sample = match turn {
             Turn::Finish(finish) => break finish,
+            Turn::Prepare { case } => {
+                prepared = Some(case);
+                events.send(Event::Ready(Ready { case }))?;
+                continue;
+            }
             Turn::Request { case, input } => {
-                prepare(engine, workload, (case, lead_in), gpu)?;
                 let marks = workload.marks();
                 spent.during(gpu, || workload.request(engine, case, (input, marks)))?.1
             }
             Turn::Slice { case, marks, input } => {
                 let request = match under_way.take() {
-                    None => {
-                        prepare(engine, workload, (case, lead_in), gpu)?;
-                        spent.during(gpu, || workload.begin(engine, case, input))?
-                    }
+                    None => spent.during(gpu, || workload.begin(engine, case, input))?,
                     Some(mut request) => {
                         spent.during(gpu, || workload.advance(engine, &mut request, marks))?;
                         request
@@ -96,7 +104,11 @@ fn check<E: InferenceEngine>(
     workload: &dyn Workload<E>,
     under_way: Option<&Request>,
 ) -> Result<(), ServeError> {
-    let (Turn::Request { case, input } | Turn::Slice { case, input, .. }) = turn else { return Ok(()) };
+    let (case, input) = match turn {
+        Turn::Request { case, input } | Turn::Slice { case, input, .. } => (case, input.as_ref()),
+        Turn::Prepare { case } => (case, None),
+        Turn::Finish(_) => return Ok(()),
+    };
     let count = workload.cases();
     let refuse = |reason: String| Err(ServeError::Job(reason));
     if *case >= count {

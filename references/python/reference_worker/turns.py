@@ -14,12 +14,18 @@ from .memory import Phase
 
 def take(workload, lead_in, stream, send):
     """Takes turns until the last. What the requests used, and what is asked for after them."""
-    phase, spent, under_way = Phase(), Spent(), None
+    phase, spent, under_way, prepared = Phase(), Spent(), None, None
     while (turn := _next(stream, workload, under_way))["turn"] != "finish":
         case, given = turn["case"], turn.get("input")
         if under_way is None:
-            workload.lead_in(case, lead_in)
-            workload.prepare(case)
+            if prepared != case:
+                workload.lead_in(case, lead_in)
+                workload.prepare(case)
+            prepared = None
+        if turn["turn"] == "prepare":
+            prepared = case
+            send("ready", case=case)
+            continue
         if turn["turn"] == "request":
             request = spent.during(lambda: workload.request(case, given))
             send("sample", **workload.sample(request))
@@ -55,14 +61,14 @@ def _next(stream, workload, under_way):
     except ValueError as error:
         raise bad_input(f"a turn does not parse: {error}") from None
     kind, case = turn.get("turn"), turn.get("case")
-    if kind not in ("request", "slice", "finish"):
+    if kind not in ("prepare", "request", "slice", "finish"):
         raise bad_input(f"unknown turn {kind!r}")
     if kind != "finish" and case not in range(cases):
         raise bad_input(f"a turn asks for case {case}, and there are {cases}")
     if kind == "slice" and (not isinstance(turn.get("marks"), int) or turn["marks"] < 1):
         raise bad_input("a slice has at least one mark")
     if kind != "finish" and under_way is not None:
-        if kind == "request" or case != under_way.case:
+        if kind != "slice" or case != under_way.case:
             raise bad_input(f"a turn asks for case {case} while another request is under way")
     if turn.get("input") is not None:
         workload.check(case, turn["input"])

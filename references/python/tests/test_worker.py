@@ -360,6 +360,15 @@ class Jobs(unittest.TestCase):
         for case in (1, -1, None):
             self.assertEqual(self.refused([{**REQUEST, "case": case}]), f"a turn asks for case {case}, and there are 1")
 
+    def test_what_precedes_a_request_is_done_before_it_is_asked_for(self):
+        prepare = {"turn": "prepare", "case": 0}
+        events, error = self.serve(self.measure(lead_in=2), [prepare, REQUEST, FINISH])
+        self.assertIsNone(error)
+        kinds = [event["event"] for event in events]
+        self.assertEqual(kinds[kinds.index("ready") :][:2], ["ready", "sample"])
+        _, error = self.serve(self.measure(), [{"turn": "slice", "case": 0, "marks": 1}, prepare])
+        self.assertIn("is under way", str(error))
+
     def test_an_unknown_turn_is_refused(self):
         self.assertEqual(self.refused([{"turn": "pass"}]), "unknown turn 'pass'")
 

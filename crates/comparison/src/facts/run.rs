@@ -156,6 +156,10 @@ pub struct Turn {
     /// Whether its figures count. Those of a repeated block do not.
     pub stands: bool,
     pub sample: Sample,
+    /// Time from the driver's line to the answer that the request can begin, in nanoseconds. `None` in journals of an
+    /// earlier protocol, whose first time in `seen_ns` has it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared_ns: Option<u64>,
     /// Time from the driver's line to the answer, for each slice of the request, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_ns: Vec<u64>,
@@ -168,7 +172,16 @@ pub struct Turn {
 impl Turn {
     /// The only turn of its block, which counts.
     pub fn alone(block: usize, sample: Sample) -> Turn {
-        Turn { block, repeat: 0, position: 0, stands: true, sample, seen_ns: Vec::new(), vectors: None }
+        Turn {
+            block,
+            repeat: 0,
+            position: 0,
+            stands: true,
+            sample,
+            prepared_ns: None,
+            seen_ns: Vec::new(),
+            vectors: None,
+        }
     }
 }
 
@@ -362,6 +375,13 @@ impl Run {
     pub fn standing_turns(&self) -> impl Iterator<Item = (usize, &str, &Turn)> {
         let stand = self.turns.iter().filter(|turn| turn.stands);
         stand.map(|turn| (self.round, self.framework.as_str(), turn))
+    }
+
+    /// Spawn → weights resident, less the worker's own readings, in nanoseconds: what is loaded before the framework is
+    /// said to be ready counts, too. Without a clock that both share, it counts from there.
+    pub fn load_ns(&self) -> Option<u64> {
+        let startup_ns = self.started().and_then(|started| started.startup_ns).unwrap_or(0);
+        Some(self.loaded()?.load_ns.saturating_add(startup_ns))
     }
 
     /// Highest memory, in bytes. On the host: that of the process by its own reading or the driver's,

@@ -469,7 +469,7 @@ impl Session<'_> {
                     Some(None) => {}
                     Some(Some(sample)) => {
                         let seen_ns = std::mem::take(&mut request.seen_ns);
-                        turns.push((request.position, index, (sample, seen_ns)));
+                        turns.push((request.position, index, (sample, request.prepared_ns, seen_ns)));
                     }
                 }
                 if self.crew.plan.schedule.has_turns() {
@@ -483,10 +483,11 @@ impl Session<'_> {
             }
         }
         turns.sort_by_key(|(position, ..)| *position);
-        let turn = |(position, index, (sample, seen_ns))| {
+        let turn = |(position, index, (sample, prepared_ns, seen_ns))| {
             let member = members.iter().find(|member| member.index == index)?;
             let (sample, vectors) = judge::work::kept(sample, work.of_requests);
-            let turn = Turn { block: number, repeat, position, stands: true, sample, seen_ns, vectors };
+            let turn =
+                Turn { block: number, repeat, position, stands: true, sample, prepared_ns, seen_ns, vectors };
             Some((member.process.framework.clone(), turn))
         };
         let turns = turns.into_iter().filter_map(turn).collect();
@@ -591,13 +592,15 @@ pub(crate) struct Sliced {
     pub(crate) position: usize,
     marks: usize,
     lead_in: Vec<usize>,
+    /// How long what precedes the request took by the driver's clock, in nanoseconds.
+    pub(crate) prepared_ns: Option<u64>,
     /// How long each slice took by the driver's clock, in nanoseconds.
     pub(crate) seen_ns: Vec<u64>,
 }
 
 impl Sliced {
     pub(crate) fn new(position: usize) -> Sliced {
-        Sliced { position, marks: 0, lead_in: Vec::new(), seen_ns: Vec::new() }
+        Sliced { position, marks: 0, lead_in: Vec::new(), prepared_ns: None, seen_ns: Vec::new() }
     }
 
     /// The next slice, of so many timed tokens, or the whole request. `None` if the worker failed,
@@ -608,7 +611,13 @@ impl Sliced {
         (case, work): (usize, &RoundWork<'_>),
         slice: Option<usize>,
     ) -> Option<Option<Sample>> {
-        let input = if self.marks == 0 { work.input(case) } else { None };
+        // The worker learns what it is fed when it has nothing left to do before the first mark.
+        let input = if self.marks == 0 {
+            self.prepared_ns = Some(running.prepare(case)?);
+            work.input(case)
+        } else {
+            None
+        };
         let Some(timed) = slice else {
             let (sample, ns) = running.request(case, input)?;
             self.seen_ns.push(ns);

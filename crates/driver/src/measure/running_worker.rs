@@ -64,6 +64,8 @@ pub(crate) struct RunningWorker {
 
 /// The answer to a turn.
 enum Answer {
+    /// The request can begin.
+    Ready,
     Sample(Sample),
     /// The request goes on, and has so many marks.
     Slice {
@@ -183,12 +185,21 @@ impl RunningWorker {
         false
     }
 
+    /// Lets the worker prepare a request of a case: what precedes it and counts in no figure. Returns how long that took,
+    /// in nanoseconds. `None` if the worker failed.
+    pub(crate) fn prepare(&mut self, case: usize) -> Option<u64> {
+        match self.turn(Turn::Prepare { case }, case)? {
+            (Answer::Ready, ns) => Some(ns),
+            _ => self.give_up("it answered with figures before its request was due".to_owned()),
+        }
+    }
+
     /// Lets the worker take its turn at a case: one request. Also returns how long that took, in nanoseconds.
     /// `None` if the worker failed.
     pub(crate) fn request(&mut self, case: usize, input: Option<Input>) -> Option<(Sample, u64)> {
         match self.turn(Turn::Request { case, input }, case)? {
             (Answer::Sample(sample), ns) => Some((sample, ns)),
-            (Answer::Slice { .. }, _) => self.give_up("it answered a whole request with a slice".to_owned()),
+            _ => self.give_up("it answered a whole request with something else than a sample".to_owned()),
         }
     }
 
@@ -210,6 +221,7 @@ impl RunningWorker {
             }
             (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
             (Answer::Slice { marks: made }, ns) if made == marks => Some((None, ns)),
+            (Answer::Ready, _) => self.give_up("it answered a slice with `ready`".to_owned()),
             (Answer::Slice { marks: made }, _) => {
                 self.give_up(format!("after a slice its request has to have {marks} marks, and has {made}"))
             }
@@ -227,9 +239,10 @@ impl RunningWorker {
         match event {
             Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
             Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
-            Event::Sample(Sample { case, .. }) | Event::Slice(protocol::Slice { case, .. }) => {
-                self.give_up(other_case(case))
-            }
+            Event::Ready(answer) if answer.case == case => Some((Answer::Ready, ns)),
+            Event::Sample(Sample { case, .. })
+            | Event::Slice(protocol::Slice { case, .. })
+            | Event::Ready(protocol::Ready { case }) => self.give_up(other_case(case)),
             failed @ Event::Failed(_) => {
                 self.events.push(failed);
                 self.finish();
@@ -252,7 +265,7 @@ impl RunningWorker {
         }
         while let Some(event) = self.recv() {
             match event {
-                Event::Sample(_) | Event::Slice(_) => {
+                Event::Sample(_) | Event::Slice(_) | Event::Ready(_) => {
                     self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
                 }
                 event => self.events.push(event),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use protocol::{
-    Answer, Case, Decode, Finish, GenerateWork, Job, KvCache, Measure, Parity, ParityTask, Probe, Sample,
-    Score, Scored, Slice, Task, Trace, Turn, Usage, Warmup, Work,
+    Answer, Case, Decode, Finish, GenerateWork, Job, KvCache, Measure, Parity, ParityTask, Probe, Ready,
+    Sample, Score, Scored, Slice, Task, Trace, Turn, Usage, Warmup, Work,
 };
 
 use crate::worker_check::rules::{self, MAX_ITERATIONS, NEW_TOKENS};
@@ -105,6 +105,8 @@ fn measured(
     for (number, &case) in turns.iter().enumerate() {
         talk.pause();
         let mut seen_before = Duration::ZERO;
+        talk.send(&Turn::Prepare { case });
+        talk.event("ready", |ready: &Ready, _, findings| rules::ready(ready, case, findings))?;
         if has_slices && number > 0 && number + 1 == turns.len() {
             for marks in 1..NEW_TOKENS {
                 talk.send(&Turn::slice(case, 1));

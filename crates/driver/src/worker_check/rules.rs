@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Answered, Case, ColdStart, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent, Profiler, Sample,
-    Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
+    Answered, Case, ColdStart, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent, Profiler, Ready,
+    Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
 };
 
 use crate::measure::logits;
@@ -189,6 +189,10 @@ fn tokens(
             findings.wrong(true, &field, text);
         }
     }
+}
+
+pub(crate) fn ready(ready: &Ready, case: usize, findings: &mut Findings) {
+    findings.wrong(ready.case != case, "case", format!("{ready:?}, but case {case} was to be prepared"));
 }
 
 pub(crate) fn slice(slice: &Slice, expected: Slice, findings: &mut Findings) {

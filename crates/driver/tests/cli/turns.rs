@@ -150,17 +150,51 @@ fn a_worker_that_dies_or_hangs_is_a_failed_row_and_the_others_go_on() {
     }
 }
 
+/// Workers that sleep as long as the honest one and look faster, each with the metric in which it does.
 #[test]
-fn a_worker_whose_clock_shows_half_of_the_time_is_struck() {
-    let real = [("token_ms", "20"), ("prefill_token_ms", "2")];
-    let installation = Installation::new()
-        .engine("honest", &real)
-        .engine("half", &[&real[..], &[("clock", "half")]].concat());
-    for flags in ["--slice off", "--new-tokens 8 --slice 3"] {
-        let report = installation.json(1, &format!("--frameworks honest,half --rounds 2 {flags}"));
-        assert_eq!(outcome(&report, "honest"), ("measured", ""));
-        let (state, reason) = outcome(&report, "half");
-        assert!(state == "struck" && reason.contains("R18"), "{state}: {reason}");
+fn a_worker_that_tells_less_time_than_passes_has_no_verdict_where_it_lies() {
+    let sliced: [(&str, &str, &[(&str, &str)]); 5] = [
+        ("half", "throughput", &[("clock", "shortened")]),
+        ("slightly", "throughput", &[("clock", "shortened"), ("told", "0.93")]),
+        ("first", "first_token", &[("clock", "shortened"), ("told_of", "prompt")]),
+        ("load", "load", &[("clock", "shortened"), ("told_of", "load")]),
+        ("moved", "throughput", &[("after_pause", "1.8")]),
+    ];
+    let whole: [(&str, &str, &[(&str, &str)]); 2] = [
+        ("context", "throughput", &[("clock", "shortened")]),
+        ("rarely", "total", &[("clock", "shortened"), ("told_rarely", "true")]),
+    ];
+    let times = |token_ms, load_ms| [("token_ms", token_ms), ("prefill_token_ms", "2"), ("load_ms", load_ms)];
+    let runs = [
+        (&sliced[..], "--new-tokens 10 --slice 2 --iterations 2"),
+        (&whole[..], "--new-tokens 6 --slice off --context 8 --iterations 5"),
+    ];
+    for (liars, flags) in runs {
+        let mut installation =
+            Installation::new().engine("honest", &times("10", "60")).engine("slower", &times("13", "120"));
+        for (name, _, lie) in liars {
+            installation = installation.engine(name, &[&times("10", "60")[..], lie].concat());
+        }
+        let names: Vec<&str> = liars.iter().map(|(name, ..)| *name).collect();
+        let line = format!("--frameworks honest,slower,{} --rounds 6 {flags}", names.join(","));
+        let report = installation.json(0, &line);
+        let found = |other: &str, metric: &str| {
+            let is_it = |one: &&Value| {
+                let pair = [&one["a"], &one["b"]].map(|label| label.as_str().unwrap());
+                one["metric"] == metric && pair.contains(&"honest") && pair.contains(&other)
+            };
+            report["comparisons"].as_array().unwrap().iter().find(is_it).unwrap()
+        };
+        for (name, metric, _) in liars {
+            let pair = found(name, metric);
+            assert!(
+                pair["verdict"] == "not_measurable" || pair["verdict"] == "inconclusive",
+                "{name}: {pair}"
+            );
+            assert!(pair["reason"]["clocks"].is_object() || *name != "half", "{name}: {pair}");
+            assert_eq!(outcome(&report, name).0, "measured");
+        }
+        assert_eq!(found("slower", "throughput")["verdict"], "faster", "the honest keep theirs");
     }
 }
 

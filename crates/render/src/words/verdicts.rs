@@ -101,6 +101,10 @@ fn unmeasurable(reason: &Unmeasurable) -> String {
         Unmeasurable::FiguresMissing => "figures are missing".to_owned(),
         Unmeasurable::Noise(finding) => finding.clone(),
         Unmeasurable::Impossible { framework, finding } => format!("{framework}: {finding}"),
+        Unmeasurable::Clocks { workers, driver } => {
+            let driver = driver.map_or("none".to_owned(), times);
+            format!("{} by the workers' own clocks, {driver} by the driver's", times(*workers))
+        }
     }
 }
 

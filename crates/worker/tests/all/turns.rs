@@ -17,6 +17,29 @@ fn a_request_is_answered_before_the_next_turn_is_read() {
 }
 
 #[test]
+fn what_precedes_a_request_is_done_before_it_is_asked_for() {
+    let directory = directory();
+    let mut measure = measure();
+    measure.lead_in = 3;
+    let job = job(directory.path(), Task::Measure(measure));
+    let [prepare, request] = [Turn::Prepare { case: 0 }, Turn::request(0)].map(|turn| line(&turn));
+    let finish = line(&Turn::Finish(Finish::default()));
+    let events = serve_lines(&job, &(prepare.clone() + &request + &finish));
+    let place = |is_it: fn(&Event) -> bool| events.iter().position(is_it).unwrap();
+    let ready = place(|event| matches!(event, Event::Ready(ready) if ready.case == 0));
+    assert_eq!(place(|event| matches!(event, Event::Sample(_))), ready + 1);
+    let alone = serve_lines(&job, &(request + &finish));
+    assert_eq!(
+        samples(&alone)[0].output,
+        samples(&events)[0].output,
+        "one that was not prepared is prepared first"
+    );
+    let under_way = serve_lines(&job, &(line(&Turn::slice(0, 1)) + &prepare));
+    let Some(Event::Failed(failed)) = under_way.last() else { panic!("{under_way:?}") };
+    assert!(failed.reason.contains("is under way"), "{failed:?}");
+}
+
+#[test]
 fn turns_that_make_no_sense_are_refused() {
     let directory = directory();
     for (line, reason) in

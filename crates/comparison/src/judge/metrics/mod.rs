@@ -351,7 +351,7 @@ fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Load begins → weights resident, seconds.
+    /// Spawn → weights resident, seconds.
     Load,
     /// First request after load → its first result, milliseconds.
     ColdStart,

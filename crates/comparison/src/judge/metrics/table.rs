@@ -45,7 +45,7 @@ pub(super) const ENTRIES: &[Entry] = &[
             equal: "load equally fast",
         }),
         error_share: 0.05,
-        ..entry(Metric::Load, Source::Reading(|run, _| Some(run.loaded()?.load_ns as f64 / 1e9)))
+        ..entry(Metric::Load, Source::Reading(|run, _| Some(run.load_ns()? as f64 / 1e9)))
     },
     Entry {
         key: "cold_start",

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
 
 use crate::facts::evidence::Evidence;
+use crate::judge::clocks;
 use crate::judge::metrics::{self, Metric};
 use crate::judge::report::limit::Flag;
 use crate::judge::report::warnings::Figures;
@@ -12,7 +13,10 @@ use crate::plan::{Plan, Schedule};
 /// The figures of the compared contenders.
 struct Table {
     labels: Vec<String>,
+    /// By the workers' clocks.
     questions: Vec<Question>,
+    /// The same by the driver's.
+    by_driver: Vec<Question>,
 }
 
 /// One metric of the compared contenders, `[contender][round]`.
@@ -61,20 +65,38 @@ impl Table {
         let all = plan.contenders.iter().map(|contender| &contender.label);
         let labels: Vec<String> = all.filter(|label| compared.contains(label)).cloned().collect();
         let question = |metric: &Metric| Question::new(*metric, plan, evidence, &labels);
-        let questions = metrics.iter().map(question).collect();
-        Table { labels, questions }
+        let questions: Vec<Question> = metrics.iter().map(question).collect();
+        let seen = clocks::by_driver(plan, evidence);
+        let by_driver = questions.iter().map(|told| {
+            let slow = told.slow.clone();
+            Question { slow, ..Question::new(told.metric, plan, &seen, &labels) }
+        });
+        Table { by_driver: by_driver.collect(), labels, questions }
     }
 
     /// Every metric of every pair: the family that Holm's method corrects over.
-    fn pairs(&self) -> Vec<Pair<'_>> {
+    fn pairs<'a>(&self, questions: &'a [Question]) -> Vec<Pair<'a>> {
         let count = self.labels.len();
         let mut pairs = Vec::new();
-        for question in &self.questions {
+        for question in questions {
             for a in 0..count {
                 pairs.extend((a + 1..count).map(|b| Pair { question, a, b }));
             }
         }
         pairs
+    }
+
+    /// The pairs with tests of their figures, each with what both clocks say.
+    fn decided(&self, plan: &Plan, evidence: &Evidence, last: bool) -> Vec<(Pair<'_>, Held)> {
+        let tested = |questions| {
+            let pairs = self.pairs(questions).into_iter();
+            pairs.filter(|pair| pair.question.metric.depends_on_speed()).collect::<Vec<_>>()
+        };
+        let (told, seen) = (tested(&self.questions), tested(&self.by_driver));
+        let [by_workers, by_driver] = [&told, &seen].map(|pairs| decide(pairs, plan, evidence, last));
+        let held =
+            by_workers.into_iter().zip(by_driver).map(|(told, seen)| Held::new(told, seen, plan.margin));
+        told.into_iter().zip(held).collect()
     }
 
     /// The verdict on each of these metrics for every pair.
@@ -86,22 +108,28 @@ impl Table {
         unmeasurable: Option<&str>,
     ) -> Vec<Comparison> {
         let kind = plan.work.kind();
-        let (tested, ranged): (Vec<_>, Vec<_>) =
-            self.pairs().into_iter().partition(|pair| pair.question.metric.depends_on_speed());
-        let decisions = decide(&tested, plan, evidence, evidence.is_last_look(plan));
+        let decided = self.decided(plan, evidence, evidence.is_last_look(plan));
+        let ranged: Vec<_> = self.pairs(&self.questions);
+        let ranged: Vec<_> = ranged.iter().filter(|pair| !pair.question.metric.depends_on_speed()).collect();
         let mut found = Vec::new();
         for &metric in metrics {
             let leads = metric.follows(kind).unwrap_or(metric);
             let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
-            for (pair, decision) in
-                tested.iter().zip(&decisions).filter(|(pair, _)| pair.question.metric == leads)
-            {
+            for (pair, held) in decided.iter().filter(|(pair, _)| pair.question.metric == leads) {
                 let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
-                found.push(match decision {
-                    Some(decision) if decision.ratio < 1.0 => {
+                found.push(match held {
+                    Held::Apart { told, seen } if unmeasurable.is_none() => {
+                        Comparison::apart(metric, [a, b], told.ratio, *seen)
+                    }
+                    Held::Apart { told: decision, .. } | Held::Both(Some(decision))
+                        if decision.ratio < 1.0 =>
+                    {
                         Comparison::new(metric, b, a, Some(decision.clone().inverted()), unmeasurable)
                     }
-                    decision => Comparison::new(metric, a, b, decision.clone(), unmeasurable),
+                    Held::Apart { told, .. } => {
+                        Comparison::new(metric, a, b, Some(told.clone()), unmeasurable)
+                    }
+                    Held::Both(decision) => Comparison::new(metric, a, b, decision.clone(), unmeasurable),
                 });
             }
             for pair in ranged.iter().filter(|pair| pair.question.metric == leads) {
@@ -133,6 +161,33 @@ impl<'a> Pair<'a> {
         let prompts = prompts.iter().map(of_prompt).collect();
         let weight = metric.error_share(plan.work.kind());
         Series { a: &figures[a], b: &figures[b], state, prompts, weight }
+    }
+}
+
+/// What both clocks say of a pair.
+enum Held {
+    /// The decision that holds by both; `None` if there are too few figures.
+    Both(Option<Decision>),
+    /// They contradict each other: by the workers' there is a decision, by the driver's this ratio.
+    Apart { told: Decision, seen: Option<f64> },
+}
+
+impl Held {
+    /// An advantage may be larger by the driver's clock, for which answers of the other are late, but not smaller by more
+    /// than the margin. If it is not clear by that clock, its decision stands.
+    fn new(told: Option<Decision>, seen: Option<Decision>, margin: f64) -> Held {
+        let Some(told) = told else { return Held::Both(None) };
+        let ratio = seen.as_ref().map(|seen| seen.ratio);
+        let margin = margin.ln_1p();
+        let log = told.ratio.ln();
+        let beyond = ratio.map_or(f64::INFINITY, |ratio| (log - ratio.ln()) * log.signum());
+        let is_turned = ratio.is_none_or(|ratio| ratio.ln() * log <= 0.0);
+        match (told.outcome, seen) {
+            (Outcome::Different, _) if beyond > margin || is_turned => Held::Apart { told, seen: ratio },
+            (Outcome::Equivalent, _) if beyond.abs() > margin => Held::Apart { told, seen: ratio },
+            (Outcome::Different, Some(seen)) if seen.outcome != Outcome::Different => Held::Both(Some(seen)),
+            _ => Held::Both(Some(told)),
+        }
     }
 }
 
@@ -168,10 +223,16 @@ fn so_far(plan: &Plan, evidence: &Evidence) -> Vec<(Metric, String, Option<Decis
     let metrics: Vec<Metric> =
         leading_metrics(plan).into_iter().filter(|metric| metric.depends_on_speed()).collect();
     let table = Table::new(plan, evidence, &labels, &metrics);
-    let pairs = table.pairs();
-    let decisions = decide(&pairs, plan, evidence, false);
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
-    pairs.iter().zip(decisions).map(|(pair, decision)| (pair.question.metric, name(pair), decision)).collect()
+    let so_far = |(pair, held): (Pair<'_>, Held)| {
+        let decision = match held {
+            Held::Both(decision) => decision,
+            // No further round brings clocks together.
+            Held::Apart { told, .. } => Some(told),
+        };
+        (pair.question.metric, name(&pair), decision)
+    };
+    table.decided(plan, evidence, false).into_iter().map(so_far).collect()
 }
 
 /// The pair of contenders that differ most on the deciding metric, with the half width of the interval so
@@ -245,7 +306,7 @@ impl Verdict {
 }
 
 /// Why a pair has no verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unmeasurable {
     /// One of the two has no figures, or none that can be compared.
@@ -254,6 +315,8 @@ pub enum Unmeasurable {
     Noise(String),
     /// A result of one of the two is impossible.
     Impossible { framework: String, finding: String },
+    /// The advantage is another by the driver's clock than by the workers' own; `null` if it saw none.
+    Clocks { workers: f64, driver: Option<f64> },
 }
 
 /// One metric of two contenders. Files add `verdict_of_b` and the verdict in words (crate `render`).
@@ -302,6 +365,15 @@ impl Comparison {
         };
         found.explain(noise, &[]);
         found
+    }
+
+    /// No verdict, because the two clocks contradict each other.
+    fn apart(metric: Metric, [a, b]: [&str; 2], workers: f64, driver: Option<f64>) -> Comparison {
+        let is_first = workers >= 1.0;
+        let (a, b) = if is_first { (a, b) } else { (b, a) };
+        let turned = |ratio: f64| if is_first { ratio } else { 1.0 / ratio };
+        let reason = Unmeasurable::Clocks { workers: turned(workers), driver: driver.map(turned) };
+        Comparison { reason: Some(reason), ..Comparison::new(metric, a, b, None, None) }
     }
 
     /// The verdict on a figure that hardly varies, such as memory, where less is better: processes differ by less than what

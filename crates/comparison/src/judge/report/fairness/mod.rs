@@ -10,7 +10,7 @@ use std::path::Path;
 use bundle::Manifest;
 use configs::TUNABLES;
 use protocol::untrusted::Foreign;
-use protocol::{Build, Event};
+use protocol::{Build, Event, InEffect};
 use readings::Check::{OfEach, OfMachine};
 use readings::{RULES, Rule};
 pub use readings::{ids, markdown};
@@ -386,8 +386,29 @@ fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
     if let Some(silent) = silent(judged, label, "hello", Run::hello) {
         return Some(silent);
     }
+    if let Some(changed) = changed(judged, label) {
+        return Some(changed);
+    }
     // Flags and features of one compiler cannot be compared with those of another.
     judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
+}
+
+/// The objection to a contender that was not the same in every round, such as one installed anew meanwhile.
+fn changed(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let in_effect = |run: &Run| {
+        // How weights are kept depends on the system's memory.
+        let (weight_storage, shard_bytes) = (Foreign::default(), None);
+        let constant = InEffect { weight_storage, shard_bytes, ..run.loaded()?.in_effect.clone() };
+        Some(format!("{constant:?}"))
+    };
+    let program = |run: &Run| Some(format!("{:?}", run.seen.as_ref()?.program?));
+    let hello = |run: &Run| Some(format!("{:?}", run.hello()?));
+    let facts: [(&str, &dyn Fn(&Run) -> Option<String>); 3] =
+        [("program", &program), ("version or build", &hello), ("settings in effect", &in_effect)];
+    facts.into_iter().find_map(|(what, of)| {
+        let all: BTreeSet<String> = judged.runs_of(label).filter_map(of).collect();
+        (all.len() > 1).then(|| format!("its {what} changed between rounds"))
+    })
 }
 
 /// The build of a worker that rustc did not make.

@@ -1,0 +1,200 @@
+//! The evidence by the driver's clock, for verdicts that hold by both.
+//!
+//! A worker times itself. The driver has the times at which its answers arrived, of the whole of each part of a request: a
+//! slice with the step just after the pause, which the worker's own figures leave out. All answers are somewhat late. What
+//! the least late contender's are is common to all, and taken off.
+
+use protocol::{Event, Marks, Sample};
+
+use crate::facts::evidence::Evidence;
+use crate::facts::run::{Run, Turn};
+use crate::plan::{Contender, Plan};
+
+/// Whether a worker's times are made up, so that no clock can agree with them: those of the mock engine in tests.
+pub(crate) fn is_scripted(contender: &Contender) -> bool {
+    contender.engine.framework == "mock"
+        && contender.engine.options.get("clock").is_some_and(|clock| clock == "scripted")
+}
+
+/// The processes of `evidence` with the driver's times in place of the workers'.
+pub(crate) fn by_driver(plan: &Plan, evidence: &Evidence) -> Evidence {
+    let is_timed = |run: &&Run| plan.contender(&run.framework).is_none_or(|one| !is_scripted(one));
+    let late = Late::new(plan, evidence, is_timed);
+    let runs = evidence.runs.iter().map(|run| match is_timed(&run) {
+        true => late.taken_off(run),
+        false => run.clone(),
+    });
+    Evidence { runs: runs.collect(), ..Evidence::default() }
+}
+
+/// By how many nanoseconds the answers of the least late contender come later than by its own clock, in the median.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Late {
+    load: f64,
+    cold_start: f64,
+    /// A whole request, or the part up to its first mark.
+    begun: f64,
+    /// A later slice.
+    slice: f64,
+}
+
+impl Late {
+    fn new(plan: &Plan, evidence: &Evidence, is_timed: impl Fn(&&Run) -> bool) -> Late {
+        let of = |beyond: fn(&Run) -> Vec<f64>| {
+            let medians = plan.contenders.iter().filter_map(|contender| {
+                let runs = evidence.complete(&contender.label).filter(&is_timed);
+                statistics::median(&runs.flat_map(beyond).collect::<Vec<_>>())
+            });
+            medians.reduce(f64::min).unwrap_or(0.0).max(0.0)
+        };
+        Late {
+            load: of(|run| loaded(run).map(|(told, saw)| saw - told).into_iter().collect()),
+            cold_start: of(|run| cold_start(run).map(|(told, saw)| saw - told).into_iter().collect()),
+            begun: of(|run| {
+                let parts = run.turns.iter().filter_map(|turn| Some(parts(turn)?.remove(0)));
+                parts.map(|(told, saw)| saw - told).collect()
+            }),
+            slice: of(|run| {
+                let parts = run.turns.iter().filter_map(|turn| Some(parts(turn)?.split_off(1)));
+                parts.flatten().map(|(told, saw)| saw - told).collect()
+            }),
+        }
+    }
+
+    fn taken_off(&self, run: &Run) -> Run {
+        let mut run = run.clone();
+        let (load, cold) = (loaded(&run), cold_start(&run));
+        for event in &mut run.events {
+            match event {
+                // All of it since the spawn is the load's.
+                Event::Started(started) if load.is_some() => started.startup_ns = Some(0),
+                Event::Loaded(loaded) => {
+                    loaded.load_ns = load.map_or(loaded.load_ns, |(_, saw)| whole(saw - self.load));
+                }
+                Event::ColdStart(start) => {
+                    let factor = cold.map_or(1.0, |(told, saw)| (saw - self.cold_start).max(0.0) / told);
+                    start.marks_ns.0.iter_mut().for_each(|mark| *mark = whole(*mark as f64 * factor));
+                }
+                _ => {}
+            }
+        }
+        run.turns.iter_mut().for_each(|turn| self.take_off(turn));
+        run
+    }
+
+    fn take_off(&self, turn: &mut Turn) {
+        let Some(parts) = parts(turn) else { return };
+        let sample = &mut turn.sample;
+        if let [(told, saw)] = parts.as_slice() {
+            let factor = (saw - self.begun).max(0.0) / told.max(1.0);
+            let scaled = |ns: &mut u64| *ns = whole(*ns as f64 * factor);
+            sample.marks_ns.0.iter_mut().for_each(scaled);
+            for call in &mut sample.calls {
+                scaled(&mut call.asked_ns);
+                scaled(&mut call.done_ns);
+            }
+            return;
+        }
+        // A slice's time is divided evenly among its steps, so that none of them is left out.
+        let mut at = (parts[0].1 - self.begun).max(0.0);
+        let mut marks = vec![whole(at)];
+        for (slice, (_, saw)) in slices(sample).windows(2).zip(&parts[1..]) {
+            let each = (saw - self.slice).max(0.0) / (slice[1] - slice[0]) as f64;
+            for _ in slice[0]..slice[1] {
+                at += each;
+                marks.push(whole(at));
+            }
+        }
+        sample.marks_ns = Marks(marks);
+    }
+}
+
+/// The parts of a request that the driver timed, each in nanoseconds as the worker told it and as the driver saw it.
+/// `None` if it has not timed them without what precedes the request.
+fn parts(turn: &Turn) -> Option<Vec<(f64, f64)>> {
+    turn.prepared_ns?;
+    let (sample, seen) = (&turn.sample, &turn.seen_ns);
+    if let [whole] = seen.as_slice() {
+        return Some(vec![(sample.marks_ns.end() as f64, *whole as f64)]);
+    }
+    let slices = slices(sample);
+    if seen.is_empty() || slices.len() != seen.len() {
+        return None;
+    }
+    let gaps: Vec<u64> = sample.marks_ns.gaps().collect();
+    let told = slices.windows(2).map(|slice| gaps[slice[0]..slice[1]].iter().sum::<u64>());
+    let told = [sample.marks_ns.first()].into_iter().chain(told);
+    Some(told.zip(seen).map(|(told, saw)| (told as f64, *saw as f64)).collect())
+}
+
+/// The places among the gaps at which slices after the first begin, and the end of the last.
+fn slices(sample: &Sample) -> Vec<usize> {
+    let is_first =
+        |place: &&usize| place.checked_sub(1).is_none_or(|before| !sample.lead_in.contains(&before));
+    let starts = sample.lead_in.iter().filter(is_first).copied();
+    starts.chain([sample.marks_ns.gaps().len()]).collect()
+}
+
+/// The load since the spawn, as told and as seen.
+fn loaded(run: &Run) -> Option<(f64, f64)> {
+    let saw = arrived(run, |event| matches!(event, Event::Loaded(_)))?;
+    run.started()?.startup_ns?;
+    Some((run.load_ns()? as f64, saw))
+}
+
+/// The first request, as told and as seen since the load.
+fn cold_start(run: &Run) -> Option<(f64, f64)> {
+    let loaded = arrived(run, |event| matches!(event, Event::Loaded(_)))?;
+    let saw = arrived(run, |event| matches!(event, Event::ColdStart(_)))? - loaded;
+    let told = run.cold_start()?.marks_ns.end();
+    (told > 0).then_some((told as f64, saw))
+}
+
+/// When an event arrived, in nanoseconds since the spawn.
+fn arrived(run: &Run, is_it: fn(&Event) -> bool) -> Option<f64> {
+    let place = run.events.iter().position(is_it)?;
+    Some(*run.seen.as_ref()?.events_ns.get(place)? as f64)
+}
+
+fn whole(ns: f64) -> u64 {
+    ns.max(0.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{Marks, Sample};
+
+    use super::*;
+
+    fn turn(marks: &[u64], lead_in: &[usize], seen_ns: &[u64]) -> Turn {
+        let marks_ns = Marks(marks.to_vec());
+        let sample = Sample { marks_ns, lead_in: lead_in.to_vec(), ..Sample::default() };
+        Turn { prepared_ns: Some(1), seen_ns: seen_ns.to_vec(), ..Turn::alone(0, sample) }
+    }
+
+    fn marks(mut turn: Turn, late: Late) -> Vec<u64> {
+        late.take_off(&mut turn);
+        turn.sample.marks_ns.0
+    }
+
+    #[test]
+    fn a_whole_request_takes_what_the_driver_waited_for() {
+        let late = Late { begun: 10.0, ..Late::default() };
+        assert_eq!(marks(turn(&[10, 20, 40], &[], &[90]), late), [20, 40, 80]);
+    }
+
+    #[test]
+    fn a_slice_is_divided_among_its_steps_with_the_one_after_the_pause() {
+        let late = Late { begun: 1.0, slice: 2.0, ..Late::default() };
+        // Work was moved to the steps that do not count: 30 of 40.
+        let seen = turn(&[100, 130, 140, 170, 180], &[0, 2], &[101, 42, 42]);
+        assert_eq!(marks(seen, late), [100, 120, 140, 160, 180]);
+    }
+
+    #[test]
+    fn what_the_driver_did_not_time_alone_stays_the_workers() {
+        let earlier = Turn { prepared_ns: None, ..turn(&[10, 20], &[], &[90]) };
+        assert_eq!(marks(earlier, Late::default()), [10, 20]);
+        assert_eq!(marks(turn(&[10, 20], &[0], &[90, 1, 2]), Late::default()), [10, 20]);
+    }
+}
