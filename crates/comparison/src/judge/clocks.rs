@@ -18,7 +18,11 @@ pub(crate) fn is_scripted(contender: &Contender) -> bool {
 
 /// The processes of `evidence` with the driver's times in place of the workers'.
 pub(crate) fn by_driver(plan: &Plan, evidence: &Evidence) -> Evidence {
-    let is_timed = |run: &&Run| plan.contender(&run.framework).is_none_or(|one| !is_scripted(one));
+    // Journals of an earlier protocol have the driver's times with what precedes a request.
+    let is_timed = |run: &&Run| {
+        plan.contender(&run.framework).is_none_or(|one| !is_scripted(one))
+            && run.turns.iter().all(|turn| turn.prepared_ns.is_some())
+    };
     let late = Late::new(plan, evidence, is_timed);
     let runs = evidence.runs.iter().map(|run| match is_timed(&run) {
         true => late.taken_off(run),
@@ -110,9 +114,8 @@ impl Late {
 }
 
 /// The parts of a request that the driver timed, each in nanoseconds as the worker told it and as the driver saw it.
-/// `None` if it has not timed them without what precedes the request.
+/// `None` if it has not timed them.
 fn parts(turn: &Turn) -> Option<Vec<(f64, f64)>> {
-    turn.prepared_ns?;
     let (sample, seen) = (&turn.sample, &turn.seen_ns);
     if let [whole] = seen.as_slice() {
         return Some(vec![(sample.marks_ns.end() as f64, *whole as f64)]);
@@ -193,8 +196,7 @@ mod tests {
 
     #[test]
     fn what_the_driver_did_not_time_alone_stays_the_workers() {
-        let earlier = Turn { prepared_ns: None, ..turn(&[10, 20], &[], &[90]) };
-        assert_eq!(marks(earlier, Late::default()), [10, 20]);
+        assert_eq!(marks(turn(&[10, 20], &[], &[]), Late::default()), [10, 20]);
         assert_eq!(marks(turn(&[10, 20], &[0], &[90, 1, 2]), Late::default()), [10, 20]);
     }
 }
