@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use layers::Layers;
-use protocol::untrusted;
+use protocol::untrusted::{self, secrets};
 pub use published::{Published, PublishedRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -84,11 +84,11 @@ pub struct Engine {
     /// the next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_cache: Vec<String>,
-    /// Passed to the engine as they are.
-    #[serde(default)]
+    /// Passed to the engine as they are. Results have them without secrets.
+    #[serde(default, serialize_with = "secrets::settings")]
     pub options: BTreeMap<String, String>,
-    /// Set for the worker. A variable that the user has set wins.
-    #[serde(default)]
+    /// Set for the worker. A variable that the user has set wins. Results have them without secrets.
+    #[serde(default, serialize_with = "secrets::settings")]
     pub env: BTreeMap<String, String>,
     /// How to build or load `name@version`, if that is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,6 +110,14 @@ impl Engine {
         };
         if version.is_empty() {
             return Err(ConfigError(format!("{name}@ needs {} after the @", versions.forms())));
+        }
+        // The version is the column's name, which every output shows.
+        let shown = secrets::without_credentials(version);
+        if shown != version {
+            return Err(ConfigError(format!(
+                "{name}@{shown}: the address holds credentials, which would be in every result: leave them out, and give \
+                 them to git by a credential helper, or by its setting url.<base>.insteadOf"
+            )));
         }
         let own =
             Engine { name: format!("{name}@{version}"), version: Some(version.to_owned()), ..self.clone() };
@@ -429,6 +437,23 @@ mod tests {
         let directory = directory(&[("x", text)]);
         let error = engine(&Layers::single(directory.path()), "x").unwrap_err().to_string();
         assert!(error.contains("unknown field `name`"), "{error}");
+    }
+
+    #[test]
+    fn results_have_no_secrets_of_an_engine_and_a_version_has_none() {
+        let text = "framework = \"f\"\nworker = \"w\"\nsummary = \"\"\n[versions]\ncrates = [\"f\"]\n\
+                    [options]\nclient_secret = \"swordfish\"\nblock = \"8\"\n\
+                    [env]\nHF_TOKEN = \"swordfish\"\nPROXY = \"https://bob:swordfish@host/?api_key=swordfish\"\n";
+        let directory = directory(&[("x", text)]);
+        let configs = Layers::single(directory.path());
+        let found = engine(&configs, "x").unwrap();
+        assert_eq!(found.env["HF_TOKEN"], "swordfish", "the worker has it");
+        let stored = serde_json::to_string(&found).unwrap();
+        assert!(!stored.contains("swordfish") && stored.contains("\"block\":\"8\""), "{stored}");
+        let refusal = engine(&configs, "x@git:https://x-access-token:swordfish@host/x.git#main").unwrap_err();
+        let refusal = refusal.to_string();
+        assert!(refusal.contains("holds credentials") && !refusal.contains("swordfish"), "{refusal}");
+        assert!(engine(&configs, "x@git:ssh://git@host/x.git#main").is_ok());
     }
 
     #[test]

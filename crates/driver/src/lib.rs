@@ -35,7 +35,8 @@ pub fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !matches!(failure, Failure::Spoken(_)) {
-                protocol::say!("error: {}", untrusted::line(&failure.to_string()));
+                let said = failure.to_string();
+                protocol::say!("error: {}", untrusted::line(&untrusted::secrets::without_credentials(&said)));
             }
             ExitCode::from(failure.exit_code())
         }

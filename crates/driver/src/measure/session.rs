@@ -13,6 +13,7 @@ use comparison::judge::parity::Reference;
 use comparison::judge::report::limit::{Work, weights_read};
 use comparison::plan::prompts::Text;
 use comparison::plan::{Contender, Failure, Plan, Result, Rounds};
+use protocol::untrusted::secrets;
 use protocol::{Event, FileIdentity, Hello, Input, Output, Probed, Task};
 use statistics::BalancedOrder;
 
@@ -182,7 +183,9 @@ impl<'a> Session<'a> {
             }
             let given = contender.engine.env.keys().find(|name| std::env::var_os(name).is_some());
             if let Some(name) = given.filter(|_| contender.engine.version.is_none()) {
-                let value = std::env::var(name).unwrap_or_default();
+                let value = std::env::var_os(name).unwrap_or_default();
+                let value = value.to_string_lossy();
+                let value = secrets::setting(name, &value);
                 return Err(Failure::usage(format!(
                     "{}: {name}={value} cannot be used: {reason}",
                     contender.label

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use comparison::facts::run::Outcome;
 use comparison::plan::{Contender, HugePages, KernelCache};
+use protocol::untrusted::secrets;
 use protocol::{Hello, Job, Task, Turn};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +18,6 @@ use setup::tooling::Scratch;
 use crate::measure::machine::{Confinement, ReadyMemory, Watched};
 use crate::measure::places::Places;
 use crate::measure::process::{Process, Reaped, check_version, describe, last_line, nonsense, now};
-use crate::measure::progress::is_secret;
 use crate::measure::provision;
 use crate::measure::running_worker::RunningWorker;
 
@@ -152,10 +152,8 @@ impl Worker {
     pub(crate) fn shell_line(&self, file: &Path) -> String {
         // It is stored with the results; people who repeat it know their own secrets.
         let others = self.environment.iter().filter(|(name, _)| !self.own_caches.contains(name));
-        let variables = others.map(|(name, value)| {
-            let value = if is_secret(name) { "***" } else { value };
-            format!("{name}={}", quoted(value))
-        });
+        let variables =
+            others.map(|(name, value)| format!("{name}={}", quoted(&secrets::setting(name, value))));
         let caches = self.own_caches.iter().map(|name| format!("{name}=\"$(mktemp -d)/cache\""));
         let variables = variables.chain(caches).collect::<Vec<_>>().join(" ");
         let (binary, file) = (self.binary.display().to_string(), file.display().to_string());
@@ -172,7 +170,9 @@ fn filler(seed: u64, process: u64) -> String {
 
 /// The lines that repeat a job and the turns that were taken. The repetition always finishes.
 pub(crate) fn lines(job: &Job, turns: &[Turn]) -> String {
-    let mut text = to_line(job);
+    let mut job = job.clone();
+    job.settings.options = secrets::stored(&job.settings.options);
+    let mut text = to_line(&job);
     for turn in turns {
         text += &to_line(turn);
     }

@@ -41,6 +41,42 @@ fn warm_up_and_the_curve_are_told() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn no_secret_of_a_configuration_is_in_any_output() {
+    use std::os::unix::fs::PermissionsExt;
+    const SECRETS: &str =
+        "[env]\nMY_TOKEN = \"swordfish-1\"\nPLACE = \"https://bob:swordfish@host/?key=swordfish\"\n";
+    let installation =
+        Installation::new().configured("one", &[("clock", "scripted")], SECRETS).timed("two", &[]);
+    // A worker that tells what it was given.
+    let leaky = installation.path("leaky");
+    std::fs::write(&leaky, "#!/bin/sh\necho \"401 of $PLACE for $MY_TOKEN\" | tee /dev/stderr\nexit 3\n")
+        .unwrap();
+    std::fs::set_permissions(&leaky, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let engine = format!("framework = \"mock\"\nworker = \"{}\"\nsummary = \"\"\n{SECRETS}", leaky.display());
+    std::fs::write(installation.path("configs/engines/leaky.toml"), engine).unwrap();
+    let ran = installation.run("--frameworks one,two,leaky --rounds 1 --format json");
+    let report = ran.json();
+    let (state, reason) = outcome(&report, "leaky");
+    assert!(state == "failed" && reason.contains("***"), "{reason}");
+    let directory = installation.results();
+    let archived = installation.run(&format!("report {} --archive", directory.display())).exits(0);
+    let mut written = vec![ran.stdout, ran.stderr, archived.stdout, archived.stderr];
+    let archive = std::fs::File::open(directory.with_extension("tar.gz")).unwrap();
+    let mut packed = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(archive), &mut packed).unwrap();
+    written.push(String::from_utf8_lossy(&packed).into_owned());
+    let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> =
+        files.chain([installation.path("results/history.jsonl")]).filter(|path| path.is_file()).collect();
+    assert!(files.len() > 4, "{files:?}");
+    written
+        .extend(files.iter().map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()));
+    assert!(written.iter().all(|text| !text.contains("swordfish")));
+    assert!(written.iter().any(|text| text.contains("\"MY_TOKEN\": \"***\"")));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn a_file_that_another_process_maps_cannot_be_evicted_and_that_is_said() {
     let installation = Installation::new().engine("one", &[]);
     let file = std::fs::File::open(installation.path("model/f32.safetensors")).unwrap();

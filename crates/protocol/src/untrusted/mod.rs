@@ -6,6 +6,7 @@
 //! escapes by itself (`maud`), and so does JSON.
 
 pub mod file;
+pub mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -38,7 +39,7 @@ macro_rules! say {
 #[doc(hidden)]
 pub fn say_on_stderr(text: fmt::Arguments<'_>) {
     // One call, so that lines of several threads do not mix.
-    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}\n", lines(&text.to_string())).as_bytes());
 }
 
 /// Runs a program. A panic is one sentence on stderr and exit code 1.
@@ -55,8 +56,8 @@ pub fn program(main: fn() -> ExitCode) -> ExitCode {
     std::panic::catch_unwind(main).unwrap_or(ExitCode::FAILURE)
 }
 
-/// Text from others: one line of at most `MOST` characters, in which every character can be seen. It is cut
-/// on reading, so that a longer one is never in memory.
+/// Text from others: one line of at most `MOST` characters, in which every character can be seen and addresses have no
+/// credentials. It is cut on reading, so that a longer one is never in memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Foreign<const MOST: usize = SENTENCE>(String);
@@ -69,7 +70,7 @@ pub type ForeignPath = Foreign<PATH>;
 
 impl<const MOST: usize> Foreign<MOST> {
     pub fn new(text: &str) -> Self {
-        Self(shortened(text, MOST))
+        Self(shortened(&secrets::without_credentials(text), MOST))
     }
 
     pub fn as_str(&self) -> &str {

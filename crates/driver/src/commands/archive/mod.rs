@@ -1,4 +1,4 @@
-//! The archive of a run: `photofinish report DIR --archive` packs it without paths and names, and `photofinish check
+//! The archive of a run: `photofinish report DIR --archive` packs it without paths, names and secrets, and `photofinish check
 //! ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the functions
 //! that `photofinish report` calls, and the report must agree.
 
@@ -17,13 +17,13 @@ use comparison::plan::{Failure, Result};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use protocol::untrusted::{self, shortened};
+use protocol::untrusted::{self, secrets, shortened};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::measure;
 use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
-use crate::output::print;
+use crate::output::{print, shown};
 
 /// The sha256 of each other file, in the form of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
@@ -81,7 +81,8 @@ fn names(host: &str, user: Option<String>, home: Option<String>) -> Vec<String> 
 }
 
 fn write(directory: &Path, archive: &Path, names: &[String]) -> std::io::Result<()> {
-    let mut tar = tar::Builder::new(GzEncoder::new(File::create(archive)?, Compression::default()));
+    let mut packed = tempfile::NamedTempFile::new_in(archive.parent().unwrap_or(Path::new(".")))?;
+    let mut tar = tar::Builder::new(GzEncoder::new(packed.as_file_mut(), Compression::default()));
     let mut add = |name: &str, text: &str| {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
@@ -100,6 +101,8 @@ fn write(directory: &Path, archive: &Path, names: &[String]) -> std::io::Result<
     }
     add(SUMS, &sums)?;
     tar.into_inner()?.finish()?;
+    packed.persist(archive).map_err(|error| error.error)?;
+    results::readable_by_all(archive);
     Ok(())
 }
 
@@ -158,7 +161,7 @@ pub(crate) fn check(archive: &Path) -> Result<u8> {
     if !faults.is_empty() {
         return Err(Failure::Spoken(1));
     }
-    print(&format!("{}: all as its samples say\n", archive.display()))?;
+    print(&format!("{}: all as its samples say\n", shown(archive)))?;
     Ok(0)
 }
 
@@ -232,7 +235,9 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
             }
         });
         for place in personal(&value) {
-            named.push(format!("{at}: {place} holds a path, or the name of a host or kernel; {REPACK}"));
+            named.push(format!(
+                "{at}: {place} holds a path, a secret, or the name of a host or kernel; {REPACK}"
+            ));
         }
     }
     [broken, long, named].into_iter().flat_map(|kind| kind.into_iter().take(LISTED)).collect()
@@ -240,10 +245,10 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
 
 /// Where the report differs from what today's rules say of the samples, and the reasons not to publish the run at all.
 fn judged_again(directory: &Path) -> std::result::Result<Vec<String>, String> {
-    let submitted =
-        results::json(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
-    let submitted = submitted.unwrap_or_default();
-    let recorded = report::read(submitted.clone()).map_err(|why| unreadable(directory, REPORT, why))?;
+    let text = results::text(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
+    let text = text.unwrap_or_default();
+    let recorded = report::read(&text).map_err(|why| unreadable(directory, REPORT, why))?;
+    let submitted: Value = serde_json::from_str(&text).map_err(|why| unreadable(directory, REPORT, why))?;
     let (judged, evidence) =
         measure::results::judged(directory).map_err(|why| unreadable(directory, SAMPLES, why))?;
     let mut faults = unfit(&judged);
@@ -314,7 +319,7 @@ const PATH: &str = "(path)";
 
 const NAME: &str = "(name)";
 
-/// Every value of JSON in the text, one a line or one in all, without paths and names. An incomplete line is
+/// Every value of JSON in the text, one a line or one in all, without paths, names and secrets. An incomplete line is
 /// left out: its content is not known.
 fn cleaned(text: &str, names: &[String]) -> String {
     let clean = |text: &str| {
@@ -328,7 +333,7 @@ fn cleaned(text: &str, names: &[String]) -> String {
 /// either.
 fn without(value: Value, names: &[String]) -> Value {
     match value {
-        Value::String(text) => Value::String(without_names(&without_paths(&text), names)),
+        Value::String(text) => Value::String(plain(&text, names)),
         Value::Array(values) => values.into_iter().map(|value| without(value, names)).collect(),
         Value::Object(fields) => {
             let clean = |(field, value): (String, Value)| {
@@ -336,14 +341,27 @@ fn without(value: Value, names: &[String]) -> Value {
                     ("host", Value::String(_)) => NAME.into(),
                     // A kernel may be named after the person who built it.
                     ("kernel", _) => Value::Null,
+                    ("env" | "options", Value::Object(settings)) => without(masked(settings), names),
                     (_, value) => without(value, names),
                 };
-                (without_names(&without_paths(&field), names), value)
+                (plain(&field, names), value)
             };
             Value::Object(fields.into_iter().map(clean).collect())
         }
         other => other,
     }
+}
+
+fn plain(text: &str, names: &[String]) -> String {
+    without_names(&without_paths(&secrets::without_credentials(text)), names)
+}
+
+/// Settings or variables of an engine as today's results have them.
+fn masked(mut settings: serde_json::Map<String, Value>) -> Value {
+    for (name, value) in &mut settings {
+        *value = value.as_str().map_or_else(|| value.clone(), |text| secrets::setting(name, text).into());
+    }
+    Value::Object(settings)
 }
 
 /// A text without absolute paths, and without those that begin at a home directory or above.
@@ -376,17 +394,19 @@ fn without_names(text: &str, names: &[String]) -> String {
     names.iter().fold(text.to_owned(), |text, name| text.replace(name, NAME))
 }
 
-/// The fields of a value that still hold a path, the name of a host, or a kernel.
+/// The fields of a value that still hold a path, the name of a host, a kernel, or a secret.
 fn personal(value: &Value) -> Vec<String> {
+    let is_open = |text: &str| without_paths(text) != text || secrets::without_credentials(text) != text;
     let mut found = Vec::new();
     each(value, &mut |place, name, value| {
         let is_kept = match (name, value) {
             ("host", Value::String(host)) => !host.is_empty() && host != NAME,
             ("kernel", kernel) => !kernel.is_null(),
-            (_, Value::String(text)) => without_paths(text) != *text,
+            ("env" | "options", Value::Object(settings)) => masked(settings.clone()) != *value,
+            (_, Value::String(text)) => is_open(text),
             _ => false,
         };
-        if is_kept || without_paths(name) != name {
+        if is_kept || is_open(name) {
             found.push(place.to_owned());
         }
     });
@@ -549,6 +569,12 @@ mod unit {
             "host": "carols-box", "kernel": "6.1-carol", "rows": [{"why": "no /srv/carol/x"}], "a:/b": 1, "n": "tok/s"
         });
         assert_eq!(personal(&value), ["a:/b", "host", "kernel", "rows[0].why"]);
+        assert_eq!(personal(&without(value, &[])), [""; 0]);
+        let value = json!({
+            "env": {"HF_TOKEN": "swordfish"}, "a@git:https://a:swordfish@b#c": "of https://a:swordfish@b"
+        });
+        assert_eq!(personal(&value), ["a@git:https://a:swordfish@b#c", "env"]);
+        assert!(!without(value.clone(), &[]).to_string().contains("swordfish"));
         assert_eq!(personal(&without(value, &[])), [""; 0]);
     }
 

@@ -99,7 +99,7 @@ fn paths_and_names_of_people_are_refused_by_the_field_and_not_repeated() {
         environment["command"] = json!(["photofinish", "--model", "/srv/carol/m.gguf"]);
     });
     forgery.refused(ENVIRONMENT, &["command[2] holds a path", "report DIR --archive"]);
-    forgery.refused(ENVIRONMENT, &["host holds a path, or the name of a host"]);
+    forgery.refused(ENVIRONMENT, &["host holds a path, a secret, or the name of a host"]);
     assert!(faults(forgery.0.path()).iter().all(|fault| !fault.contains("carol")));
 }
 
