@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use comparison::history::{History, Record};
 use protocol::untrusted;
 
+use crate::measure::results::open_itself;
+
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {path}: {cause}{}", advice(.cause), path = .path.display())]
 pub struct Error {
@@ -40,8 +42,9 @@ pub fn append(path: &Path, records: &[Record]) -> Result<(), Error> {
     if text.is_empty() {
         return Ok(());
     }
-    let mut file =
-        OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true);
+    let mut file = open_itself(&mut options, path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(failed(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")));
     }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::ColorChoice;
 use comparison::plan::{Failure, Result};
+use protocol::untrusted;
 use render::table::Screen;
 
 use crate::cli::ScreenArgs;
@@ -62,13 +63,19 @@ pub(crate) fn into_file(file: Option<&Path>, work: impl FnOnce() -> Result<u8>) 
     if text.is_empty() {
         return done;
     }
-    if let Err(error) = write_whole(directory, &name.to_string_lossy(), text.as_bytes()) {
+    if let Err(error) = write_whole(directory, name, text.as_bytes()) {
         // Nothing that was measured is lost.
         print(&text)?;
         return Err(cannot(&error));
     }
     protocol::say!("written to {}", file.display());
     done
+}
+
+/// A path for stdout: as it is for a program, and without control characters for a terminal.
+pub(crate) fn shown(path: &Path) -> String {
+    let path = path.display().to_string();
+    if std::io::stdout().is_terminal() { untrusted::line(&path).into_owned() } else { path }
 }
 
 /// Prints a result on stdout. A closed reader (`| head`) is not an error.

@@ -14,7 +14,7 @@ use crate::cli::{CacheArgs, CacheCommand, Format, PrepareArgs, PruneArgs, models
 use crate::measure::bundles::{self, CachedBundle, Contents, Fate};
 use crate::measure::progress;
 use crate::measure::provision::{self, Wanted};
-use crate::output::{print, screen};
+use crate::output::{print, screen, shown};
 
 pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
     if let Some(CacheCommand::Prune(args)) = &args.command {
@@ -189,7 +189,7 @@ pub(crate) fn prepare(args: &PrepareArgs) -> Result<u8> {
             sequences: (1, 1),
         };
         let bundle = provision::model(&places, &wanted, args.here.quiet)?;
-        print(&format!("{}\n", bundle.directory().display()))?;
+        print(&format!("{}\n", shown(bundle.directory())))?;
     }
     Ok(0)
 }

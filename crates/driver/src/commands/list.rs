@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::report::latest;
 use crate::cli::{Cli, DoctorArgs, Format, ListArgs, ListKind, OpenArgs, Places};
 use crate::measure::doctor;
-use crate::output::{print, screen};
+use crate::output::{print, screen, shown};
 
 pub(crate) fn list(args: &ListArgs) -> Result<u8> {
     let configs = args.places.find()?.configs;
@@ -179,7 +179,7 @@ pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
         let why = format!("{directory} has no report.html: `photofinish report {directory}` writes it");
         return Err(Failure::usage(why));
     }
-    print(&format!("{}\n", page.display()))?;
+    print(&format!("{}\n", shown(&page)))?;
     let is_shown = OPENERS.iter().any(|(program, before)| {
         #[expect(clippy::disallowed_methods, reason = "the system's own program shows the page")]
         let mut opener = Command::new(program);

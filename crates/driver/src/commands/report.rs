@@ -17,7 +17,7 @@ use crate::cli::{Format, ReportArgs, ReportCommand};
 use crate::measure;
 use crate::measure::results::write_whole;
 use crate::measure::results::{self, REPORT, SAMPLES};
-use crate::output::{print, screen};
+use crate::output::{print, screen, shown};
 
 const PARITY: &str = "parity.json";
 
@@ -40,7 +40,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         (None, None) => latest(&args.from.directory()?)?,
     };
     if args.archive {
-        print(&format!("{}\n", archive::pack(&directory)?.display()))?;
+        print(&format!("{}\n", shown(&archive::pack(&directory)?)))?;
         return Ok(0);
     }
     if let Some(metric) = args.picture {
@@ -74,7 +74,7 @@ fn written(directory: &Path, outputs: Outputs) -> Result<u8> {
         let path = directory.join(&name);
         write_whole(directory, &name, &contents)
             .map_err(|e| Failure::failed(format!("cannot save to {}: {e}", path.display())))?;
-        lines += &format!("{}\n", path.display());
+        lines += &format!("{}\n", shown(&path));
     }
     print(&lines)?;
     outputs.missing.map_or(Ok(0), |reason| Err(Failure::failed(reason)))
@@ -105,12 +105,12 @@ fn of_history(directory: &Path) -> Result<Vec<Output>> {
 fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> {
     let path = directory.join(REPORT);
     let cannot = |reason: String| Failure::usage(format!("{}: {reason}", path.display()));
-    let value = results::json(&path)?
+    let text = results::text(&path)?
         .ok_or_else(|| cannot("there is no such report; name a results directory".into()))?;
-    if value.get("study").is_some() {
+    if is_of_study(&text) {
         return Err(cannot("it is a study's; name the directory of one of its cells".into()));
     }
-    let report = judge::report::read(value).map_err(cannot)?;
+    let report = judge::report::read(&text).map_err(cannot)?;
     if !report.rows.iter().any(|row| row.typical(metric).is_some()) {
         return Err(cannot(format!("no framework has a figure of {}", metric.words())));
     }
@@ -118,15 +118,24 @@ fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> 
     written(directory, Outputs { files, missing: None })
 }
 
+/// Whether a report is a study's.
+fn is_of_study(text: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        study: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_str::<Head>(text).is_ok_and(|head| head.study.is_some())
+}
+
 /// Writes every output of the run or study in this directory.
 fn outputs(directory: &Path) -> Result<Outputs> {
     let path = directory.join(REPORT);
     let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
-    let Some(value) = results::json(&path)? else { return unfinished(directory) };
-    if value.get("study").is_some() {
-        return Ok(study_outputs(&judge::study::read(value).map_err(unreadable)?, directory));
+    let Some(text) = results::text(&path)? else { return unfinished(directory) };
+    if is_of_study(&text) {
+        return Ok(study_outputs(&judge::study::read(&text).map_err(unreadable)?, directory));
     }
-    let report = judge::report::read(value).map_err(unreadable)?;
+    let report = judge::report::read(&text).map_err(unreadable)?;
     // A page without samples has fewer charts, and is still useful.
     let evidence = results::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
         protocol::say!("warning: {why}; the page has no charts of single requests");
@@ -138,8 +147,8 @@ fn outputs(directory: &Path) -> Result<Outputs> {
 /// Handles a directory without a report: a run or study that was killed, or a parity check.
 fn unfinished(directory: &Path) -> Result<Outputs> {
     let parity = directory.join(PARITY);
-    if let Some(value) = results::json(&parity)? {
-        let report = layer_parity::read(value)
+    if let Some(text) = results::text(&parity)? {
+        let report = layer_parity::read(&text)
             .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
         let files = vec![
             (PARITY.into(), JsonText.export(&report).into_bytes()),
@@ -163,7 +172,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
         )));
     }
     let (report, evidence) = measure::results::judged(directory)?;
-    let mut text = match results::json(&directory.join(REPORT))?.map(judge::report::read) {
+    let mut text = match results::text(&directory.join(REPORT))?.map(|text| judge::report::read(&text)) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
         Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),
         Some(Ok(recorded)) => match render::result::changes(&recorded, &report).as_slice() {
@@ -172,7 +181,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
         },
     };
     let to = if in_place { directory.to_path_buf() } else { directory.join("rejudged") };
-    std::fs::create_dir_all(&to).map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
+    results::make_itself(&to).map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;
     text += "\n";
     print(&text)?;
     written(&to, report_outputs(&report, &evidence))

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use protocol::FileIdentity;
-use protocol::untrusted::Foreign;
+use protocol::untrusted::{Foreign, secrets};
+use protocol::{FileIdentity, MAX_LINE};
 use setup::tooling::Scratch;
 use setup::tooling::process::end_with_parent;
 
@@ -22,6 +22,12 @@ use crate::measure::progress;
 
 /// Interval of checking whether the worker has ended, while its pipes stay open.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Longest wait for a line before everything else is looked at again.
+const LISTEN: Duration = Duration::from_millis(50);
+
+/// Between two looks more time passes only where this program was stopped (^Z, `docker pause`), or the machine slept.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// Time for which its pipes are still read, once it has ended and all other holders were killed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -42,6 +48,8 @@ pub struct Process {
     /// When it was found to have ended, with its remaining processes.
     ended: Option<Instant>,
     is_reaped: bool,
+    /// Time of the last wait for a line in which this program did not run: it is not the worker's.
+    pub(crate) lost: Duration,
     /// Its own caches of compiled kernels. They are deleted when it has ended.
     caches: Option<Scratch>,
 }
@@ -89,7 +97,7 @@ impl Process {
             let before = monotonic_ns();
             (crate::measure::machine::start(|| command.spawn())?, before)
         };
-        let (pipes, inodes) = Pipes::new(&mut child);
+        let (pipes, inodes) = Pipes::new(&mut child, secrets::of_variables(environment))?;
         let family = Family::new(child.id(), &mark, inodes);
         Ok(Process {
             program: std::fs::metadata(binary).ok().as_ref().and_then(FileIdentity::new),
@@ -101,6 +109,7 @@ impl Process {
             looked: now(),
             ended: None,
             is_reaped: false,
+            lost: Duration::ZERO,
             caches: None,
         })
     }
@@ -148,20 +157,27 @@ impl Process {
     /// Waits for the next line until the time is up, without affecting the worker. The end of the worker ends
     /// the wait, whichever process still holds its pipes.
     pub fn try_recv(&mut self, until: Instant) -> Received {
+        let mut looked = now();
+        self.lost = Duration::ZERO;
         loop {
+            let since = looked.elapsed();
+            looked = now();
+            if since > STOPPED {
+                self.lost += since;
+            }
             if progress::requested() {
                 return Received::Interrupted;
             }
             if self.looked.elapsed() >= LOOK && has_ended(&mut self.child) {
                 self.end_family();
             }
-            if now() >= until {
-                return Received::TimedOut;
-            }
-            match self.pipes.next(Duration::from_millis(50)) {
+            // The pipe comes before the clock: this program itself may have been stopped meanwhile, and a line that is
+            // there is in time. Its reader may not have run since, either.
+            match self.pipes.next(LISTEN) {
                 Some(Line::Text(line)) => return Received::Line(line),
                 Some(Line::TooLong) => return Received::TooLong,
                 Some(Line::End) => return Received::Closed,
+                None if looked >= until + self.lost => return Received::TimedOut,
                 None if self.ended.is_some_and(|at| at.elapsed() >= LAST_WORDS) => return Received::Closed,
                 None => {}
             }
@@ -174,9 +190,7 @@ impl Process {
         let reason = match self.try_recv(until) {
             Received::Line(line) => return Ok(Some(line)),
             Received::Closed if self.has_ended(until) => return Ok(None),
-            Received::Closed | Received::TimedOut => {
-                format!("it was not done after {} s (--timeout)", limit.as_secs())
-            }
+            Received::Closed | Received::TimedOut => not_done(limit),
             Received::TooLong => format!("it flooded stdout: a line of over {} MiB", MAX_LINE >> 20),
             Received::Interrupted => "the user interrupted".to_owned(),
         };
@@ -293,9 +307,6 @@ fn signal_group(leader: u32, signal: rustix::process::Signal) {
 
 // The pipes of a worker, each served by a thread, so that neither side can block the other.
 
-/// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
-pub(crate) const MAX_LINE: u64 = 64 << 20;
-
 /// Number of lines that are read ahead.
 const LINES_AHEAD: usize = 2;
 
@@ -308,6 +319,8 @@ pub(crate) struct Pipes {
     lines: Option<Receiver<Line>>,
     threads: Vec<JoinHandle<()>>,
     stderr: Arc<Mutex<Vec<u8>>>,
+    /// What it was given and must not say.
+    secrets: Vec<String>,
 }
 
 pub(crate) enum Line {
@@ -319,8 +332,9 @@ pub(crate) enum Line {
 }
 
 impl Pipes {
-    /// Takes the pipes of a child. Also returns their inodes, by which other holders can be found.
-    pub(crate) fn new(child: &mut Child) -> (Pipes, Vec<u64>) {
+    /// Takes the pipes of a child, whose words lose these secrets. Also returns the inodes of the pipes, by which other
+    /// holders can be found. Without threads for them, the child is ended.
+    pub(crate) fn new(child: &mut Child, secrets: Vec<String>) -> std::io::Result<(Pipes, Vec<u64>)> {
         // Bounded, so that a flood of long lines fills the pipe, not this program's memory.
         let (sender, lines) = sync_channel(LINES_AHEAD);
         let (input, to_write) = channel::<String>();
@@ -330,9 +344,9 @@ impl Pipes {
         let inodes = [inode(&stdout), inode(&pipe), inode(&stdin)].into_iter().flatten().collect();
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let tail = Arc::clone(&stderr);
-        let threads = vec![
-            std::thread::spawn(move || read_lines(stdout, &sender)),
-            std::thread::spawn(move || {
+        let threads = [
+            thread(move || read_lines(stdout, &sender)),
+            thread(move || {
                 let mut buffer = [0u8; 4096];
                 while let Ok(n @ 1..) = pipe.read(&mut buffer) {
                     let mut tail = tail.lock().expect("no reader panics");
@@ -342,7 +356,7 @@ impl Pipes {
                 }
             }),
             // A worker that dies early breaks this pipe; its exit says more than the write error.
-            std::thread::spawn(move || {
+            thread(move || {
                 for line in to_write {
                     if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
                         break;
@@ -350,7 +364,18 @@ impl Pipes {
                 }
             }),
         ];
-        (Pipes { input: Some(input), lines: Some(lines), threads, stderr }, inodes)
+        let threads = threads.into_iter().collect::<std::io::Result<_>>();
+        let threads = threads.inspect_err(|_| {
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
+        Ok((Pipes { input: Some(input), lines: Some(lines), threads, stderr, secrets }, inodes))
+    }
+
+    fn without_secrets(&self, line: Line) -> Line {
+        match line {
+            Line::Text(text) => Line::Text(secrets::without(text, &self.secrets)),
+            other => other,
+        }
     }
 
     pub(crate) fn send(&self, line: String) {
@@ -367,13 +392,14 @@ impl Pipes {
 
     /// A line that has already arrived.
     pub(crate) fn waiting(&self) -> Option<Line> {
-        self.lines.as_ref()?.try_recv().ok()
+        let line = self.lines.as_ref()?.try_recv().ok()?;
+        Some(self.without_secrets(line))
     }
 
     /// The next line; `None` if none arrives in this time.
     pub(crate) fn next(&self, time: Duration) -> Option<Line> {
         match self.lines.as_ref().map(|lines| lines.recv_timeout(time)) {
-            Some(Ok(line)) => Some(line),
+            Some(Ok(line)) => Some(self.without_secrets(line)),
             Some(Err(RecvTimeoutError::Timeout)) => None,
             Some(Err(RecvTimeoutError::Disconnected)) | None => Some(Line::End),
         }
@@ -386,8 +412,14 @@ impl Pipes {
         while self.threads.iter().any(|thread| !thread.is_finished()) && now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        String::from_utf8_lossy(&self.stderr.lock().expect("no reader panics")).into_owned()
+        let text = String::from_utf8_lossy(&self.stderr.lock().expect("no reader panics")).into_owned();
+        secrets::without(text, &self.secrets)
     }
+}
+
+/// A thread, which the system may refuse: the standard library's `spawn` would panic.
+fn thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().spawn(work)
 }
 
 #[cfg(unix)]
@@ -420,6 +452,11 @@ fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {
 }
 
 // Errors of a worker, in words.
+
+/// It took longer than any process may.
+pub(crate) fn not_done(limit: Duration) -> String {
+    format!("it was not done after {} s (--timeout)", limit.as_secs())
+}
 
 pub(crate) fn check_version(theirs: u32) -> Result<(), String> {
     if theirs == protocol::VERSION {
@@ -492,4 +529,29 @@ pub(crate) fn monotonic_ns() -> Option<u64> {
     }
     #[cfg(not(unix))]
     None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Process {
+        let environment = [("PATH", "/usr/bin:/bin"), ("MY_TOKEN", "swordfish-1")];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Process::spawn("/bin/sh".as_ref(), &["-c", script], &environment.into(), None).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_is_there_is_in_time_and_without_the_process_s_secrets() {
+        let mut process = sh("echo \"I have $MY_TOKEN\"; echo \"$MY_TOKEN is wrong\" >&2");
+        let long_ago = now();
+        // As if this program had been stopped.
+        std::thread::sleep(Duration::from_millis(300));
+        let line = process.recv(long_ago, Duration::from_secs(1)).unwrap();
+        assert_eq!(line.as_deref(), Some("I have ***"));
+        assert_eq!(process.reap().stderr.trim(), "*** is wrong");
+        let mut silent = sh("sleep 60");
+        let reason = silent.recv(now(), Duration::from_secs(7)).unwrap_err();
+        assert_eq!(reason, "it was not done after 7 s (--timeout)");
+    }
 }

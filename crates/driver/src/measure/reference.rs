@@ -2,11 +2,11 @@
 //! later comparison.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bundle::Precision;
 use comparison::facts::evidence::Fact;
-use comparison::facts::run::RunFailure;
+use comparison::facts::run::{FailureKind, RunFailure};
 use comparison::judge::parity::{Logits, Reference, most_likely};
 use comparison::plan::work::{Describe, Generate, Proof};
 use comparison::plan::{Contender, KvPrecision, Rounds, Work};
@@ -15,6 +15,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::measure::crew::Crew;
+use crate::measure::process::not_done;
 use crate::measure::session::Session;
 use crate::measure::{logits, progress};
 
@@ -49,7 +50,13 @@ impl Session<'_> {
             self.crew.progress.message(&format!("reference: {} in f32", contender.label));
             match self.crew.reference_by(index) {
                 Ok(own) => return Some(References::new(index, own)),
-                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+                Err(reason) => {
+                    reasons.push(format!("{}: {reason}", contender.label));
+                    // At another precision its own processes may take less.
+                    if contender.precision == self.crew.reference_precision() {
+                        self.give_up_if_it_spins(index, &reason);
+                    }
+                }
             }
             if progress::requested() {
                 break;
@@ -58,6 +65,21 @@ impl Session<'_> {
         let reason = if reasons.is_empty() { "no framework can run".into() } else { reasons.join("; ") };
         self.recorder.record(Fact::NoReference { reason });
         None
+    }
+}
+
+impl Session<'_> {
+    /// Measures no more of a contender that has used a whole time limit: every further process would, too.
+    pub(crate) fn give_up_if_it_spins(&mut self, index: usize, reason: &str) {
+        let spins = not_done(Duration::from_secs(self.crew.plan.timeout_s));
+        if !reason.contains(&spins) {
+            return;
+        }
+        let failure =
+            RunFailure { kind: FailureKind::Failed, reason: spins.into(), last_words: None, repeat: None };
+        let framework = self.crew.plan.contenders[index].label.clone();
+        self.crew.progress.say(&format!("{framework}: {}", failure.sentence()));
+        self.recorder.record(Fact::Absent { framework, failure });
     }
 }
 

@@ -1,23 +1,22 @@
 //! The results directory of one run: every sample as JSON lines, written to disk round by round, and the report.
 //!
-//! Writing may fail at any time (a full disk). The user then gets one message, and measuring goes on. No file
-//! is left half-written: an incomplete line is removed, and a report is written completely or not at all. At
-//! the end, a run that could not be saved completely goes to the system's temporary directory, and one
-//! sentence says where the parts are.
+//! Writing may fail at any time (a full disk), and the directory may be moved or removed. The user then gets one
+//! message, and measuring goes on. No file is left half-written: an incomplete line is removed, and a report is written
+//! completely or not at all. At the end, a run that is not whole in its place goes to the system's temporary directory,
+//! from memory, and one sentence says where the parts are.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use comparison::facts::evidence::{Fact, Stage, Stages};
-use comparison::facts::{Environment, Evidence};
+use comparison::facts::{Environment, Evidence, agreement};
 use comparison::judge::Report;
-use comparison::judge::report::{self, Facts, Prepared, SCHEMA, Warning};
+use comparison::judge::report::{Facts, Prepared, SCHEMA, Warning};
 use comparison::plan::{Contender, Failure, Plan, Result};
 use protocol::untrusted;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
@@ -30,14 +29,13 @@ pub struct Results {
     samples: File,
     /// Length of that file up to the last complete line, in bytes.
     complete: u64,
-    /// Lines that could not be written yet.
-    pending: Vec<String>,
-    /// Lines that were written.
-    lines: usize,
-    /// Names of the files that were written.
-    saved: Vec<String>,
-    /// Files that could not be written, by name.
-    unsaved: Vec<(String, Vec<u8>)>,
+    /// Every line, and how many of them were written.
+    lines: Vec<String>,
+    written: usize,
+    /// Lines that are surely on the disk, if a flush failed: the system may have dropped what it was to flush.
+    flushed: Option<usize>,
+    /// Every other file, by name.
+    files: Vec<(String, Vec<u8>)>,
     failure: Option<String>,
 }
 
@@ -75,17 +73,19 @@ impl Results {
         let path = directory.join(log);
         let text = complete_lines(&path).map_err(|e| cannot(&path, e))?;
         let complete = text.len();
-        let mut samples = OpenOptions::new().write(true).open(&path).map_err(|e| cannot(&path, e))?;
+        let mut samples = open_itself(OpenOptions::new().write(true), &path).map_err(|e| cannot(&path, e))?;
         samples.set_len(complete as u64).map_err(|e| cannot(&path, e))?;
         samples.seek(SeekFrom::End(0)).map_err(|e| cannot(&path, e))?;
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let results = Results::at(directory.to_path_buf(), log, samples, complete as u64);
-        Ok((Results { lines: lines.len(), ..results }, lines))
+        let mut results = Results::at(directory.to_path_buf(), log, samples, complete as u64);
+        results.lines = text.split_inclusive('\n').map(str::to_owned).collect();
+        results.written = results.lines.len();
+        Ok((results, lines))
     }
 
     fn at(directory: PathBuf, log: &'static str, samples: File, complete: u64) -> Results {
-        let (pending, saved, unsaved) = (Vec::new(), Vec::new(), Vec::new());
-        Results { directory, log, samples, complete, lines: 0, pending, saved, unsaved, failure: None }
+        let (lines, files) = (Vec::new(), Vec::new());
+        Results { directory, log, samples, complete, lines, written: 0, flushed: None, files, failure: None }
     }
 
     pub fn directory(&self) -> &Path {
@@ -94,8 +94,10 @@ impl Results {
 
     /// Appends a record to the samples, and waits until it is on the disk.
     pub fn append(&mut self, record: &impl Serialize) {
+        let before = self.written;
         self.append_soon(record);
         if let Err(error) = self.samples.sync_data() {
+            self.flushed.get_or_insert(before);
             self.failed(&self.directory.join(self.log), &error);
         }
     }
@@ -105,31 +107,34 @@ impl Results {
         let mut line =
             serde_json::to_string(record).expect("records have string keys and no failing serialiser");
         line.push('\n');
-        self.pending.push(line);
+        self.lines.push(line);
         self.flush();
     }
 
     /// Writes a file completely or not at all.
     pub fn write(&mut self, name: &str, contents: impl AsRef<[u8]>) {
-        match write_whole(&self.directory, name, contents.as_ref()) {
-            Ok(()) => self.saved.push(name.to_owned()),
-            Err(error) => {
-                self.unsaved.push((name.to_owned(), contents.as_ref().to_vec()));
-                self.failed(&self.directory.join(name), &error);
-            }
+        let contents = contents.as_ref();
+        self.files.retain(|(known, _)| known != name);
+        self.files.push((name.to_owned(), contents.to_vec()));
+        if let Err(error) = write_whole(&self.directory, name, contents) {
+            self.failed(&self.directory.join(name), &error);
         }
     }
 
-    /// The reason why not everything could be saved in its place, and the place of the rest; `None` if all
-    /// was saved.
+    /// The reason why not everything is saved in its place, and the place of the rest; `None` if all is there.
     pub fn finish(&mut self) -> Option<String> {
         self.flush();
-        let reason = self.failure.clone()?;
-        if self.pending.is_empty() && self.unsaved.is_empty() {
-            // There was room again, and the pending lines were written.
+        let (lines, names) = self.found();
+        if lines == self.lines.len() && names.len() == self.files.len() {
+            // Whatever failed meanwhile, there was room again.
             return None;
         }
-        let holds = self.holds();
+        let place = self.directory.display();
+        let gone = || format!("{place} was moved, changed or removed during the run");
+        let reason = self.failure.clone().unwrap_or_else(gone);
+        let of_log = format!("{lines} of {} lines of {}", self.lines.len(), self.log);
+        let held = std::iter::once(of_log.as_str()).chain(names).collect::<Vec<_>>().join(", ");
+        let holds = format!("{place} holds {held}");
         Some(match self.rescue() {
             Ok(directory) => {
                 let directory = shlex::try_quote(&directory.display().to_string())
@@ -145,40 +150,33 @@ impl Results {
         })
     }
 
-    /// The contents of the results directory, in words.
-    fn holds(&self) -> String {
-        let all = self.lines + self.pending.len();
-        let lines = format!("{} of {all} lines of {}", self.lines, self.log);
-        let held: Vec<&str> =
-            std::iter::once(lines.as_str()).chain(self.saved.iter().map(String::as_str)).collect();
-        format!("{} holds {}", self.directory.display(), held.join(", "))
+    /// The lines and the names of files that are in the directory now.
+    fn found(&self) -> (usize, Vec<&str>) {
+        let at = |name: &str| self.directory.join(name);
+        let lines = self.lines[..self.written].concat();
+        let is_whole = std::fs::read(at(self.log)).is_ok_and(|found| found == lines.as_bytes());
+        let lines = if is_whole { self.flushed.unwrap_or(self.written) } else { 0 };
+        let is_there =
+            |(name, text): &&(String, Vec<u8>)| std::fs::read(at(name)).is_ok_and(|found| found == *text);
+        (lines, self.files.iter().filter(is_there).map(|(name, _)| name.as_str()).collect())
     }
 
-    /// Saves the whole run, saved and unsaved parts, in a directory for temporary files.
+    /// Saves the whole run in a directory for temporary files.
     fn rescue(&self) -> std::io::Result<PathBuf> {
         let directory = tempfile::Builder::new().prefix("photofinish-results-").tempdir()?;
-        for name in &self.saved {
-            std::fs::copy(self.directory.join(name), directory.path().join(name))?;
-        }
-        let mut log = File::create(directory.path().join(self.log))?;
-        // Without the lines that were saved, the unsaved ones are still worth keeping.
-        if let Ok(saved) = untrusted::file::open(&self.directory.join(self.log)) {
-            std::io::copy(&mut saved.take(self.complete), &mut log)?;
-        }
-        log.write_all(self.pending.concat().as_bytes())?;
-        for (name, contents) in &self.unsaved {
-            std::fs::write(directory.path().join(name), contents)?;
+        write_whole(directory.path(), self.log, self.lines.concat().as_bytes())?;
+        for (name, contents) in &self.files {
+            write_whole(directory.path(), name, contents)?;
         }
         Ok(directory.keep())
     }
 
     fn flush(&mut self) {
-        let text = self.pending.concat();
+        let text = self.lines[self.written..].concat();
         match self.samples.write_all(text.as_bytes()) {
             Ok(()) => {
                 self.complete += text.len() as u64;
-                self.lines += self.pending.len();
-                self.pending.clear();
+                self.written = self.lines.len();
             }
             Err(error) => {
                 // The incomplete part is removed, so that the file ends with a whole line.
@@ -205,8 +203,25 @@ pub fn complete_lines(path: &Path) -> std::io::Result<String> {
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
+/// Opens a file that is changed and that others may have put there: not by way of a link, which may lead anywhere.
+pub fn open_itself(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.open(path).map_err(|error| if path.is_symlink() { is_link() } else { error })
+}
+
+/// As [`open_itself`], for a directory below another's.
+pub fn make_itself(directory: &Path) -> std::io::Result<()> {
+    if directory.is_symlink() { Err(is_link()) } else { std::fs::create_dir_all(directory) }
+}
+
+fn is_link() -> std::io::Error {
+    let what = "it is a link, which may lead anywhere: put what it leads to in its place";
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, what)
+}
+
 /// Writes a file completely or not at all, and replaces an existing one.
-pub fn write_whole(directory: &Path, name: &str, contents: &[u8]) -> std::io::Result<()> {
+pub fn write_whole(directory: &Path, name: impl AsRef<Path>, contents: &[u8]) -> std::io::Result<()> {
     let path = directory.join(name);
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(contents)?;
@@ -320,17 +335,22 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub const REPORT: &str = "report.json";
 
 /// `plan.json`: the plan, and its model.
-#[derive(Debug, Serialize, Deserialize)]
-struct PlanFile {
+#[derive(Serialize)]
+struct PlanFile<'a> {
     schema: u32,
     #[serde(flatten)]
-    plan: Plan,
+    plan: &'a Plan,
+    prepared: &'a Prepared,
+}
+
+#[derive(Deserialize)]
+struct PreparedOf {
     prepared: Prepared,
 }
 
 /// The text of `plan.json`.
 pub fn plan_text(plan: &Plan, prepared: &Prepared) -> String {
-    pretty(&PlanFile { schema: SCHEMA, plan: plan.clone(), prepared: prepared.clone() })
+    pretty(&PlanFile { schema: SCHEMA, plan, prepared })
 }
 
 /// JSON for files that people open.
@@ -349,25 +369,31 @@ pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
     if !directory.is_dir() {
         return Err(Failure::usage(format!("{}: there is no such directory", directory.display())));
     }
-    let value = json(&plan_path)?.ok_or_else(|| {
+    let text = text(&plan_path)?.ok_or_else(|| {
         Failure::usage(format!(
             "{} holds no {PLAN}: it is not the results directory of a comparison",
             directory.display()
         ))
     })?;
-    report::check_schema(&value)
-        .map_err(|why| Failure::usage(format!("{} cannot be read: {why}", plan_path.display())))?;
-    let PlanFile { plan, prepared: model, .. } = typed(&plan_path, value)?;
+    let unreadable = |path: &Path, why: &dyn std::fmt::Display| {
+        Failure::usage(format!("{} cannot be read: {why}", path.display()))
+    };
+    let what = "the plan of a comparison";
+    let plan: Plan = agreement::document(&text, SCHEMA, what).map_err(|why| unreadable(&plan_path, &why))?;
+    // Apart, because a field that holds the rest of an object is read through a copy of all of it.
+    let PreparedOf { prepared: model } =
+        serde_json::from_str(&text).map_err(|why| unreadable(&plan_path, &why))?;
     let evidence = Evidence::from_facts(journal(&directory.join(SAMPLES))?);
     check_rounds(directory, &plan, &evidence)?;
-    let environment = match json(&directory.join(ENVIRONMENT))? {
-        Some(value) => typed(&directory.join(ENVIRONMENT), value)?,
+    let path = directory.join(ENVIRONMENT);
+    let environment = match self::text(&path)? {
+        Some(text) => serde_json::from_str(&text).map_err(|why| unreadable(&path, &why))?,
         None => {
             missing.push(format!("{ENVIRONMENT}: the machine and the command are not known"));
             Environment::default()
         }
     };
-    if json(&directory.join(REPORT))?.is_none() {
+    if !directory.join(REPORT).is_file() {
         missing.push(format!("{REPORT}: it was judged again from the samples"));
     }
     let results = directory.display().to_string();
@@ -392,31 +418,37 @@ fn check_rounds(directory: &Path, plan: &Plan, evidence: &Evidence) -> Result<()
     }
 }
 
-/// The facts of a journal, without an incomplete last line.
+/// Most bytes of a line of a journal: one is read at a time, through a copy of some times its size.
+const MOST_OF_LINE: u64 = 48 << 20;
+
+/// The facts of a journal, without an incomplete last line. Never more than a line of it is in memory as text.
 fn journal(path: &Path) -> Result<Vec<Fact>> {
-    let text = complete_lines(path)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-    let fact = |(index, line): (usize, &str)| {
-        Fact::read(line)
-            .map_err(|error| Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1)))
-    };
-    text.lines().enumerate().map(fact).collect()
+    let cannot = |error: std::io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
+    let mut file = BufReader::new(untrusted::file::open(path).map_err(cannot)?);
+    let (mut facts, mut line) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        let read = file.by_ref().take(MOST_OF_LINE + 1).read_until(b'\n', &mut line).map_err(cannot)?;
+        let refused =
+            |why: &str| Failure::usage(format!("{}, line {}: {why}", path.display(), facts.len() + 1));
+        if read as u64 > MOST_OF_LINE {
+            return Err(refused(&format!("it has more than {} MiB", MOST_OF_LINE >> 20)));
+        }
+        if !line.ends_with(b"\n") {
+            return Ok(facts);
+        }
+        let text = std::str::from_utf8(&line).map_err(|error| refused(&error.to_string()))?;
+        facts.push(Fact::read(text.trim_end()).map_err(|why| refused(&why))?);
+    }
 }
 
-/// Reads a JSON file; `None` if it does not exist.
-pub fn json(path: &Path) -> Result<Option<Value>> {
-    let text = match untrusted::file::read_text(path, untrusted::file::RESULTS) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
-    };
-    let parsed = serde_json::from_str(&text);
-    parsed.map(Some).map_err(|error| Failure::usage(format!("{} is not JSON: {error}", path.display())))
-}
-
-fn typed<T: serde::de::DeserializeOwned>(path: &Path, value: Value) -> Result<T> {
-    serde_json::from_value(value)
-        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+/// The text of a plan or a report; `None` if there is none.
+pub fn text(path: &Path) -> Result<Option<String>> {
+    match untrusted::file::read_text(path, untrusted::file::INPUT) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::usage(format!("cannot read {}: {error}", path.display()))),
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -464,5 +496,42 @@ mod tests {
         results.append_soon(&"third");
         assert_eq!(results.finish(), None);
         assert_eq!(std::fs::read_to_string(path).unwrap(), "\"first\"\n\"second\"\n\"third\"\n");
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_and_a_flush_that_failed_cost_nothing() {
+        type Harm = fn(&mut Results);
+        let harms: [(Harm, &str); 3] = [
+            (
+                |results| std::fs::remove_dir_all(results.directory()).unwrap(),
+                "holds 0 of 2 lines of samples.jsonl;",
+            ),
+            (
+                |results| {
+                    std::fs::rename(results.directory(), results.directory().join("../elsewhere")).unwrap()
+                },
+                "was moved, changed or removed during the run",
+            ),
+            // As if the flush of the second line had failed.
+            (|results| results.flushed = Some(1), "holds 1 of 2 lines of samples.jsonl, environment.json;"),
+        ];
+        for (harm, part) in harms {
+            let parent = tempfile::tempdir().unwrap();
+            let mut results =
+                Results::create(parent.path(), OffsetDateTime::now_utc(), "", "samples.jsonl").unwrap();
+            results.write("environment.json", "{}");
+            results.append(&"first");
+            harm(&mut results);
+            results.append(&"second");
+            let told = results.finish().unwrap();
+            assert!(told.contains(part), "{told}");
+            let elsewhere = told.split("the whole run is in ").nth(1).unwrap().split(':').next().unwrap();
+            let read = |name: &str| std::fs::read_to_string(Path::new(elsewhere).join(name)).unwrap();
+            assert_eq!(
+                (read("samples.jsonl").as_str(), read("environment.json").as_str()),
+                ("\"first\"\n\"second\"\n", "{}")
+            );
+            std::fs::remove_dir_all(elsewhere).unwrap();
+        }
     }
 }

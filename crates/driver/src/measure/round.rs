@@ -90,7 +90,11 @@ impl Session<'_> {
             let job = Job { evict: true, ..self.crew.job(contender, Task::Load) };
             let outcome = self.crew.run_job(index, &job);
             let place = Place { round: round.number, attempt: 0, position };
-            runs.push(Run::new(Purpose::ColdLoad, place, &contender.label, outcome));
+            let run = Run::new(Purpose::ColdLoad, place, &contender.label, outcome);
+            if let Some(failure) = &run.failure {
+                self.give_up_if_it_spins(index, &failure.sentence());
+            }
+            runs.push(run);
             if self.is_over() {
                 return Err(Interrupted);
             }

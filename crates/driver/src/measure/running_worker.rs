@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use comparison::facts::evidence;
 use comparison::facts::impossible;
 use comparison::facts::run::{Ending, Outcome, Seen, SeenLoad, Waited};
-use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Turn};
+use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Task, Turn};
 
 use crate::measure::machine::{
     Confinement, ReadyMemory, Watched, cpu_time, nice, peak_bytes, processor_time,
@@ -49,6 +49,8 @@ pub(crate) struct RunningWorker {
     received_ns: Vec<u64>,
     /// Its CPU time up to the end of warm-up, in seconds.
     warm_cpu_s: Option<f64>,
+    /// What it is asked for, which bounds its answers.
+    task: Task,
     /// The turns that it was asked to take.
     turns: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
@@ -118,6 +120,7 @@ impl RunningWorker {
             begun: now(),
             received_ns: Vec::new(),
             warm_cpu_s: None,
+            task: job.task,
             turns: Vec::new(),
             over,
             left: limit,
@@ -369,8 +372,9 @@ impl RunningWorker {
         }
         let begun = now();
         let until = self.until.into_iter().fold(begun + self.left, Instant::min);
-        let received = self.process.as_mut()?.recv(until, self.limit);
-        self.left = self.left.saturating_sub(begun.elapsed());
+        let process = self.process.as_mut()?;
+        let received = process.recv(until, self.limit);
+        self.left = self.left.saturating_sub(begun.elapsed().saturating_sub(process.lost));
         let line = match received {
             Ok(Some(line)) => line,
             Ok(None) => {
@@ -387,7 +391,7 @@ impl RunningWorker {
             },
             Ok(event) => {
                 self.watch_load(&event);
-                match impossible::reading(&event) {
+                match impossible::reading_of(&event, &self.task) {
                     Some(reason) => self.give_up(reason),
                     None => Some(stored(event, || self.held.or_else(|| self.holds()))),
                 }

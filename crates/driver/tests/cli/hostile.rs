@@ -47,6 +47,12 @@ const HOSTILE: &[Bad<'_>] = &[
     ("load", &[("say", "loaded/load_ns=-0.0")], "failed", &["load_ns is -0.0"]),
     ("cold", &[("say", "cold_start/marks_ns/0=18446744073709551615")], "failed", &["marks_ns is 18446744"]),
     ("first", &[("say", "sample/marks_ns/0=0")], "failed", &["`sample`", "marks_ns is 0"]),
+    (
+        "long",
+        &[("say", "sample/marks_ns=[1,2,3,4,5,6,7]")],
+        "failed",
+        &["`sample`", "marks_ns is a list of 7"],
+    ),
     ("unmarked", &[("say", "sample/marks_ns=[]")], "failed", &["marks_ns is empty"]),
     ("late", &[("say", "sample/marks_ns/1=18446744073709551615")], "failed", &["marks_ns is 18446744"]),
 ];
@@ -81,6 +87,48 @@ fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself
     assert_eq!(outcome(&report, "good"), ("measured", ""));
     let rule = rule(&report, "R11");
     assert!(rule["unverified"].is_null(), "{rule}");
+}
+
+#[test]
+fn a_model_that_spins_costs_one_time_limit() {
+    let installation = Installation::new().engine("spin", &[("fault", "hang")]).timed("good", &[]);
+    let report = installation.json(1, "--frameworks spin,good --rounds 1 --timeout 3");
+    let (state, reason) = outcome(&report, "spin");
+    assert!(state == "failed" && reason.contains("not done after 3 s (--timeout)"), "{state}: {reason}");
+    assert_eq!(outcome(&report, "good"), ("measured", ""));
+    let facts = installation.all_samples();
+    let mut of_spin = facts.iter().filter(|fact| fact["framework"] == "spin").map(|fact| &fact["fact"]);
+    assert!(of_spin.all(|fact| fact == "absent"), "it was the reference's worker, and was not started again");
+}
+
+#[test]
+fn nothing_is_written_by_way_of_a_link_in_a_directory_of_results() {
+    use std::os::unix::fs::symlink;
+    let installation = Installation::new().timed("one", &[]);
+    let elsewhere = installation.path("elsewhere");
+    symlink(&elsewhere, installation.path("results/history.jsonl")).unwrap();
+    let ran = installation.run("--frameworks one --rounds 1");
+    assert!(ran.stderr.contains("it is a link, which may lead anywhere"), "{}", ran.stderr);
+    assert!(!elsewhere.exists(), "nothing was appended");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let directory = installation.results();
+    symlink(&elsewhere, directory.join("rejudged")).unwrap();
+    installation.refuses(&[(
+        &format!("report {} --rejudge", directory.display()),
+        &["rejudged", "it is a link, which may lead anywhere"],
+    )]);
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+#[test]
+fn paths_that_are_no_utf8_are_paths() {
+    use std::os::unix::ffi::OsStrExt;
+    let installation = Installation::new().timed("one", &[]);
+    let table = installation.path("").join(std::ffi::OsStr::from_bytes(b"r\xff.md"));
+    let mut command = installation.driver("compare --frameworks one --rounds 1");
+    let ran = crate::common::Ran::output_of(command.arg("--output").arg(&table));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(table.is_file());
 }
 
 #[test]
