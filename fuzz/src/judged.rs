@@ -59,16 +59,14 @@ pub(crate) fn journal(input: &[u8]) -> Outcome {
 /// Judges the evidence of the scene's comparison, and shows the report.
 pub(crate) fn judge(evidence: Evidence) {
     let report = Report::new(&Facts { evidence, ..SCENE.clone() });
-    let written =
-        serde_json::from_str(&export(&report, Format::Json, &Screen::plain(80))).expect("a report is JSON");
-    let read = report::read(written).expect("a report is read back");
+    let written = export(&report, Format::Json, &Screen::plain(80));
+    let read = report::read(&written).expect("a report is read back");
     shown(&read);
 }
 
 /// `report.json`.
 pub(crate) fn report(input: &[u8]) -> Outcome {
-    let value = serde_json::from_str(text(input)?).map_err(|error| format!("it does not parse: {error}"))?;
-    shown(&report::read(value)?);
+    shown(&report::read(text(input)?)?);
     Ok(())
 }
 
@@ -84,8 +82,7 @@ fn shown(report: &Report) {
 /// `report.json` as a page with pictures, which takes a hundred times as long as text. The error is the program's own:
 /// a picture could not be drawn.
 pub(crate) fn page(input: &[u8]) -> Outcome {
-    let value = serde_json::from_str(text(input)?).map_err(|error| format!("it does not parse: {error}"))?;
-    let files = render::page::run(&report::read(value)?, &Times::default())?;
+    let files = render::page::run(&report::read(text(input)?)?, &Times::default())?;
     assert!(files.iter().all(|(_, contents)| !contents.is_empty()));
     Ok(())
 }

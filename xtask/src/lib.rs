@@ -65,13 +65,13 @@ pub fn copy(
 ) -> std::io::Result<()> {
     let (sender, receiver) = mpsc::channel();
     // Detached: it ends with the lines, and nothing waits for it.
-    std::thread::spawn(move || {
+    std::thread::Builder::new().spawn(move || {
         for line in BufReader::new(lines).split(b'\n') {
             if sender.send(line).is_err() {
                 return;
             }
         }
-    });
+    })?;
     #[expect(clippy::disallowed_methods, reason = "how long a program has been silent is shown")]
     let begun = Instant::now();
     loop {

@@ -53,7 +53,14 @@ impl Bundle {
     pub fn open(directory: impl AsRef<Path>) -> Result<Bundle, BundleError> {
         let directory = directory.as_ref().to_path_buf();
         let manifest = Manifest::read(&directory)?;
-        let config = ModelConfig::read(&directory.join("config.json"))?;
+        let path = directory.join("config.json");
+        let config = ModelConfig::read(&path).map_err(|error| match error {
+            BundleError::Config(reason) => {
+                let again = format!("delete {} and prepare the model again", directory.display());
+                BundleError::NotABundle { path, reason: format!("{reason}; {again}") }
+            }
+            other => other,
+        })?;
         Ok(Bundle { directory, config, manifest })
     }
 

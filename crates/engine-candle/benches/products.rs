@@ -158,7 +158,7 @@ fn measure<T: GgmlType + Send + Sync>(dtype: GgmlDType) -> Result<()> {
 
 fn main() -> Result<()> {
     // `cargo test` runs benches too, and there is nothing to test here.
-    if std::env::args().any(|argument| argument == "--test") {
+    if std::env::args_os().any(|argument| argument == "--test") {
         return Ok(());
     }
     measure::<f32>(GgmlDType::F32)?;

@@ -117,7 +117,7 @@ pub(crate) fn cuda_session_builder(
     let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {
         let (path, cause) = (library.path.display(), error.to_string());
-        let cause = cause.lines().next().unwrap_or_default();
+        let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         EngineError::Unsupported(format!(
             "{path} cannot compute on cuda:{index} ({cause}): set {DYLIB_VARIABLE} to the library of the package \
              onnxruntime-gpu, with CUDA and cuDNN where it finds them"

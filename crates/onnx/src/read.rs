@@ -166,7 +166,7 @@ const EXTERNAL: i32 = 1;
 const MOST_ELEMENTS: usize = 1 << 40;
 /// Most messages and sizes in a file: those of large models are some hundred thousand. In memory each takes up to
 /// 272 bytes, in the file no more than two.
-const MOST_PARTS: usize = 3_000_000;
+const MOST_PARTS: usize = 1_000_000;
 
 /// Counts the messages and sizes of a file without keeping them. What cannot be read ends the count: decoding says so.
 fn count(message: Kind, mut bytes: &[u8], depth: u32, parts: &mut usize) -> Result<(), DecodeError> {

@@ -109,6 +109,14 @@ fn write_files(
 ) -> Result<BTreeMap<String, FileRecord>, PrepareError> {
     let mut records = BTreeMap::new();
     for (file, document) in documents(model).filter(|(file, _)| files.contains(*file)) {
+        // Nobody could read it: every reader of a bundle has this bound.
+        if file != TOKENIZER && document.bytes.len() as u64 > untrusted::file::CONFIG {
+            let (bytes, most) = (document.bytes.len(), untrusted::file::CONFIG);
+            let reason = format!(
+                "its {file} would have {bytes} bytes, and at most {most} are read: it is no usual model"
+            );
+            return Err(PrepareError::Unsupported { path: directory.join(file), reason });
+        }
         write_file(&directory.join(file), &document.bytes)?;
         let record = FileRecord {
             sha256: bundle::hexadecimal(&Sha256::digest(&document.bytes)),

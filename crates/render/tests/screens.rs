@@ -159,7 +159,7 @@ fn save(browser: &str, html: &str, name: &str, width: u32, is_dark: bool) -> Res
 fn published(change: fn(&mut Report)) -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
     let report = std::fs::read_to_string(directory.join("report.json")).expect("a run is published");
-    let mut report = judge::report::read(serde_json::from_str(&report).unwrap()).unwrap();
+    let mut report = judge::report::read(&report).unwrap();
     let mut evidence = Evidence::default();
     for line in std::fs::read_to_string(directory.join("samples.jsonl")).unwrap().lines() {
         evidence.note(Fact::read(line).unwrap());

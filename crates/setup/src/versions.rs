@@ -325,10 +325,16 @@ fn commit_of(url: &str, revision: &str) -> Result<String> {
     })
 }
 
+/// Longest silence of a server, in seconds.
+const SILENCE_S: &str = "30";
+
 /// git without prompts, and independent of the repository that it may be called in.
 fn git() -> Command {
     let mut git = command("git");
-    git.env("GIT_TERMINAL_PROMPT", "0")
+    // Of a server that accepts and says nothing, nothing is awaited for longer (git-config: `http.lowSpeedLimit`).
+    git.env("GIT_HTTP_LOW_SPEED_LIMIT", "1")
+        .env("GIT_HTTP_LOW_SPEED_TIME", SILENCE_S)
+        .env("GIT_TERMINAL_PROMPT", "0")
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE");

@@ -56,8 +56,8 @@ pub fn main_through<E: InferenceEngine>(
         Ok(output) => output,
         Err(error) => return fail(&format!("cannot claim stdout for the protocol: {error}")),
     };
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect::<Vec<_>>().as_slice() {
         ["--hello"] => match serve::hello::<E>() {
             Ok(hello) => {
                 let line = to_line(&hello);
@@ -138,7 +138,15 @@ struct Events<'a>(pub(crate) &'a mut dyn Write);
 
 impl Events<'_> {
     pub(crate) fn send(&mut self, event: Event) -> Result<(), ServeError> {
-        self.0.write_all(to_line(&event).as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
+        let line = to_line(&event);
+        if line.len() as u64 > protocol::MAX_LINE {
+            let (bytes, most) = (line.len(), protocol::MAX_LINE >> 20);
+            return Err(ServeError::Engine(EngineError::Unsupported(format!(
+                "its outputs are {bytes} bytes as text, and at most {most} MiB can be handed over: take a smaller batch, \
+                 smaller inputs, or a model with smaller outputs"
+            ))));
+        }
+        self.0.write_all(line.as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
     }
 }
 

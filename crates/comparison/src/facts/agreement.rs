@@ -3,7 +3,6 @@
 use bundle::Precision;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::plan::{Contender, Work};
 
@@ -452,21 +451,28 @@ pub struct RetrievalScore {
 
 // Reads values that were written earlier.
 
-/// Refuses a value of another schema in one sentence.
-pub fn schema(value: &Value, known: u32) -> Result<(), String> {
-    let found = value.get("schema").and_then(Value::as_u64).ok_or("it names no schema")?;
+/// Reads a document of this schema. Everything that is not a field of `T` is skipped, so that no text takes many times its
+/// size of memory. The error is one sentence; it says what the document is not.
+pub fn document<T: DeserializeOwned>(text: &str, known: u32, what: &str) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: Option<u64>,
+    }
+    let refused = |error: serde_json::Error| {
+        let text = error.to_string();
+        // The place of a field that is not as it must be says nothing to people.
+        let end = text.rfind(" at line ").filter(|_| error.is_data()).unwrap_or(text.len());
+        format!("it is not {what}: {}", &text[..end])
+    };
+    let Head { schema } = serde_json::from_str(text).map_err(refused)?;
+    let found = schema.ok_or("it names no schema")?;
     if found == u64::from(known) {
-        return Ok(());
+        return serde_json::from_str(text).map_err(refused);
     }
     let again = if found < u64::from(known) { "measure again, or " } else { "" };
     Err(format!(
         "its schema is {found}, and this program reads {known}: {again}use the release that wrote it"
     ))
-}
-
-/// Reads a typed value. The error says what the value is not.
-pub fn typed<T: DeserializeOwned>(value: Value, what: &str) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| format!("it is not {what}: {error}"))
 }
 
 /// Reads a number that may be `null`: JSON has no number that is not finite.
@@ -487,19 +493,19 @@ pub fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<(f64, f64)>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn another_schema_is_refused_in_one_sentence() {
-        let of = |value| schema(&value, 4);
-        assert_eq!(of(json!({"schema": 4})), Ok(()));
+        let of = |text| document::<std::collections::BTreeMap<String, u32>>(text, 4, "a map").map(drop);
+        assert_eq!(of("{\"schema\": 4}"), Ok(()));
         let newer = "its schema is 5, and this program reads 4: use the release that wrote it";
-        assert_eq!(of(json!({"schema": 5})), Err(newer.to_owned()));
+        assert_eq!(of("{\"schema\": 5}"), Err(newer.to_owned()));
         let older =
             "its schema is 3, and this program reads 4: measure again, or use the release that wrote it";
-        assert_eq!(of(json!({"schema": 3})), Err(older.to_owned()));
-        assert_eq!(of(json!([])), Err("it names no schema".to_owned()));
+        assert_eq!(of("{\"schema\": 3}"), Err(older.to_owned()));
+        assert_eq!(of("{}"), Err("it names no schema".to_owned()));
+        let other = "it is not a map: invalid type: string \"x\", expected u32";
+        assert_eq!(of("{\"schema\": 4, \"a\": \"x\"}"), Err(other.to_owned()));
     }
 }

@@ -2,7 +2,7 @@
 //! zero, or larger than any machine has. The other readings of a worker that reports one cannot be trusted,
 //! whether it reports it now or in a journal.
 
-use protocol::{CacheUsage, Event, Loaded, Marks, Memory, Output, Probed, Sample, Usage};
+use protocol::{CacheUsage, Event, Loaded, Marks, Memory, Output, Probed, Sample, Task, Usage, Work};
 use serde_json::Value;
 
 use crate::facts::evidence::Probe;
@@ -43,6 +43,14 @@ pub fn readings(event: &Event) -> Vec<Impossible> {
 /// The sentence about the first of them; `None` if there is none.
 pub fn reading(event: &Event) -> Option<String> {
     let mut check = Check::default();
+    check.event(event);
+    check.sentence()
+}
+
+/// The same of a worker with this task, whose lists may also not be longer than it asks for: they are kept, in memory and
+/// in the journal.
+pub fn reading_of(event: &Event, task: &Task) -> Option<String> {
+    let mut check = Check { asked: Asked::new(task), ..Check::default() };
     check.event(event);
     check.sentence()
 }
@@ -132,10 +140,64 @@ fn odd(value: &Value, path: &mut Vec<String>) -> Option<String> {
     }
 }
 
+/// Most devices that weights are divided over.
+const SHARDS: usize = 1024;
+
+/// Most times of a probe, of which none takes less than a microsecond.
+const SWEEPS: usize = 1_000_000;
+
+/// Most calls of a turn that searches for a rate: how many it makes is not known before.
+const SEARCHED: usize = 1_000_000;
+
+/// The longest lists in the answers to a job.
+struct Asked {
+    cases: usize,
+    /// Marks of a request.
+    marks: usize,
+    /// Sequences, or texts.
+    rows: usize,
+    /// New tokens of each.
+    tokens: usize,
+    /// Requests of a turn of several callers.
+    calls: usize,
+}
+
+impl Asked {
+    /// `None` for jobs without requests.
+    fn new(task: &Task) -> Option<Asked> {
+        let (work, load) = match task {
+            Task::Measure(task) => (&task.work, task.load),
+            Task::Answer(task) => (&task.work, None),
+            _ => return None,
+        };
+        let calls = match load {
+            None => 0,
+            Some(load) if load.search.is_some() => SEARCHED,
+            Some(load) => load.requests,
+        };
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
+        let (rows, tokens, marks) = match work {
+            Work::Generate(work) => {
+                let rows = longest(&mut work.cases.iter().map(|case| case.prompts.len()));
+                (rows, work.new_tokens, work.new_tokens)
+            }
+            Work::Denoise(work) => {
+                let rows = longest(&mut work.cases.iter().map(|case| case.prompts.len()));
+                (rows, work.new_tokens, work.how.steps)
+            }
+            Work::Encode(work) => (longest(&mut work.cases.iter().map(|case| case.texts.len())), 0, 1),
+            Work::Graph(work) => (0, 0, longest(&mut work.cases.iter().map(|case| case.sets))),
+        };
+        Some(Asked { cases: work.cases(), marks: marks.max(1), rows: rows.max(calls), tokens, calls })
+    }
+}
+
 /// Checks one reading after another, and collects the impossible ones.
 #[derive(Default)]
 struct Check {
     event: &'static str,
+    /// The longest lists that the event may have, if that is known.
+    asked: Option<Asked>,
     /// Prefix of the names of fields.
     path: String,
     found: Vec<Impossible>,
@@ -158,12 +220,15 @@ impl Check {
             Event::Loaded(loaded) => self.loaded(loaded),
             Event::ColdStart(cold) => {
                 self.event = "cold_start";
+                self.list("marks_ns", cold.marks_ns.len(), |asked| asked.marks);
                 self.marks("marks_ns", &cold.marks_ns);
                 self.within("since_spawn_ns", cold.since_spawn_ns, DAY);
                 self.memory(&cold.memory);
             }
             Event::Warmup(warmup) => {
                 self.event = "warmup";
+                let cases = warmup.iterations.iter().map(|iteration| iteration.cases.len()).max();
+                self.list("iterations.cases", cases.unwrap_or(0), |asked| asked.cases);
                 for (number, iteration) in warmup.iterations.iter().enumerate() {
                     for (at, case) in iteration.cases.iter().enumerate() {
                         self.path = format!("iterations[{number}].cases[{at}].");
@@ -191,6 +256,8 @@ impl Check {
         self.within("weights_bytes", Some(loaded.weights_bytes), BYTES);
         self.memory(&loaded.memory);
         self.within("in_effect.threads", Some(loaded.in_effect.threads as u64), THREADS);
+        let shards = loaded.in_effect.shard_bytes.as_ref().map_or(0, Vec::len);
+        self.list("in_effect.shard_bytes", shards, |_| SHARDS);
         for &bytes in loaded.in_effect.shard_bytes.iter().flatten() {
             self.at_most("in_effect.shard_bytes", Some(bytes), BYTES);
         }
@@ -204,6 +271,8 @@ impl Check {
         self.within("peak_bytes", usage.peak_bytes, BYTES);
         self.at_most("cpu_ns", usage.cpu_ns, THREADS * DAY);
         self.within("wall_ns", Some(usage.wall_ns), DAY);
+        let threads = usage.thread_cpu_ns.as_ref().map_or(0, Vec::len);
+        self.list("thread_cpu_ns", threads, |_| THREADS as usize);
         for &ns in usage.thread_cpu_ns.iter().flatten() {
             self.at_most("thread_cpu_ns", Some(ns), DAY);
         }
@@ -215,6 +284,7 @@ impl Check {
 
     fn probed(&mut self, probed: &Probed) {
         self.event = "probed";
+        self.list("sweeps_ns", probed.sweeps_ns.len().max(probed.multiply_adds_ns.len()), |_| SWEEPS);
         self.within("compute_ns", Some(probed.compute_ns), DAY);
         self.within("bytes", Some(probed.bytes), BYTES);
         self.within("operations", Some(probed.operations), BYTES);
@@ -222,7 +292,24 @@ impl Check {
         probed.multiply_adds_ns.iter().for_each(|&ns| self.within("multiply_adds_ns", Some(ns), DAY));
     }
 
+    /// A list has at most so many entries.
+    fn list(&mut self, name: &str, length: usize, most: impl FnOnce(&Asked) -> usize) {
+        if let Some(most) = self.asked.as_ref().map(most) {
+            let other = (length > most).then(|| format!("a list of {length}"));
+            self.refuse(name, other, format_args!("at most {most} were asked for"));
+        }
+    }
+
     fn case(&mut self, case: &Sample) {
+        self.list("marks_ns", case.marks_ns.len(), |asked| asked.marks);
+        self.list("calls", case.calls.len(), |asked| asked.calls);
+        let vectors = if let Output::Vectors(output) = &case.output { output.vectors.len() } else { 0 };
+        let rows = vectors.max(case.output.tokens().len()).max(case.output.unmasked().len());
+        self.list("output", rows, |asked| asked.rows);
+        let mut of_rows = case.output.tokens().iter().chain(case.output.unmasked());
+        if let Some(row) = of_rows.by_ref().max_by_key(|row| row.len()) {
+            self.list("output.tokens", row.len(), |asked| asked.tokens);
+        }
         self.marks("marks_ns", &case.marks_ns);
         self.output(&case.output, &case.marks_ns);
     }
@@ -397,6 +484,34 @@ mod tests {
         assert!(steps(&[4, 10]).is_some_and(|said| said.ends_with("passes_ns is 10")), "beyond its step");
         let cold = protocol::ColdStart { marks_ns: Marks(vec![1, 1]), ..Default::default() };
         assert!(reading(&Event::ColdStart(cold)).is_some_and(|said| said.ends_with("marks_ns is 1")));
+    }
+
+    #[test]
+    fn lists_are_no_longer_than_the_job_asks_for() {
+        let case = protocol::Case { prompts: vec![vec![1]], ..Default::default() };
+        let work = Work::Generate(protocol::GenerateWork {
+            cases: vec![case],
+            new_tokens: 2,
+            decode: protocol::Decode::Forced,
+            kv_cache: protocol::KvCache::On,
+            prefill_chunk: None,
+        });
+        let task = Task::Answer(protocol::Answer { work, parity: None });
+        let call = protocol::Call { asked_ns: 0, done_ns: 1 };
+        let of = |marks: &[u64], calls, tokens: &[&[u32]]| {
+            let output = Output::Tokens(tokens.iter().map(|row| row.to_vec()).collect());
+            let marks_ns = Marks(marks.to_vec());
+            reading_of(&Event::Sample(Sample { marks_ns, calls, output, ..Sample::default() }), &task)
+        };
+        assert_eq!(of(&[1, 2], vec![], &[&[7, 8]]), None);
+        for (said, part) in [
+            (of(&[1, 2, 3], vec![], &[]), "marks_ns is a list of 3"),
+            (of(&[1], vec![call], &[]), "calls is a list of 1"),
+            (of(&[1], vec![], &[&[7], &[8]]), "output is a list of 2"),
+            (of(&[1], vec![], &[&[7, 8, 9]]), "output.tokens is a list of 3"),
+        ] {
+            assert!(said.as_ref().is_some_and(|said| said.ends_with(part)), "{said:?}");
+        }
     }
 
     #[test]

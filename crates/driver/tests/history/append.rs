@@ -9,7 +9,8 @@ use comparison::history;
 use driver::history_file;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let [file, run, count] = arguments.as_slice() else {
         return Err("usage: append FILE RUN COUNT < RECORD".into());
     };
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for record in &mut records {
             record.run = format!("{run}-{number}");
         }
-        history_file::append(file.as_ref(), &records)?;
+        history_file::append((**file).as_ref(), &records)?;
         println!("{run}-{number}");
     }
     Ok(())

@@ -57,3 +57,14 @@ fn what_goes_wrong_is_the_last_line_and_exit_code_2() {
     let error = lines(&output)[0]["error"].as_str().unwrap().to_owned();
     assert!(error.starts_with("cannot find it on the hub: "), "{error}");
 }
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_not_awaited_for_ever() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (endpoint, home) =
+        (format!("http://{}", listener.local_addr().unwrap()), tempfile::tempdir().unwrap());
+    let mut command = hub(home.path(), &endpoint);
+    command.env("PHOTOFINISH_HUB_SILENCE_S", "1");
+    let output = command.assert().code(2).get_output().stdout.clone();
+    assert_eq!(lines(&output), [json!({ "error": "the hub has said nothing for 1 s; try again later" })]);
+}

@@ -105,6 +105,9 @@ impl Builder<'_> {
         version: &Version,
     ) -> Result<(PathBuf, String)> {
         let package = Package::find(self.sources, framework.worker)?;
+        if let Version::Git { url, .. } = version {
+            self.reporter.note(&format!("waiting for {url}"));
+        }
         let manifest = package.with(&origins(framework, version, self.cache)?)?;
         self.lay_out(directory, &package, &manifest)
             .with_context(|| format!("cannot write {}", directory.display()))?;

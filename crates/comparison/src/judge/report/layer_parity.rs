@@ -4,7 +4,6 @@
 use bundle::Precision;
 use protocol::InEffect;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{Facts, Prepared};
 use crate::facts::agreement;
@@ -23,9 +22,8 @@ use crate::plan::{Contender, Plan};
 pub const SCHEMA: u32 = 2;
 
 /// Reads `parity.json` back. The error is one sentence.
-pub fn read(value: Value) -> Result<ParityReport, String> {
-    agreement::schema(&value, SCHEMA)?;
-    agreement::typed(value, "what `photofinish parity` writes")
+pub fn read(text: &str) -> Result<ParityReport, String> {
+    agreement::document(text, SCHEMA, "what `photofinish parity` writes")
 }
 
 /// The outcome of `photofinish parity`.

@@ -25,7 +25,6 @@ use protocol::{GpuWork, Memory, untrusted};
 use row::Floor;
 pub use row::{Energy, Kind, Reason, Requested, Row, State};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use statistics::{Looks, Moments, geometric_interval, geometric_mean, median};
 use verdicts::Comparison;
 pub use warnings::Warning;
@@ -41,15 +40,9 @@ use crate::plan::Plan;
 /// Version of the JSON, and of the other files of a results directory.
 pub const SCHEMA: u32 = 5;
 
-/// Rejects a file of another version in one sentence.
-pub fn check_schema(value: &Value) -> Result<(), String> {
-    agreement::schema(value, SCHEMA)
-}
-
 /// Reads `report.json` of a comparison back. The error is one sentence.
-pub fn read(value: Value) -> Result<Report, String> {
-    check_schema(&value)?;
-    let mut report: Report = agreement::typed(value, "the report of a comparison")?;
+pub fn read(text: &str) -> Result<Report, String> {
+    let mut report: Report = agreement::document(text, SCHEMA, "the report of a comparison")?;
     report.check()?;
     let noise = report.noise();
     report.comparisons.iter_mut().for_each(|found| found.explain(noise.as_deref(), &report.sanity));

@@ -10,7 +10,6 @@ pub use columns::{Crossing, crossings};
 use configs::Published;
 use protocol::untrusted::{Foreign, Foreigns};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::facts::agreement::{self, Agreement, QualityScore};
 use crate::judge::metrics::Metric;
@@ -407,9 +406,8 @@ pub struct StudyReport {
 }
 
 /// Reads `report.json` of a study back. The error is one sentence.
-pub fn read(value: Value) -> Result<StudyReport, String> {
-    report::check_schema(&value)?;
-    let report: StudyReport = agreement::typed(value, "the report of a study")?;
+pub fn read(text: &str) -> Result<StudyReport, String> {
+    let report: StudyReport = agreement::document(text, report::SCHEMA, "the report of a study")?;
     report.cells.iter().try_for_each(Cell::check)?;
     Ok(report)
 }

@@ -350,9 +350,9 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
             Failure::usage(format!("{}: it holds no {what}", path.display()))
         });
     }
-    let value = results::json(path)?.unwrap_or_default();
+    let saved = results::text(path)?.unwrap_or_default();
     let report =
-        judge::report::read(value).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+        judge::report::read(&saved).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
     let records = records::records(&report, None);
     if records.is_empty() {
         return Err(Failure::usage(format!("{}: it is the report of no framework at all", path.display())));

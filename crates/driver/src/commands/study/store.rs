@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use comparison::facts::agreement;
 use comparison::judge;
 use comparison::judge::records;
-use comparison::judge::report::{SCHEMA, check_schema};
+use comparison::judge::report::SCHEMA;
 use comparison::judge::study::{Cell, StudyReport};
 use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
 use serde::{Deserialize, Serialize};
@@ -145,9 +146,8 @@ fn computer(places: &Places) -> Computer {
 fn read_asked(directory: &Path, what: &str) -> Result<Asked> {
     let path = directory.join(ASKED);
     let unusable = |reason: &str| Failure::usage(format!("{} {what}: {reason}", path.display()));
-    let value = results::json(&path)?.ok_or_else(|| unusable("there is no such file"))?;
-    check_schema(&value).map_err(|why| unusable(&why))?;
-    serde_json::from_value(value).map_err(|error| unusable(&error.to_string()))
+    let text = results::text(&path)?.ok_or_else(|| unusable("there is no such file"))?;
+    agreement::document(&text, SCHEMA, "what a study was asked").map_err(|why: String| unusable(&why))
 }
 
 fn cells<'a>(directory: &Path, lines: impl Iterator<Item = &'a str>) -> Result<Vec<Cell>> {
