@@ -48,6 +48,8 @@ pub struct Process {
     /// When it was found to have ended, with its remaining processes.
     ended: Option<Instant>,
     is_reaped: bool,
+    /// When the last line came.
+    pub(crate) came: Instant,
     /// Time of the last wait for a line in which this program did not run: it is not the worker's.
     pub(crate) lost: Duration,
     /// Its own caches of compiled kernels. They are deleted when it has ended.
@@ -109,6 +111,7 @@ impl Process {
             looked: now(),
             ended: None,
             is_reaped: false,
+            came: now(),
             lost: Duration::ZERO,
             caches: None,
         })
@@ -149,7 +152,7 @@ impl Process {
     /// A line that came before it was asked for.
     pub(crate) fn unasked(&self) -> Option<String> {
         match self.pipes.waiting() {
-            Some(Line::Text(line)) => Some(line),
+            Some(Line::Text(line, _)) => Some(line),
             _ => None,
         }
     }
@@ -174,7 +177,10 @@ impl Process {
             // The pipe comes before the clock: this program itself may have been stopped meanwhile, and a line that is
             // there is in time. Its reader may not have run since, either.
             match self.pipes.next(LISTEN) {
-                Some(Line::Text(line)) => return Received::Line(line),
+                Some(Line::Text(line, at)) => {
+                    self.came = at;
+                    return Received::Line(line);
+                }
                 Some(Line::TooLong) => return Received::TooLong,
                 Some(Line::End) => return Received::Closed,
                 None if looked >= until + self.lost => return Received::TimedOut,
@@ -324,7 +330,8 @@ pub(crate) struct Pipes {
 }
 
 pub(crate) enum Line {
-    Text(String),
+    /// With the time at which it was read: whoever waits for it may be busy.
+    Text(String, Instant),
     /// A line that is longer than any event.
     TooLong,
     /// No process holds the pipe any more.
@@ -373,7 +380,7 @@ impl Pipes {
 
     fn without_secrets(&self, line: Line) -> Line {
         match line {
-            Line::Text(text) => Line::Text(secrets::without(text, &self.secrets)),
+            Line::Text(text, at) => Line::Text(secrets::without(text, &self.secrets), at),
             other => other,
         }
     }
@@ -442,9 +449,12 @@ fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {
         let message = match read {
             Ok(0) | Err(_) => Line::End,
             Ok(n) if n as u64 == MAX_LINE && !complete => Line::TooLong,
-            Ok(_) => Line::Text(String::from_utf8_lossy(&line).trim_end().to_owned()),
+            Ok(_) => {
+                let at = now();
+                Line::Text(String::from_utf8_lossy(&line).trim_end().to_owned(), at)
+            }
         };
-        let last = !matches!(message, Line::Text(_));
+        let last = !matches!(message, Line::Text(..));
         if lines.send(message).is_err() || last {
             break;
         }

@@ -178,7 +178,7 @@ impl RunningWorker {
                 return self.give_up::<()>(reason).is_some();
             }
             self.events.push(event);
-            self.received_ns.push(nanoseconds(self.begun));
+            self.received_ns.push(self.came_ns(self.begun));
             if iterations.is_some() {
                 self.process.iter_mut().for_each(Process::take_orphans);
                 self.warm_cpu_s = cpu_time(self.pid);
@@ -238,7 +238,8 @@ impl RunningWorker {
         let other_case = |answered: usize| {
             format!("asked for a request of case {case}, it answered with one of case {answered}")
         };
-        let (event, ns) = (self.recv()?, nanoseconds(begun));
+        let event = self.recv()?;
+        let ns = self.came_ns(begun);
         match event {
             Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
             Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
@@ -416,6 +417,12 @@ impl RunningWorker {
         }
     }
 
+    /// How long after this the last event came, in nanoseconds.
+    fn came_ns(&self, since: Instant) -> u64 {
+        let came = self.process.as_ref().map_or(since, |process| process.came);
+        came.saturating_duration_since(since).as_nanos().try_into().unwrap_or(u64::MAX)
+    }
+
     fn give_up<T>(&mut self, reason: String) -> Option<T> {
         if self.over.is_none() {
             self.over = Some(Over::GivenUp(reason));
@@ -425,10 +432,6 @@ impl RunningWorker {
         }
         None
     }
-}
-
-fn nanoseconds(since: Instant) -> u64 {
-    since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 /// The event in the form that is stored: without fields that only the driver may set, and with the memory that the process
