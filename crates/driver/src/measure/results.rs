@@ -152,12 +152,14 @@ impl Results {
 
     /// The lines and the names of files that are in the directory now.
     fn found(&self) -> (usize, Vec<&str>) {
-        let at = |name: &str| self.directory.join(name);
+        let holds = |name: &str, text: &[u8]| {
+            let found = untrusted::file::read(&self.directory.join(name), text.len() as u64);
+            found.is_ok_and(|found| found == text)
+        };
         let lines = self.lines[..self.written].concat();
-        let is_whole = std::fs::read(at(self.log)).is_ok_and(|found| found == lines.as_bytes());
+        let is_whole = holds(self.log, lines.as_bytes());
         let lines = if is_whole { self.flushed.unwrap_or(self.written) } else { 0 };
-        let is_there =
-            |(name, text): &&(String, Vec<u8>)| std::fs::read(at(name)).is_ok_and(|found| found == *text);
+        let is_there = |(name, text): &&(String, Vec<u8>)| holds(name, text);
         (lines, self.files.iter().filter(is_there).map(|(name, _)| name.as_str()).collect())
     }
 

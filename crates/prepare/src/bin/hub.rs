@@ -98,7 +98,7 @@ impl Progress for Heard {
 
     fn update(&mut self, size: usize) {
         NEWS.fetch_add(1, Ordering::Relaxed);
-        self.0.update(size);
+        Progress::update(&mut self.0, size);
     }
 
     fn finish(&mut self) {
