@@ -56,8 +56,9 @@ pub(crate) fn measure<E: InferenceEngine>(
     let (start, sample) = workload.request(engine, 0, (None, marks))?;
     // Of several callers, the first that was answered.
     let first_answer = sample.calls.iter().map(|call| call.done_ns).min();
-    let first_marks =
-        first_answer.map_or_else(|| sample.marks_ns.clone(), |ns| Marks(vec![ns, sample.marks_ns.end()]));
+    let end = sample.marks_ns.end();
+    let of_callers = |first| Marks(if first < end { vec![first, end] } else { vec![end] });
+    let first_marks = first_answer.map_or_else(|| sample.marks_ns.clone(), of_callers);
     let first_mark = start + first_marks.first();
     let cold = ColdStart {
         marks_ns: Marks(first_marks.0.iter().map(|mark| mark + (start - before)).collect()),

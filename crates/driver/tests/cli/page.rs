@@ -51,7 +51,7 @@ fn what_is_no_report_is_told_in_a_sentence() {
     for (text, told) in [
         ("{\"schema\": 3}", "its schema is 3, and this program reads 5"),
         ("{}", "no schema"),
-        ("[1", "is not JSON"),
+        ("[1", "it is not the report of a comparison"),
         ("{\"schema\": 5}", "missing field `environment`"),
         ("{\"schema\": 5, \"rows\": 7}", "invalid type"),
     ] {
