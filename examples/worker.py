@@ -47,7 +47,7 @@ def work(job):
     asked = (job["protocol"], settings["precision"], settings["device"])
     of = task.get("work", {"kind": "generate", "kv_cache": "on"})
     can = task["kind"] in ("load", "measure") and (of["kind"], of.get("kv_cache")) == ("generate", "on")
-    if asked != (9, "f32", "cpu") or not can:
+    if asked != (10, "f32", "cpu") or not can:
         raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 10")
     send("hello", **HELLO)
     send("started", runtime_ns=now() - BEGAN, memory=memory())

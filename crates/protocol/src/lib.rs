@@ -80,6 +80,6 @@ mod tests {
         let events: Vec<Event> = answered.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));
         assert_eq!(events.last(), Some(&Event::Done));
-        assert_eq!(events.len(), 9, "one of each event of a measuring run");
+        assert_eq!(events.len(), 10, "one of each event of a measuring run");
     }
 }
