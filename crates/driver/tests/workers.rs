@@ -207,7 +207,7 @@ broken! {
     a_wrong_order_is_named(60) [(COLD, ""), (WARM, &format!("{WARM}{COLD}"))]
         => ["line 4: `warmup` came where `cold_start` must come"];
     an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", **{**sample, "case": 0})"#)]
-        => ["line 7, `case`: 0, but the turn asked for case 1"];
+        => ["line 9, `case`: 0, but the turn asked for case 1"];
     too_few_tokens_are_named(60) [("np.transpose(tokens).tolist()", "np.transpose(tokens)[:, 1:].tolist()")]
         => ["`iterations[0].cases[0].output.tokens[0]`: 2 tokens, but 3 were asked for"];
     a_count_of_marks_that_does_not_fit_is_named(60) [(MARKS, r#""marks_ns": marks[1:], "#)]
@@ -220,7 +220,7 @@ broken! {
     a_time_longer_than_what_passed_is_named(60)
         [(MARKS, r#""marks_ns": [mark * 1000 for mark in marks], "#)]
         => ["`marks_ns`:", "is impossible: the driver saw"];
-    two_answers_to_one_turn_are_named(60) [(SAMPLE, TWICE)] => ["line 7: a second answer to turn 1"];
+    two_answers_to_one_turn_are_named(60) [(SAMPLE, TWICE)] => ["line 8: a second answer to turn 1"];
     output_that_is_not_flushed_is_named(5) [("file=out, flush=True", "file=out")]
         => ["the lines were in a buffer; flush stdout after every line"];
     a_worker_that_waits_for_something_else_is_named(5)

@@ -3,6 +3,7 @@
 //! goes on.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -94,6 +95,7 @@ impl Process {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         end_with_parent(&mut command);
+        has_a_form(binary)?;
         let (mut child, spawned_at_ns) = {
             let _pinned = cpus.map(Pinned::to);
             let before = monotonic_ns();
@@ -300,6 +302,23 @@ fn has_ended(child: &mut Child) -> bool {
 fn mark() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Refuses a text without a first line that names its interpreter. execvp(3), by which a child with a signal for its
+/// parent's end is started, gives such a text to the shell.
+fn has_a_form(program: &Path) -> std::io::Result<()> {
+    const NO_FORM: i32 = 8;
+    let mut first = [0; 2];
+    // What cannot be read, or is no program, is told by the start.
+    let Ok(mut file) = File::open(program) else { return Ok(()) };
+    if std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions()) & 0o111 == 0 {
+        return Ok(());
+    }
+    let is_text = file.read(&mut first)? == 2 && first.iter().all(|byte| byte.is_ascii_graphic());
+    match is_text && &first != b"#!" {
+        true => Err(std::io::Error::from_raw_os_error(NO_FORM)),
+        false => Ok(()),
+    }
 }
 
 #[cfg(unix)]
