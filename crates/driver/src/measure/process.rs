@@ -3,7 +3,7 @@
 //! goes on.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use protocol::untrusted::{Foreign, secrets};
+use protocol::untrusted::{self, Foreign, secrets};
 use protocol::{FileIdentity, MAX_LINE};
 use setup::tooling::Scratch;
 use setup::tooling::process::end_with_parent;
@@ -310,7 +310,7 @@ fn has_a_form(program: &Path) -> std::io::Result<()> {
     const NO_FORM: i32 = 8;
     let mut first = [0; 2];
     // What cannot be read, or is no program, is told by the start.
-    let Ok(mut file) = File::open(program) else { return Ok(()) };
+    let Ok(mut file) = untrusted::file::open(program) else { return Ok(()) };
     if std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions()) & 0o111 == 0 {
         return Ok(());
     }
