@@ -378,10 +378,17 @@ impl Run {
     }
 
     /// Spawn → weights resident, less the worker's own readings, in nanoseconds: what is loaded before the framework is
-    /// said to be ready counts, too. Without a clock that both share, it counts from there.
+    /// said to be ready counts, too. If the worker does not say when that was, the driver does.
     pub fn load_ns(&self) -> Option<u64> {
-        let startup_ns = self.started().and_then(|started| started.startup_ns).unwrap_or(0);
-        Some(self.loaded()?.load_ns.saturating_add(startup_ns))
+        let told = self.started().and_then(|started| started.startup_ns);
+        let saw = || self.arrived_ns(|event| matches!(event, Event::Started(_)));
+        Some(self.loaded()?.load_ns.saturating_add(told.or_else(saw).unwrap_or(0)))
+    }
+
+    /// When an event arrived, in nanoseconds since the spawn, by the driver's clock.
+    pub fn arrived_ns(&self, is_it: fn(&Event) -> bool) -> Option<u64> {
+        let place = self.events.iter().position(is_it)?;
+        self.seen.as_ref()?.events_ns.get(place).copied()
     }
 
     /// Highest memory, in bytes. On the host: that of the process by its own reading or the driver's,

@@ -140,23 +140,16 @@ fn slices(sample: &Sample) -> Vec<usize> {
 
 /// The load since the spawn, as told and as seen.
 fn loaded(run: &Run) -> Option<(f64, f64)> {
-    let saw = arrived(run, |event| matches!(event, Event::Loaded(_)))?;
-    run.started()?.startup_ns?;
-    Some((run.load_ns()? as f64, saw))
+    let saw = run.arrived_ns(|event| matches!(event, Event::Loaded(_)))?;
+    Some((run.load_ns()? as f64, saw as f64))
 }
 
 /// The first request, as told and as seen since the load.
 fn cold_start(run: &Run) -> Option<(f64, f64)> {
-    let loaded = arrived(run, |event| matches!(event, Event::Loaded(_)))?;
-    let saw = arrived(run, |event| matches!(event, Event::ColdStart(_)))? - loaded;
+    let loaded = run.arrived_ns(|event| matches!(event, Event::Loaded(_)))?;
+    let saw = run.arrived_ns(|event| matches!(event, Event::ColdStart(_)))?.saturating_sub(loaded);
     let told = run.cold_start()?.marks_ns.end();
-    (told > 0).then_some((told as f64, saw))
-}
-
-/// When an event arrived, in nanoseconds since the spawn.
-fn arrived(run: &Run, is_it: fn(&Event) -> bool) -> Option<f64> {
-    let place = run.events.iter().position(is_it)?;
-    Some(*run.seen.as_ref()?.events_ns.get(place)? as f64)
+    (told > 0).then_some((told as f64, saw as f64))
 }
 
 fn whole(ns: f64) -> u64 {
@@ -168,6 +161,8 @@ mod tests {
     use protocol::{Marks, Sample};
 
     use super::*;
+    use crate::facts::run::Seen;
+    use crate::facts::testing;
 
     fn turn(marks: &[u64], lead_in: &[usize], seen_ns: &[u64]) -> Turn {
         let marks_ns = Marks(marks.to_vec());
@@ -192,6 +187,23 @@ mod tests {
         // Work was moved to the steps that do not count: 30 of 40.
         let seen = turn(&[100, 130, 140, 170, 180], &[0, 2], &[101, 42, 42]);
         assert_eq!(marks(seen, late), [100, 120, 140, 160, 180]);
+    }
+
+    #[test]
+    fn a_load_counts_from_the_spawn_whatever_the_worker_says() {
+        let plan = testing::plan(&["honest", "silent"]);
+        let run = |label: &str, startup_ns, load_ns| {
+            let started = protocol::Started { startup_ns, runtime_ns: 0, memory: Default::default() };
+            let loaded = protocol::Loaded { load_ns, ..testing::loaded(1) };
+            let events = vec![Event::Started(started), Event::Loaded(loaded), Event::Usage(testing::usage())];
+            let seen = Seen { events_ns: vec![105, 405, 500], ..Seen::default() };
+            Run { seen: Some(seen), ..testing::run(label, 0, events) }
+        };
+        // The second loads before it says that it is ready, and when that was it does not say.
+        let runs = vec![run("honest", Some(100), 300), run("silent", None, 1)];
+        let seen = by_driver(&plan, &Evidence { runs, ..Evidence::default() });
+        let loads: Vec<_> = seen.runs.iter().map(|run| run.load_ns().unwrap()).collect();
+        assert_eq!(loads, [400, 400], "less the 5 that the answers of the first are late");
     }
 
     #[test]

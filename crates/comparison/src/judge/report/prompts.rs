@@ -88,7 +88,7 @@ pub(super) fn loads(plan: &Plan, evidence: &Evidence, label: &str, complete: &[&
     let attempts: Vec<&Run> = evidence.cold_loads.iter().filter(|run| run.framework == label).collect();
     let is_cold = |run: &&&Run| run.is_complete() && resident(run).is_some_and(|share| share <= COLD);
     let cold: Vec<f64> =
-        attempts.iter().filter(is_cold).filter_map(|run| Some(run.loaded()?.load_ns as f64 / 1e9)).collect();
+        attempts.iter().filter(is_cold).filter_map(|run| Some(run.load_ns()? as f64 / 1e9)).collect();
     let left = attempts.iter().filter_map(|run| resident(run)).reduce(f64::max);
     let unavailable = match (attempts.first(), left) {
         _ if !cold.is_empty() => None,
