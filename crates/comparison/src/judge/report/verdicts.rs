@@ -109,27 +109,24 @@ impl Table {
     ) -> Vec<Comparison> {
         let kind = plan.work.kind();
         let decided = self.decided(plan, evidence, evidence.is_last_look(plan));
-        let ranged: Vec<_> = self.pairs(&self.questions);
-        let ranged: Vec<_> = ranged.iter().filter(|pair| !pair.question.metric.depends_on_speed()).collect();
+        let mut ranged = self.pairs(&self.questions);
+        ranged.retain(|pair| !pair.question.metric.depends_on_speed());
         let mut found = Vec::new();
         for &metric in metrics {
             let leads = metric.follows(kind).unwrap_or(metric);
             let unmeasurable = unmeasurable.filter(|_| metric.depends_on_speed());
             for (pair, held) in decided.iter().filter(|(pair, _)| pair.question.metric == leads) {
+                let Held { decision, apart } = held.clone();
+                let is_turned = decision.as_ref().is_some_and(|decision| decision.ratio < 1.0);
                 let (a, b) = (&self.labels[pair.a], &self.labels[pair.b]);
-                found.push(match held {
-                    Held::Apart { told, seen } if unmeasurable.is_none() => {
-                        Comparison::apart(metric, [a, b], told.ratio, *seen)
+                let (a, b) = if is_turned { (b, a) } else { (a, b) };
+                let turned = |decision: Decision| if is_turned { decision.inverted() } else { decision };
+                let found_here = Comparison::new(metric, a, b, decision.map(turned), unmeasurable);
+                found.push(match apart {
+                    Some(seen) if unmeasurable.is_none() => {
+                        found_here.contradicted(if is_turned { seen.map(f64::recip) } else { seen })
                     }
-                    Held::Apart { told: decision, .. } | Held::Both(Some(decision))
-                        if decision.ratio < 1.0 =>
-                    {
-                        Comparison::new(metric, b, a, Some(decision.clone().inverted()), unmeasurable)
-                    }
-                    Held::Apart { told, .. } => {
-                        Comparison::new(metric, a, b, Some(told.clone()), unmeasurable)
-                    }
-                    Held::Both(decision) => Comparison::new(metric, a, b, decision.clone(), unmeasurable),
+                    _ => found_here,
                 });
             }
             for pair in ranged.iter().filter(|pair| pair.question.metric == leads) {
@@ -165,28 +162,33 @@ impl<'a> Pair<'a> {
 }
 
 /// What both clocks say of a pair.
-enum Held {
-    /// The decision that holds by both; `None` if there are too few figures.
-    Both(Option<Decision>),
-    /// They contradict each other: by the workers' there is a decision, by the driver's this ratio.
-    Apart { told: Decision, seen: Option<f64> },
+#[derive(Clone)]
+struct Held {
+    /// `None` if there are too few figures.
+    decision: Option<Decision>,
+    /// The ratio by the driver's clock, if it contradicts the decision by the workers'; `None` within it if there is none.
+    apart: Option<Option<f64>>,
 }
 
 impl Held {
     /// An advantage may be larger by the driver's clock, for which answers of the other are late, but not smaller by more
     /// than the margin. If it is not clear by that clock, its decision stands.
     fn new(told: Option<Decision>, seen: Option<Decision>, margin: f64) -> Held {
-        let Some(told) = told else { return Held::Both(None) };
+        let Some(told) = told else { return Held { decision: None, apart: None } };
         let ratio = seen.as_ref().map(|seen| seen.ratio);
-        let margin = margin.ln_1p();
-        let log = told.ratio.ln();
+        let (log, margin) = (told.ratio.ln(), margin.ln_1p());
         let beyond = ratio.map_or(f64::INFINITY, |ratio| (log - ratio.ln()) * log.signum());
         let is_turned = ratio.is_none_or(|ratio| ratio.ln() * log <= 0.0);
-        match (told.outcome, seen) {
-            (Outcome::Different, _) if beyond > margin || is_turned => Held::Apart { told, seen: ratio },
-            (Outcome::Equivalent, _) if beyond.abs() > margin => Held::Apart { told, seen: ratio },
-            (Outcome::Different, Some(seen)) if seen.outcome != Outcome::Different => Held::Both(Some(seen)),
-            _ => Held::Both(Some(told)),
+        let is_apart = match told.outcome {
+            Outcome::Different => beyond > margin || is_turned,
+            Outcome::Equivalent => beyond.abs() > margin,
+            Outcome::Inconclusive => false,
+        };
+        let is_open =
+            |seen: &Decision| told.outcome == Outcome::Different && seen.outcome != Outcome::Different;
+        match seen.filter(is_open) {
+            Some(seen) if !is_apart => Held { decision: Some(seen), apart: None },
+            _ => Held { decision: Some(told), apart: is_apart.then_some(ratio) },
         }
     }
 }
@@ -224,14 +226,8 @@ fn so_far(plan: &Plan, evidence: &Evidence) -> Vec<(Metric, String, Option<Decis
         leading_metrics(plan).into_iter().filter(|metric| metric.depends_on_speed()).collect();
     let table = Table::new(plan, evidence, &labels, &metrics);
     let name = |pair: &Pair<'_>| format!("{}/{}", table.labels[pair.a], table.labels[pair.b]);
-    let so_far = |(pair, held): (Pair<'_>, Held)| {
-        let decision = match held {
-            Held::Both(decision) => decision,
-            // No further round brings clocks together.
-            Held::Apart { told, .. } => Some(told),
-        };
-        (pair.question.metric, name(&pair), decision)
-    };
+    // Of clocks that contradict each other, no further round makes one: the workers' decision stands here.
+    let so_far = |(pair, held): (Pair<'_>, Held)| (pair.question.metric, name(&pair), held.decision);
     table.decided(plan, evidence, false).into_iter().map(so_far).collect()
 }
 
@@ -367,13 +363,11 @@ impl Comparison {
         found
     }
 
-    /// No verdict, because the two clocks contradict each other.
-    fn apart(metric: Metric, [a, b]: [&str; 2], workers: f64, driver: Option<f64>) -> Comparison {
-        let is_first = workers >= 1.0;
-        let (a, b) = if is_first { (a, b) } else { (b, a) };
-        let turned = |ratio: f64| if is_first { ratio } else { 1.0 / ratio };
-        let reason = Unmeasurable::Clocks { workers: turned(workers), driver: driver.map(turned) };
-        Comparison { reason: Some(reason), ..Comparison::new(metric, a, b, None, None) }
+    /// The same without a verdict, because the advantage is another by the driver's clock.
+    fn contradicted(self, driver: Option<f64>) -> Comparison {
+        let Comparison { metric, a, b, advantage, .. } = self;
+        let reason = advantage.map(|workers| Unmeasurable::Clocks { workers, driver });
+        Comparison { reason, ..Comparison::new(metric, &a, &b, None, None) }
     }
 
     /// The verdict on a figure that hardly varies, such as memory, where less is better: processes differ by less than what
