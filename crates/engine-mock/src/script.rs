@@ -191,7 +191,7 @@ enum Clock {
     Real,
     /// The scripted times, without waiting, so that figures are the same on a loaded machine.
     Scripted,
-    /// A share of the scripted times, which pass all the same: a worker that reports false times.
+    /// A share of the scripted times, all of which pass: a worker that reports false times.
     Shortened,
 }
 
@@ -204,7 +204,7 @@ pub(crate) enum Part {
     Step,
 }
 
-/// Of how many requests in a row the first few have false times.
+/// Requests with false times, the first of so many in a row.
 const MINORITY: (usize, usize) = (2, 5);
 
 /// A worker that has not been asked for so long was stopped meanwhile.

@@ -109,7 +109,7 @@ fn write_files(
 ) -> Result<BTreeMap<String, FileRecord>, PrepareError> {
     let mut records = BTreeMap::new();
     for (file, document) in documents(model).filter(|(file, _)| files.contains(*file)) {
-        // Nobody could read it: every reader of a bundle has this bound.
+        // Every reader of a bundle has this bound.
         if file != TOKENIZER && document.bytes.len() as u64 > untrusted::file::CONFIG {
             let (bytes, most) = (document.bytes.len(), untrusted::file::CONFIG);
             let reason = format!(

@@ -3,7 +3,6 @@
 //! goes on.
 
 use std::collections::BTreeMap;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -304,21 +303,24 @@ fn mark() -> String {
     format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Refuses a text without a first line that names its interpreter. execvp(3), by which a child with a signal for its
-/// parent's end is started, gives such a text to the shell.
+/// Refuses a text without a first line that names its interpreter. The standard library starts a child with a signal for
+/// its parent's end by execvp(3), which gives such a text to the shell.
 fn has_a_form(program: &Path) -> std::io::Result<()> {
-    const NO_FORM: i32 = 8;
-    let mut first = [0; 2];
-    // What cannot be read, or is no program, is told by the start.
-    let Ok(mut file) = untrusted::file::open(program) else { return Ok(()) };
-    if std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions()) & 0o111 == 0 {
-        return Ok(());
+    #[cfg(unix)]
+    {
+        let mut first = [0; 2];
+        // What cannot be read, or may not be run, is refused by the start.
+        let Ok(mut file) = untrusted::file::open(program) else { return Ok(()) };
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions());
+        let is_read = mode & 0o111 != 0 && file.read(&mut first)? == first.len();
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        if is_read && first.iter().all(is_text) && &first != b"#!" {
+            return Err(rustix::io::Errno::NOEXEC.into());
+        }
     }
-    let is_text = file.read(&mut first)? == 2 && first.iter().all(|byte| byte.is_ascii_graphic());
-    match is_text && &first != b"#!" {
-        true => Err(std::io::Error::from_raw_os_error(NO_FORM)),
-        false => Ok(()),
-    }
+    #[cfg(not(unix))]
+    let _ = program;
+    Ok(())
 }
 
 #[cfg(unix)]
@@ -349,7 +351,7 @@ pub(crate) struct Pipes {
 }
 
 pub(crate) enum Line {
-    /// With the time at which it was read: whoever waits for it may be busy.
+    /// With the time at which it was read: the thread that waits for it may be busy.
     Text(String, Instant),
     /// A line that is longer than any event.
     TooLong,

@@ -46,7 +46,7 @@ pub fn is_secret(name: &str) -> bool {
     parts.any(|part| SECRET.iter().any(|word| is_named(&part, word)))
 }
 
-/// A setting's value as it is stored. A short number is none that anybody keeps: `token_ms = 2`.
+/// A setting's value as it is stored. A short number is no secret: `token_ms = 2`.
 pub fn setting<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     let is_plain = value.len() < SHORTEST && value.parse::<f64>().is_ok();
     if is_secret(name) && !value.is_empty() && !is_plain { MASK.into() } else { without_credentials(value) }
@@ -88,7 +88,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The text without users, passwords and secret parameters in its addresses. The user alone of an SSH address is no
-/// secret: it is `git` for everybody.
+/// secret: all use `git`.
 pub fn without_credentials(text: &str) -> Cow<'_, str> {
     let ends = |c: char| c.is_whitespace() || "\"'`<>".contains(c);
     let (mut kept, mut rest) = (String::new(), text);

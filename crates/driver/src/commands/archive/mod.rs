@@ -1,6 +1,6 @@
-//! The archive of a run: `photofinish report DIR --archive` packs it without paths, names and secrets, and `photofinish check
-//! ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the functions
-//! that `photofinish report` calls, and the report must agree.
+//! The archive of a run: `photofinish report DIR --archive` packs it without paths, names and secrets, and `photofinish
+//! check ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the
+//! functions that `photofinish report` calls, and the report must agree.
 
 #[cfg(test)]
 mod tests;
