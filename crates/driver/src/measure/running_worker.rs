@@ -193,7 +193,7 @@ impl RunningWorker {
     pub(crate) fn prepare(&mut self, case: usize) -> Option<u64> {
         match self.turn(Turn::Prepare { case }, case)? {
             (Answer::Ready, ns) => Some(ns),
-            _ => self.give_up("it answered with figures before its request was due".to_owned()),
+            _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }
     }
 
