@@ -32,15 +32,7 @@ pub(crate) fn events(input: &[u8]) -> Outcome {
         let mut turns = Vec::new();
         for event in events.extract_if(.., |event| matches!(event, Event::Sample(_))) {
             let Event::Sample(sample) = event else { continue };
-            turns.push(Turn {
-                vectors: None,
-                block: turns.len(),
-                repeat: 0,
-                position: 0,
-                stands: true,
-                sample,
-                seen_ns: Vec::new(),
-            });
+            turns.push(Turn::alone(turns.len(), sample));
         }
         let place = Place { round: index / labels.len(), attempt: 0, position: index % labels.len() };
         let ended = Ended { pid: 1, events, ending: Ending::Done, left_behind: Vec::new() };

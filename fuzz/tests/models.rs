@@ -30,7 +30,7 @@ const CHANGES: [Change; 7] = [
     ("a rotation that is divided away", "llama3-rope-scaled", |config| {
         config["rope_parameters"] = json!({
             "rope_theta": 10000.0, "rope_type": "llama3", "factor": 1e6, "low_freq_factor": 1.0,
-            "high_freq_factor": 1.0, "original_max_position_embeddings": 8192
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192
         });
     }),
 ];
