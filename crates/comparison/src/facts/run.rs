@@ -117,13 +117,16 @@ pub struct Run {
 pub struct Seen {
     /// When each event up to the end of warm-up arrived, in nanoseconds since the process was started.
     pub events_ns: Vec<u64>,
-    /// Highest resident memory since the turns began, in bytes, before it was asked to finish; `None` where
+    /// Highest resident memory of one of its processes since the turns began, in bytes, before it was asked to finish; `None` where
     /// the system does not report it.
     pub peak_bytes: Option<u64>,
-    /// CPU time of its threads from the end of warm-up to the last turn, waits included; `None` where the
+    /// CPU time of it and of all processes that it started, from the end of warm-up to the last turn, waits included; `None` where the
     /// system does not report it.
     #[serde(default)]
     pub cpu_ns: Option<u64>,
+    /// The most memory of all its processes together at a change of turn, in bytes; `None` if it had only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family_bytes: Option<u64>,
     /// The file that was started.
     #[serde(default)]
     pub program: Option<FileIdentity>,
@@ -397,7 +400,8 @@ impl Run {
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.device().is_none_or(|device| device == "cpu") {
             let own = self.usage()?.peak_bytes?;
-            return Some(own.max(self.seen.as_ref().and_then(|seen| seen.peak_bytes).unwrap_or(0)));
+            let seen = self.seen.as_ref().and_then(|seen| seen.peak_bytes.max(seen.family_bytes));
+            return Some(own.max(seen.unwrap_or(0)));
         }
         let after_loading = [
             self.loaded().map(|loaded| &loaded.memory),
@@ -453,6 +457,10 @@ pub struct Noise {
     /// Causes that slowed the GPU down at the end, in words; only unintended ones: heat, not the power limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpu_held_back: Vec<String>,
+    /// What another program did to a worker while that waited, in words: it changed its CPUs or its priority, or continued
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// Number of tasks that ran or wanted to run, at the end.
     pub runnable: Option<u64>,
     /// The one-minute load average at the end.
@@ -482,6 +490,10 @@ impl Noise {
         }
         if !self.gpu_held_back.is_empty() {
             complaints.push(format!("the GPU was slowed down by {}", self.gpu_held_back.join(" and ")));
+        }
+        if !self.changed.is_empty() {
+            let what = self.changed.join(" and ");
+            complaints.push(format!("another program acted on a worker that waited: it {what}"));
         }
         complaints
     }

@@ -43,6 +43,10 @@ impl Session<'_> {
         };
         let hash = !identity.is_some_and(is_hashed);
         member.running.resume();
+        for change in member.running.changes() {
+            let reason = format!("another program acted on a worker that waited: it {change} ({label})");
+            self.recorder.record(Fact::Complaint { reason });
+        }
         let seen = member.running.seen();
         member.running.ask_to_finish(Finish { hash, parity: task });
         if is_asked {

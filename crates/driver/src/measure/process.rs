@@ -17,7 +17,7 @@ use protocol::{FileIdentity, MAX_LINE};
 use setup::tooling::Scratch;
 use setup::tooling::process::end_with_parent;
 
-use crate::measure::machine::{Family, MARK, Pinned};
+use crate::measure::machine::{Family, MARK, Pinned, Reading};
 use crate::measure::progress;
 
 /// Interval of checking whether the worker has ended, while its pipes stay open.
@@ -98,10 +98,10 @@ impl Process {
         let (mut child, spawned_at_ns) = {
             let _pinned = cpus.map(Pinned::to);
             let before = monotonic_ns();
-            (crate::measure::machine::start(|| command.spawn())?, before)
+            (crate::measure::machine::start(&mark, || command.spawn())?, before)
         };
         let (pipes, inodes) = Pipes::new(&mut child, secrets::of_variables(environment))?;
-        let family = Family::new(child.id(), &mark, inodes);
+        let family = Family::new(child.id(), inodes);
         Ok(Process {
             program: std::fs::metadata(binary).ok().as_ref().and_then(FileIdentity::new),
             child,
@@ -131,9 +131,14 @@ impl Process {
         self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
     }
 
-    /// Adopts all present orphans.
-    pub(crate) fn take_orphans(&mut self) {
-        self.family.take_orphans();
+    /// What it and all processes that it started have used. Their orphans are adopted.
+    pub(crate) fn read(&self) -> Reading {
+        self.family.read()
+    }
+
+    /// The highest memory of one of them, and that of all now, if there are several, in bytes.
+    pub(crate) fn memory(&self) -> (Option<u64>, Option<u64>) {
+        self.family.memory()
     }
 
     pub fn id(&self) -> u32 {
@@ -225,26 +230,17 @@ impl Process {
         let _ = self.child.kill();
     }
 
-    /// Stops the process group. Returns whether the process has stopped.
-    pub fn stop(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        {
-            signal_group(self.id(), rustix::process::Signal::STOP);
-            // A signal arrives a moment later.
-            for _ in 0..200 {
-                match crate::measure::machine::state(self.id()) {
-                    Some('T' | 't') => return true,
-                    Some('Z' | 'X') | None => return false,
-                    Some(_) => std::thread::sleep(Duration::from_micros(100)),
-                }
-            }
-        }
-        false
+    /// Stops the process group and all that have left it.
+    pub(crate) fn stop(&mut self) -> Reading {
+        #[cfg(unix)]
+        signal_group(self.id(), rustix::process::Signal::STOP);
+        self.family.rest()
     }
 
-    pub fn go_on(&self) {
+    pub(crate) fn go_on(&mut self) {
         #[cfg(unix)]
         signal_group(self.id(), rustix::process::Signal::CONT);
+        self.family.go_on();
     }
 
     /// Waits for the end of the worker, and ends all processes that it left behind.

@@ -427,7 +427,12 @@ impl Session<'_> {
                 break;
             }
         }
-        Ok((dealt, watch.end(&self.guard)))
+        let changes = members.iter_mut().flat_map(|member| {
+            let label = member.process.framework.clone();
+            member.running.changes().into_iter().map(move |change| format!("{change} ({label})"))
+        });
+        let changed = changes.collect();
+        Ok((dealt, Noise { changed, ..watch.end(&self.guard) }))
     }
 
     /// One turn for each member, in a newly drawn order: a request, whole or slice by slice; each pass over

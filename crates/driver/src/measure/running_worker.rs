@@ -1,5 +1,6 @@
 //! A worker with a job: its events so far, their times, and its waits while others have their turns.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use comparison::facts::evidence;
@@ -7,9 +8,7 @@ use comparison::facts::impossible;
 use comparison::facts::run::{Ending, Outcome, Seen, SeenLoad, Waited};
 use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Task, Turn};
 
-use crate::measure::machine::{
-    Confinement, ReadyMemory, Watched, cpu_time, nice, peak_bytes, processor_time,
-};
+use crate::measure::machine::{Confinement, Reading, ReadyMemory, Watched, nice, processor_time};
 use crate::measure::process::{
     Process, Reaped, came_from_outside, check_version, describe, last_line, nonsense, now,
 };
@@ -47,10 +46,16 @@ pub(crate) struct RunningWorker {
     /// When it was started, and how much later each of its events came.
     begun: Instant,
     received_ns: Vec<u64>,
-    /// Its CPU time up to the end of warm-up, in seconds.
-    warm_cpu_s: Option<f64>,
     /// What it is asked for, which bounds its answers.
     task: Task,
+    /// What it had used at the end of warm-up.
+    warm: Option<Reading>,
+    /// The most memory of all its processes at a change of turn, if there were several.
+    family_bytes: Option<u64>,
+    /// What somebody else did to it while it waited.
+    changes: BTreeSet<&'static str>,
+    /// Whether somebody else ever did.
+    was_changed: bool,
     /// The turns that it was asked to take.
     turns: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
@@ -83,8 +88,7 @@ enum Over {
 /// A wait that has begun.
 struct Waiting {
     since: Instant,
-    cpu_s: Option<f64>,
-    is_stopped: bool,
+    reading: Reading,
 }
 
 impl RunningWorker {
@@ -119,8 +123,11 @@ impl RunningWorker {
             events: Vec::new(),
             begun: now(),
             received_ns: Vec::new(),
-            warm_cpu_s: None,
             task: job.task,
+            warm: None,
+            family_bytes: None,
+            changes: BTreeSet::new(),
+            was_changed: false,
             turns: Vec::new(),
             over,
             left: limit,
@@ -150,13 +157,16 @@ impl RunningWorker {
 
     /// The driver's observations of it. To be called while it waits.
     pub(crate) fn seen(&self) -> Seen {
-        let cpu_s = self.warm_cpu_s.zip(cpu_time(self.pid)).map(|(warm, now)| (now - warm).max(0.0));
+        let now = self.process.as_ref().map(Process::read);
+        let used = now.zip(self.warm.as_ref()).and_then(|(now, warm)| now.used_since(warm));
+        let (highest, all) = self.process.as_ref().map_or((None, None), Process::memory);
         Seen {
             events_ns: self.received_ns.clone(),
-            peak_bytes: peak_bytes(self.pid),
-            cpu_ns: cpu_s.map(|seconds| (seconds * 1e9) as u64),
+            peak_bytes: highest,
+            family_bytes: self.family_bytes.max(all),
+            cpu_ns: used.map(|seconds| (seconds * 1e9) as u64),
             program: self.process.as_ref().and_then(|process| process.program),
-            nice: nice(self.pid),
+            nice: nice(self.pid).filter(|_| !self.was_changed),
             load: Some(self.load),
         }
     }
@@ -180,8 +190,7 @@ impl RunningWorker {
             self.events.push(event);
             self.received_ns.push(self.came_ns(self.begun));
             if iterations.is_some() {
-                self.process.iter_mut().for_each(Process::take_orphans);
-                self.warm_cpu_s = cpu_time(self.pid);
+                self.warm = self.process.as_ref().map(Process::read);
                 return true;
             }
         }
@@ -279,25 +288,34 @@ impl RunningWorker {
 
     /// Lets the worker wait: it is stopped where the system can stop it.
     pub(crate) fn pause(&mut self) {
-        if let Some(process) = self.process.as_ref().filter(|_| self.over.is_none()) {
-            let is_stopped = process.stop();
-            self.waiting = Some(Waiting { since: now(), cpu_s: cpu_time(self.pid), is_stopped });
+        if let Some(process) = self.process.as_mut().filter(|_| self.over.is_none()) {
+            let reading = process.stop();
+            if reading.has_helpers() {
+                self.family_bytes = self.family_bytes.max(process.memory().1);
+            }
+            self.waiting = Some(Waiting { since: now(), reading });
         }
     }
 
     /// Ends its wait.
     pub(crate) fn resume(&mut self) {
-        let Some(waiting) = self.waiting.take() else { return };
-        let used = waiting.cpu_s.zip(cpu_time(self.pid)).map(|(before, after)| (after - before).max(0.0));
+        let (Some(waiting), Some(process)) = (self.waiting.take(), &mut self.process) else { return };
+        let reading = process.read();
+        let used = reading.used_since(&waiting.reading);
+        self.changes.extend(reading.changes_since(&waiting.reading));
+        self.was_changed |= !self.changes.is_empty();
         let earlier = self.waited.unwrap_or(Waited { seconds: 0.0, cpu_s: Some(0.0), was_stopped: true });
         self.waited = Some(Waited {
             seconds: earlier.seconds + waiting.since.elapsed().as_secs_f64(),
             cpu_s: earlier.cpu_s.zip(used).map(|(sum, more)| sum + more),
-            was_stopped: earlier.was_stopped && waiting.is_stopped,
+            was_stopped: earlier.was_stopped && waiting.reading.is_stopped,
         });
-        if let Some(process) = &self.process {
-            process.go_on();
-        }
+        process.go_on();
+    }
+
+    /// What somebody else did to it while it waited, since this was last asked.
+    pub(crate) fn changes(&mut self) -> BTreeSet<&'static str> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Ends the worker, if it is still alive, and returns how it ended.

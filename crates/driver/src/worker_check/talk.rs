@@ -206,7 +206,7 @@ impl<'a> Talk<'a> {
 
     /// Stops the worker for a moment as the driver does while others have their turns.
     pub(crate) fn pause(&mut self) {
-        if let Some(process) = &self.process {
+        if let Some(process) = &mut self.process {
             process.stop();
             std::thread::sleep(UNASKED);
             process.go_on();

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Installation, array, outcome, photofinish, row, rule};
-use crate::pipeline::{Bad, beside_a_good_one, wait_for};
+use crate::common::{Installation, Ran, array, outcome, photofinish, program, row, rule};
+use crate::pipeline::{Bad, beside_a_good_one, descendants, wait_for};
 
 /// The processes that were killed according to stderr; all must be gone.
 fn killed(stderr: &str) -> usize {
@@ -191,4 +191,70 @@ fn temporary_directories_of_a_killed_driver_are_removed_by_the_next() {
     let mut next = installation.driver("--frameworks one --rounds 1");
     assert!(next.env("TMPDIR", &temporary).output().unwrap().status.success());
     assert_eq!(count(), 0);
+}
+
+/// Adds a worker that is a script which starts the mock without `exec`, after this line.
+fn wrapped(installation: Installation, name: &str, before: &str) -> Installation {
+    let path = installation.path(name);
+    let script = format!("#!/bin/sh\n{before}\n{} \"$@\"\n", program("engine-mock").display());
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let engine = format!(
+        "framework = \"mock\"\nworker = \"{{root}}/{name}\"\nsummary = \"\"\n[options]\ntoken_ms = \"20\"\n"
+    );
+    std::fs::write(installation.path(&format!("configs/engines/{name}.toml")), engine).unwrap();
+    installation
+}
+
+#[test]
+fn all_processes_of_a_worker_count_and_wait_whoever_started_them() {
+    let burns = "[ \"$1\" = --hello ] || setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 &";
+    let installation = Installation::new().engine("plain", &[("token_ms", "20")]);
+    let installation = wrapped(wrapped(installation, "shell", ""), "ghost", burns);
+    let line = "--frameworks plain,shell,ghost --rounds 1 --iterations 4 --threads 1";
+    installation.run(line);
+    let facts = installation.all_samples();
+    for end in facts.iter().filter(|fact| fact["fact"] == "ended") {
+        let (label, seen, waited) =
+            (end["process"]["framework"].as_str().unwrap(), &end["seen"], &end["waited"]);
+        let usage = array(&end["events"]).iter().find(|event| event["event"] == "usage").unwrap();
+        let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{label}: {end}"));
+        assert!(waited["was_stopped"] == true && number(&waited["cpu_s"]) < 0.05, "{label}: {waited}");
+        assert!(number(&seen["peak_bytes"]) > 0.9 * number(&usage["peak_bytes"]), "{label}: {seen}");
+        assert!(number(&seen["cpu_ns"]) > 0.8 * number(&usage["cpu_ns"]), "{label}: {seen}");
+        assert_eq!(seen["family_bytes"].is_null(), label == "plain", "{seen}");
+        let more = number(&seen["cpu_ns"]) - number(&usage["cpu_ns"]);
+        assert!(label != "ghost" || more > 50e6, "{seen}");
+    }
+}
+
+#[test]
+fn who_changes_the_cpus_of_a_worker_that_waits_disturbs_the_run_and_strikes_nobody() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let mine = sched_getaffinity(None).unwrap();
+    if mine.count() < 2 {
+        return;
+    }
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|&cpu| mine.is_set(cpu)).unwrap());
+    let slow = [("token_ms", "30")];
+    let installation = Installation::new().engine("one", &slow).engine("two", &slow);
+    let line = "--frameworks one,two --rounds 1 --iterations 6 --threads 2 --format json";
+    let mut command = installation.driver(line);
+    let driver = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_stopped = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    };
+    wait_for(|| {
+        let stopped = descendants(driver.id()).into_iter().find(is_stopped);
+        let is_warm = crate::pipeline::samples_so_far(&installation) >= 2;
+        let stopped = stopped.filter(|_| is_warm).and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+        stopped.is_some_and(|pid| sched_setaffinity(Some(pid), &one).is_ok())
+    });
+    let report = Ran::from(driver.wait_with_output().unwrap()).json();
+    assert!(["one", "two"].map(|name| outcome(&report, name).0) == ["measured"; 2], "{report}");
+    let facts = installation.all_samples();
+    let said = facts.iter().filter_map(|fact| fact["reason"].as_str());
+    assert_eq!(said.filter(|reason| reason.contains("it changed its CPUs")).count(), 1);
 }

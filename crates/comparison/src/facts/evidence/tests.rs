@@ -34,6 +34,7 @@ fn ended() -> Ended {
         seen: Some(Seen {
             events_ns: vec![1, 2],
             peak_bytes: Some(3),
+            family_bytes: None,
             cpu_ns: Some(7),
             program: None,
             nice: Some(-5),

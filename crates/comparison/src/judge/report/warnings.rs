@@ -373,6 +373,22 @@ const UNUSED: f64 = 0.75;
 /// only every few milliseconds.
 const SHORTEST_NS: u64 = 100_000_000;
 
+/// Share of its CPU time by the driver's reading that a process has used in its turns at least: threads that spin do so
+/// until they are stopped.
+const OF_TURNS: f64 = 0.8;
+
+/// The CPUs that a worker kept busy in its turns by the driver's reading, if that is needed: it does not say it itself, or
+/// has several processes.
+fn seen_busy(run: &Run) -> Option<f64> {
+    let seen = run.seen.as_ref()?;
+    let turns: u64 = run.turns.iter().flat_map(|turn| turn.seen_ns.iter().chain(&turn.prepared_ns)).sum();
+    // One that was never stopped may have spun between its turns.
+    let waited = run.waited.filter(|waited| waited.was_stopped && turns > 0)?;
+    let is_needed = seen.family_bytes.is_some() || run.usage()?.cpu_ns.is_none();
+    let used = (seen.cpu_ns? as f64 - waited.cpu_s? * 1e9).max(0.0);
+    is_needed.then(|| OF_TURNS * used / turns as f64)
+}
+
 impl Threads {
     /// Over the complete processes of `label`.
     pub fn new(plan: &Plan, evidence: &Evidence, label: &str) -> Threads {
@@ -383,7 +399,8 @@ impl Threads {
             reported: runs().find_map(|run| Some(run.loaded()?.in_effect.threads)),
             busy: over(|run| {
                 let usage = run.usage()?;
-                Some(usage.cpu_ns? as f64 / usage.wall_ns.max(1) as f64)
+                let own = usage.cpu_ns.map(|ns| ns as f64 / usage.wall_ns.max(1) as f64);
+                own.into_iter().chain(seen_busy(run)).reduce(f64::max)
             }),
             runnable: over(|run| {
                 let usage = run.usage().filter(|usage| usage.wall_ns >= SHORTEST_NS)?;

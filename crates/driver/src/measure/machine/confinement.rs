@@ -127,14 +127,36 @@ const LOOK: Duration = Duration::from_millis(300);
 
 /// The CPUs that this process may use; `None` where the system does not report.
 pub fn allowed() -> Option<Vec<usize>> {
+    given(None)
+}
+
+/// The CPUs that a thread may use, or this one.
+pub(super) fn given(thread: Option<u32>) -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {
         use rustix::thread::{CpuSet, sched_getaffinity};
-        let set = sched_getaffinity(None).ok()?;
+        let thread = thread.map(|id| rustix::process::Pid::from_raw(id as i32).ok_or(()));
+        let set = sched_getaffinity(thread.transpose().ok()?).ok()?;
         Some((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
     }
     #[cfg(not(target_os = "linux"))]
-    None
+    {
+        let _ = thread;
+        None
+    }
+}
+
+/// Gives a thread these CPUs.
+pub(super) fn give(thread: u32, cpus: &[usize]) {
+    #[cfg(target_os = "linux")]
+    if let Some(thread) = rustix::process::Pid::from_raw(thread as i32) {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        // An error means that it has ended.
+        let _ = rustix::thread::sched_setaffinity(Some(thread), &set);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (thread, cpus);
 }
 
 /// `count` of the allowed CPUs: the idlest ones, and one of each physical core before a second of any,

@@ -5,15 +5,16 @@
 
 mod confinement;
 mod counters;
+mod family;
 pub mod readings;
 
 pub use confinement::Confinement;
 pub use confinement::{Pinned, allowed, choose};
 pub use counters::Guard;
-pub use counters::{Family, MARK, state};
-pub(crate) use counters::{cpu_time, peak_bytes, processor_time};
+pub(crate) use counters::{cpu_time, processor_time};
 pub use counters::{governor, quota};
-pub(crate) use counters::{nice, start};
+pub use family::{Family, MARK};
+pub(crate) use family::{Reading, nice, start};
 pub(crate) use readings::ReadyMemory;
 pub(crate) use readings::Watched;
 pub use readings::gpus;

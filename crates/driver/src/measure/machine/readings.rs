@@ -304,7 +304,7 @@ impl Taken {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::measure::machine::peak_bytes;
+    use crate::measure::machine::counters::peak_bytes;
 
     #[test]
     fn as_much_memory_becomes_resident_as_is_taken() {

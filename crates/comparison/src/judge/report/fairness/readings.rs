@@ -166,7 +166,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R5",
         sentence: "Same thread budget, verified from observed threads and CPU time",
-        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests, the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Fewer threads are noted, and so are pools that compete within the budget of CPU time: neither is an advantage.",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests (by the driver's reading, and of all its processes, where it has several or does not say), the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Fewer threads are noted, and so are pools that compete within the budget of CPU time: neither is an advantage.",
         remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
         check: OfEach(same_threads),
     },
@@ -236,7 +236,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R15",
         sentence: "A waiting process does not compute",
-        how: "While one process has its turn, all others are stopped by a signal to their process group. The CPU time that each uses between its turns is read from the kernel; more than 2 % of a CPU strikes.",
+        how: "While one process has its turn, all others are stopped by a signal: each with all processes that it started, in whatever group or session. The CPU time that they use between their turns is read from the kernel; more than 2 % of a CPU strikes. Where another program changed the CPUs or the priority of a worker that waited, or continued it, the block is disturbed and done again.",
         remedy: "report a bug of the worker, or take turns one framework at a time with --schedule sequential",
         check: OfEach(waiters_wait),
     },

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
-use protocol::{Event, FileIdentity, Loaded, Usage};
+use protocol::{Event, FileIdentity, Loaded, Sample, Usage};
 
 use super::*;
 use crate::facts::evidence::End;
-use crate::facts::run::{DerivedWeights, Waited};
+use crate::facts::run::{DerivedWeights, Seen, Turn, Waited};
 use crate::facts::testing::{self, loaded, usage};
 use crate::plan::KvPrecision;
 
@@ -80,6 +80,31 @@ fn r5_says_so_where_the_system_does_not_tell() {
     let plan = testing::plan(&["a", "b"]);
     let silent = evidence(&["a", "b"], |_, _, usage| usage.run_queue_ns = None);
     assert!(state("R5", &plan, &silent).unverified.is_some());
+}
+
+#[test]
+fn r5_counts_helpers_and_reads_for_itself_what_a_worker_does_not_say() {
+    let plan = testing::plan(&["a", "b"]);
+    // Of two threads, in a second of turns: CPU time of all, whether there are several processes, and what the worker says.
+    let of = |all_ms: u64, are_several: bool, says_ms: Option<u64>| {
+        let ns = |ms: u64| ms * 1_000_000;
+        let mut evidence = evidence(&["a", "b"], |label, _, usage| {
+            if label == "b" {
+                (usage.cpu_ns, usage.wall_ns) = (says_ms.map(ns), ns(1000));
+            }
+        });
+        for run in evidence.runs.iter_mut().filter(|run| run.framework == "b") {
+            let family_bytes = are_several.then_some(1);
+            let seen = Seen { cpu_ns: Some(ns(all_ms)), family_bytes, ..Seen::default() };
+            let turn = Turn { seen_ns: vec![ns(1000)], ..Turn::alone(0, Sample::default()) };
+            run.waited = Some(Waited { seconds: 1.0, cpu_s: Some(0.0), was_stopped: true });
+            (run.seen, run.turns) = (Some(seen), vec![turn]);
+        }
+        breakers(&state("R5", &plan, &evidence)).contains(&"b")
+    };
+    assert!(!of(2000, false, Some(2000)) && !of(2000, true, Some(1990)));
+    assert!(of(4000, true, Some(2000)), "a helper beside it");
+    assert!(of(4000, false, None) && !of(2000, false, None), "it says nothing");
 }
 
 #[test]
