@@ -73,10 +73,10 @@ impl Late {
                 // All of it since the spawn is the load's.
                 Event::Started(started) if load.is_some() => started.startup_ns = Some(0),
                 Event::Loaded(loaded) => {
-                    loaded.load_ns = load.map_or(loaded.load_ns, |(_, saw)| whole(saw - self.load));
+                    loaded.load_ns = load.map_or(loaded.load_ns, |load| whole(without(self.load, load)));
                 }
                 Event::ColdStart(start) => {
-                    let factor = cold.map_or(1.0, |(told, saw)| (saw - self.cold_start).max(0.0) / told);
+                    let factor = cold.map_or(1.0, |cold| without(self.cold_start, cold) / cold.0);
                     start.marks_ns.0.iter_mut().for_each(|mark| *mark = whole(*mark as f64 * factor));
                 }
                 _ => {}
@@ -89,8 +89,8 @@ impl Late {
     fn take_off(&self, turn: &mut Turn) {
         let Some(parts) = parts(turn) else { return };
         let sample = &mut turn.sample;
-        if let [(told, saw)] = parts.as_slice() {
-            let factor = (saw - self.begun).max(0.0) / told.max(1.0);
+        if let [part] = parts.as_slice() {
+            let factor = without(self.begun, *part) / part.0.max(1.0);
             let scaled = |ns: &mut u64| *ns = whole(*ns as f64 * factor);
             sample.marks_ns.0.iter_mut().for_each(scaled);
             for call in &mut sample.calls {
@@ -100,10 +100,10 @@ impl Late {
             return;
         }
         // A slice's time is divided evenly among its steps, so that none of them is left out.
-        let mut at = (parts[0].1 - self.begun).max(0.0);
+        let mut at = without(self.begun, parts[0]);
         let mut marks = vec![whole(at)];
-        for (slice, (_, saw)) in slices(sample).windows(2).zip(&parts[1..]) {
-            let each = (saw - self.slice).max(0.0) / (slice[1] - slice[0]) as f64;
+        for (slice, part) in slices(sample).windows(2).zip(&parts[1..]) {
+            let each = without(self.slice, *part) / (slice[1] - slice[0]) as f64;
             for _ in slice[0]..slice[1] {
                 at += each;
                 marks.push(whole(at));
@@ -111,6 +111,12 @@ impl Late {
         }
         sample.marks_ns = Marks(marks);
     }
+}
+
+/// What the driver saw, less the common lateness. It is no shorter than the worker's own time, which lies within: where steps
+/// are as short as answers are late, a quick answer would leave nothing.
+fn without(late: f64, (told, saw): (f64, f64)) -> f64 {
+    (saw - late).max(told.min(saw))
 }
 
 /// The parts of a request that the driver timed, each in nanoseconds as the worker told it and as the driver saw it.
