@@ -2,14 +2,12 @@
 """A whole worker. Its model is the bundle's first and last matrix alone: put your framework into `logits`."""
 import hashlib, json, os, sys
 from time import monotonic_ns as now
-
 BEGAN = now()
 import numpy as np
 from safetensors.numpy import load_file, save_file
-
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # stdout belongs to the protocol: what anything else prints goes to stderr
-HELLO = {"protocol": 10, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
+HELLO = {"protocol": 11, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
          "build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}}
 IN_EFFECT = {"precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "growing",
              "device": "cpu", "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", 1)), "jit": "none",
@@ -26,29 +24,28 @@ def memory():
 
 
 def logits(tokens):
-    """f32 [batch, n, vocabulary] for token ids [batch][n]."""
+    """f32 [batch, n, vocabulary] for token ids [batch][n]. The last ones are kept for the turn `logits`."""
     embedding = weights["model.embed_tokens.weight"]
-    return embedding[tokens] @ weights.get("lm_head.weight", embedding).T
+    logits.last = embedding[tokens] @ weights.get("lm_head.weight", embedding).T
+    return logits.last
 
 
 def request(number, case, count):
-    """One request, timed: the prompt, then one token of the trace after the other."""
+    """One request, timed: the prompt, then one token after the other, of the trace or, without one, of its own."""
     marks, tokens, feed, begun = [], [], case["prompts"], now()
     for step in range(count):
         tokens.append(logits(feed)[:, -1].argmax(-1))
         marks.append(now() - begun)
-        feed = [[row[step]] for row in case["trace"]]
+        feed = [[row[step]] for row in case["trace"]] or tokens[-1][:, None]
     return {"case": number, "marks_ns": marks, "output": {"tokens": np.transpose(tokens).tolist()}}
 
 
 def work(job):
     global weights
-    task, settings = job["task"], job["settings"]
-    asked = (job["protocol"], settings["precision"], settings["device"])
-    of = task.get("work", {"kind": "generate", "kv_cache": "on"})
-    can = task["kind"] in ("load", "measure") and (of["kind"], of.get("kv_cache")) == ("generate", "on")
-    if asked != (10, "f32", "cpu") or not can:
-        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 10")
+    task, of = job["task"], job["task"].get("work", {"kind": "generate", "kv_cache": "on"})
+    asked = (job["protocol"], job["settings"]["precision"], job["settings"]["device"], of["kind"], of.get("kv_cache"))
+    if asked != (11, "f32", "cpu", "generate", "on") or task["kind"] not in ("load", "measure"):
+        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 11")
     send("hello", **HELLO)
     send("started", runtime_ns=now() - BEGAN, memory=memory())
     file, start = f"{job['bundle']}/f32.safetensors", now()
@@ -64,12 +61,15 @@ def work(job):
     iterations = [{"index": index, "cases": samples} for index, samples in enumerate(warm)]
     send("warmup", iterations=iterations, settled=False, memory=memory())
     while (turn := json.loads(sys.stdin.readline()))["turn"] != "finish":
-        number, case = turn["case"], cases[turn["case"]]
+        number, case, ids = turn["case"], cases[turn["case"]], turn.get("tokens")
         if turn["turn"] == "prepare":  # counts in no figure
             request(number, case, max(1, task["lead_in"]))
             send("ready", case=number)
             continue
-        sample = request(number, {**case, **turn.get("input", {})}, count)
+        if turn["turn"] == "logits":  # of the last step: nothing is computed for it
+            send("logits", case=number, values=np.where(np.isfinite(x := logits.last[:, -1, ids]), x, None).tolist())
+            continue
+        sample = request(number, {**case, "trace": [], **turn["input"]["continue"]} if "input" in turn else case, count)
         wall_ns += sample["marks_ns"][-1]
         send("sample", **sample)
     sha256 = hashlib.sha256(open(file, "rb").read()).hexdigest() if turn["hash"] else None

@@ -1,10 +1,9 @@
 // A whole worker, in Go's standard library alone. Its model is the bundle's first and last matrix: put your framework
-// into `logits`. docs/reference/protocol.md explains every field. An error is a panic, which `main` reports.
+// into `logits`. docs/reference/protocol.md explains every field. An error is a panic, which `failed` reports.
 package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -13,17 +12,17 @@ import (
 var began = time.Now()
 
 // The framework's name is also the one in your file in ~/.config/photofinish/engines.
-var hello = object{"protocol": 10, "framework": "mygo", "binding": "mygo 0.1", "library": "mygo 0.1",
+var hello = object{"protocol": 11, "framework": "mygo", "binding": "mygo 0.1", "library": "mygo 0.1",
 	"build": object{"profile": "release", "toolchain": runtime.Version()}}
 
 // The values that this worker computes. It declines a job with others; a field that is left out has its default.
-var able = object{"protocol": 10.0, "settings": object{"precision": "f32", "kv_precision": "f32", "device": "cpu",
+var able = object{"protocol": 11.0, "settings": object{"precision": "f32", "kv_precision": "f32", "device": "cpu",
 	"shards": 1.0, "slowdown": 0.0, "anew": false},
 	"task": object{"load": nil, // one caller
 		"work": object{"kind": "generate", "kv_cache": "on", "decode": "forced", "prefill_chunk": nil}}}
 
-// The weights of this model, each [vocabulary][width].
-var embedding, head [][]float32
+// The weights of this model, each [vocabulary][width], and the logits of the last step, [sequence][vocabulary].
+var embedding, head, last [][]float32
 
 // logits appends tokens [sequence][position] to a request's cache (see newCache) and returns the logits of each
 // sequence's last `keep` positions, [sequence][keep * vocabulary]. PUT YOUR FRAMEWORK HERE. Its keys and values belong
@@ -39,10 +38,14 @@ func logits(cache, tokens [][]int, keep int) [][]float32 {
 	return result
 }
 
-// respond computes one request, timed: the prompt, then one token of the trace after the other. The context is in the
-// cache when the clock starts, except in the cold start, which includes it.
+// respond computes one request, timed: the prompt, then one token of the trace after the other, or its own tokens where
+// there is no trace. The context is in the cache when the clock starts, except in the cold start, which includes it.
 func respond(number int, of request, count int, cold bool) ([]int64, object) {
-	cache, tokens, marks := newCache(of), make([][]int, len(of.Prompts)), make([]int64, count)
+	cache, tokens, marks := newCache(of, count), make([][]int, len(of.Prompts)), make([]int64, count)
+	fed := of.Trace
+	if len(fed) == 0 {
+		fed = tokens
+	}
 	start := time.Now()
 	if len(of.Context) > 0 {
 		logits(cache, of.Context, 1)
@@ -52,11 +55,12 @@ func respond(number int, of request, count int, cold bool) ([]int64, object) {
 	}
 	feed := of.Prompts
 	for step := range marks {
-		for i, row := range logits(cache, feed, 1) {
+		last = logits(cache, feed, 1)
+		for i, row := range last {
 			tokens[i] = append(tokens[i], largest(row))
 		}
 		marks[step] = time.Since(start).Nanoseconds()
-		feed = columns(of.Trace, step, step+1)
+		feed = columns(fed, step, step+1)
 	}
 	return marks, object{"case": number, "marks_ns": marks, "output": object{"tokens": tokens}}
 }
@@ -99,9 +103,10 @@ func work(in *json.Decoder) {
 			finish(asked, job, file, wall)
 			return
 		}
-		of := cases[asked.Case]
-		if asked.Input.Trace != nil {
-			of.Trace = asked.Input.Trace
+		of := asked.given(cases[asked.Case])
+		if asked.Turn == "logits" { // nothing is computed for it
+			send("logits", object{"case": asked.Case, "values": those(last, asked.Tokens)})
+			continue
 		}
 		if asked.Turn == "prepare" { // counts in no figure
 			respond(asked.Case, of, least(job.Task.LeadIn, count), false)
@@ -115,16 +120,7 @@ func work(in *json.Decoder) {
 }
 
 func main() {
-	defer func() {
-		if reason := recover(); reason != nil {
-			kind := "failed"
-			if _, declined := reason.(unsupported); declined {
-				kind = "unsupported"
-			}
-			send("failed", object{"kind": kind, "reason": fmt.Sprint(reason)})
-			os.Exit(1)
-		}
-	}()
+	defer failed()
 	if len(os.Args) == 2 && os.Args[1] == "--hello" {
 		send("hello", hello)
 		return

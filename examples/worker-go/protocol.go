@@ -44,9 +44,21 @@ type job struct {
 type turn struct {
 	Turn   string
 	Case   int
-	Input  struct{ Trace [][]int }
+	Input  struct{ Continue *struct{ Prompts, Trace [][]int } }
+	Tokens []int
 	Hash   bool
 	Parity *parity
+}
+
+// given is a case with the input of its turn: other prompts, and another trace or none.
+func (asked turn) given(of request) request {
+	if input := asked.Input.Continue; input != nil {
+		of.Trace = input.Trace
+		if len(input.Prompts) > 0 {
+			of.Prompts = input.Prompts
+		}
+	}
+	return of
 }
 
 type parity struct {
@@ -72,6 +84,18 @@ func send(event string, fields object) {
 func check(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// failed reports a panic, if there is one, and ends the worker.
+func failed() {
+	if reason := recover(); reason != nil {
+		kind := "failed"
+		if _, declined := reason.(unsupported); declined {
+			kind = "unsupported"
+		}
+		send("failed", object{"kind": kind, "reason": fmt.Sprint(reason)})
+		os.Exit(1)
 	}
 }
 

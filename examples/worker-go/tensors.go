@@ -83,7 +83,8 @@ func along(of request, asked *parity) [][]float32 {
 	if all {
 		keep = len(prompts[0])
 	}
-	cache, count := newCache(of), len(of.Trace[0])
+	count := len(of.Trace[0])
+	cache := newCache(of, count)
 	result := logits(cache, prompts, keep)
 	for from, to := 0, 0; from < count; from = to {
 		to = from + 1
@@ -97,11 +98,14 @@ func along(of request, asked *parity) [][]float32 {
 	return result
 }
 
-// newCache is an empty cache with room for all of a request.
-func newCache(of request) [][]int {
+// newCache is an empty cache with room for all of a request: for its trace, or for so many tokens where it has none.
+func newCache(of request, count int) [][]int {
 	cache := make([][]int, len(of.Prompts))
+	if len(of.Trace) > 0 {
+		count = len(of.Trace[0])
+	}
 	for i := range cache {
-		room := len(of.Prompts[i]) + len(of.Trace[i])
+		room := len(of.Prompts[i]) + count
 		if len(of.Context) > 0 {
 			room += len(of.Context[i])
 		}
@@ -115,6 +119,20 @@ func columns(tokens [][]int, from, to int) [][]int {
 	result := make([][]int, len(tokens))
 	for i := range tokens {
 		result[i] = tokens[i][from:to]
+	}
+	return result
+}
+
+// those are the numbers at some places of each row; one that JSON cannot represent is null.
+func those(rows [][]float32, places []int) [][]any {
+	result := make([][]any, len(rows))
+	for i, row := range rows {
+		result[i] = make([]any, len(places))
+		for j, place := range places {
+			if row[place]-row[place] == 0 {
+				result[i][j] = row[place]
+			}
+		}
 	}
 	return result
 }

@@ -76,7 +76,7 @@ fn the_mock_holds() {
     let mock = binaries().join("engine-mock");
     assert!(mock.is_file(), "build it first: cargo build --release -p engine-mock");
     let text = checked(&worker(mock, &[], Duration::from_secs(60)), true);
-    assert!(text.ends_with("The worker holds protocol 10: 10 phases."), "{text}");
+    assert!(text.ends_with("The worker holds protocol 11: 10 phases."), "{text}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ broken! {
     a_wrong_order_is_named(60) [(COLD, ""), (WARM, &format!("{WARM}{COLD}"))]
         => ["line 4: `warmup` came where `cold_start` must come"];
     an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", **{**sample, "case": 0})"#)]
-        => ["line 9, `case`: 0, but the turn asked for case 1"];
+        => ["line 10, `case`: 0, but the turn asked for case 1"];
     too_few_tokens_are_named(60) [("np.transpose(tokens).tolist()", "np.transpose(tokens)[:, 1:].tolist()")]
         => ["`iterations[0].cases[0].output.tokens[0]`: 2 tokens, but 3 were asked for"];
     a_count_of_marks_that_does_not_fit_is_named(60) [(MARKS, r#""marks_ns": marks[1:], "#)]

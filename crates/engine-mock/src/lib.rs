@@ -333,7 +333,9 @@ impl Mock {
                 if want == Want::All || position + 1 == tokens.len() {
                     let state = self.states[sequence];
                     let quantised = self.settings.precision.is_quantised();
-                    let perturb = self.script.perturb + if quantised { self.script.quantised } else { 0.0 };
+                    let of_last = if want == Want::Last { self.script.perturb_last } else { 0.0 };
+                    let of_kernels = if quantised { self.script.quantised } else { 0.0 };
+                    let perturb = self.script.perturb + of_last + of_kernels;
                     self.logits.extend((0..self.config.vocab_size).map(|id| {
                         let hash = mix(state ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                         (hash >> 40) as f32 / (1 << 20) as f32 + if id % 2 == 1 { perturb } else { 0.0 }

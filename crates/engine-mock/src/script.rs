@@ -52,6 +52,8 @@ pub(crate) struct Options {
     /// Added to every second logit or float of an output, and changes the first whole number of each: a wrong
     /// answer that is not absurd.
     pub(crate) perturb: f32,
+    /// The same where the logits of the last position alone are wanted, as in timed steps.
+    pub(crate) perturb_last: f32,
     /// Gives hidden states; from this one on, `perturb` shows.
     pub(crate) layers: bool,
     pub(crate) perturb_from: usize,

@@ -57,6 +57,7 @@ pub enum Event {
     Ready(Ready),
     Slice(Slice),
     Sample(Sample),
+    Logits(DrawnLogits),
     Parity(Parity),
     Usage(Usage),
     Answered(Answered),
@@ -79,6 +80,16 @@ impl Event {
             _ => None,
         }
     }
+}
+
+/// The answer to [`Turn::Logits`](crate::Turn::Logits).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DrawnLogits {
+    pub case: usize,
+    /// `[batch][token]`, in the order in which they were asked for. A number that JSON cannot represent is `null`, and read
+    /// as one that is not finite.
+    #[serde(deserialize_with = "crate::finite::rows")]
+    pub values: Vec<Vec<f32>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

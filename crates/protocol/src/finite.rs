@@ -16,3 +16,10 @@ pub fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f32>, D::Er
         Some(_) => Err(D::Error::custom("a number is larger than any of f32")),
     }
 }
+
+/// Reads rows of numbers; one that is `null` becomes NaN.
+pub fn rows<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<f32>>, D::Error> {
+    let read = Vec::<Vec<Option<f32>>>::deserialize(from)?;
+    let number = |number: Option<f32>| number.unwrap_or(f32::NAN);
+    Ok(read.into_iter().map(|row| row.into_iter().map(number).collect()).collect())
+}

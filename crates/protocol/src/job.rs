@@ -127,10 +127,13 @@ pub enum Turn {
     Slice {
         case: usize,
         marks: usize,
-        /// As for a whole request, with its first slice.
+        /// With a request's first slice the input of a whole request, but no trace; then what the slice's steps are fed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Input>,
     },
+    /// After a slice or a sample of a request that continues prompts: the logits of these tokens, by id, in its last step.
+    /// Nothing is computed for it. The answer is [`Event::Logits`](crate::Event::Logits).
+    Logits { case: usize, tokens: Vec<u32> },
     /// No more requests: report usage, and end.
     Finish(Finish),
 }
@@ -139,7 +142,10 @@ impl Turn {
     /// The case of its request.
     pub fn case(&self) -> Option<usize> {
         match self {
-            Turn::Prepare { case } | Turn::Request { case, .. } | Turn::Slice { case, .. } => Some(*case),
+            Turn::Prepare { case }
+            | Turn::Request { case, .. }
+            | Turn::Slice { case, .. }
+            | Turn::Logits { case, .. } => Some(*case),
             Turn::Finish(_) => None,
         }
     }

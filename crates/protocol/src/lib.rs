@@ -22,7 +22,7 @@ pub use trace::*;
 pub use work::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 pub const MAX_LINE: u64 = 64 << 20;
@@ -72,7 +72,12 @@ mod tests {
         assert!(
             matches!(
                 turns.as_slice(),
-                [Turn::Prepare { case: 0 }, Turn::Request { case: 0, .. }, Turn::Finish(_)]
+                [
+                    Turn::Prepare { case: 0 },
+                    Turn::Request { case: 0, .. },
+                    Turn::Logits { case: 0, .. },
+                    Turn::Finish(_)
+                ]
             ),
             "{turns:?}"
         );
@@ -80,6 +85,6 @@ mod tests {
         let events: Vec<Event> = answered.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(matches!(events.first(), Some(Event::Hello(hello)) if hello.protocol == VERSION));
         assert_eq!(events.last(), Some(&Event::Done));
-        assert_eq!(events.len(), 10, "one of each event of a measuring run");
+        assert_eq!(events.len(), 11, "one of each event of a measuring run");
     }
 }

@@ -6,13 +6,15 @@
 
 use std::io::BufRead;
 
-use protocol::{Energy, Event, Finish, Iteration, Ready, Sample, Slice, Turn, Usage, Warmup, WarmupDone};
+use protocol::{
+    DrawnLogits, Energy, Event, Finish, Iteration, Ready, Sample, Slice, Turn, Usage, Warmup, WarmupDone,
+};
 
 use crate::clock;
 use crate::energy::{self, CpuTimes, Gpu, Meter, Used};
 use crate::engine::InferenceEngine;
 use crate::memory::Phase;
-use crate::work::{Kept, Request, Workload};
+use crate::work::{Kept, Part, Request, Workload};
 use crate::{Events, ServeError};
 
 /// Takes turns until the last. Returns the usage of the requests, and the finish that the driver asks for.
@@ -28,10 +30,12 @@ pub(crate) fn take<E: InferenceEngine>(
     let mut spent = Spent::default();
     let mut under_way: Option<Request> = None;
     let mut prepared: Option<usize> = None;
+    let mut done: Option<usize> = None;
     let finish = loop {
         let turn = next(turns)?;
-        check(&turn, workload, under_way.as_ref())?;
-        if let Some(case) = turn.case().filter(|_| under_way.is_none()) {
+        check(&turn, workload, (under_way.as_ref(), done))?;
+        let begins = under_way.is_none() && !matches!(turn, Turn::Logits { .. });
+        if let Some(case) = turn.case().filter(|_| begins) {
             if prepared != Some(case) {
                 prepare(engine, workload, (case, lead_in), gpu)?;
             }
@@ -39,8 +43,12 @@ pub(crate) fn take<E: InferenceEngine>(
         }
         let sample = match turn {
             Turn::Finish(finish) => break finish,
+            Turn::Logits { case, tokens } => {
+                events.send(Event::Logits(DrawnLogits { case, values: workload.logits(&tokens)? }))?;
+                continue;
+            }
             Turn::Prepare { case } => {
-                prepared = Some(case);
+                (prepared, done) = (Some(case), None);
                 events.send(Event::Ready(Ready { case }))?;
                 continue;
             }
@@ -52,7 +60,7 @@ pub(crate) fn take<E: InferenceEngine>(
                 let request = match under_way.take() {
                     None => spent.during(gpu, || workload.begin(engine, case, input))?,
                     Some(mut request) => {
-                        spent.during(gpu, || workload.advance(engine, &mut request, marks))?;
+                        spent.during(gpu, || workload.advance(engine, &mut request, (marks, input)))?;
                         request
                     }
                 };
@@ -64,6 +72,7 @@ pub(crate) fn take<E: InferenceEngine>(
                 workload.sample(request)
             }
         };
+        done = Some(sample.case);
         gpu.into_iter().for_each(Gpu::look);
         spent.kept.add(workload.handed_over());
         events.send(Event::Sample(sample))?;
@@ -98,15 +107,20 @@ fn prepare<E: InferenceEngine>(
     workload.prepare(engine, case)
 }
 
-/// Refuses a turn that is not possible.
+/// Refuses a turn that is not possible. `done`: the case of a request that has just been completed.
 fn check<E: InferenceEngine>(
     turn: &Turn,
     workload: &dyn Workload<E>,
-    under_way: Option<&Request>,
+    (under_way, done): (Option<&Request>, Option<usize>),
 ) -> Result<(), ServeError> {
+    let left = under_way.map(|request| workload.marks().saturating_sub(request.marks()));
     let (case, input) = match turn {
-        Turn::Request { case, input } | Turn::Slice { case, input, .. } => (case, input.as_ref()),
-        Turn::Prepare { case } => (case, None),
+        Turn::Request { case, input } => (case, input.as_ref().map(|input| (input, Part::Whole))),
+        Turn::Slice { case, marks, input } => {
+            let part = left.map_or(Part::First, |left| Part::Later(left.min(*marks)));
+            (case, input.as_ref().map(|input| (input, part)))
+        }
+        Turn::Prepare { case } | Turn::Logits { case, .. } => (case, None),
         Turn::Finish(_) => return Ok(()),
     };
     let count = workload.cases();
@@ -114,15 +128,18 @@ fn check<E: InferenceEngine>(
     if *case >= count {
         return refuse(format!("a turn asks for case {case}, and there are {count}"));
     }
-    if let Some(input) = input {
-        workload.check(*case, input)?;
+    if let Some((input, part)) = input {
+        workload.check(*case, input, part)?;
     }
     match (turn, under_way) {
         (Turn::Slice { marks: 0, .. }, _) => refuse("a slice has at least one mark".into()),
-        (Turn::Slice { .. }, Some(request)) if request.case == *case => Ok(()),
+        (Turn::Slice { .. } | Turn::Logits { .. }, Some(request)) if request.case == *case => Ok(()),
         (_, Some(request)) => {
             let under_way = request.case;
             refuse(format!("a turn asks for case {case} while a request of case {under_way} is under way"))
+        }
+        (Turn::Logits { .. }, None) if done != Some(*case) => {
+            refuse(format!("a turn asks for logits of case {case}, and no request of it was just computed"))
         }
         (_, None) => Ok(()),
     }

@@ -14,9 +14,14 @@ from .memory import Phase
 
 def take(workload, lead_in, stream, send):
     """Takes turns until the last. What the requests used, and what is asked for after them."""
-    phase, spent, under_way, prepared = Phase(), Spent(), None, None
-    while (turn := _next(stream, workload, under_way))["turn"] != "finish":
+    phase, spent, under_way, prepared, answered = Phase(), Spent(), None, None, None
+    while (turn := _next(stream, workload, under_way, answered))["turn"] != "finish":
         case, given = turn["case"], turn.get("input")
+        if turn["turn"] == "logits":
+            # The step has them: nothing is computed now, and nothing is measured.
+            send("logits", case=case, values=workload.logits(turn["tokens"]))
+            continue
+        answered = None
         if under_way is None:
             if prepared != case:
                 workload.lead_in(case, lead_in)
@@ -26,6 +31,7 @@ def take(workload, lead_in, stream, send):
             prepared = case
             send("ready", case=case)
             continue
+        answered = case
         if turn["turn"] == "request":
             request = spent.during(lambda: workload.request(case, given))
             send("sample", **workload.sample(request))
@@ -33,7 +39,7 @@ def take(workload, lead_in, stream, send):
         if under_way is None:
             under_way = spent.during(lambda: workload.begin(case, given))
         else:
-            spent.during(lambda: workload.advance(under_way, turn["marks"]))
+            spent.during(lambda: workload.advance(under_way, turn["marks"], given))
         if len(under_way.marks) >= workload.marks:
             send("sample", **workload.sample(under_way))
             under_way = None
@@ -50,8 +56,9 @@ def take(workload, lead_in, stream, send):
     return usage, turn
 
 
-def _next(stream, workload, under_way):
-    """Waits for the next turn. `under_way`: the request that is, or None."""
+def _next(stream, workload, under_way, answered):
+    """Waits for the next turn. `under_way`: the request that is, or None. `answered`: the case of the slice or sample that
+    was the last answer, or None."""
     cases = len(workload.cases)
     line = stream.readline()
     if not line:
@@ -61,17 +68,22 @@ def _next(stream, workload, under_way):
     except ValueError as error:
         raise bad_input(f"a turn does not parse: {error}") from None
     kind, case = turn.get("turn"), turn.get("case")
-    if kind not in ("prepare", "request", "slice", "finish"):
+    if kind not in ("prepare", "request", "slice", "logits", "finish"):
         raise bad_input(f"unknown turn {kind!r}")
     if kind != "finish" and case not in range(cases):
         raise bad_input(f"a turn asks for case {case}, and there are {cases}")
     if kind == "slice" and (not isinstance(turn.get("marks"), int) or turn["marks"] < 1):
         raise bad_input("a slice has at least one mark")
     if kind != "finish" and under_way is not None:
-        if kind != "slice" or case != under_way.case:
+        if kind not in ("slice", "logits") or case != under_way.case:
             raise bad_input(f"a turn asks for case {case} while another request is under way")
-    if turn.get("input") is not None:
-        workload.check(case, turn["input"])
+    if kind == "logits" and case != answered:
+        raise bad_input(f"a turn asks for logits of case {case}, whose slice or sample is not the last answer")
+    given = turn.get("input")
+    if given is not None and kind == "slice":
+        workload.check_slice(case, given, under_way, turn["marks"])
+    elif given is not None:
+        workload.check(case, given)
     return turn
 
 

@@ -42,11 +42,16 @@ class TestEncode(unittest.TestCase):
         encoding.check(0, given)
         vectors = encoding.output(encoding.request(0, given))["vectors"]["vectors"]
         self.assertEqual(vectors, [[9.0], [5.0]])
-        for other in ({"trace": [[1]]}, {"texts": [[1, 2, 3]]}, {"texts": [[1, 2], [4]]}):
+        for other in ({"continue": {}}, {"texts": [[1, 2, 3]]}, {"texts": [[1, 2], [4]]}):
             with self.assertRaisesRegex(WorkerError, "as many as those of its case, and as long"):
                 encoding.check(0, other)
         with self.assertRaisesRegex(WorkerError, "token id 10"):
             encoding.check(0, {"texts": [[1, 2, 10], [4]]})
+
+    def test_it_has_no_logits_to_ask_for(self):
+        encoding = work.of(Adapter(), job([[1]]), CONTEXT)
+        with self.assertRaisesRegex(WorkerError, "only requests that continue prompts have logits to ask for"):
+            encoding.logits([1])
 
     def test_what_is_not_finite_is_told_as_nothing(self):
         encoding = work.of(Adapter(), job([[1]]), CONTEXT)

@@ -170,7 +170,7 @@ class Refusals(unittest.TestCase):
     def test_a_request_is_given_a_seed_alone(self):
         running = work.of(Fake(), job(), CONTEXT)
         seeds = ({"seed": seed} for seed in (-1, MASK + 1, 0.5, None))
-        for given in ({"trace": [[1]]}, {"seed": 1, "trace": [[1]]}, {}, *seeds):
+        for given in ({"continue": {}}, {"seed": 1, "continue": {}}, {}, *seeds):
             with self.assertRaisesRegex(WorkerError, "may be given a seed alone"):
                 running.check(0, given)
 

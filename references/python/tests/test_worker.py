@@ -319,6 +319,96 @@ class Jobs(unittest.TestCase):
         _, events = self.counted(0, slices)
         self.assertEqual(events[7]["marks_ns"], [1, 2, 3, 4], "each wait for a turn takes 100")
 
+    def sliced(self, *given, turns=(), **task):
+        """The events of a request in slices of one mark, given these inputs in turn; after each, these turns."""
+        one = {"turn": "slice", "case": 0, "marks": 1}
+        slices = [one if each is None else {**one, "input": {"continue": each}} for each in given]
+        lines = [line for each in slices for line in (each, *turns)]
+        events, error = self.serve(self.measure(**task), [*lines, FINISH])
+        self.assertIsNone(error)
+        return events[5:-2]
+
+    def tokens(self, prompts, trace=None, **changes):
+        """The answer to one request of a case of its own."""
+        case = {"prompts": prompts, "trace": trace or [[0] * 4] * len(prompts)}
+        decode = "forced" if trace else "greedy"
+        events, _ = self.serve(self.measure(cases=[case], decode=decode, **changes), [REQUEST, FINISH])
+        return events[5]["output"]["tokens"]
+
+    def test_prompts_of_a_turn_replace_those_of_the_case_and_its_context_stays(self):
+        own, other, trace = [[1, 2, 3], [3, 2, 1]], [[5, 6, 7], [8, 9, 10]], [[4, 5, 6, 7], [7, 6, 5, 4]]
+        for context in ([], [[9, 8], [8, 9]]):
+            case = {"context": context, "prompts": own, "trace": trace}
+            for kv_cache in ("on", "off"):
+                measured = self.measure(cases=[case], kv_cache=kv_cache)
+                turns = [{**REQUEST, "input": {"continue": given}} for given in (
+                    {"prompts": other, "trace": trace}, {"prompts": other}, {"trace": trace[::-1]}, {})]
+                events, error = self.serve(measured, [*turns, REQUEST, FINISH])
+                self.assertIsNone(error)
+                answers = [event["output"]["tokens"] for event in events[5:10]]
+                whole = lambda prompts: [before + prompt for before, prompt in zip(context or [[], []], prompts)]
+                self.assertEqual(answers[:2], [self.tokens(whole(other), trace), self.tokens(whole(other))])
+                self.assertEqual(answers[2:4], [self.tokens(whole(own), trace[::-1]), self.tokens(whole(own))])
+                self.assertEqual(answers[4], self.tokens(whole(own), trace), "the next request is the case's own again")
+
+    def test_a_slice_is_fed_what_came_with_it_or_its_own_choice(self):
+        prompts, fed = [[5, 6, 7], [8, 9, 10]], [[1, 2, 3], [4, 5, 6]]
+        columns = [{"trace": [row[at : at + 1] for row in fed]} for at in range(3)]
+        trace = [row + [0] for row in fed]
+        for kv_cache in ("on", "off"):
+            events = self.sliced({"prompts": prompts}, *columns, kv_cache=kv_cache)
+            self.assertEqual(events[-1]["output"]["tokens"], self.tokens(prompts, trace))
+        events = self.sliced({"prompts": prompts}, None, {}, None)
+        self.assertEqual(events[-1]["output"]["tokens"], self.tokens(prompts))
+        own = self.tokens(prompts)
+        mixed = [[*row[:1], *other[1:3], 0] for row, other in zip(own, fed)]
+        events = self.sliced({"prompts": prompts}, None, columns[1], columns[2])
+        self.assertEqual(events[-1]["output"]["tokens"], self.tokens(prompts, mixed))
+
+    def test_a_slice_of_several_marks_is_fed_a_token_for_each(self):
+        slices = [
+            {"turn": "slice", "case": 0, "marks": 1, "input": {"continue": {}}},
+            {"turn": "slice", "case": 0, "marks": 9, "input": {"continue": {"trace": [[4, 5, 6], [7, 6, 5]]}}},
+        ]
+        whole, _ = self.serve(self.measure(), [REQUEST, FINISH])
+        events, error = self.serve(self.measure(), [*slices, FINISH])
+        self.assertIsNone(error)
+        self.assertEqual(events[6]["output"], whole[5]["output"])
+
+    def test_logits_are_those_of_the_last_step(self):
+        ask, every = {"turn": "logits", "case": 0, "tokens": [3, 0]}, {"turn": "logits", "case": 0, "tokens": list(range(16))}
+        events = self.sliced({}, None, None, None, turns=(ask, every, ask))
+        kinds = [event["event"] for event in events]
+        self.assertEqual(kinds, 3 * ["slice", "logits", "logits", "logits"] + ["sample", "logits", "logits", "logits"])
+        chosen = events[12]["output"]["tokens"]
+        for step in range(4):
+            some, rows, again = (event["values"] for event in events[4 * step + 1 : 4 * step + 4])
+            self.assertEqual([row.index(max(row)) for row in rows], [row[step] for row in chosen])
+            self.assertEqual((some, some), ([[row[3], row[0]] for row in rows], again))
+        whole, _ = self.serve(self.measure(), [{**REQUEST, "input": {"continue": {}}}, every, FINISH])
+        self.assertEqual(whole[6], events[-2])
+
+    def test_logits_are_computed_by_no_step_and_are_in_no_mark(self):
+        ask = {"turn": "logits", "case": 0, "tokens": [1]}
+        slices = [{"turn": "slice", "case": 0, "marks": marks} for marks in (1, 1, 9)]
+        turns = [turn for each in slices for turn in (each, ask)]
+        lengths, events = self.counted(2, turns)
+        self.assertEqual(lengths[8:], [3, 1] + [3, 1, 1, 1])
+        self.assertEqual(events[9]["marks_ns"], [1, 2, 3, 4])
+        self.assertEqual((events[-2]["cpu_ns"], events[-2]["wall_ns"]), (4, 4))
+
+    def test_logits_that_are_no_number_are_null(self):
+        class Broken(Adapter):
+            def values(self, logits):
+                logits = logits[:]
+                logits[1], logits[2] = float("nan"), float("-inf")
+                return super().values(logits)
+
+        output = io.StringIO()
+        turns = [REQUEST, {"turn": "logits", "case": 0, "tokens": [2, 1]}, FINISH]
+        serve.serve(lambda: Broken, io.BytesIO(self.job(self.measure(), turns)), 0, output)
+        self.assertEqual(json.loads(output.getvalue().splitlines()[6])["values"][0], [None, None])
+
     def test_what_is_used_is_used_by_the_requests_alone(self):
         usage = self.lengths(2, 3)[1]
         self.assertEqual((usage["cpu_ns"], usage["wall_ns"]), (12, 12))
@@ -359,6 +449,45 @@ class Jobs(unittest.TestCase):
     def test_an_unknown_case_is_refused(self):
         for case in (1, -1, None):
             self.assertEqual(self.refused([{**REQUEST, "case": case}]), f"a turn asks for case {case}, and there are 1")
+
+    def test_an_input_of_another_shape_is_refused(self):
+        row, trace = [[1, 2, 3]] * 2, [[1, 2, 3, 4]] * 2
+        for given, said in [
+            ({"seed": 1}, "may be given `continue` alone"),
+            ({"continue": {"prompts": row[:1]}}, "prompts need to be as many as those of its case, and as long"),
+            ({"continue": {"prompts": [[1, 2, 3], [1, 2]]}}, "prompts need to be as many"),
+            ({"continue": {"prompts": [[1, 2, 3], [1, 2, 16]]}}, "token id 16 is outside the vocabulary of 16 tokens"),
+            ({"continue": {"trace": trace[:1]}}, "trace needs a row for each prompt, of length 4"),
+            ({"continue": {"trace": row}}, "trace needs a row for each prompt, of length 4"),
+            ({"continue": {"trace": [[1, 2, 3, -1]] * 2}}, "token id -1 is outside"),
+        ]:
+            self.assertIn(said, self.refused([{**REQUEST, "input": given}]))
+
+    def test_an_input_that_does_not_fit_its_slice_is_refused(self):
+        begun, one = {"continue": {}}, {"continue": {"trace": [[1]] * 2}}
+        for first, later, said in [
+            (one, None, "the first slice of a request may be given prompts, and no trace"),
+            (None, one, "if its request began with `continue`"),
+            (begun, {"continue": {"prompts": [[1, 2, 3]] * 2}}, "may be given a trace, and no prompts"),
+            (begun, {"continue": {"trace": [[1, 2]] * 2}}, "of length 1"),
+            (begun, {"continue": {"trace": [[1]]}}, "of length 1"),
+        ]:
+            slices = [{"turn": "slice", "case": 0, "marks": 1, "input": given} for given in (first, later)]
+            events, error = self.serve(self.measure(), slices)
+            self.assertEqual((events[-1]["event"], events[-1]["kind"]), ("failed", "input"))
+            self.assertIn(said, str(error))
+
+    def test_logits_are_asked_for_after_a_slice_or_a_sample_alone(self):
+        ask, prepare = {"turn": "logits", "case": 0, "tokens": [1]}, {"turn": "prepare", "case": 0}
+        for turns, said in [
+            ([ask], "whose slice or sample is not the last answer"),
+            ([REQUEST, prepare, ask], "whose slice or sample is not the last answer"),
+            ([REQUEST, {**ask, "case": 1}], "a turn asks for case 1, and there are 1"),
+            ([REQUEST, {**ask, "tokens": [16]}], "token id 16 is outside"),
+        ]:
+            events, error = self.serve(self.measure(lead_in=1), turns)
+            self.assertEqual((events[-1]["event"], events[-1]["kind"]), ("failed", "input"))
+            self.assertIn(said, str(error))
 
     def test_what_precedes_a_request_is_done_before_it_is_asked_for(self):
         prepare = {"turn": "prepare", "case": 0}

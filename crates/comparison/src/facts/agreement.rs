@@ -149,6 +149,13 @@ pub struct LogitAgreement {
 }
 
 impl Agreement {
+    /// With the tokens of the timed requests, which are compared later than the logits.
+    pub fn with(self, tokens: &TokenAgreement) -> Agreement {
+        let TokenAgreement { timed, mismatches, misplaced, .. } = *tokens;
+        let with = Agreement { timed_tokens: timed, timed_mismatches: mismatches, misplaced, ..self };
+        Agreement { broken: with.objection(), ..with }
+    }
+
     /// Decides again whether the run agrees, with today's tolerance for the contender. Without the
     /// reference's largest logit the old decision stays. Ties were counted with the tolerance of that time.
     pub fn rejudged(self, tolerance: Tolerance) -> Agreement {
@@ -172,9 +179,10 @@ impl Agreement {
         let (timed, mismatches, misplaced) = (self.timed_tokens, self.timed_mismatches, self.misplaced);
         let of_logits = self.logits.and_then(|logits| logits.objection(&self.tolerance));
         let of_vectors = || self.vectors.and_then(|vectors| vectors.objection(&self.tolerance));
-        of_logits
-            .or_else(of_vectors)
-            .or_else(|| TokenAgreement { timed, mismatches, misplaced }.objection(&self.tolerance))
+        of_logits.or_else(of_vectors).or_else(|| {
+            let tokens = TokenAgreement { timed, mismatches, misplaced, ..TokenAgreement::default() };
+            tokens.objection(&self.tolerance)
+        })
     }
 }
 
@@ -351,7 +359,7 @@ impl LogitAgreement {
 }
 
 /// The tokens of a process's timed requests, compared with those that the reference would have chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenAgreement {
     /// Number of tokens in the timed requests.
     pub timed: usize,
@@ -360,6 +368,19 @@ pub struct TokenAgreement {
     /// Number of these that the process, by masked diffusion, would have unmasked in another step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub misplaced: usize,
+    /// Number of logits of drawn tokens that it was asked for behind a timed step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub drawn: usize,
+    /// Number of these that are farther from the reference's than the tolerance allows, where it limits single logits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub beyond: usize,
+    /// The largest difference of one of these, as a share of the reference's largest logit of its sequence.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub farthest: f64,
+}
+
+fn is_nothing(share: &f64) -> bool {
+    *share == 0.0
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -371,9 +392,25 @@ fn is_zero(count: &usize) -> bool {
 const MISPLACED: f64 = 0.05;
 
 impl TokenAgreement {
+    /// Adds those of another request.
+    pub fn add(&mut self, other: &TokenAgreement) {
+        self.timed += other.timed;
+        self.mismatches += other.mismatches;
+        self.misplaced += other.misplaced;
+        self.drawn += other.drawn;
+        self.beyond += other.beyond;
+        self.farthest = self.farthest.max(other.farthest);
+    }
+
     /// The disagreement in words, if more tokens differ than the tolerance allows.
     pub fn objection(&self, tolerance: &Tolerance) -> Option<String> {
-        let TokenAgreement { timed, mismatches, misplaced } = *self;
+        let TokenAgreement { timed, mismatches, misplaced, drawn, beyond, farthest } = *self;
+        if let Some(share) = tolerance.max_abs_share.filter(|_| beyond > 0) {
+            return Some(format!(
+                "{beyond} of {drawn} logits that were drawn behind timed steps differ by up to {farthest:.2e} of the \
+                 largest, and {share:.0e} is allowed"
+            ));
+        }
         let allowed = ((1.0 - tolerance.top1) * timed as f64).floor() as usize;
         if mismatches > allowed {
             return Some(format!("{mismatches} of {timed} timed tokens are not the reference's"));

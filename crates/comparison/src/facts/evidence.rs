@@ -93,6 +93,17 @@ impl Evidence {
             Fact::Warm(run) => self.runs.push(*run),
             Fact::Block(block) => self.note_block(block),
             Fact::Ended(ended) => self.note_end(*ended),
+            Fact::Compared { process, tokens, agreement } => {
+                if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
+                    let known = run.agreement.take();
+                    run.agreement = match (agreement, tokens) {
+                        (Some(agreement), _) => Some(*agreement),
+                        (None, Some(tokens)) => known.map(|known| known.with(&tokens)),
+                        (None, None) => known,
+                    };
+                    run.tokens = tokens.or(run.tokens);
+                }
+            }
             Fact::Blocks(chosen) => self.blocks.push(chosen),
             Fact::Allowed { rounds } => self.allowed = Some(rounds),
             Fact::Slices { slices } => self.slices = Some(slices),
@@ -281,6 +292,15 @@ pub enum Fact {
     Block(Block),
     /// The end of a process that was warm.
     Ended(Box<Ended>),
+    /// The timed requests of a process, compared with a reference after they were timed.
+    Compared {
+        process: Process,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens: Option<TokenAgreement>,
+        /// Of work without tokens.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agreement: Option<Box<Agreement>>,
+    },
     /// The number of blocks of this round and those after it, and the basis of that choice.
     Blocks(BlocksChosen),
     /// The most rounds that the time budget allows, from the costs of the first two. The error rate is spent over these.

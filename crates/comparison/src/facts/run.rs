@@ -166,6 +166,9 @@ pub struct Turn {
     /// Time from the driver's line to the answer, for each slice of the request, in nanoseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_ns: Vec<u64>,
+    /// Whether each step was fed the token that the request chose itself, although others are fed given ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub feeds_itself: bool,
     /// How far the request's vectors were from the reference's. The vectors themselves would fill a journal
     /// and are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,6 +186,7 @@ impl Turn {
             sample,
             prepared_ns: None,
             seen_ns: Vec::new(),
+            feeds_itself: false,
             vectors: None,
         }
     }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use comparison::facts::agreement::{TokenAgreement, VectorAgreement};
 use comparison::facts::evidence::{Ended, Fact};
 use comparison::facts::run::{self, DerivedWeights, FailureKind, Run, RunFailure};
 use comparison::judge::parity::{self, Tolerance};
-use comparison::judge::work::{self, Compared};
+use comparison::judge::work;
 use comparison::plan::Rounds;
 use protocol::{Event, FileIdentity, Finish, untrusted};
 
@@ -27,7 +28,7 @@ impl Session<'_> {
         let has_none =
             self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
         let is_due = work.parity && (has_none || self.has_logits(round.number));
-        let task = self.crew.parity_task(&file).filter(|_| is_due && work.reference.is_some());
+        let task = self.crew.parity_task(&file).filter(|_| is_due && work.references.is_some());
         let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
         let task = task.filter(|_| !has_no_time);
         if has_no_time {
@@ -36,7 +37,7 @@ impl Session<'_> {
         }
         let (is_asked, begun) = (task.is_some(), now());
         let identity = identity(member.running.events());
-        let label = member.process.framework.clone();
+        let (label, index) = (member.process.framework.clone(), member.index);
         let is_hashed = |identity| {
             self.recorder.evidence.hashed.iter().any(|(known, _)| *known == identity)
                 || self.hashed.contains(&(label.clone(), identity))
@@ -59,20 +60,30 @@ impl Session<'_> {
         self.close(member, |session, run, ended| {
             ended.seen = Some(seen);
             let contender = session.crew.plan.contender(&run.framework);
-            let (Some(contender), Some(reference), Some(of_requests)) =
-                (contender, work.reference, work.of_requests)
-            else {
+            let (Some(contender), Some(references)) = (contender, work.references) else { return };
+            let plan = session.crew.plan;
+            let tolerance = Tolerance::for_work(contender, &plan.work);
+            // Where requests are asked for something new, they are compared later.
+            let is_later = session.proofs.is_some();
+            let along = references.of_requests(plan.work.is_forced());
+            let Some(tokens) = work::tokens(plan, along, run, tolerance) else {
+                let vectors = run.turns.iter().filter(|turn| turn.stands).fold(
+                    VectorAgreement::default(),
+                    |mut all, turn| {
+                        let unlike = VectorAgreement { unlike: 1, ..VectorAgreement::default() };
+                        all.merge(turn.vectors.as_ref().unwrap_or(&unlike));
+                        all
+                    },
+                );
+                let of_all = || work::agreement(&references.own.framework, vectors, tolerance);
+                ended.agreement = (!is_later).then(of_all);
                 return;
             };
-            let tolerance = Tolerance::for_work(contender, &session.crew.plan.work);
-            let tokens = match work::of_requests(session.crew.plan, of_requests, run, tolerance) {
-                Compared::Tokens(tokens) => tokens,
-                Compared::Outputs(agreement) => {
-                    ended.agreement = Some(*agreement);
-                    return;
-                }
-            };
-            ended.tokens = Some(tokens);
+            let tokens = if is_later { TokenAgreement::default() } else { tokens };
+            ended.tokens = (!is_later).then_some(tokens);
+            let is_own = session.crew.is_same_program(index, references.by);
+            let other = references.other.as_ref().filter(|_| is_own);
+            let reference = other.map_or(references.of_jobs(), |(_, other)| other);
             if is_asked {
                 let is_told = ended.events.iter().any(|event| matches!(event, Event::Parity(_)));
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");

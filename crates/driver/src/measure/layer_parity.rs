@@ -64,7 +64,7 @@ impl Session<'_> {
         let traces = traces.unwrap_or_else(|| self.crew.plan.work.fallback_outputs());
         // Outputs were compared above; the rounds only measure how much the speed of decoding varies.
         let end = match self.crew.plan.work.generate() {
-            Some(_) => self.rounds(RunWork { references: None, traces, parity: false, begun: now() }),
+            Some(_) => self.rounds(&RunWork { references: None, traces, parity: false, begun: now() }),
             None => End::default(),
         };
         let end = if progress::requested() { End::Interrupted } else { end };

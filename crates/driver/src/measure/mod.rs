@@ -16,6 +16,7 @@ pub mod machine;
 pub mod places;
 pub mod process;
 pub mod progress;
+mod proof;
 pub mod provision;
 mod reference;
 pub mod resolve;

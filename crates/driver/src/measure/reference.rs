@@ -1,21 +1,22 @@
 //! The reference run: it gives the tokens that all contenders are fed while being timed, and the outputs for
 //! later comparison.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bundle::Precision;
+use comparison::facts::agreement::{TokenAgreement, Tolerance};
 use comparison::facts::evidence::Fact;
 use comparison::facts::run::{FailureKind, RunFailure};
-use comparison::judge::parity::{Logits, Reference, most_likely};
+use comparison::judge::parity::{self, Logits, Reference, most_likely};
+use comparison::judge::work;
 use comparison::plan::work::{Describe, Generate, Proof};
-use comparison::plan::{Contender, KvPrecision, Rounds, Work};
-use protocol::{Answer, Decode, Event, Kept, Output, Score, Task};
+use comparison::plan::{Contender, KvPrecision, Work};
+use protocol::{Answer, Event, Kept, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::measure::crew::Crew;
-use crate::measure::process::not_done;
+use crate::measure::process::{not_done, now};
 use crate::measure::session::Session;
 use crate::measure::{logits, progress};
 
@@ -112,7 +113,6 @@ impl Crew<'_> {
         }
         Ok(Reference {
             framework: self.plan.contenders[index].label.clone(),
-            inputs: Vec::new(),
             outputs,
             logits,
             unquantised: None,
@@ -191,29 +191,8 @@ impl Crew<'_> {
     }
 }
 
-// The traces that requests are fed, and the answers that only this program knows.
-//
-// A worker receives the tokens that it is fed. If they were the reference's own most likely tokens, it could
-// answer each step with the next of them and compute nothing. So less likely tokens replace some of them,
-// different ones in each round, and a request's trace is sent with its turn. The most likely token after
-// each is known from the reference's logits along the changed trace. They are read before any contender is
-// started, from a file that is then deleted.
-//
-// A worker that is sent no output could keep the output for a repeated input. So each round has other inputs
-// of the same size.
-
-/// Most rounds with traces that are computed at once.
-const AT_ONCE: usize = 8;
-
-/// Most numbers of outputs that are computed at once, unless one round has more.
-const NUMBERS: usize = 1 << 20;
-
-/// Most tokens that are computed at once.
-const TOKENS: usize = 4096;
-
-/// Most bytes of logits that are computed at once, and most for one round; beyond that the reference's own
-/// trace is fed. They are in this program's memory until their rounds are over.
-const BYTES: (usize, usize) = (64 << 20, 1 << 30);
+// The trace of the jobs: warm-up is fed it, and each process writes its logits along it after its last turn. In it less
+// likely tokens replace some of the reference's own, so that these are not known.
 
 /// Number of choices after the first that may replace a token of a trace.
 const LESS_LIKELY: usize = 3;
@@ -222,27 +201,21 @@ const LESS_LIKELY: usize = 3;
 type Traces = Vec<Vec<Vec<u32>>>;
 
 /// The references of a run.
+#[derive(Debug)]
 pub(crate) struct References {
     /// The contender that computes them, by its place in the plan.
     pub(crate) by: usize,
     /// Along its own greedy continuation.
     pub(crate) own: Reference,
     /// Along the changed trace of the jobs. `None` if jobs have the reference's own.
-    job: Option<Rc<Reference>>,
-    /// Those along changed traces, for rounds from `first` on. Empty if requests are fed their job's trace,
-    /// or feed themselves.
-    fed: Vec<Rc<Reference>>,
-    first: usize,
+    job: Option<Reference>,
+    /// The same by another program, which the first one's contenders are compared with.
+    pub(crate) other: Option<(usize, Reference)>,
 }
 
 impl References {
     pub(crate) fn new(by: usize, own: Reference) -> References {
-        References { by, own, job: None, fed: Vec::new(), first: 0 }
-    }
-
-    /// Whether every round is fed the same changed trace.
-    pub(crate) fn has_one_trace(&self) -> bool {
-        matches!(&self.fed[..], [only] if only.inputs.is_empty())
+        References { by, own, job: None, other: None }
     }
 
     /// Whether jobs have a changed trace.
@@ -250,17 +223,27 @@ impl References {
         self.job.is_some()
     }
 
-    /// The reference along the trace of the jobs: warm-up is fed it, and logits are computed along it.
+    /// The reference along the trace of the jobs.
     pub(crate) fn of_jobs(&self) -> &Reference {
-        self.job.as_deref().unwrap_or(&self.own)
+        self.job.as_ref().unwrap_or(&self.own)
     }
 
-    /// The reference for the requests of a round, fed or feeding themselves.
-    pub(crate) fn of_requests(&self, round: usize) -> &Reference {
-        match self.fed.len() {
-            0 => &self.own,
-            count => &self.fed[(round - self.first.min(round)) % count],
+    /// Takes what [`Session::witness`] found: another program, or two that agree with each other alone, of which the first is
+    /// the reference then.
+    fn hold(&mut self, found: Vec<(usize, Reference)>, replace: impl Fn(&mut References, Reference)) {
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some((by, first)), Some(second)) => {
+                (self.by, self.other) = (by, Some(second));
+                replace(self, first);
+            }
+            (other, _) => self.other = other,
         }
+    }
+
+    /// The reference along what requests have, where that is what the jobs have.
+    pub(crate) fn of_requests(&self, is_forced: bool) -> &Reference {
+        if is_forced { self.of_jobs() } else { &self.own }
     }
 }
 
@@ -274,109 +257,99 @@ pub(crate) struct RunWork {
     pub(crate) begun: Instant,
 }
 
-impl Crew<'_> {
-    /// Computes the references of the next rounds, if those of this one are not known, and before the first
-    /// round that of the jobs. If that fails, or if only one fits at once, an earlier trace is fed again.
+impl Session<'_> {
+    /// Computes the reference along the trace of the jobs, and lets another program compute it, too.
     /// # Errors
-    /// Why requests are fed only the reference's own trace, or why feeding themselves proves nothing.
-    pub(crate) fn feed(&self, references: &mut References, round: usize) -> Result<(), String> {
-        if let Proof::Nothing(reason) = self.plan.work.proof() {
-            return Err(reason.into());
-        }
-        if self.plan.work.proof() == Proof::OtherInputs {
-            return self.give_others(references, round);
-        }
-        let Some(work) = self.plan.work.generate() else { return Ok(()) };
-        if self.plan.work.judged_sequences() < self.plan.work.batch() {
-            return Err(
-                "of a batch that fills the memory, the logits of the first sequences alone are kept".into()
-            );
-        }
-        let fits = self.traces_at_once(work);
-        if fits == 0 {
-            return Err(format!("the logits of a round take more than {} MB", BYTES.1 >> 20));
-        }
-        let is_forced = work.decode == Decode::Forced;
-        let known = references.fed.len();
-        let knows_rounds = !is_forced || known == 1 || (known > 1 && round < references.first + known);
-        if references.job.is_none() || !knows_rounds {
-            // Requests that feed themselves need only the trace of the jobs.
-            self.substitute(work, references, (round, if is_forced { fits } else { 0 }))?;
-        }
-        match work.decode {
-            Decode::Forced | Decode::Greedy => Ok(()),
-            Decode::Sampled(_) => Err("each framework draws its own tokens".into()),
-        }
-    }
-
-    /// Computes the outputs for other inputs, for this round and some after it.
-    fn give_others(&self, references: &mut References, round: usize) -> Result<(), String> {
-        if !references.fed.is_empty() && round < references.first + references.fed.len() {
-            return Ok(());
-        }
-        let numbers: usize = references.own.outputs.iter().map(Output::numbers).sum();
-        let rounds = (NUMBERS / numbers.max(1)).clamp(1, AT_ONCE.min(self.plan.rounds.max().max(1)));
-        let seeds: Vec<u64> =
-            (0..rounds).map(|copy| self.plan.seed.wrapping_add((round + copy) as u64)).collect();
-        let Some((inputs, work)) = self.plan.work.other_inputs(&seeds) else { return Ok(()) };
-        let task = Task::Answer(Answer { work, parity: None });
-        let mut outputs = self.answered(references.by, self.reference_precision(), task)?.into_iter();
-        let cases = self.plan.work.cases();
-        let mut fed = Vec::new();
-        for inputs in inputs {
-            let outputs: Vec<Output> = outputs.by_ref().take(cases).collect();
-            let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
-            if outputs.len() != cases || !outputs.iter().enumerate().all(is_whole) {
-                return Err("the reference did not compute the outputs of other inputs".into());
-            }
-            let framework = references.own.framework.clone();
-            fed.push(Rc::new(Reference {
-                framework,
-                inputs,
-                outputs,
-                logits: Vec::new(),
+    /// Why requests are asked for what their jobs are.
+    pub(crate) fn reference_of_jobs(&mut self, references: &mut References) -> Result<(), String> {
+        let begun = now();
+        if let Some(work) = self.crew.plan.work.generate() {
+            self.crew.can_be_scored()?;
+            let (by, precision) = (references.by, self.crew.reference_precision());
+            let traces = substituted(&references.own, !self.crew.plan.seed);
+            let along = |traces: &Traces, logits, framework: &str| Reference {
+                outputs: traces.iter().cloned().map(Output::Tokens).collect(),
+                logits,
+                framework: framework.to_owned(),
                 unquantised: None,
-            }));
+            };
+            let logits = self.crew.along(work, (by, precision), &traces)?;
+            let mut job = along(&traces, logits, &references.own.framework);
+            job.unquantised = self.crew.unquantised(by, &job.outputs)?;
+            let unquantised = job.unquantised.clone();
+            let found = self.witness(by, &job, |session, index| {
+                let logits = session.crew.along(work, (index, precision), &traces)?;
+                let framework = &session.crew.plan.contenders[index].label;
+                Ok(Reference { unquantised: unquantised.clone(), ..along(&traces, logits, framework) })
+            });
+            references.job = Some(job);
+            references.hold(found, |references, other| references.job = Some(other));
+        } else if self.crew.plan.work.proof() == Proof::OtherInputs {
+            let found = self
+                .witness(references.by, &references.own, |session, index| session.crew.reference_by(index));
+            references.hold(found, |references, other| references.own = other);
         }
-        (references.fed, references.first) = (fed, round);
-        Ok(())
+        self.ask_anew(references, begun.elapsed())
     }
 
-    /// Computes references along changed traces: so many for rounds, and that of the jobs if there is none
-    /// yet. If only one trace fits at once, jobs and rounds share it.
-    fn substitute(
-        &self,
-        work: &Generate,
-        references: &mut References,
-        (round, fed): (usize, usize),
-    ) -> Result<(), String> {
-        let has_own = references.job.is_none() && fed != 1;
-        let seed = |copy: usize| self.plan.seed.wrapping_add((round + copy) as u64);
-        let of_job = has_own.then(|| substituted(&references.own, !self.plan.seed));
-        let of_rounds = (0..fed).map(|copy| substituted(&references.own, seed(copy)));
-        let traces: Vec<Traces> = of_job.into_iter().chain(of_rounds).collect();
-        let logits = self.along(work, (references.by, self.reference_precision()), &traces)?;
-        let of_traces = |(tokens, logits): (Traces, Vec<Logits>)| Reference {
-            outputs: tokens.into_iter().map(Output::Tokens).collect(),
-            logits,
-            framework: references.own.framework.clone(),
-            inputs: Vec::new(),
-            unquantised: None,
-        };
-        let mut found = traces.into_iter().zip(logits).map(of_traces);
-        if references.job.is_none() {
-            let mut job = found.next().ok_or("it computed no logits")?;
-            job.unquantised = self.unquantised(references.by, &job.outputs)?;
-            references.job = Some(Rc::new(job));
+    /// The first contender of another program than the reference's that computes the same. Where none does, but two others
+    /// agree, these; where no two agree, the first. If others cannot compute it, it is recorded that the reference is
+    /// compared with itself.
+    fn witness(
+        &mut self,
+        by: usize,
+        own: &Reference,
+        compute: impl Fn(&Session<'_>, usize) -> Result<Reference, String>,
+    ) -> Vec<(usize, Reference)> {
+        let plan = self.crew.plan;
+        let (mut found, mut reasons): (Vec<(usize, Reference)>, _) = (Vec::new(), Vec::new());
+        for (index, contender) in plan.contenders.iter().enumerate() {
+            let is_known = |other: usize| self.crew.is_same_program(index, other);
+            if self.recorder.is_absent(contender)
+                || is_known(by)
+                || found.iter().any(|(other, _)| is_known(*other))
+            {
+                continue;
+            }
+            match compute(self, index) {
+                Ok(reference) if is_same(own, &reference) => return vec![(index, reference)],
+                Ok(reference) => {
+                    if let Some(place) = found.iter().position(|(_, one)| is_same(one, &reference)) {
+                        return vec![found.swap_remove(place), (index, reference)];
+                    }
+                    found.push((index, reference));
+                }
+                Err(reason) => reasons.push(format!("{}: {reason}", contender.label)),
+            }
+            if progress::requested() {
+                break;
+            }
         }
-        references.fed = match has_own {
-            false if fed == 1 => references.job.iter().cloned().collect(),
-            _ => found.map(Rc::new).collect(),
-        };
-        references.first = round;
-        Ok(())
+        found.truncate(1);
+        if found.is_empty() && !reasons.is_empty() {
+            let label = &plan.contenders[by].label;
+            let reasons = reasons.join("; ");
+            let reason =
+                format!("{label} is compared with itself, since no other gives a reference: {reasons}");
+            self.recorder.record(Fact::OwnTraces { reason });
+        }
+        found
     }
+}
 
+/// Whether two references of the same requests agree as two engines in f32 do.
+fn is_same(one: &Reference, other: &Reference) -> bool {
+    let tolerance = Tolerance::for_precision(Precision::F32);
+    if !one.logits.is_empty() {
+        let found = parity::compare(one, &other.logits, TokenAgreement::default(), tolerance);
+        return found.is_ok_and(|agreement| agreement.broken.is_none());
+    }
+    let differs =
+        |(one, other)| work::difference(other, one).is_none_or(|found| found.objection(&tolerance).is_some());
+    !one.outputs.iter().zip(&other.outputs).any(differs)
+}
+
+impl Crew<'_> {
     /// The unquantised model's logits along traces, which show the cost of quantising. `None` at an
     /// unquantised precision, and for masked diffusion, which does not go token by token.
     pub(crate) fn unquantised(&self, index: usize, traces: &[Output]) -> Result<Option<Vec<Logits>>, String> {
@@ -384,86 +357,69 @@ impl Crew<'_> {
             return Ok(None);
         };
         let traces: Traces = traces.iter().map(|output| output.tokens().to_vec()).collect();
-        Ok(self.along(work, (index, bundle::Precision::F32), &[traces])?.pop())
+        Ok(Some(self.along(work, (index, bundle::Precision::F32), &traces)?))
     }
 
-    /// Number of rounds with traces that are computed at once; 0 if the logits of one are too large.
-    fn traces_at_once(&self, work: &Generate) -> usize {
-        let prefixes = work.prefixes();
-        let rows: usize = prefixes.iter().map(Vec::len).sum();
-        let length = self.plan.work.capacity();
-        let shortest = prefixes.iter().flatten().map(Vec::len).min().unwrap_or(0);
-        let computed = if work.prompted.prompt_last_only { length + 1 - shortest.max(1) } else { length };
-        let bytes = rows * computed * self.vocabulary() * size_of::<f32>();
-        if rows == 0 || bytes > BYTES.1 {
-            return 0;
-        }
-        let rounds = match self.plan.rounds {
-            Rounds::Fixed(rounds) => rounds,
-            Rounds::Auto { max, .. } => max,
-        };
-        (TOKENS / (rows * length)).min(BYTES.0 / bytes).clamp(1, AT_ONCE.min(rounds.max(1)))
-    }
-
-    /// The logits along traces, `[trace][case]`, of the positions that parity compares. One job computes all:
-    /// shorter sequences are padded to the longest, and no position depends on later ones.
-    pub(crate) fn along(
+    /// The logits along traces, by case, of the positions that parity compares.
+    fn along(
         &self,
         work: &Generate,
-        (index, precision): (usize, bundle::Precision),
-        traces: &[Traces],
-    ) -> Result<Vec<Vec<Logits>>, String> {
+        by: (usize, bundle::Precision),
+        traces: &Traces,
+    ) -> Result<Vec<Logits>, String> {
         let prefixes = work.prefixes();
-        let of_trace = |traces: &Traces| -> Vec<Vec<u32>> {
-            let cases = prefixes.iter().zip(traces);
-            cases
-                .flat_map(|(rows, traces)| {
-                    rows.iter().zip(traces).map(|(row, trace)| [&row[..], trace].concat())
-                })
-                .collect()
-        };
-        let mut sequences: Vec<Vec<u32>> = traces.iter().flat_map(of_trace).collect();
-        // The prompt's last position and the new tokens.
-        let count = 1 + work.prompted.new_tokens;
-        let kept = work
-            .prompted
-            .prompt_last_only
-            .then(|| Kept { from: sequences.iter().map(|sequence| sequence.len() - count).collect(), count });
-        let longest = sequences.iter().map(Vec::len).max().unwrap_or(0);
+        let cases = prefixes.iter().zip(traces);
+        let sequences = cases
+            .flat_map(|(rows, traces)| rows.iter().zip(traces).map(|(row, trace)| [&row[..], trace].concat()))
+            .collect();
+        let count = work.prompted.prompt_last_only.then_some(1 + work.prompted.new_tokens);
+        let mut rows = self.scored(by, sequences, count)?.into_iter();
+        let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
+            let (positions, vocabulary) = (work.judged_positions(case).unwrap_or(0), self.vocabulary());
+            let last = |row: Vec<f32>| row[row.len() - positions * vocabulary..].to_vec();
+            let values: Vec<Vec<f32>> = rows.by_ref().take(prefix.len()).map(last).collect();
+            let found = Logits { batch: prefix.len(), positions, vocabulary, values: values.concat() };
+            self.check_shape(case, &found).map(|()| found)
+        });
+        cases.collect()
+    }
+
+    /// Logits of sequences, `[sequence][positions · vocabulary]`: of all positions, or of the last `count`. One job computes
+    /// all: shorter sequences are padded to the longest, and no position depends on later ones.
+    pub(crate) fn scored(
+        &self,
+        (index, precision): (usize, bundle::Precision),
+        mut sequences: Vec<Vec<u32>>,
+        count: Option<usize>,
+    ) -> Result<Vec<Vec<f32>>, String> {
+        let lengths: Vec<usize> = sequences.iter().map(Vec::len).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let kept =
+            count.map(|count| Kept { from: lengths.iter().map(|length| length - count).collect(), count });
         sequences.iter_mut().for_each(|sequence| sequence.resize(longest, 0));
         let shape = self.score_shape(&sequences);
         let file = self.scratch.path().join("along.safetensors");
         let path = file.display().to_string();
-        let task =
-            Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept: kept.clone(), file: path });
+        let task = Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept, file: path });
         let done = self.reference_job(index, precision, task);
         let logits = done.and_then(|_| logits::read_score(&file, shape));
         // No contender may find it.
         let _ = std::fs::remove_file(&file);
         let logits = logits?;
         // A worker that does not know the field writes all positions.
-        let is_part = kept.is_some() && logits.positions == count;
+        let is_part = count.is_some_and(|count| logits.positions == count);
         if (logits.batch, logits.vocabulary) != (shape[0], shape[2])
             || !is_part && logits.positions != longest
         {
             return Err("its logits do not have the shape of the sequences".into());
         }
-        let mut rows = (0..logits.batch).map(|row| logits.values_of(row));
-        let each = traces.iter().map(|_| {
-            let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
-                let positions = work.judged_positions(case).unwrap_or(0);
-                // Positions after each sequence's own last token are dropped.
-                let kept = prefix.iter().zip(rows.by_ref()).flat_map(|(own, row)| {
-                    let length = if is_part { count } else { own.len() + work.prompted.new_tokens };
-                    &row[(length - positions) * logits.vocabulary..length * logits.vocabulary]
-                });
-                let values = kept.copied().collect();
-                let found = Logits { batch: prefix.len(), positions, vocabulary: logits.vocabulary, values };
-                self.check_shape(case, &found).map(|()| found)
-            });
-            cases.collect()
+        let rows = lengths.iter().enumerate().map(|(row, &length)| {
+            // Positions after each sequence's own last token are dropped.
+            let end = if is_part { logits.positions } else { length };
+            let begin = end - count.unwrap_or(length).min(end);
+            logits.values_of(row)[begin * logits.vocabulary..end * logits.vocabulary].to_vec()
         });
-        each.collect()
+        Ok(rows.collect())
     }
 }
 
@@ -499,13 +455,7 @@ mod tests {
         let row = |step: usize| (0..5).map(move |token| if token == step { 9.0 } else { token as f32 });
         let logits = Logits { batch: 1, positions: 5, vocabulary: 5, values: (0..5).flat_map(row).collect() };
         let outputs = vec![Output::Tokens(vec![vec![0, 1, 2, 3]])];
-        Reference {
-            framework: "r".into(),
-            inputs: Vec::new(),
-            outputs,
-            logits: vec![logits],
-            unquantised: None,
-        }
+        Reference { framework: "r".into(), outputs, logits: vec![logits], unquantised: None }
     }
 
     #[test]

@@ -3,17 +3,20 @@
 //! The machine is watched. A disturbed start or block is repeated, not its round.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use comparison::facts::evidence::{Block, Fact, Process, Slices, Stage};
 use comparison::facts::run::{FailureKind, Noise, Place, Purpose, Run, RunFailure, Turn};
 use comparison::judge;
+use comparison::judge::parity::Drawn;
 use comparison::judge::report::{COMPLETE, huge_share};
 use comparison::plan::{Plan, Schedule, SliceAsked};
 use protocol::{Event, Job, Sample, Task};
 
 use crate::measure::process::now;
 use crate::measure::progress;
+use crate::measure::proof::{Answered, Asked};
 use crate::measure::running_worker::{RunningWorker, WarmWorker};
 use crate::measure::session::{Interrupted, Round, RoundWork, Session};
 
@@ -362,7 +365,7 @@ impl Session<'_> {
         let (mut next, mut repeat, mut timed_ns, mut disturbed) = (0, 0, 0, 0);
         while next < round.blocks && !members.is_empty() {
             let watched = now();
-            let (mut dealt, noise) = self.stretch(round, members, (next, repeat), work)?;
+            let (mut dealt, answered, noise) = self.stretch(round, members, (next, repeat), work)?;
             self.unwatched |= noise.foreign.is_none();
             let complaints = noise.complaints();
             let reason = format!("block {}: {}", next + 1, complaints.join(", "));
@@ -381,6 +384,9 @@ impl Session<'_> {
                 }
             }
             dealt.into_iter().for_each(|block| self.recorder.record(Fact::Block(block)));
+            if let Some(proofs) = self.proofs.as_mut().filter(|_| !is_again) {
+                proofs.add(answered);
+            }
             self.end_failed(members);
             if is_again {
                 repeat += 1;
@@ -413,11 +419,13 @@ impl Session<'_> {
         members: &mut [WarmWorker],
         (first, repeat): (usize, usize),
         work: &RoundWork<'_>,
-    ) -> Result<(Vec<Block>, Noise), Interrupted> {
+    ) -> Result<(Vec<Block>, Vec<Answered>, Noise), Interrupted> {
         let (watch, begun) = (self.guard.watch(), now());
-        let mut dealt = Vec::new();
+        let (mut dealt, mut answered) = (Vec::new(), Vec::new());
         for number in first..round.blocks {
-            dealt.push(self.block(round, members, (round.first + number, repeat), work)?);
+            let (block, of_block) = self.block(round, members, (round.first + number, repeat), work)?;
+            dealt.push(block);
+            answered.extend(of_block);
             // The rest must be long enough to be watched, too.
             let each = begun.elapsed() / dealt.len() as u32;
             let left = (round.blocks - number - 1) as u32;
@@ -432,7 +440,7 @@ impl Session<'_> {
             member.running.changes().into_iter().map(move |change| format!("{change} ({label})"))
         });
         let changed = changes.collect();
-        Ok((dealt, Noise { changed, ..watch.end(&self.guard) }))
+        Ok((dealt, answered, Noise { changed, ..watch.end(&self.guard) }))
     }
 
     /// One turn for each member, in a newly drawn order: a request, whole or slice by slice; each pass over
@@ -443,9 +451,10 @@ impl Session<'_> {
         members: &mut [WarmWorker],
         (number, repeat): (usize, usize),
         work: &RoundWork<'_>,
-    ) -> Result<Block, Interrupted> {
+    ) -> Result<(Block, Vec<Answered>), Interrupted> {
         self.pause_between_blocks();
         let case = work.cases[number % work.cases.len()];
+        let asked = self.asked(round, (number, repeat), case);
         let (slice, limit) = (self.slice(members), self.limit);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
         let (mut turns, mut places, mut passes) = (Vec::new(), Vec::new(), Vec::new());
@@ -469,17 +478,21 @@ impl Session<'_> {
                 );
                 pass.push(index);
                 member.running.resume();
-                let request = requests.entry(index).or_insert_with(|| Sliced::new(places.len()));
+                let vocabulary = self.crew.vocabulary();
+                let drawn = self.proofs.as_mut().and_then(|proofs| proofs.drawn(self.crew.plan, vocabulary));
+                let request = requests.entry(index).or_insert_with(|| Sliced {
+                    case,
+                    position: places.len(),
+                    asked: asked.clone(),
+                    ..Sliced::default()
+                });
                 if !places.contains(&index) {
                     places.push(index);
                 }
-                match request.next(&mut member.running, (case, work), slice) {
+                match request.next(&mut member.running, drawn, slice) {
                     None => member.is_over = true,
                     Some(None) => {}
-                    Some(Some(sample)) => {
-                        let seen_ns = std::mem::take(&mut request.seen_ns);
-                        turns.push((request.position, index, (sample, request.prepared_ns, seen_ns)));
-                    }
+                    Some(Some(sample)) => turns.push((request.position, index, sample)),
                 }
                 if self.crew.plan.schedule.has_turns() {
                     member.running.pause();
@@ -492,18 +505,38 @@ impl Session<'_> {
             }
         }
         turns.sort_by_key(|(position, ..)| *position);
-        let turn = |(position, index, (sample, prepared_ns, seen_ns))| {
-            let member = members.iter().find(|member| member.index == index)?;
-            let (sample, vectors) = judge::work::kept(sample, work.of_requests);
+        let is_forced = self.crew.plan.work.is_forced();
+        let (mut taken, mut answered) = (Vec::new(), Vec::new());
+        for (position, index, mut sample) in turns {
+            let Some(request) = requests.remove(&index) else { continue };
+            let Some(member) = members.iter().find(|member| member.index == index) else { continue };
+            let Sliced { prepared_ns, seen_ns, drawn, .. } = request;
+            let (process, mut vectors, feeds_itself) = (
+                member.process.clone(),
+                None,
+                is_forced && asked.as_deref().is_some_and(Asked::feeds_itself),
+            );
+            match &asked {
+                Some(asked) => {
+                    let (asked, output) = (Rc::clone(asked), sample.output.clone());
+                    answered.push(Answered { process: process.clone(), index, asked, output, drawn });
+                }
+                // Its input is the jobs', and so is what the reference gave for it.
+                None => {
+                    let theirs = work.references.and_then(|references| references.own.outputs.get(case));
+                    vectors = theirs.and_then(|theirs| judge::work::difference(&sample.output, theirs));
+                }
+            }
+            sample.output.clear_numbers();
+            let (block, stands) = (number, true);
             let turn =
-                Turn { block: number, repeat, position, stands: true, sample, prepared_ns, seen_ns, vectors };
-            Some((member.process.framework.clone(), turn))
-        };
-        let turns = turns.into_iter().filter_map(turn).collect();
+                Turn { block, repeat, position, stands, sample, prepared_ns, seen_ns, feeds_itself, vectors };
+            taken.push((process.framework, turn));
+        }
         if passes.len() < 2 {
             passes.clear();
         }
-        Ok(Block { round: round.number, turns, passes, noise: Noise::default() })
+        Ok((Block { round: round.number, turns: taken, passes, noise: Noise::default() }, answered))
     }
 
     /// The requested pause, in slices, so that an interrupt ends it.
@@ -596,57 +629,69 @@ fn tokens(each_s: impl Iterator<Item = f64>, later: usize) -> Option<usize> {
 }
 
 /// A request in progress, slice by slice.
-pub(crate) struct Sliced {
+#[derive(Default)]
+struct Sliced {
+    case: usize,
     /// Its place within the block.
-    pub(crate) position: usize,
+    position: usize,
+    /// Its input; `None` for the job's.
+    asked: Option<Rc<Asked>>,
     marks: usize,
     lead_in: Vec<usize>,
     /// How long what precedes the request took by the driver's clock, in nanoseconds.
-    pub(crate) prepared_ns: Option<u64>,
-    /// How long each slice took by the driver's clock, in nanoseconds.
-    pub(crate) seen_ns: Vec<u64>,
+    prepared_ns: Option<u64>,
+    /// How long each slice took by the driver's clock, in nanoseconds, its logits included.
+    seen_ns: Vec<u64>,
+    drawn: Vec<Drawn>,
 }
 
 impl Sliced {
-    pub(crate) fn new(position: usize) -> Sliced {
-        Sliced { position, marks: 0, lead_in: Vec::new(), prepared_ns: None, seen_ns: Vec::new() }
-    }
-
-    /// The next slice, of so many timed tokens, or the whole request. `None` if the worker failed,
-    /// `Some(None)` while the request goes on.
-    pub(crate) fn next(
+    /// The next slice, of so many timed tokens, or the whole request, and then the logits of the `drawn` tokens. `None` if
+    /// the worker failed, `Some(None)` while the request goes on.
+    fn next(
         &mut self,
         running: &mut RunningWorker,
-        (case, work): (usize, &RoundWork<'_>),
+        drawn: Option<Vec<u32>>,
         slice: Option<usize>,
     ) -> Option<Option<Sample>> {
         // The worker learns what it is fed when it has nothing left to do before the first mark.
-        let input = if self.marks == 0 {
-            self.prepared_ns = Some(running.prepare(case)?);
-            work.input(case)
-        } else {
-            None
-        };
-        let Some(timed) = slice else {
-            let (sample, ns) = running.request(case, input)?;
-            self.seen_ns.push(ns);
-            return Some(Some(sample));
-        };
-        let more = timed + LEAD_IN;
-        let marks = match self.marks {
-            0 => 1,
-            made => {
-                self.lead_in.extend((0..LEAD_IN).map(|step| made - 1 + step));
-                made + more
+        if self.marks == 0 {
+            self.prepared_ns = Some(running.prepare(self.case)?);
+        }
+        let asked = self.asked.as_deref();
+        let (answer, ns) = match slice {
+            None => {
+                let (sample, ns) = running.request(self.case, asked.map(Asked::whole))?;
+                (Some(sample), ns)
+            }
+            Some(timed) => {
+                let more = timed + LEAD_IN;
+                let (input, marks) = match self.marks {
+                    0 => (asked.map(Asked::first), 1),
+                    made => {
+                        self.lead_in.extend((0..LEAD_IN).map(|step| made - 1 + step));
+                        (asked.and_then(|asked| asked.later(made, more)), made + more)
+                    }
+                };
+                let (answer, ns) = running.slice((self.case, input), more, marks)?;
+                self.marks = marks;
+                let places = |sample: Sample| {
+                    let places =
+                        self.lead_in.iter().copied().filter(|&place| place + 1 < sample.marks_ns.len());
+                    Sample { lead_in: places.collect(), ..sample }
+                };
+                (answer.map(places), ns)
             }
         };
-        let (answer, ns) = running.slice((case, input), more, marks)?;
-        self.seen_ns.push(ns);
-        self.marks = marks;
-        Some(answer.map(|sample| {
-            let places = self.lead_in.iter().copied().filter(|&place| place + 1 < sample.marks_ns.len());
-            Sample { lead_in: places.collect(), ..sample }
-        }))
+        let made = answer.as_ref().map_or(self.marks, |sample| sample.marks_ns.len());
+        let mut logits_ns = 0;
+        if let (Some(tokens), Some(step)) = (drawn, made.checked_sub(1)) {
+            let (values, ns) = running.logits(self.case, &tokens)?;
+            logits_ns = ns;
+            self.drawn.push(Drawn { step, tokens, values });
+        }
+        self.seen_ns.push(ns + logits_ns);
+        Some(answer)
     }
 }
 

@@ -78,6 +78,7 @@ enum Answer {
     Slice {
         marks: usize,
     },
+    Logits(Vec<Vec<f32>>),
 }
 
 enum Over {
@@ -233,10 +234,26 @@ impl RunningWorker {
             }
             (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
             (Answer::Slice { marks: made }, ns) if made == marks => Some((None, ns)),
-            (Answer::Ready, _) => self.give_up("it answered a slice with `ready`".to_owned()),
+            (Answer::Ready | Answer::Logits(_), _) => {
+                self.give_up("it answered a slice with something else than its marks".to_owned())
+            }
             (Answer::Slice { marks: made }, _) => {
                 self.give_up(format!("after a slice its request has to have {marks} marks, and has {made}"))
             }
+        }
+    }
+
+    /// The logits of these tokens in the last step of its request, `[sequence][token]`, and how long the answer took, in
+    /// nanoseconds. `None` if the worker failed.
+    pub(crate) fn logits(&mut self, case: usize, tokens: &[u32]) -> Option<(Vec<Vec<f32>>, u64)> {
+        let asked = tokens.len();
+        match self.turn(Turn::Logits { case, tokens: tokens.to_vec() }, case)? {
+            (Answer::Logits(values), ns) if values.iter().all(|row| row.len() == asked) => Some((values, ns)),
+            (Answer::Logits(_), _) => self.give_up(format!(
+                "asked for the logits of {asked} tokens, it answered with other numbers of them"
+            )),
+            _ => self
+                .give_up("it answered with something else than the logits that it was asked for".to_owned()),
         }
     }
 
@@ -253,8 +270,10 @@ impl RunningWorker {
             Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
             Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
             Event::Ready(answer) if answer.case == case => Some((Answer::Ready, ns)),
+            Event::Logits(answer) if answer.case == case => Some((Answer::Logits(answer.values), ns)),
             Event::Sample(Sample { case, .. })
             | Event::Slice(protocol::Slice { case, .. })
+            | Event::Logits(protocol::DrawnLogits { case, .. })
             | Event::Ready(protocol::Ready { case }) => self.give_up(other_case(case)),
             failed @ Event::Failed(_) => {
                 self.events.push(failed);
@@ -278,7 +297,7 @@ impl RunningWorker {
         }
         while let Some(event) = self.recv() {
             match event {
-                Event::Sample(_) | Event::Slice(_) | Event::Ready(_) => {
+                Event::Sample(_) | Event::Slice(_) | Event::Ready(_) | Event::Logits(_) => {
                     self.give_up::<()>("it sent a sample that it was not asked for".to_owned());
                 }
                 event => self.events.push(event),

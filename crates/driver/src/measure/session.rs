@@ -9,12 +9,11 @@ use bundle::Bundle;
 use comparison::facts::evidence::{End, Evidence, Fact, Probe, Process, Stage};
 use comparison::facts::run::{Ending, FailureKind, Noise, RunFailure};
 use comparison::judge;
-use comparison::judge::parity::Reference;
 use comparison::judge::report::limit::{Work, weights_read};
 use comparison::plan::prompts::Text;
 use comparison::plan::{Contender, Failure, Plan, Result, Rounds};
 use protocol::untrusted::secrets;
-use protocol::{Event, FileIdentity, Hello, Input, Output, Probed, Task};
+use protocol::{Event, FileIdentity, Hello, Output, Probed, Task};
 use statistics::BalancedOrder;
 
 use crate::measure::crew::Crew;
@@ -22,6 +21,7 @@ use crate::measure::limit::{BEFORE_ROUNDS, Limit, REFERENCE};
 use crate::measure::machine::{self, Guard, ReadyMemory};
 use crate::measure::places::Places;
 use crate::measure::process::now;
+use crate::measure::proof::Proofs;
 use crate::measure::reference::{References, RunWork};
 use crate::measure::results::{Recorder, Results};
 use crate::measure::running_worker::WarmWorker;
@@ -34,6 +34,9 @@ pub struct Session<'a> {
     remedies: Vec<String>,
     pub(crate) guard: Guard,
     pub(crate) prober: Prober,
+    /// What blocks ask for that is new, and the requests that wait for their comparison; `None` where they ask for what the
+    /// jobs do.
+    pub(crate) proofs: Option<Proofs>,
     /// The tokenizer that is timed, once it was asked a question.
     pub(crate) tokenizer: Option<Text>,
     /// The orders of turns within blocks.
@@ -78,6 +81,7 @@ impl<'a> Session<'a> {
             remedies: plan.contenders.iter().map(|contender| places.remedy(&contender.engine)).collect(),
             guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
             prober: Prober::new(plan, bundle),
+            proofs: None,
             tokenizer: None,
             // Other seeds than that of the rounds' own orders.
             block_orders: BalancedOrder::new(plan.contenders.len(), plan.seed.rotate_left(32)),
@@ -242,7 +246,7 @@ const MOST_ASIDE: usize = 6;
 
 impl Session<'_> {
     /// Runs as many rounds as the plan asks for. Returns the reason why there are no more.
-    pub(crate) fn rounds(&mut self, mut all: RunWork) -> End {
+    pub(crate) fn rounds(&mut self, all: &RunWork) -> End {
         let mut orders = BalancedOrder::new(self.crew.plan.contenders.len(), self.crew.plan.seed);
         // With the same prompt first in every round, prompt and place in the round could not be told apart.
         let mut cases = BalancedOrder::new(self.crew.plan.work.cases(), self.crew.plan.seed.rotate_left(48));
@@ -269,13 +273,10 @@ impl Session<'_> {
             let blocks =
                 self.recorder.evidence.iterations(self.crew.plan, number) * self.crew.plan.work.cases();
             let round = Round { number, blocks, first: 0 };
-            self.feed_round(&mut all, number);
             let reference = all.references.as_ref().map(References::of_jobs);
             let work = &RoundWork {
                 traces: reference.map_or(&all.traces, |reference| &reference.outputs),
-                reference,
-                of_requests: all.references.as_ref().map(|references| references.of_requests(number)),
-                is_fed: self.crew.plan.work.is_forced(),
+                references: all.references.as_ref(),
                 parity: all.parity,
                 cases: &cases_order,
                 begun: all.begun,
@@ -295,6 +296,7 @@ impl Session<'_> {
                 again = Some((order, cases_order));
                 continue;
             }
+            self.prove_some(number);
             self.recorder.record(Fact::RoundDone);
             (longest, shortest) = (longest.max(begun.elapsed()), shortest.min(begun.elapsed()));
             let judging = now();
@@ -320,18 +322,13 @@ impl Session<'_> {
         End::Budget
     }
 
-    /// Computes the traces and inputs of a round, if they are not known yet.
-    fn feed_round(&mut self, all: &mut RunWork, number: usize) {
-        let Some(references) = &mut all.references else { return };
+    /// Computes what requests are compared with and the jobs are fed, before the first round.
+    fn begin_proofs(&mut self, references: &mut References) {
         let begun = now();
-        let repeats =
-            |reason: &str| format!("from round {} on, traces of earlier rounds: {reason}", number + 1);
-        if number == 0 {
-            self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
-        }
-        let fed = self.crew.feed(references, number);
+        self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
+        let anew = self.reference_of_jobs(references);
         // The cost of quantising is read along the trace of the jobs.
-        if number == 0 && !references.has_trace_of_jobs() {
+        if !references.has_trace_of_jobs() {
             match self.crew.unquantised(references.by, &references.own.outputs) {
                 Ok(unquantised) => references.own.unquantised = unquantised,
                 Err(reason) => {
@@ -340,13 +337,9 @@ impl Session<'_> {
             }
         }
         self.crew.end_at(self.limit.until());
-        let reason = match fed {
-            Err(reason) if number == 0 => Some(reason),
-            Err(reason) => Some(repeats(&reason)),
-            Ok(()) if number > 0 && references.has_one_trace() => Some(repeats("only one fits at once")),
-            Ok(()) => None,
-        };
-        if let Some(reason) = reason.filter(|_| self.recorder.evidence.own_traces.is_none()) {
+        if let Err(reason) = anew
+            && self.recorder.evidence.own_traces.is_none()
+        {
             self.recorder.record(Fact::OwnTraces { reason });
         }
         self.recorder.add_time(Stage::Reference, begun);
@@ -416,30 +409,14 @@ impl Session<'_> {
 pub(crate) struct RoundWork<'a> {
     /// The traces that warm-up is fed, and along which logits are computed.
     pub(crate) traces: &'a [Output],
-    /// The outputs to compare with, along these traces.
-    pub(crate) reference: Option<&'a Reference>,
-    /// The outputs to compare the tokens of requests with, along the traces of the requests.
-    pub(crate) of_requests: Option<&'a Reference>,
-    /// Whether requests are fed tokens, not those that they chose.
-    pub(crate) is_fed: bool,
+    /// The outputs to compare with.
+    pub(crate) references: Option<&'a References>,
     /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
     /// The prompts in the order in which the round's blocks have them, over and over.
     pub(crate) cases: &'a [usize],
     /// When the time budget of automatic rounds began.
     pub(crate) begun: Instant,
-}
-
-impl RoundWork<'_> {
-    /// The input of a request of a case, if it is not the case's own.
-    pub(crate) fn input(&self, case: usize) -> Option<Input> {
-        if let Some(input) = self.of_requests.and_then(|reference| reference.inputs.get(case)) {
-            return Some(input.clone());
-        }
-        let is_of_jobs = |fed: &&Reference| self.reference.is_some_and(|of_jobs| std::ptr::eq(of_jobs, *fed));
-        let fed = self.of_requests.filter(|fed| self.is_fed && !is_of_jobs(fed));
-        Some(Input::Trace(fed?.outputs.get(case)?.tokens().to_vec()))
-    }
 }
 
 /// One round.
@@ -467,7 +444,7 @@ impl Session<'_> {
         // Computing the reference takes from the time budget.
         let begun = now();
         self.crew.end_at(self.limit.share(REFERENCE));
-        let references = self.reference();
+        let mut references = self.reference();
         // It also loaded and continued the prompts.
         self.logits_take = begun.elapsed() / 3;
         self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
@@ -477,8 +454,12 @@ impl Session<'_> {
         let traces = self.crew.plan.work.fallback_outputs();
         let end = match progress::requested() {
             true => End::Interrupted,
-            false => self.rounds(RunWork { references, traces, parity: true, begun }),
+            false => {
+                references.iter_mut().for_each(|references| self.begin_proofs(references));
+                self.rounds(&RunWork { references, traces, parity: true, begun })
+            }
         };
+        self.prove();
         self.recorder.record_time();
         self.recorder.record(Fact::End { end });
         Ok(self.finish())

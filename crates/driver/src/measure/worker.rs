@@ -124,8 +124,9 @@ impl Worker {
         let gpus = Watched::new(&job.settings.device);
         // The available memory is read before some of it is taken.
         let confinement = Confinement::new(&job.settings.device, self.memory_share);
-        let loads = !matches!(job.task, Task::Probe(_));
-        let mut memory = held.or_else(|| loads.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
+        // Other loads are in no figure.
+        let is_timed = matches!(job.task, Task::Measure(_) | Task::Load);
+        let mut memory = held.or_else(|| is_timed.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
         memory.iter_mut().for_each(ReadyMemory::release);
         RunningWorker::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
     }

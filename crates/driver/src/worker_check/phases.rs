@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use protocol::{
-    Answer, Case, Decode, Finish, GenerateWork, Job, KvCache, Measure, Parity, ParityTask, Probe, Ready,
-    Sample, Score, Scored, Slice, Task, Trace, Turn, Usage, Warmup, Work,
+    Answer, Case, Continued, Decode, DrawnLogits, Finish, GenerateWork, Input, Job, KvCache, Measure, Parity,
+    ParityTask, Probe, Ready, Sample, Score, Scored, Slice, Task, Trace, Turn, Usage, Warmup, Work,
 };
 
 use crate::worker_check::rules::{self, MAX_ITERATIONS, NEW_TOKENS};
@@ -69,6 +69,9 @@ fn without_cache(talk: &mut Talk<'_>) -> Result<String, Stop> {
     measured(talk, vec![Case { prompts, trace, ..Case::default() }], KvCache::Off, &[0], false)
 }
 
+/// Number of tokens whose logits are asked for behind a request.
+const LOGITS: usize = 3;
+
 /// Cold start, warm-up, turns as the driver deals them out, usage, logits. Between two turns the worker is
 /// stopped for a moment. The last of several is computed in slices if the worker can pause within a request.
 fn measured(
@@ -107,17 +110,27 @@ fn measured(
         let mut seen_before = Duration::ZERO;
         talk.send(&Turn::Prepare { case });
         talk.event("ready", |ready: &Ready, _, findings| rules::ready(ready, case, findings))?;
+        let Case { prompts, trace, .. } = cases[case].clone();
+        let of_step = |step: usize| trace.iter().map(|row| vec![row[step]]).collect();
+        let sent = |prompts, trace| Some(Input::Continue(Continued { prompts, trace }));
         if has_slices && number > 0 && number + 1 == turns.len() {
             for marks in 1..NEW_TOKENS {
-                talk.send(&Turn::slice(case, 1));
+                let input = match marks {
+                    1 => sent(prompts.clone(), Vec::new()),
+                    _ => sent(Vec::new(), of_step(marks - 2)),
+                };
+                talk.send(&Turn::Slice { case, marks: 1, input });
                 let expected = Slice { case, marks };
                 talk.event("slice", |slice, _, findings| rules::slice(slice, expected, findings))?;
                 seen_before += talk.findings.since_asked;
                 talk.pause();
             }
-            talk.send(&Turn::slice(case, NEW_TOKENS));
+            let input = sent(Vec::new(), of_step(NEW_TOKENS - 2));
+            talk.send(&Turn::Slice { case, marks: NEW_TOKENS, input });
         } else {
-            talk.send(&Turn::request(case));
+            // With its own tokens once, and once with the same as if they were others.
+            let input = if number == 0 { None } else { sent(prompts, trace) };
+            talk.send(&Turn::Request { case, input });
         }
         let sample = talk.event("sample", |sample: &Sample, asked, findings| {
             rules::sample(sample, case, seen_before + findings.since_asked, asked, findings);
@@ -128,6 +141,12 @@ fn measured(
             chosen[case].push(sample.output.tokens().to_vec());
         }
         talk.expect_silence(&format!("a second answer to turn {}", number + 1))?;
+        let tokens = talk.ids(LOGITS, number);
+        talk.send(&Turn::Logits { case, tokens });
+        let shape = (cases[case].prompts.len(), LOGITS);
+        talk.event("logits", |logits: &DrawnLogits, _, findings| {
+            rules::logits(logits, case, shape, findings)
+        })?;
     }
 
     let file = talk.file("parity.safetensors");

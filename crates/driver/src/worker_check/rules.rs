@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Answered, Case, ColdStart, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent, Profiler, Ready,
-    Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
+    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent,
+    Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
 };
 
 use crate::measure::logits;
@@ -198,6 +198,18 @@ pub(crate) fn ready(ready: &Ready, case: usize, findings: &mut Findings) {
 pub(crate) fn slice(slice: &Slice, expected: Slice, findings: &mut Findings) {
     let text = format!("{slice:?}, but this slice ends with {expected:?}; make one mark in each slice");
     findings.wrong(*slice != expected, "marks", text);
+}
+
+/// `shape`: sequences, and tokens asked for.
+pub(crate) fn logits(logits: &DrawnLogits, case: usize, shape: (usize, usize), findings: &mut Findings) {
+    let text = format!("{}, but the turn asked for case {case}; answer the case that was asked", logits.case);
+    findings.wrong(logits.case != case, "case", text);
+    let (batch, tokens) = shape;
+    let is_whole = logits.values.len() == batch && logits.values.iter().all(|row| row.len() == tokens);
+    let text = format!("no {batch} rows of {tokens} numbers; send [batch][token], of the last step");
+    findings.wrong(!is_whole, "values", text);
+    let is_finite = logits.values.iter().flatten().all(|logit| logit.is_finite());
+    findings.wrong(!is_finite, "values", "a logit is null; send the last step's own");
 }
 
 /// `told`: the times of the samples, according to the worker; `seen`: as the driver saw them.

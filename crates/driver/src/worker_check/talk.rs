@@ -51,7 +51,7 @@ impl Asked<'_> {
     fn order(&self) -> &'static str {
         match self.job.task {
             Task::Measure(_) => {
-                "hello, started, loaded, cold_start, warmup, a sample for each turn, usage, parity, done"
+                "hello, started, loaded, cold_start, warmup, a sample and logits for each turn, usage, parity, done"
             }
             Task::Load => "hello, started, loaded, done",
             Task::Answer(_) => "hello, started, loaded, parity, answered, done",

@@ -33,6 +33,8 @@ const HOSTILE: &[Bad<'_>] = &[
     // Its weights are cut off while they are mapped.
     ("cut-off", &[("fault", "cut_off")], "failed", &["signal 7 (SIGBUS)"]),
     ("echo", &[("fault", "echo")], "struck", &["R11: ", "timed tokens are not the reference's"]),
+    // Its last bits are others in timed steps alone.
+    ("rounded", &[("perturb_last", "0.005")], "struck", &["R11: ", "drawn behind timed steps"]),
     // The fields left out would have shown that a rule is kept.
     ("hello", &[("leave_out", "hello")], "struck", &["R10: "]),
     ("loaded", &[("leave_out", "loaded")], "struck", &["R1: ", "R2: "]),
@@ -194,13 +196,13 @@ fn temporary_directories_of_a_killed_driver_are_removed_by_the_next() {
 }
 
 /// Adds a worker that is a script which starts the mock without `exec`, after this line.
-fn wrapped(installation: Installation, name: &str, before: &str) -> Installation {
+fn wrapped(installation: Installation, name: &str, before: &str, more: &str) -> Installation {
     let path = installation.path(name);
     let script = format!("#!/bin/sh\n{before}\n{} \"$@\"\n", program("engine-mock").display());
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let engine = format!(
-        "framework = \"mock\"\nworker = \"{{root}}/{name}\"\nsummary = \"\"\n[options]\ntoken_ms = \"20\"\n"
+        "framework = \"mock\"\nworker = \"{{root}}/{name}\"\nsummary = \"\"\n[options]\ntoken_ms = \"20\"\n{more}\n"
     );
     std::fs::write(installation.path(&format!("configs/engines/{name}.toml")), engine).unwrap();
     installation
@@ -210,7 +212,7 @@ fn wrapped(installation: Installation, name: &str, before: &str) -> Installation
 fn all_processes_of_a_worker_count_and_wait_whoever_started_them() {
     let burns = "[ \"$1\" = --hello ] || setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 &";
     let installation = Installation::new().engine("plain", &[("token_ms", "20")]);
-    let installation = wrapped(wrapped(installation, "shell", ""), "ghost", burns);
+    let installation = wrapped(wrapped(installation, "shell", "", ""), "ghost", burns, "");
     let line = "--frameworks plain,shell,ghost --rounds 1 --iterations 4 --threads 1";
     installation.run(line);
     let facts = installation.all_samples();
@@ -226,6 +228,17 @@ fn all_processes_of_a_worker_count_and_wait_whoever_started_them() {
         let more = number(&seen["cpu_ns"]) - number(&usage["cpu_ns"]);
         assert!(label != "ghost" || more > 50e6, "{seen}");
     }
+}
+
+#[test]
+fn a_reference_that_two_others_contradict_strikes_none_of_them() {
+    let installation = wrapped(Installation::new(), "wrong", "", "perturb = \"2\"");
+    let installation = wrapped(installation, "shell", "", "").engine("good", &[("token_ms", "20")]);
+    let report = installation.json(1, "--frameworks wrong,shell,good --rounds 1 --iterations 2");
+    let (state, reason) = outcome(&report, "wrong");
+    assert!(state == "struck" && reason.starts_with("R11: "), "{state}: {reason}");
+    assert!(["shell", "good"].map(|name| outcome(&report, name).0) == ["measured"; 2], "{report}");
+    assert!(reason.contains("reference: shell in f32"), "{reason}");
 }
 
 #[test]

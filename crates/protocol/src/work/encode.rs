@@ -1,6 +1,6 @@
 //! Texts to vectors, or to scores.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 /// Requests that encode texts, a batch of them each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,14 +139,8 @@ impl Step {
 pub struct Vectors {
     /// `[text][hidden]`, or a text's scores: those of all its tokens where tokens have scores. A number that
     /// JSON cannot represent is `null`, and read as one that is not finite.
-    #[serde(deserialize_with = "numbers")]
+    #[serde(deserialize_with = "crate::finite::rows")]
     pub vectors: Vec<Vec<f32>>,
     /// Positions that were computed, padding included.
     pub positions: usize,
-}
-
-fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<f32>>, D::Error> {
-    let read = Vec::<Vec<Option<f32>>>::deserialize(from)?;
-    let number = |number: Option<f32>| number.unwrap_or(f32::NAN);
-    Ok(read.into_iter().map(|row| row.into_iter().map(number).collect()).collect())
 }

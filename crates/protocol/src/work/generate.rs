@@ -42,6 +42,19 @@ impl Case {
     }
 }
 
+/// Other tokens for a request that continues prompts. One that began with these feeds each further step the token that it is
+/// sent for it, or the one that it chose itself where it is sent none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Continued {
+    /// `[batch][prompt tokens]`, as long as the case's own, which they replace; left out after the first slice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<Vec<u32>>,
+    /// `[batch][steps]`: what the steps are fed, one for each mark of the slice. For a whole request as many as its new
+    /// tokens, of which the last is not fed. Left out where each step is fed the worker's own choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<Vec<u32>>,
+}
+
 /// The token fed to a decode step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -13,8 +13,8 @@ pub use encode::{
     Dense, EncodeTask, EncodeWork, Pooling, Residual, Step, StepActivation, TextBatch, Vectors, Way,
 };
 pub use generate::{
-    CacheInEffect, CacheUsage, Case, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid, KvCache,
-    Padding, Sampling, Side,
+    CacheInEffect, CacheUsage, Case, Continued, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid,
+    KvCache, Padding, Sampling, Side,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 use serde::{Deserialize, Serialize};
@@ -79,8 +79,8 @@ impl Work {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// `[batch][new tokens]`: the tokens fed in [`Decode::Forced`].
-    Trace(Vec<Vec<u32>>),
+    /// Prompts to continue, and what steps are fed.
+    Continue(Continued),
     /// The token ids of each text of the batch, as long as the case's own.
     Texts(Vec<Vec<u32>>),
     /// Seed of a graph's drawn inputs.

@@ -5,7 +5,7 @@ use protocol::{Call, EncodeWork, Input, Output, ParityTask, Pooling, Score, Scor
 
 use super::served::{Callers, Requests};
 use super::steps::Steps;
-use super::{Model, Request, Serving, Workload};
+use super::{Model, Part, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
@@ -125,7 +125,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
         1
     }
 
-    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
+    fn check(&self, case: usize, input: &Input, _: Part) -> Result<(), ServeError> {
         let is_fit =
             |texts: &[Vec<u32>]| texts.iter().map(Vec::len).eq(self.cases[case].lengths.iter().copied());
         if matches!(input, Input::Texts(texts) if is_fit(texts)) {
@@ -167,7 +167,7 @@ impl<E: InferenceEngine> Workload<E> for Encoding<'_, E> {
         Ok(request)
     }
 
-    fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
+    fn advance(&mut self, _: &mut E, _: &mut Request, _: (usize, Option<Input>)) -> Result<(), ServeError> {
         Ok(())
     }
 

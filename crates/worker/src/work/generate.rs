@@ -3,10 +3,10 @@
 mod joined;
 
 use joined::Joined;
-use protocol::{Call, Case, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
+use protocol::{Call, Case, Continued, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
 
 use super::served::{Callers, Requests};
-use super::{HandOver, Model, Request, Serving, Workload, check_trace, fits};
+use super::{HandOver, Model, Part, Request, Serving, Workload, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{self, EngineError, InferenceEngine, Want};
@@ -21,14 +21,19 @@ pub(crate) struct Generating<'a, E> {
     chosen: Chosen,
     /// That of the request under way.
     state: State,
+    /// The logits of its last step so far, `[batch, vocabulary]`: the driver may ask for some of them.
+    last: Vec<f32>,
     handed_over: Option<HandOver>,
 }
 
 /// The state of a request from token to token.
 #[derive(Default)]
 struct State {
-    /// The tokens it is fed, if they are not its case's own trace.
+    /// Whether it is fed what it is sent, or its own choice where it is sent nothing, and not its case's trace.
+    is_sent: bool,
+    /// What it was sent, from the step `first` on.
     trace: Vec<Vec<u32>>,
+    first: usize,
     batch: usize,
     capacity: usize,
     /// With the cache off, each sequence's prefix so far.
@@ -51,11 +56,12 @@ impl<'a, E: InferenceEngine> Generating<'a, E> {
         };
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary: model.vocabulary };
         let callers = Callers::new(serving);
-        Ok(Generating { work, callers, pace, chosen, state: State::default(), handed_over: None })
+        let (state, last) = (State::default(), Vec::new());
+        Ok(Generating { work, callers, pace, chosen, state, last, handed_over: None })
     }
 
-    fn asked(&self, case: usize) -> Asked {
-        Asked::new(&self.work.cases[case], self.work.new_tokens, self.work.kv_cache)
+    fn asked(&self, case: &Case) -> Asked {
+        Asked::new(case, self.work.new_tokens, self.work.kv_cache)
     }
 
     /// With the cache off, each sequence's prefix, with room for the new tokens.
@@ -78,16 +84,34 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         if self.callers.load().is_some() { 1 } else { self.work.new_tokens }
     }
 
-    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
-        let is_fit = |trace| fits(trace, &self.work.cases[case].prompts, self.work.new_tokens);
-        if matches!(input, Input::Trace(trace) if is_fit(trace)) {
-            return Ok(());
+    fn check(&self, case: usize, input: &Input, part: Part) -> Result<(), ServeError> {
+        let refuse = |reason: &str| Err(ServeError::Job(reason.into()));
+        let Input::Continue(Continued { prompts, trace }) = input else {
+            return refuse("a turn of this work has prompts and a trace as its input");
+        };
+        let own = &self.work.cases[case].prompts;
+        let is_alike =
+            || prompts.len() == own.len() && prompts.iter().zip(own).all(|(a, b)| a.len() == b.len());
+        if !prompts.is_empty() && (matches!(part, Part::Later(_)) || !is_alike()) {
+            return refuse(
+                "a turn's prompts come with the beginning of a request, each as long as the case's own",
+            );
         }
-        Err(ServeError::Job("a turn's trace needs a row for each prompt, as long as the new tokens".into()))
+        let (steps, is_needed) = match part {
+            Part::Whole => (self.work.new_tokens, self.callers.load().is_some()),
+            Part::First => (0, false),
+            Part::Later(marks) => (marks, false),
+        };
+        if (is_needed || !trace.is_empty()) && !fits(trace, own, steps) {
+            return refuse(
+                "a turn's trace needs a row for each prompt, with a token for each step that is fed",
+            );
+        }
+        Ok(())
     }
 
     fn prepare(&mut self, engine: &mut E, case: usize) -> Result<(), ServeError> {
-        let asked = self.asked(case);
+        let asked = self.asked(&self.work.cases[case]);
         if !asked.context.is_empty() {
             let decoder = engine.decode()?;
             decoder.begin(asked.batch, asked.capacity)?;
@@ -109,16 +133,17 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             return Ok(request);
         }
         let decoder = engine.decode()?;
-        let Asked { batch, capacity, context, mut prompt } = self.asked(case);
+        let is_sent = input.is_some();
+        let (of_case, trace) = given(&self.work.cases[case], input);
+        let Asked { batch, capacity, context, mut prompt } = self.asked(&of_case);
         let new_tokens = self.work.new_tokens;
         self.state = State {
-            trace: match input {
-                Some(Input::Trace(trace)) => trace,
-                _ => Vec::new(),
-            },
+            is_sent,
+            trace,
+            first: 1,
             batch,
             capacity,
-            prefixes: self.prefixes(&self.work.cases[case]),
+            prefixes: self.prefixes(&of_case),
             joined: Joined::default(),
             feed: Vec::with_capacity(batch),
         };
@@ -138,31 +163,42 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         for chunk in &chunks {
             self.pace.keep(|| decoder.append(chunk, Want::Last).map(drop))?;
         }
-        self.chosen.push(self.pace.keep(|| prompt.append(decoder))?);
+        let logits = self.pace.keep(|| prompt.append(decoder))?;
+        self.chosen.push(logits);
         request.mark();
+        keep(&mut self.last, logits);
         self.state.joined = prompt;
         Ok(request)
     }
 
-    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
+    fn advance(
+        &mut self,
+        engine: &mut E,
+        request: &mut Request,
+        (marks, input): (usize, Option<Input>),
+    ) -> Result<(), ServeError> {
         let decoder = engine.decode()?;
         let (case, pace) = (&self.work.cases[request.case], self.pace);
-        let State { trace, batch, capacity, prefixes, joined, feed } = &mut self.state;
+        let State { is_sent, trace, first, batch, capacity, prefixes, joined, feed } = &mut self.state;
         let made = request.marks();
+        if let Some(Input::Continue(more)) = input {
+            (*trace, *first) = (more.trace, made);
+        }
+        let end = made.saturating_add(marks).min(self.work.new_tokens);
         request.resume();
         if made == 1 && marks > 0 && self.work.kv_cache == KvCache::On {
             // Part of the first gap.
             self.handed_over =
                 decoder.hand_over()?.map(|handed| HandOver { handed, ns: request.since_mark_ns() });
         }
-        for step in made..made.saturating_add(marks).min(self.work.new_tokens) {
+        for step in made..end {
             feed.clear();
             match self.work.decode {
-                Decode::Forced => {
-                    let trace = if trace.is_empty() { &case.trace } else { &*trace };
-                    feed.extend(trace.iter().map(|row| row[step - 1]));
+                Decode::Forced if !*is_sent => feed.extend(case.trace.iter().map(|row| row[step - 1])),
+                Decode::Forced if !trace.is_empty() => {
+                    feed.extend(trace.iter().map(|row| row[step - *first]))
                 }
-                Decode::Greedy | Decode::Sampled(_) => {
+                Decode::Forced | Decode::Greedy | Decode::Sampled(_) => {
                     feed.extend_from_slice(&self.chosen.tokens[(step - 1) * *batch..]);
                 }
             }
@@ -181,8 +217,23 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             };
             self.chosen.push(logits);
             request.mark();
+            if step + 1 == end {
+                keep(&mut self.last, logits);
+            }
         }
+        // The next slice is fed what it is sent itself.
+        trace.clear();
         Ok(())
+    }
+
+    fn logits(&self, tokens: &[u32]) -> Result<Vec<Vec<f32>>, ServeError> {
+        let vocabulary = self.chosen.vocabulary;
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+            let reason = format!("a turn asks for token {token}, and the vocabulary has {vocabulary}");
+            return Err(ServeError::Job(reason));
+        }
+        let rows = self.last.chunks_exact(vocabulary);
+        Ok(rows.map(|row| tokens.iter().map(|&token| row[token as usize]).collect()).collect())
     }
 
     fn output(&self) -> Output {
@@ -223,6 +274,23 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         }
         tensors.write(&task.file)
     }
+}
+
+/// A case with the prompts of an input in place of its own, and what its steps are fed.
+fn given(case: &Case, input: Option<Input>) -> (Case, Vec<Vec<u32>>) {
+    let own = || (case.context.clone(), case.prompts.clone());
+    let ((context, prompts), trace) = match input {
+        Some(Input::Continue(given)) if given.prompts.is_empty() => (own(), given.trace),
+        Some(Input::Continue(given)) => ((case.context.clone(), given.prompts), given.trace),
+        _ => (own(), Vec::new()),
+    };
+    (Case { context, prompts, trace: Vec::new() }, trace)
+}
+
+/// Copies logits, after their mark.
+fn keep(last: &mut Vec<f32>, logits: &[f32]) {
+    last.clear();
+    last.extend_from_slice(logits);
 }
 
 /// Logits of sequences along their traces. Prompts of different lengths keep those of their last tokens.
@@ -393,12 +461,11 @@ impl Sequences {
         input: Option<Input>,
         (vocabulary, pace): (usize, Pace),
     ) -> Sequences {
-        let case = &work.cases[case];
-        let traces = match input {
-            Some(Input::Trace(trace)) => trace,
-            _ => case.trace.clone(),
-        };
-        let (prompts, new_tokens) = (case.prompts.clone(), work.new_tokens);
+        let own = &work.cases[case];
+        let is_sent = input.is_some();
+        let (case, trace) = given(own, input);
+        let traces = if is_sent { trace } else { own.trace.clone() };
+        let (prompts, new_tokens) = (case.prompts, work.new_tokens);
         Sequences { prompts, traces, new_tokens, vocabulary, pace }
     }
 }

@@ -7,7 +7,7 @@ use half::f16;
 use protocol::{Call, Feed, GraphWork, Input, Output, ParityTask, Values};
 
 use super::served::{Callers, Requests};
-use super::{Request, Serving, Workload};
+use super::{Part, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{EngineError, InferenceEngine, Tensor};
@@ -127,7 +127,7 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
         1
     }
 
-    fn check(&self, _: usize, input: &Input) -> Result<(), ServeError> {
+    fn check(&self, _: usize, input: &Input, _: Part) -> Result<(), ServeError> {
         match input {
             Input::Seed(_) => Ok(()),
             _ => Err(ServeError::Job("a request that runs a graph may be given a seed alone".into())),
@@ -163,7 +163,7 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
         request.ok_or_else(|| ServeError::Job("a case has at least one set of inputs".into()))
     }
 
-    fn advance(&mut self, _: &mut E, _: &mut Request, _: usize) -> Result<(), ServeError> {
+    fn advance(&mut self, _: &mut E, _: &mut Request, _: (usize, Option<Input>)) -> Result<(), ServeError> {
         Ok(())
     }
 

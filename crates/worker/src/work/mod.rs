@@ -39,6 +39,14 @@ pub(crate) struct Model<'a> {
     pub(crate) mask_token: Option<u32>,
 }
 
+/// The part of a request that an input is for: all of it, its beginning, or so many more marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    First,
+    Later(usize),
+}
+
 /// A kind of work. One request is under way at a time.
 pub(crate) trait Workload<E: InferenceEngine> {
     /// Number of cases.
@@ -47,8 +55,8 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// Marks of a whole request.
     fn marks(&self) -> usize;
 
-    /// Refuses an input that does not fit a request of this case.
-    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError>;
+    /// Refuses an input that does not fit this part of a request of this case.
+    fn check(&self, case: usize, input: &Input, part: Part) -> Result<(), ServeError>;
 
     /// Computes what precedes a request of this case, which comes next. It counts neither in the request's
     /// times nor in its usage.
@@ -60,8 +68,19 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// A request of a case up to its first mark. `input` replaces the case's own.
     fn begin(&mut self, engine: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError>;
 
-    /// So many more marks of a request, or as many as it still has.
-    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError>;
+    /// So many more marks of a request, or as many as it still has. `input`: what its steps are fed.
+    fn advance(
+        &mut self,
+        engine: &mut E,
+        request: &mut Request,
+        more: (usize, Option<Input>),
+    ) -> Result<(), ServeError>;
+
+    /// The logits of these tokens in the last step of the request under way, `[batch][token]`.
+    fn logits(&self, tokens: &[u32]) -> Result<Vec<Vec<f32>>, ServeError> {
+        let _ = tokens;
+        Err(ServeError::Job("a turn asks for logits, which requests of this work have none of".into()))
+    }
 
     /// The output of the request that was under way.
     fn output(&self) -> Output;
@@ -89,7 +108,7 @@ pub(crate) trait Workload<E: InferenceEngine> {
         let mut request = self.begin(engine, case, input)?;
         let more = marks.saturating_sub(request.marks());
         if more > 0 {
-            self.advance(engine, &mut request, more)?;
+            self.advance(engine, &mut request, (more, None))?;
         }
         Ok((request.start_ns, self.sample(request)))
     }
@@ -269,8 +288,8 @@ impl<E: InferenceEngine> Workload<E> for Anew<'_, E> {
         self.of.marks()
     }
 
-    fn check(&self, case: usize, input: &Input) -> Result<(), ServeError> {
-        self.of.check(case, input)
+    fn check(&self, case: usize, input: &Input, part: Part) -> Result<(), ServeError> {
+        self.of.check(case, input, part)
     }
 
     fn begin(&mut self, _: &mut E, case: usize, input: Option<Input>) -> Result<Request, ServeError> {
@@ -284,8 +303,17 @@ impl<E: InferenceEngine> Workload<E> for Anew<'_, E> {
         Ok(request)
     }
 
-    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
-        self.of.advance(self.model.as_mut().unwrap_or(engine), request, marks)
+    fn advance(
+        &mut self,
+        engine: &mut E,
+        request: &mut Request,
+        more: (usize, Option<Input>),
+    ) -> Result<(), ServeError> {
+        self.of.advance(self.model.as_mut().unwrap_or(engine), request, more)
+    }
+
+    fn logits(&self, tokens: &[u32]) -> Result<Vec<Vec<f32>>, ServeError> {
+        self.of.logits(tokens)
     }
 
     fn output(&self) -> Output {

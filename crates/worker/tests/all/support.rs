@@ -71,8 +71,10 @@ impl Decode for Counting {
         let first = if want == Want::All { 1 } else { positions };
         self.logits.clear();
         for sequence in 0..self.batch {
-            for before in (first..=positions).map(|position| self.appended + position) {
-                let logit = |i: usize| ((before * 31 + sequence * 5 + i * 7) % 13) as f32;
+            for position in first..=positions {
+                let (before, token) = (self.appended + position, tokens[sequence * positions + position - 1]);
+                let logit =
+                    |i: usize| ((before * 31 + token as usize * 11 + sequence * 5 + i * 7) % 13) as f32;
                 self.logits.extend((0..VOCABULARY).map(logit));
             }
         }

@@ -60,7 +60,8 @@ class Base:
         raise NotImplementedError
 
     def append(self, tokens, every):
-        """Appends `[batch][n]` tokens; the logits, complete on the host, of every position or of the last."""
+        """Appends `[batch][n]` tokens; the logits, complete on the host, of every position or of the last. They are read
+        before the next `begin` or `append`, which may overwrite them."""
         raise NotImplementedError
 
     def argmax(self, logits):

@@ -40,6 +40,16 @@ class Workload:
         self.adapter, self.cases, self.new_tokens = adapter, work["cases"], work["new_tokens"]
         self.vocabulary = context["vocabulary"]
 
+    def check_slice(self, case, given, request, marks):
+        """Refuses what a slice cannot be given. `request` goes on by so many `marks`; None if the slice is its first."""
+        if request is not None:
+            raise bad_input("only the first slice of such a request may be given an input")
+        self.check(case, given)
+
+    def logits(self, tokens):
+        """Logits `[batch][token]` of these tokens in the last step, which has computed them. Not timed."""
+        raise bad_input("only requests that continue prompts have logits to ask for")
+
     def compiled(self):
         return self.adapter.compiled()
 
@@ -115,6 +125,10 @@ def check_tokens(rows, capacity, context):
     """What engines refuse, refused here once for all adapters."""
     if capacity > context["context"]:
         raise bad_input(f"{capacity} tokens do not fit the model's context of {context['context']} tokens")
-    outside = [token for row in rows for token in row if not 0 <= token < context["vocabulary"]]
+    check_vocabulary(rows, context["vocabulary"])
+
+
+def check_vocabulary(rows, vocabulary):
+    outside = [token for row in rows for token in row if not 0 <= token < vocabulary]
     if outside:
-        raise bad_input(f"token id {outside[0]} is outside the vocabulary of {context['vocabulary']} tokens")
+        raise bad_input(f"token id {outside[0]} is outside the vocabulary of {vocabulary} tokens")

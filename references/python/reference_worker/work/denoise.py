@@ -50,7 +50,7 @@ class Denoising(Workload):
         self._steps(request, 1)
         return request
 
-    def advance(self, request, marks):
+    def advance(self, request, marks, given=None):
         """So many more steps of a request, or as many as it still has."""
         request.resume()
         self._steps(request, marks)

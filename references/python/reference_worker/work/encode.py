@@ -39,7 +39,7 @@ class Encoding(Workload):
         request.mark()
         return request
 
-    def advance(self, request, marks):
+    def advance(self, request, marks, given=None):
         """There is nothing behind the only mark."""
 
     def output(self, request):

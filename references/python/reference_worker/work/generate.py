@@ -1,8 +1,10 @@
 """Continuation, token by token."""
 
+from math import isfinite
+
 from ..bundle import bad_input, unsupported
 from ..score import Rows, put, write
-from . import Request, Workload, check_prompts, check_tokens, check_trace, fits
+from . import Request, Workload, check_prompts, check_tokens, check_trace, check_vocabulary, fits
 
 
 class Generating(Workload):
@@ -25,8 +27,26 @@ class Generating(Workload):
 
     def check(self, case, given):
         """Refuses what a request of this case cannot be given."""
-        if not fits(given.get("trace") or [], self.cases[case]["prompts"], self.new_tokens):
-            raise bad_input("a turn's trace needs a row for each prompt, as long as the new tokens")
+        self._check(case, given, self.new_tokens)
+
+    def check_slice(self, case, given, request, marks):
+        """Each step of a later slice is fed a token of its trace. The first slice has no such step."""
+        prompts, trace = continued(given)
+        if request is None and trace:
+            raise bad_input("the first slice of a request may be given prompts, and no trace")
+        if request is not None and prompts:
+            raise bad_input("a later slice of a request may be given a trace, and no prompts")
+        if request is not None and not self._continues:
+            raise bad_input("a later slice may be given a trace if its request began with `continue`")
+        self._check(case, given, min(marks, self.marks - len(request.marks)) if request else 0)
+
+    def _check(self, case, given, steps):
+        (prompts, trace), own = continued(given), self.cases[case]["prompts"]
+        if prompts and list(map(len, prompts)) != list(map(len, own)):
+            raise bad_input("a turn's prompts need to be as many as those of its case, and as long")
+        if trace and not fits(trace, own, steps):
+            raise bad_input(f"this turn's trace needs a row for each prompt, of length {steps}")
+        check_vocabulary(prompts + trace, self.vocabulary)
 
     def prepare(self, case):
         context, prompt, capacity = self._parts(self.cases[case])
@@ -37,30 +57,39 @@ class Generating(Workload):
     def begin(self, number, given=None):
         """The prompt pass of a request, up to its first token. Its context is in the cache."""
         adapter, case = self.adapter, self.cases[number]
+        self._continues, self._trace = given is not None, []
+        if self._continues:
+            prompts, self._trace = continued(given)
+            case = {**case, "prompts": prompts or case["prompts"]}
+        elif self._forced:
+            self._trace = case.get("trace") or []
         context, prompt, self._capacity = self._parts(case)
-        self._trace = given["trace"] if given else case.get("trace") or []
         self._batch, self._prefixes, self._tokens = len(prompt), rows_of(case), []
+        # Those of the request before take no memory while this one is computed.
+        self._logits = None
         if self._sampler:
             self._sampler.begin(number)
         request = Request(number)
         request.begin()
         if not context:
             adapter.begin(self._batch, self._capacity)
-        self._tokens.append(self._chosen(adapter.append(prompt, False)))
+        logits = adapter.append(prompt, False)
+        self._tokens.append(self._chosen(logits))
         request.mark()
+        self._logits = logits
         return request
 
-    def advance(self, request, marks):
-        """So many more tokens of a request, or as many as it still has."""
+    def advance(self, request, marks, given=None):
+        """So many more tokens of a request, or as many as it still has. `given`: what a later slice is fed."""
         adapter, tokens, prefixes = self.adapter, self._tokens, self._prefixes
-        made = len(tokens)
+        made, logits = len(tokens), self._logits
         after = min(made + marks, self.new_tokens)
-        trace = None
-        if self._forced:
-            trace = [[[row[step]] for row in self._trace] for step in range(made - 1, after - 1)]
+        trace, first = (self._trace, made - 1) if given is None else (continued(given)[1], 0)
+        # Empty where each step is fed what the one before it chose.
+        feeds = [[[row[at]] for row in trace] for at in range(first, first + after - made)] if trace else []
         request.resume()
         for step in range(made, after):
-            feed = trace[step - made] if self._forced else [[token] for token in tokens[-1]]
+            feed = feeds[step - made] if feeds else [[token] for token in tokens[-1]]
             if self._cached:
                 logits = adapter.append(feed, False)
             else:
@@ -70,6 +99,14 @@ class Generating(Workload):
                 logits = adapter.append(prefixes, False)
             tokens.append(self._chosen(logits))
             request.mark()
+        self._logits = logits
+
+    def logits(self, tokens):
+        check_vocabulary([tokens], self.vocabulary)
+        values = memoryview(self.adapter.values(self._logits)).cast("f")
+        rows = [values[sequence * self.vocabulary :] for sequence in range(self._batch)]
+        # JSON has no word for what is not finite.
+        return [[row[token] if isfinite(row[token]) else None for token in tokens] for row in rows]
 
     def _chosen(self, logits):
         """A token of each sequence from logits of the last position: the most likely one, or drawn."""
@@ -115,6 +152,14 @@ class Generating(Workload):
         prefixes = rows_of(case)
         context, prompt = (case.get("context") or [], case["prompts"]) if self._cached else ([], prefixes)
         return context, prompt, len(prefixes[0]) + self.new_tokens
+
+
+def continued(given):
+    """Prompts and trace of a turn's input. Either is empty where it is left out."""
+    parts = given.get("continue")
+    if parts is None:
+        raise bad_input("a request that continues prompts may be given `continue` alone")
+    return parts.get("prompts") or [], parts.get("trace") or []
 
 
 def rows_of(case):

@@ -41,7 +41,7 @@ class Running(Workload):
         request.mark()
         return request
 
-    def advance(self, request, marks):
+    def advance(self, request, marks, given=None):
         """There is nothing behind the only mark."""
 
     def output(self, request):

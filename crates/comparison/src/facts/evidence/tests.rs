@@ -42,7 +42,7 @@ fn ended() -> Ended {
         }),
         waited: Some(Waited { seconds: 1.5, cpu_s: Some(0.1 + 0.2), was_stopped: true }),
         agreement: None,
-        tokens: Some(TokenAgreement { timed: 3, mismatches: 0, misplaced: 0 }),
+        tokens: Some(TokenAgreement { timed: 3, ..TokenAgreement::default() }),
         derived: None,
         left_behind: Vec::new(),
         unused_caches: Vec::new(),

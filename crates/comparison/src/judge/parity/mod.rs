@@ -9,7 +9,7 @@ pub mod retrieval;
 #[cfg(test)]
 mod tests;
 
-use protocol::{InEffect, Input, Output};
+use protocol::{InEffect, Output};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -25,8 +25,6 @@ use crate::judge::parity::layers::LayerDifference;
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub framework: String,
-    /// The input of each case, if it is not its own.
-    pub inputs: Vec<Input>,
     /// The traces, one output for each case.
     pub outputs: Vec<Output>,
     pub logits: Vec<Logits>,
@@ -53,7 +51,7 @@ pub fn compare(
     }
     let sums = Sums::over(&reference.logits, logits, tolerance.tie);
     let unquantised = reference.unquantised.as_ref().map(|unquantised| Sums::over(unquantised, logits, 0.0));
-    let TokenAgreement { timed, mismatches, misplaced } = tokens;
+    let TokenAgreement { timed, mismatches, misplaced, .. } = tokens;
     let digest = self::digest(logits);
     let logits = LogitAgreement {
         positions: sums.positions,
@@ -105,6 +103,48 @@ pub(crate) fn chosen(reference: &Reference, run: &Run, tie: f32, goes_on: bool) 
         }
     }
     agreement
+}
+
+/// Logits of some tokens behind a timed step, which the worker was asked for only then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drawn {
+    /// The step, from 0.
+    pub step: usize,
+    pub tokens: Vec<u32>,
+    /// `[sequence][token]`
+    pub values: Vec<Vec<f32>>,
+}
+
+/// Compares a timed request with a reference that was computed along the tokens that the request was fed: the tokens that
+/// it chose, and the logits that were drawn. `along`: of each sequence the logits that predict its new tokens, `[new
+/// tokens, vocabulary]`.
+pub fn proved(
+    chosen: &[Vec<u32>],
+    drawn: &[Drawn],
+    (along, vocabulary): (&[&[f32]], usize),
+    tolerance: &Tolerance,
+) -> TokenAgreement {
+    let mut found = TokenAgreement::default();
+    for (sequence, (chosen, logits)) in chosen.iter().zip(along).enumerate() {
+        let rows: Vec<&[f32]> = logits.chunks_exact(vocabulary).collect();
+        for (row, &token) in rows.iter().zip(chosen) {
+            found.timed += 1;
+            found.mismatches += usize::from(!is_choice(row, token as usize, tolerance.tie));
+        }
+        let Some(share) = tolerance.max_abs_share else { continue };
+        let largest = logits.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
+        for asked in drawn {
+            let Some((row, ours)) = rows.get(asked.step).zip(asked.values.get(sequence)) else { continue };
+            for (&token, &ours) in asked.tokens.iter().zip(ours) {
+                let apart = f64::from((ours - row[token as usize]).abs() / largest);
+                found.drawn += 1;
+                // NaN is beyond any distance.
+                found.beyond += usize::from(apart.is_nan() || apart > f64::from(share));
+                found.farthest = found.farthest.max(apart);
+            }
+        }
+    }
+    found
 }
 
 // The findings of the processes of `photofinish parity`.
@@ -454,7 +494,6 @@ mod unit {
         let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 7.9995, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0];
         Reference {
             framework: "r".into(),
-            inputs: Vec::new(),
             outputs: vec![protocol::Output::Tokens(vec![vec![1, 0, 0]])],
             logits: vec![Logits { batch: 1, positions: 4, vocabulary: 3, values }],
             unquantised: None,

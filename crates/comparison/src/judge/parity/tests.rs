@@ -5,15 +5,12 @@ use protocol::{Marks, Sample, Steps};
 use super::*;
 use crate::facts;
 use crate::facts::testing;
-use crate::judge::work::{Compared, of_requests};
+use crate::judge::work;
 use crate::plan::{Plan, Work};
 
 /// The tokens of a run with the plan's work.
 fn tokens(plan: &Plan, reference: &Reference, run: &Run) -> TokenAgreement {
-    match of_requests(plan, reference, run, Tolerance::for_precision(Precision::F32)) {
-        Compared::Tokens(tokens) => tokens,
-        Compared::Outputs(agreement) => panic!("{agreement:?}"),
-    }
+    work::tokens(plan, reference, run, Tolerance::for_precision(Precision::F32)).unwrap()
 }
 
 fn forced() -> Plan {
@@ -25,7 +22,6 @@ fn reference() -> Reference {
     let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 1.0, 3.0, 3.0005, 0.0];
     Reference {
         framework: "r".into(),
-        inputs: Vec::new(),
         outputs: vec![Output::Tokens(vec![vec![1, 0]])],
         logits: vec![Logits { batch: 1, positions: 3, vocabulary: 3, values }],
         unquantised: None,
@@ -120,7 +116,7 @@ fn tokens_that_would_have_been_unmasked_in_another_step_break_parity_in_f32() {
     let mut plan = testing::denoising(forced(), 2);
     let mut run = run(&[1, 0]);
     run.turns[0].sample.output = steps(&[1, 0]);
-    assert_eq!(tokens(&plan, &reference, &run), TokenAgreement { timed: 2, mismatches: 0, misplaced: 0 });
+    assert_eq!(tokens(&plan, &reference, &run), TokenAgreement { timed: 2, ..TokenAgreement::default() });
     run.turns[0].sample.output = steps(&[2, 2]);
     let apart = tokens(&plan, &reference, &run);
     let objection = apart.objection(&Tolerance::for_precision(Precision::F32)).unwrap();
@@ -177,4 +173,22 @@ fn an_agreement_with_no_numbers_is_read_back() {
     let read: Agreement = serde_json::from_str(&text).unwrap();
     assert_eq!((read.broken, read.logits.unwrap().not_finite), (broken.broken, 1));
     assert!(read.logits.unwrap().rmse.is_nan());
+}
+
+#[test]
+fn drawn_logits_show_a_request_that_computed_at_another_precision() {
+    let along: [&[f32]; 1] = [&[0.0, 8.0, -4.0, 1.0, 0.0, 6.0]];
+    let of = |chosen: [u32; 2], logit: f32, precision| {
+        let drawn = [Drawn { step: 1, tokens: vec![0, 2], values: vec![vec![logit, 6.0]] }];
+        proved(&[chosen.to_vec()], &drawn, (&along, 3), &Tolerance::for_precision(precision))
+    };
+    let same = of([1, 2], 1.0, Precision::F32);
+    assert_eq!((same.timed, same.mismatches, same.drawn, same.beyond), (2, 0, 2, 0));
+    assert_eq!(of([1, 0], 1.0, Precision::F32).mismatches, 1);
+    let rounded = of([1, 2], 1.01, Precision::F32);
+    assert_eq!(rounded.beyond, 1);
+    let objection = rounded.objection(&Tolerance::for_precision(Precision::F32)).unwrap();
+    assert!(objection.contains("1 of 2 logits") && objection.contains("1.25e-3"), "{objection}");
+    assert_eq!(of([1, 2], f32::NAN, Precision::F32).beyond, 1);
+    assert_eq!(of([1, 2], 1.01, Precision::Bf16).drawn, 0, "single logits may be off at 16 bits");
 }

@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec, scale_name};
-use protocol::{Output, Sample};
+use protocol::Vectors;
 
 use super::Selection;
-use crate::facts::agreement::{Agreement, Tolerance, VectorAgreement};
-use crate::facts::run::Run;
+use crate::facts::agreement::VectorAgreement;
 use crate::history::Case;
 use crate::judge::metrics::Metric::*;
-use crate::judge::parity::Reference;
 use crate::plan::WorkKind;
 use crate::plan::work::{Encode, encode};
 
@@ -52,42 +50,13 @@ pub(super) const SINGLE: Selection = Selection {
     follows: &[],
 };
 
-/// A request in the form that is stored, without its vectors, and how far they are from the reference's.
-pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
-    let Output::Vectors(ours) = &mut sample.output else { return (sample, None) };
-    let ours = std::mem::take(&mut ours.vectors);
-    let theirs = reference.and_then(|reference| reference.outputs.get(sample.case));
-    let Some(Output::Vectors(theirs)) = theirs else { return (sample, None) };
-    let mut found = VectorAgreement::default();
-    found.unlike += ours.len().abs_diff(theirs.vectors.len());
+/// How far vectors are from the reference's.
+pub(super) fn difference(ours: &Vectors, theirs: &Vectors) -> VectorAgreement {
+    let unlike = ours.vectors.len().abs_diff(theirs.vectors.len());
+    let mut found = VectorAgreement { unlike, ..VectorAgreement::default() };
     theirs.vectors.iter().for_each(|vector| found.look_at(vector));
-    ours.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| found.add(ours, theirs));
-    (sample, Some(found))
-}
-
-/// The comparison of every vector of every timed request with the reference's, made when it arrived.
-pub(super) fn agreement(reference: &Reference, run: &Run, tolerance: Tolerance) -> Agreement {
-    let mut vectors = VectorAgreement::default();
-    for turn in run.turns.iter().filter(|turn| turn.stands) {
-        match &turn.vectors {
-            Some(found) => vectors.merge(found),
-            None => vectors.unlike += 1,
-        }
-    }
-    let mut agreement = Agreement {
-        reference: reference.framework.clone(),
-        tolerance,
-        logits: None,
-        vectors: Some(vectors),
-        timed_tokens: 0,
-        timed_mismatches: 0,
-        misplaced: 0,
-        quantisation_loss: None,
-        digest: None,
-        broken: None,
-    };
-    agreement.broken = agreement.objection();
-    agreement
+    ours.vectors.iter().zip(&theirs.vectors).for_each(|(ours, theirs)| found.add(ours, theirs));
+    found
 }
 
 /// Least operations for texts of these lengths, without padding: two for each parameter of the layers'

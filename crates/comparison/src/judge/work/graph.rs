@@ -2,13 +2,12 @@
 
 use bundle::Dtype;
 use half::f16;
-use protocol::{Output, Sample, Tensor, Values};
+use protocol::{Tensor, Values};
 
 use super::Selection;
 use crate::facts::agreement::VectorAgreement;
 use crate::history::Case;
 use crate::judge::metrics::Metric::*;
-use crate::judge::parity::Reference;
 use crate::plan::work::Graph;
 
 pub(super) const NAME: &str = "graph";
@@ -32,17 +31,12 @@ pub(super) const RUNS: Selection = Selection {
 const INEXACT: f64 = 2e-6;
 const SMALL: f64 = 1e-2;
 
-/// A request in the form that is stored, without the numbers of its tensors, and how far they are from the
-/// reference's.
-pub(super) fn kept(mut sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
-    let Output::Tensors(ours) = &mut sample.output else { return (sample, None) };
-    let ours = std::mem::take(ours);
-    let theirs = reference.and_then(|reference| reference.outputs.get(sample.case));
-    let Some(Output::Tensors(theirs)) = theirs else { return (sample, None) };
+/// How far tensors are from the reference's.
+pub(super) fn difference(ours: &[Tensor], theirs: &[Tensor]) -> VectorAgreement {
     let mut found =
         VectorAgreement { unlike: ours.len().abs_diff(theirs.len()), ..VectorAgreement::default() };
     ours.iter().zip(theirs).for_each(|(ours, theirs)| add(&mut found, ours, theirs));
-    (sample, Some(found))
+    found
 }
 
 /// Adds a tensor and the reference's. Floats are compared as shares of the largest of that output, since one

@@ -4,7 +4,7 @@
 pub(crate) mod encode;
 mod graph;
 
-use protocol::{Decode, Load, Output, Sample};
+use protocol::{Decode, Load, Output};
 use serde_json::{Value, json};
 
 use crate::facts::agreement::{Agreement, TokenAgreement, Tolerance, VectorAgreement};
@@ -56,32 +56,41 @@ fn other(pairs: &[(Metric, Metric)], metric: Metric) -> Option<Metric> {
     pairs.iter().find(|(one, _)| *one == metric).map(|(_, other)| *other)
 }
 
-/// The comparison of a process's requests with the reference's.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Compared {
-    /// Tokens that it chose. Its logits are compared as well.
-    Tokens(TokenAgreement),
-    /// The whole comparison.
-    Outputs(Box<Agreement>),
-}
-
-/// Compares the timed requests of a run with the reference along their inputs.
-pub fn of_requests(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tolerance) -> Compared {
+/// The choices of a process's timed requests, where these are fed what the jobs are, or feed themselves, compared with
+/// those that the reference would have made.
+pub fn tokens(plan: &Plan, reference: &Reference, run: &Run, tolerance: Tolerance) -> Option<TokenAgreement> {
     match &plan.work {
-        Work::Generate(work) => Compared::Tokens(generate_tokens(work, reference, run, tolerance.tie)),
-        Work::Denoise(work) => Compared::Tokens(tokens(work, reference, run, tolerance.tie)),
-        Work::Encode(_) | Work::Graph(_) => {
-            Compared::Outputs(Box::new(encode::agreement(reference, run, tolerance)))
-        }
+        Work::Generate(work) => Some(generate_tokens(work, reference, run, tolerance.tie)),
+        Work::Denoise(work) => Some(masked_tokens(work, reference, run, tolerance.tie)),
+        Work::Encode(_) | Work::Graph(_) => None,
     }
 }
 
-/// A request in the form that is stored, and the comparison with the reference of the parts that are dropped.
-pub fn kept(sample: Sample, reference: Option<&Reference>) -> (Sample, Option<VectorAgreement>) {
-    match &sample.output {
-        Output::Tensors(_) => graph::kept(sample, reference),
-        _ => encode::kept(sample, reference),
+/// How far the vectors or tensors of a request are from the reference's; `None` for work without any.
+pub fn difference(ours: &Output, theirs: &Output) -> Option<VectorAgreement> {
+    match (ours, theirs) {
+        (Output::Vectors(ours), Output::Vectors(theirs)) => Some(encode::difference(ours, theirs)),
+        (Output::Tensors(ours), Output::Tensors(theirs)) => Some(graph::difference(ours, theirs)),
+        _ => None,
     }
+}
+
+/// The comparison of every vector or tensor of a process's timed requests with the reference's.
+pub fn agreement(reference: &str, vectors: VectorAgreement, tolerance: Tolerance) -> Agreement {
+    let mut agreement = Agreement {
+        reference: reference.to_owned(),
+        tolerance,
+        logits: None,
+        vectors: Some(vectors),
+        timed_tokens: 0,
+        timed_mismatches: 0,
+        misplaced: 0,
+        quantisation_loss: None,
+        digest: None,
+        broken: None,
+    };
+    agreement.broken = agreement.objection();
+    agreement
 }
 
 /// The fields of a record for requests of their kind of work.
@@ -149,7 +158,7 @@ const STEPS: Selection = Selection {
 
 /// The choices of timed requests for every mask, and their steps. Drawn tokens do not count, and neither do
 /// those of a process that feeds itself: its states soon differ from the reference's.
-fn tokens(work: &Denoise, reference: &Reference, run: &Run, tie: f32) -> TokenAgreement {
+fn masked_tokens(work: &Denoise, reference: &Reference, run: &Run, tie: f32) -> TokenAgreement {
     if work.how.temperature > 0.0 || !work.forced {
         return TokenAgreement::default();
     }

@@ -352,21 +352,21 @@ impl Encode {
         self.batches.iter().map(of_batch).collect()
     }
 
-    /// The batches with other tokens between the first and the last of each text, which mark its beginning
-    /// and end: drawn from those of all texts.
-    fn changed(&self, seed: u64) -> Vec<Batch> {
+    /// A batch with other tokens between the first and the last of each text, which mark its beginning and end: drawn from
+    /// those of all texts.
+    fn changed(&self, seed: u64, case: usize) -> Option<Batch> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let texts = self.batches.iter().flat_map(|batch| &batch.texts);
         let inner = |text: &Vec<u32>| text.get(1..text.len().saturating_sub(1)).unwrap_or_default().to_vec();
         let tokens: Vec<u32> = texts.flat_map(inner).collect();
-        let mut batches = self.batches.clone();
-        for text in batches.iter_mut().flat_map(|batch| &mut batch.texts) {
+        let mut batch = self.batches.get(case)?.clone();
+        for text in &mut batch.texts {
             let last = text.len() - 1;
             for token in text.iter_mut().take(last).skip(1) {
                 *token = tokens[random.random_range(0..tokens.len())];
             }
         }
-        batches
+        Some(batch)
     }
 }
 
@@ -466,12 +466,17 @@ impl Describe for Encode {
         Proof::OtherInputs
     }
 
-    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
-        let rounds: Vec<Vec<Batch>> = seeds.iter().map(|&seed| self.changed(seed)).collect();
-        let input = |batch: &Batch| Input::Texts(batch.texts.clone());
-        let inputs = rounds.iter().map(|batches| batches.iter().map(input).collect()).collect();
-        let all = Encode { batches: rounds.concat(), load: None, ..self.clone() };
-        Some((inputs, all.of_reference()))
+    fn other_input(&self, seed: u64, case: usize) -> Option<Input> {
+        Some(Input::Texts(self.changed(seed, case)?.texts))
+    }
+
+    fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
+        let batch = |(case, input): &(usize, &Input)| {
+            let Input::Texts(texts) = input else { return None };
+            Some(Batch { texts: texts.clone(), ..self.batches.get(*case)?.clone() })
+        };
+        let batches = asked.iter().map(batch).collect::<Option<Vec<_>>>()?;
+        Some(Encode { batches, load: None, ..self.clone() }.of_reference())
     }
 }
 
@@ -482,24 +487,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_round_has_other_texts_of_the_same_lengths() {
+    fn each_request_has_other_texts_of_the_same_lengths() {
         let texts = vec![vec![1, 5, 6, 7, 8, 9, 2], vec![1, 2], vec![1, 10, 11, 12, 13, 2]];
         let batch = Batch { name: "3 texts".into(), texts: texts.clone(), types: Vec::new() };
         let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: true };
         let work =
             Encode { batches: vec![batch], task, steps: Vec::new(), width: Width::OfText(8), load: None };
-        let (inputs, asked) = work.other_inputs(&[1, 2]).unwrap();
+        let inputs = [1, 2].map(|seed| work.other_input(seed, 0).unwrap());
+        let asked = work.computing(&[(0, &inputs[0]), (0, &inputs[1])]).unwrap();
         let protocol::Work::Encode(asked) = asked else { panic!("{asked:?}") };
-        assert_eq!((inputs.len(), asked.cases.len()), (2, 2));
-        for (inputs, case) in inputs.iter().zip(&asked.cases) {
-            assert_eq!(inputs, &[Input::Texts(case.texts.clone())]);
+        assert_eq!(asked.cases.len(), 2);
+        for (input, case) in inputs.iter().zip(&asked.cases) {
+            assert_eq!(input, &Input::Texts(case.texts.clone()));
             assert_ne!(case.texts, texts);
             for (changed, text) in case.texts.iter().zip(&texts) {
                 assert_eq!((changed.len(), changed[0], changed.last()), (text.len(), text[0], text.last()));
             }
         }
         assert_ne!(inputs[0], inputs[1]);
-        assert_eq!(inputs, work.other_inputs(&[1, 2]).unwrap().0);
+        assert_eq!(Some(&inputs[0]), work.other_input(1, 0).as_ref());
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use bundle::ModelConfig;
 use configs::Suite;
-use protocol::{Case, Decode, GenerateWork, KvCache, Load, Output, Sample};
+use protocol::{Case, Continued, Decode, GenerateWork, KvCache, Load, Output, Sample};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
@@ -85,6 +87,28 @@ impl Generate {
         let with_context = |prompt: Vec<u32>| [self.context_of(&prompt), prompt].concat();
         let cases = self.prompted.case_prompts().into_iter();
         cases.map(|rows| rows.into_iter().map(with_context).collect()).collect()
+    }
+
+    /// Other tokens for a request of a case, drawn from `pool`: in its prompts, whose special tokens stay, and for its steps if
+    /// it `is_fed`.
+    pub fn other_tokens(&self, case: usize, pool: &[u32], (seed, is_fed): (u64, bool)) -> Continued {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut drawn = || pool[random.random_range(0..pool.len())];
+        let mut prompts = self.prompted.case_prompts().swap_remove(case);
+        for (row, tokens) in prompts.iter_mut().enumerate() {
+            let [before, after] = self.prompted.of_row(case, row).special;
+            let end = tokens.len().saturating_sub(after);
+            tokens[before.min(end)..end].iter_mut().for_each(|token| *token = drawn());
+        }
+        let mut row = || (0..self.prompted.new_tokens).map(|_| drawn()).collect();
+        let trace = if is_fed { prompts.iter().map(|_| row()).collect() } else { Vec::new() };
+        Continued { prompts, trace }
+    }
+
+    /// A case's context and these prompts, for each of its sequences.
+    pub fn behind_context(&self, case: usize, prompts: &[Vec<u32>]) -> Vec<Vec<u32>> {
+        let own = self.prompted.case_prompts().swap_remove(case);
+        own.iter().zip(prompts).map(|(own, prompt)| [&self.context_of(own)[..], prompt].concat()).collect()
     }
 
     /// The work of requests that continue these prompts of each case by the most likely tokens.
@@ -209,7 +233,7 @@ impl Describe for Generate {
     }
 
     fn proof(&self) -> Proof {
-        Proof::OtherTraces
+        Proof::OtherTokens
     }
 
     fn has_longer_context(&self, lead_in: usize) -> bool {
@@ -349,6 +373,11 @@ impl Prompted {
         }
         let batch = |prompt: &Prompt| (0..self.batch).map(|by| rotated(prompt, by)).collect();
         self.prompts.iter().map(batch).collect()
+    }
+
+    /// The prompt of a sequence of a case.
+    fn of_row(&self, case: usize, row: usize) -> &Prompt {
+        if self.mixed.is_some() { &self.prompts[row % self.prompts.len()] } else { &self.prompts[case] }
     }
 
     /// Number of cases.

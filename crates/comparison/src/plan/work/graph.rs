@@ -372,17 +372,18 @@ impl Describe for Graph {
         }
     }
 
-    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
+    fn other_input(&self, seed: u64, case: usize) -> Option<Input> {
         // Each case has drawn values of its own; warm-up uses those of the plan.
-        let of_case =
-            |seed: u64, case: usize| seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ case as u64;
-        let cases = 0..self.cases.len();
-        let input = |seed: u64| cases.clone().map(|case| Input::Seed(of_case(seed, case))).collect();
-        let inputs = seeds.iter().map(|&seed| input(seed)).collect();
-        let run = |(seed, case): (u64, usize)| self.cases[case].seeded(of_case(seed, case));
-        let all =
-            seeds.iter().flat_map(|&seed| cases.clone().map(move |case| (seed, case))).map(run).collect();
-        Some((inputs, protocol::Work::Graph(GraphWork { cases: all })))
+        Some(Input::Seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ case as u64))
+    }
+
+    fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
+        let run = |(case, input): &(usize, &Input)| {
+            let Input::Seed(seed) = input else { return None };
+            Some(self.cases.get(*case)?.seeded(*seed))
+        };
+        let cases = asked.iter().map(run).collect::<Option<Vec<_>>>()?;
+        Some(protocol::Work::Graph(GraphWork { cases }))
     }
 }
 
@@ -433,9 +434,11 @@ mod tests {
         assert_eq!(work.cases[0].inputs[1].values, Values::Drawn { low: 0.0, high: 30000.0 });
         assert_eq!(work.cases[0].inputs[2].values, Values::Drawn { low: 0.0, high: 2.0 });
         assert_eq!(work.proof(), Proof::OtherInputs);
-        let (inputs, protocol::Work::Graph(others)) = work.other_inputs(&[5, 6]).unwrap() else { panic!() };
-        assert_eq!((inputs.len(), inputs[0].len(), others.cases.len()), (2, 4, 8));
-        assert_ne!(inputs[0], inputs[1]);
+        let inputs = [5, 6].map(|seed| work.other_input(seed, 2).unwrap());
+        let asked = work.computing(&[(2, &inputs[0]), (2, &inputs[1])]).unwrap();
+        let protocol::Work::Graph(asked) = asked else { panic!("{asked:?}") };
+        assert_eq!(asked.cases[1].inputs, work.cases[2].inputs);
+        assert_ne!(asked.cases[0].seed, asked.cases[1].seed);
     }
 
     #[test]

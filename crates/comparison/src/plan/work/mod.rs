@@ -68,12 +68,10 @@ pub enum WorkKind {
 /// The evidence that a request computed its output, and did not repeat data that it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Each round is fed another trace: the reference's with other tokens in some places.
-    OtherTraces,
-    /// Each round has other inputs of the same size ([`Describe::other_inputs`]).
+    /// Each request has other prompts of the same lengths, and is fed other tokens ([`Generate::other_tokens`]).
+    OtherTokens,
+    /// Each request has another input of the same size ([`Describe::other_input`]).
     OtherInputs,
-    /// No worker is sent an output.
-    NotSent,
     /// Nothing: requests are sent the reference's own output, for this reason.
     Nothing(&'static str),
 }
@@ -203,11 +201,15 @@ pub trait Describe {
 
     fn proof(&self) -> Proof;
 
-    /// Inputs of the same size for the requests of as many rounds as there are seeds, with the work that
-    /// computes their outputs, a case for each case of each round. `None` if every round has the inputs of
-    /// the cases.
-    fn other_inputs(&self, seeds: &[u64]) -> Option<(Vec<Vec<Input>>, protocol::Work)> {
-        let _ = seeds;
+    /// Another input of the same size for a request of a case. `None` if its requests have the case's own.
+    fn other_input(&self, seed: u64, case: usize) -> Option<Input> {
+        let _ = (seed, case);
+        None
+    }
+
+    /// The work that computes the outputs of such requests, a case for each.
+    fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
+        let _ = asked;
         None
     }
 

@@ -13,7 +13,7 @@ use rand::distr::OpenClosed01;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Model, Request, Workload, check_prompts, check_trace, fits};
+use super::{Model, Part, Request, Workload, check_prompts, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{InferenceEngine, Want};
@@ -188,7 +188,7 @@ impl<E: InferenceEngine> Workload<E> for Denoising<'_> {
         self.work.how.steps
     }
 
-    fn check(&self, _case: usize, _input: &Input) -> Result<(), ServeError> {
+    fn check(&self, _: usize, _: &Input, _: Part) -> Result<(), ServeError> {
         Err(ServeError::Job(
             "a request of masked diffusion is given what its case has: leave `input` out".into(),
         ))
@@ -214,7 +214,12 @@ impl<E: InferenceEngine> Workload<E> for Denoising<'_> {
         Ok(request)
     }
 
-    fn advance(&mut self, engine: &mut E, request: &mut Request, marks: usize) -> Result<(), ServeError> {
+    fn advance(
+        &mut self,
+        engine: &mut E,
+        request: &mut Request,
+        (marks, _): (usize, Option<Input>),
+    ) -> Result<(), ServeError> {
         request.resume();
         self.steps(engine, request, marks)
     }

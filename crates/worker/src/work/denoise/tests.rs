@@ -111,7 +111,7 @@ fn a_request_in_slices_is_the_request_and_the_next_draws_the_same() {
         let mut request = denoising.begin(&mut engine(), 0, None).unwrap();
         for marks in 1..4 {
             assert_eq!(request.marks(), marks);
-            denoising.advance(&mut engine(), &mut request, 1).unwrap();
+            denoising.advance(&mut engine(), &mut request, (1, None)).unwrap();
         }
         let sliced = Workload::<Scripted>::sample(&denoising, request);
         let (Output::Steps(steps), whole) = (&sliced.output, run(&task, &case(), 12, false)) else {

@@ -243,14 +243,31 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let mut unknown = waited.filter(|waited| waited.cpu_s.is_none());
             unknown.next().map(|_| "the system does not report the CPU time of another process".to_owned())
         }
-        "R11" => judged
-            .evidence
-            .own_traces
-            .as_ref()
-            .map(|reason| format!("that requests computed what they gave is not proved: {reason}")),
+        "R11" => {
+            let evidence = judged.evidence;
+            let own = evidence.own_traces.as_ref();
+            let own =
+                own.map(|reason| format!("that requests computed what they gave is not proved: {reason}"));
+            own.or_else(|| unproved(judged))
+        }
         "R18" => readings::unseen(judged),
         _ => None,
     }
+}
+
+/// That the timed requests of some processes were not compared: the run ended before.
+fn unproved(judged: &Judged<'_>) -> Option<String> {
+    let has_tokens = judged.plan.work.prompted().is_some();
+    let of_all = |run: &Run| {
+        run.agreement.as_ref().is_some_and(|found| found.vectors.is_some() || found.timed_tokens > 0)
+    };
+    let is_compared = |run: &&&Run| of_all(run) || (has_tokens && run.tokens.is_some());
+    let complete: Vec<&&Run> = judged.runs.iter().filter(|run| run.is_complete()).collect();
+    let (all, open) = (complete.len(), complete.iter().filter(|run| !is_compared(run)).count());
+    let is_any = open > 0 && judged.evidence.no_reference.is_none();
+    is_any.then(|| {
+        format!("the timed requests of {open} of {all} processes were not compared: the run ended before")
+    })
 }
 
 // The check of each rule on the evidence: `Some` is an objection.

@@ -1,6 +1,8 @@
 //! Whether a worker's readings agree with those of the driver (rule R18). Verdicts on times hold by both clocks
 //! (`judge::clocks`).
 
+use std::collections::BTreeMap;
+
 use super::{Judged, *};
 use crate::facts::run::Run;
 use crate::judge::clocks::{self, is_scripted};
@@ -27,9 +29,54 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if is_scripted(contender) {
         return None;
     }
-    judged.runs_of(label).find_map(|run| {
+    let of_runs = judged.runs_of(label).find_map(|run| {
         let found = cpu_time(contender, run).or_else(|| memory(run))?;
         Some(format!("{found} (round {})", run.round + 1))
+    });
+    of_runs.or_else(|| knows_what_comes(&judged.runs, label))
+}
+
+/// Least gain of requests that are fed given tokens over those that feed themselves, beyond the others', as a share and in
+/// standard errors.
+const FED: (f64, f64) = (0.05, 4.0);
+
+/// Fewest requests of each of these two kinds.
+const OF_EACH: usize = 3;
+
+/// The objection to a contender that is faster where it is sent the tokens of several steps than where each step needs the
+/// one before, by the driver's clock: it does not compute step by step.
+fn knows_what_comes(runs: &[&Run], label: &str) -> Option<String> {
+    // Whether it is of this contender, and feeds itself, and the logarithm of its time.
+    type Request = (bool, bool, f64);
+    let mut blocks: BTreeMap<(usize, usize), Vec<Request>> = BTreeMap::new();
+    for run in runs {
+        for turn in run.turns.iter().filter(|turn| turn.stands && !turn.seen_ns.is_empty()) {
+            let took = (turn.seen_ns.iter().sum::<u64>() as f64).ln();
+            let one = (run.framework == label, turn.feeds_itself, took);
+            blocks.entry((run.round, turn.block)).or_default().push(one);
+        }
+    }
+    // What a block takes besides is common to all.
+    let mut kinds = [Vec::new(), Vec::new()];
+    for block in blocks.values() {
+        let (own, others): (Vec<_>, Vec<_>) = block.iter().partition(|(is_own, ..)| *is_own);
+        if let ([(_, feeds_itself, took)], false) = (&own[..], others.is_empty()) {
+            let mean = others.iter().map(|(.., took)| took).sum::<f64>() / others.len() as f64;
+            kinds[usize::from(*feeds_itself)].push(took - mean);
+        }
+    }
+    if kinds.iter().any(|kind| kind.len() < OF_EACH) {
+        return None;
+    }
+    let [(fed, of_fed), (itself, of_itself)] = kinds.map(|kind| {
+        let count = kind.len() as f64;
+        let mean = kind.iter().sum::<f64>() / count;
+        (mean, kind.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0) / count)
+    });
+    let gain = itself - fed;
+    (gain > FED.0.ln_1p() && gain > FED.1 * (of_fed + of_itself).sqrt()).then(|| {
+        let times = gain.exp();
+        format!("its requests are {times:.2} times as fast when it is sent what steps are fed as when they feed themselves")
     })
 }
 
@@ -208,7 +255,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
-        how: "Warm-up and requests are fed the continuation of a reference engine in f32, in which every other token is replaced by a less likely one, drawn by the seed, and anew in each round. The most likely token behind each, which no worker receives and only a pass of the model shows, is compared with the reference's in every timed request. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then. Requests of encoders are given other texts of the same lengths in each round, and every vector is compared with the reference's.",
+        how: "Each block of requests has other prompts of the same lengths and is fed other tokens, which are sent slice by slice; in every fourth block each contender is fed the tokens that it chooses. Encoders have other texts, ONNX files other drawn inputs. A reference in f32 computes the same afterwards: every most likely token, every vector and every output of a timed request is compared with it, and so are the logits of tokens that are drawn only when a slice is done. The contender that gives the reference is compared with another framework's, in one block of each process, which is drawn afterwards. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then.",
         remedy: "the row computes something else: report it to the framework or to us, with the results directory",
         check: OfEach(outputs_agree),
     },
@@ -257,7 +304,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
+        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % and four standard errors beyond the others, computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(agree),
     },
@@ -333,6 +380,41 @@ mod tests {
         };
         assert_eq!(of(950), None);
         assert!(of(100).is_some_and(|text| text.starts_with("its peak memory")));
+    }
+
+    #[test]
+    fn who_computes_ahead_is_slower_where_each_step_needs_the_one_before() {
+        let runs = |ahead: f64| {
+            let run = |label: &str, factor: f64| {
+                let turn = |block: usize| {
+                    let feeds_itself = block % 4 == 3;
+                    // The machine is slower in every third block, and no two are alike.
+                    let ms = 100.0 + 20.0 * (block % 3) as f64 + 0.3 * (block % 5) as f64;
+                    let took = if feeds_itself { ms } else { ms * factor };
+                    let turn = Turn::alone(block, Sample::default());
+                    Turn { seen_ns: vec![(took * MS as f64) as u64], feeds_itself, ..turn }
+                };
+                let own = if label == "a" { 0.001 } else { 0.0 };
+                let noisy = |turn: Turn| {
+                    let more = 1.0 + own * (turn.block % 7) as f64;
+                    Turn {
+                        seen_ns: turn.seen_ns.iter().map(|ns| (*ns as f64 * more) as u64).collect(),
+                        ..turn
+                    }
+                };
+                Run {
+                    turns: (0..24).map(|block| noisy(turn(block))).collect(),
+                    ..testing::run(label, 0, Vec::new())
+                }
+            };
+            [run("a", ahead), run("b", 1.0)]
+        };
+        let of = |ahead: f64, label: &str| {
+            let runs = runs(ahead);
+            knows_what_comes(&runs.each_ref(), label)
+        };
+        assert_eq!([of(1.0, "a"), of(1.0, "b"), of(0.97, "a"), of(0.5, "b")], [const { None }; 4]);
+        assert!(of(0.5, "a").unwrap().contains("2.00 times as fast"));
     }
 
     #[test]
