@@ -24,6 +24,7 @@ pub mod results;
 pub mod round;
 mod running_worker;
 mod session;
+mod slices;
 pub mod texts;
 pub mod tokenizer;
 pub mod worker;
