@@ -96,7 +96,8 @@ fn difference(found: &Comparison) -> String {
     }
 }
 
-fn unmeasurable(reason: &Unmeasurable) -> String {
+/// Why a pair has no verdict.
+pub(super) fn unmeasurable(reason: &Unmeasurable) -> String {
     match reason {
         Unmeasurable::FiguresMissing => "figures are missing".to_owned(),
         Unmeasurable::Noise(finding) => finding.clone(),

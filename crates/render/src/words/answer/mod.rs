@@ -4,13 +4,14 @@ mod grid;
 #[cfg(test)]
 mod tests;
 
-use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Row, State};
 use comparison::judge::{Metric, Report};
 use comparison::plan::{Plan, Rounds};
 pub(crate) use grid::{about, grid, in_full, notes};
 use statistics::{Cause, MIN_ROUNDS, Split, Undecided};
 
+use crate::words::verdicts::unmeasurable;
 use crate::words::{between, figures, times, title};
 
 /// The most rounds that a contender completed.
@@ -71,17 +72,24 @@ fn verdict(report: &Report, standing: &Standing<'_>) -> String {
     let pairs =
         || leaders.iter().enumerate().flat_map(|(at, x)| leaders[at + 1..].iter().map(move |y| (*x, *y)));
     let verdicts: Option<Vec<&Comparison>> = pairs().map(|(x, y)| standing.pair(x, y)).collect();
+    let none = |reason: Option<&Unmeasurable>| {
+        let reason = unmeasurable(reason.unwrap_or(&Unmeasurable::FiguresMissing));
+        format!("No verdict on {}, because {reason}.", standing.metric.words())
+    };
+    let open_pair = verdicts.iter().flatten().find(|found| found.verdict == Verdict::NotMeasurable);
+    if let Some(Comparison { a, b, reason: Some(reason @ Unmeasurable::Clocks { .. }), .. }) = open_pair {
+        let (metric, apart) = (standing.metric.words(), unmeasurable(reason));
+        return format!("No verdict on {metric}: {a} leads {b} by {apart}, and a verdict needs both.");
+    }
     match verdicts {
-        Some(verdicts) if verdicts.iter().any(|found| found.verdict == Verdict::NotMeasurable) => {
-            format!("No verdict on {}, because figures are missing.", standing.metric.words())
-        }
+        _ if open_pair.is_some() => none(open_pair.and_then(|found| found.reason.as_ref())),
         Some(verdicts)
             if !verdicts.is_empty() && verdicts.iter().all(|it| it.verdict == Verdict::Equivalent) =>
         {
             equal(standing, &leaders, report.plan.margin)
         }
         Some(verdicts) if !verdicts.is_empty() => open(report, standing, &leaders, &verdicts),
-        _ => format!("No verdict on {}, because figures are missing.", standing.metric.words()),
+        _ => none(None),
     }
 }
 

@@ -3,7 +3,7 @@
 use comparison::facts;
 use comparison::facts::End;
 use comparison::judge::Metric;
-use comparison::judge::report::verdicts::{Comparison, Verdict};
+use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Report, Row, State};
 use comparison::plan::Rounds;
 use insta::assert_snapshot;
@@ -303,6 +303,10 @@ fn what_is_not_decided_is_said_in_one_sentence() {
     let automatic = |report: &mut Report| report.plan.rounds = Rounds::Auto { budget_s: 180.0, max: 60 };
     assert_snapshot!(told(Verdict::Inconclusive, automatic), @"Too close to call: candle 54, tch 50 tokens/s; more than an hour would settle it, or a quieter machine.");
     assert_snapshot!(told(Verdict::NotMeasurable, |_| {}), @"No verdict on throughput, because figures are missing.");
+    let clocks = |report: &mut Report| {
+        report.comparisons[0].reason = Some(Unmeasurable::Clocks { workers: 6.1, driver: Some(3.8) });
+    };
+    assert_snapshot!(told(Verdict::NotMeasurable, clocks), @"No verdict on throughput: candle leads tch by 6.1x by the workers' own clocks, 3.8x by the driver's, and a verdict needs both.");
     let mixed = |report: &mut Report| {
         let statistics = report.comparisons[0].statistics.as_mut().unwrap();
         statistics.splits =
