@@ -12,7 +12,7 @@ type Decoder<'a> = &'a dyn Fn(&[u32]) -> Option<String>;
 /// Characters of a line of text.
 const WIDTH: usize = 56;
 
-/// For each prompt, the choice of each contender in its last measured request. Contenders with the same
+/// For each prompt, the choice of each contender in the last request of warm-up, which has the prompt itself. Contenders with the same
 /// tokens share a text. Of a batch it is the first sequence.
 pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
     let is_markdown = format == Format::Markdown;
@@ -61,7 +61,7 @@ fn heading(report: &Report) -> String {
         false => "what each chose (--decode greedy)",
     };
     let batch = if work.batch() > 1 { ", first sequence of the batch" } else { "" };
-    format!("Text of the last measured requests: {how}{batch}.")
+    format!("Text of the last requests of warm-up: {how}{batch}.")
 }
 
 fn tokens(row: &Row, case: usize) -> Option<&[u32]> {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn contenders_with_the_same_tokens_share_a_text_and_nothing_of_it_is_markup() {
         assert_snapshot!(texts(&report(), &decode, Format::Table), @r#"
-        Text of the last measured requests: what each would have
+        Text of the last requests of warm-up: what each would have
         chosen after each token that all were fed (--decode forced).
 
         p
@@ -130,7 +130,7 @@ mod tests {
             a a a a a "
         "#);
         assert_snapshot!(texts(&report(), &decode, Format::Markdown), @r#"
-        Text of the last measured requests: what each would have
+        Text of the last requests of warm-up: what each would have
         chosen after each token that all were fed (--decode forced).
 
         **p**

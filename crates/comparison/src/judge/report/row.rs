@@ -69,7 +69,7 @@ pub struct Row {
     /// Size of the files needed to run it, without its model; `None` if that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shipped: Option<Shipped>,
-    /// `[case][batch][new tokens]`: its choices in its last measured iteration.
+    /// `[case][batch][new tokens]`: its choices in the last iteration of warm-up, whose prompts are the comparison's own.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
     pub in_effect: Option<InEffect>,
@@ -363,8 +363,8 @@ fn first_request_excess(plan: &Plan, evidence: &Evidence, label: &str) -> Option
 }
 
 fn tokens(complete: &[&Run]) -> Option<Vec<Vec<Vec<u32>>>> {
-    let last = complete.iter().max_by_key(|run| run.round)?.iterations().pop()?;
-    Some(last.cases.into_iter().map(|case| case.output.tokens().to_vec()).collect())
+    let last = complete.iter().max_by_key(|run| run.round)?.warmup()?.iterations.last()?;
+    Some(last.cases.iter().map(|case| case.output.tokens().to_vec()).collect())
 }
 
 /// The worst of all rounds; `None` if one of them lacks it although it should have it.
