@@ -252,8 +252,7 @@ impl RunningWorker {
             (Answer::Logits(_), _) => self.give_up(format!(
                 "asked for the logits of {asked} tokens, it answered with other numbers of them"
             )),
-            _ => self
-                .give_up("it answered with something else than the logits that it was asked for".to_owned()),
+            _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }
     }
 
