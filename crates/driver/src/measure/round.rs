@@ -485,7 +485,7 @@ impl Session<'_> {
                 if !places.contains(&index) {
                     places.push(index);
                 }
-                match request.next(&mut member.running, drawn, slice) {
+                match request.next(&mut member.running, (drawn, self.crew.plan.work.batch()), slice) {
                     None => member.is_over = true,
                     Some(None) => {}
                     Some(Some(sample)) => turns.push((request.position, index, sample)),

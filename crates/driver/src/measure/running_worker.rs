@@ -243,14 +243,22 @@ impl RunningWorker {
         }
     }
 
-    /// The logits of these tokens in the last step of its request, `[sequence][token]`, and how long the answer took, in
-    /// nanoseconds. `None` if the worker failed.
-    pub(crate) fn logits(&mut self, case: usize, tokens: &[u32]) -> Option<(Vec<Vec<f32>>, u64)> {
+    /// The logits of these tokens in the last step of its request, of so many sequences, `[sequence][token]`, and how long the
+    /// answer took, in nanoseconds. `None` if the worker failed.
+    pub(crate) fn logits(
+        &mut self,
+        case: usize,
+        (tokens, batch): (&[u32], usize),
+    ) -> Option<(Vec<Vec<f32>>, u64)> {
         let asked = tokens.len();
         match self.turn(Turn::Logits { case, tokens: tokens.to_vec() }, case)? {
-            (Answer::Logits(values), ns) if values.iter().all(|row| row.len() == asked) => Some((values, ns)),
+            (Answer::Logits(values), ns)
+                if values.len() == batch && values.iter().all(|row| row.len() == asked) =>
+            {
+                Some((values, ns))
+            }
             (Answer::Logits(_), _) => self.give_up(format!(
-                "asked for the logits of {asked} tokens, it answered with other numbers of them"
+                "asked for the logits of {asked} tokens of {batch} sequences, it answered with other numbers of them"
             )),
             _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }

@@ -117,7 +117,7 @@ impl Sliced {
     pub(crate) fn next(
         &mut self,
         running: &mut RunningWorker,
-        drawn: Option<Vec<u32>>,
+        (drawn, batch): (Option<Vec<u32>>, usize),
         slice: Option<usize>,
     ) -> Option<Option<Sample>> {
         // The worker learns what it is fed when it has nothing left to do before the first mark.
@@ -152,7 +152,7 @@ impl Sliced {
         let made = answer.as_ref().map_or(self.marks, |sample| sample.marks_ns.len());
         let mut logits_ns = 0;
         if let (Some(tokens), Some(step)) = (drawn, made.checked_sub(1)) {
-            let (values, ns) = running.logits(self.case, &tokens)?;
+            let (values, ns) = running.logits(self.case, (&tokens, batch))?;
             logits_ns = ns;
             self.drawn.push(Drawn { step, tokens, values });
         }

@@ -35,6 +35,7 @@ const HOSTILE: &[Bad<'_>] = &[
     ("echo", &[("fault", "echo")], "struck", &["R11: ", "timed tokens are not the reference's"]),
     // Its last bits are others in timed steps alone.
     ("rounded", &[("perturb_last", "0.005")], "struck", &["R11: ", "drawn behind timed steps"]),
+    ("unproved", &[("say", "logits/values=[]")], "failed", &["logits of 8 tokens of 1 sequences"]),
     // The fields left out would have shown that a rule is kept.
     ("hello", &[("leave_out", "hello")], "struck", &["R10: "]),
     ("loaded", &[("leave_out", "loaded")], "struck", &["R1: ", "R2: "]),

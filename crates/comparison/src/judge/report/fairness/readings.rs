@@ -36,12 +36,9 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     of_runs.or_else(|| knows_what_comes(&judged.runs, label))
 }
 
-/// Least gain of requests that are fed given tokens over those that feed themselves, beyond the others', as a share and in
-/// standard errors.
-const FED: (f64, f64) = (0.05, 4.0);
-
-/// Fewest requests of each of these two kinds.
-const OF_EACH: usize = 3;
+/// Least gain of requests that are fed given tokens over those that feed themselves, beyond the others', as a share, and the
+/// significance by Welch's test: an honest contender is struck in fewer than one of ten thousand comparisons.
+const FED: (f64, f64) = (0.05, 1e-4);
 
 /// The objection to a contender that is faster where it is sent the tokens of several steps than where each step needs the
 /// one before, by the driver's clock: it does not compute step by step.
@@ -65,16 +62,10 @@ fn knows_what_comes(runs: &[&Run], label: &str) -> Option<String> {
             kinds[usize::from(*feeds_itself)].push(took - mean);
         }
     }
-    if kinds.iter().any(|kind| kind.len() < OF_EACH) {
-        return None;
-    }
-    let [(fed, of_fed), (itself, of_itself)] = kinds.map(|kind| {
-        let count = kind.len() as f64;
-        let mean = kind.iter().sum::<f64>() / count;
-        (mean, kind.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0) / count)
-    });
-    let gain = itself - fed;
-    (gain > FED.0.ln_1p() && gain > FED.1 * (of_fed + of_itself).sqrt()).then(|| {
+    let [fed, itself] = &kinds;
+    let mean = |kind: &[f64]| kind.iter().sum::<f64>() / kind.len().max(1) as f64;
+    let gain = mean(itself) - mean(fed);
+    (gain > FED.0.ln_1p() && statistics::welch(itself, fed) < FED.1).then(|| {
         let times = gain.exp();
         format!("its requests are {times:.2} times as fast when it is sent what steps are fed as when they feed themselves")
     })
@@ -304,7 +295,7 @@ pub(super) const RULES: [Rule; 18] = [
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % and four standard errors beyond the others, computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
+        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % beyond the others and with p below 0.0001 (Welch's test), computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(agree),
     },
