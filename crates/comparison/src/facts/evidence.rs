@@ -297,7 +297,7 @@ pub enum Fact {
         process: Process,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tokens: Option<TokenAgreement>,
-        /// Of work without tokens.
+        /// That of its vectors or tensors, for work without tokens.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agreement: Option<Box<Agreement>>,
     },
@@ -462,7 +462,7 @@ pub enum Stage {
 }
 
 /// A measuring process, by the values that identify it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Process {
     /// Number of the round, from 0.
     pub round: usize,

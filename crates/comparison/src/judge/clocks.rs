@@ -113,7 +113,7 @@ impl Late {
     }
 }
 
-/// What the driver saw, less the common lateness. It is no shorter than the worker's own time, which lies within: where steps
+/// What the driver saw, less the common lateness. It is no shorter than the worker's own time, which is a part of it: where steps
 /// are as short as answers are late, a quick answer would leave nothing.
 fn without(late: f64, (told, saw): (f64, f64)) -> f64 {
     (saw - late).max(told.min(saw))

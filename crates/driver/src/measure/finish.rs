@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use comparison::facts::agreement::{TokenAgreement, VectorAgreement};
 use comparison::facts::evidence::{Ended, Fact};
 use comparison::facts::run::{self, DerivedWeights, FailureKind, Run, RunFailure};
 use comparison::judge::parity::{self, Tolerance};
@@ -63,24 +62,16 @@ impl Session<'_> {
             let (Some(contender), Some(references)) = (contender, work.references) else { return };
             let plan = session.crew.plan;
             let tolerance = Tolerance::for_work(contender, &plan.work);
-            // Where requests are asked for something new, they are compared later.
-            let is_later = session.proofs.is_some();
-            let along = references.of_requests(plan.work.is_forced());
-            let Some(tokens) = work::tokens(plan, along, run, tolerance) else {
-                let vectors = run.turns.iter().filter(|turn| turn.stands).fold(
-                    VectorAgreement::default(),
-                    |mut all, turn| {
-                        let unlike = VectorAgreement { unlike: 1, ..VectorAgreement::default() };
-                        all.merge(turn.vectors.as_ref().unwrap_or(&unlike));
-                        all
-                    },
-                );
-                let of_all = || work::agreement(&references.own.framework, vectors, tolerance);
-                ended.agreement = (!is_later).then(of_all);
-                return;
-            };
-            let tokens = if is_later { TokenAgreement::default() } else { tokens };
-            ended.tokens = (!is_later).then_some(tokens);
+            // Requests that were asked for something new are compared later.
+            if session.proofs.is_none() {
+                let along = references.of_requests(plan.work.is_forced());
+                ended.tokens = work::tokens(plan, along, run, tolerance);
+                if ended.tokens.is_none() {
+                    let vectors = work::of_turns(run);
+                    ended.agreement = Some(work::agreement(&references.own.framework, vectors, tolerance));
+                }
+            }
+            let tokens = ended.tokens.unwrap_or_default();
             let is_own = session.crew.is_same_program(index, references.by);
             let other = references.other.as_ref().filter(|_| is_own);
             let reference = other.map_or(references.of_jobs(), |(_, other)| other);

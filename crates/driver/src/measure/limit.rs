@@ -212,7 +212,8 @@ impl Session<'_> {
             _ => self.recorder.evidence.iterations(plan, self.recorder.evidence.rounds) * plan.work.cases(),
         };
         let groups = plan.groups.len().max(1) as f64;
-        groups * (process_s + blocks as f64 * block_s) < self.limit.left().as_secs_f64()
+        let round_s = groups * (process_s + blocks as f64 * block_s);
+        round_s + self.to_prove().as_secs_f64() < self.limit.left().as_secs_f64()
     }
 
     /// Whether a round with so many blocks ends here, because the time limit has no room for each prompt once more and

@@ -16,8 +16,8 @@ use comparison::facts::agreement::{TokenAgreement, VectorAgreement};
 use comparison::facts::evidence::{Fact, Process, Stage};
 use comparison::judge::parity::{self, Drawn, Tolerance, most_likely};
 use comparison::judge::work;
+use comparison::plan::Plan;
 use comparison::plan::work::{Generate, Proof};
-use comparison::plan::{Contender, Plan};
 use protocol::{Answer, Continued, Input, Output, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -37,15 +37,18 @@ const DRAWN: usize = 8;
 /// Number of choices of the reference, at each step of its own continuation, that other tokens are drawn from.
 const CHOICES: usize = 4;
 
-/// Share of the time that comparing may take, before all rounds are done.
-const SHARE: u32 = 20;
+/// Comparing may take one part in so many of the time, before all rounds are done.
+const PARTS: u32 = 20;
 
 /// Most tokens, and bytes of logits, that a job of the reference computes at once.
 const AT_ONCE: (usize, usize) = (4096, 128 << 20);
 
-/// Most numbers of outputs that wait for their comparison, and of one request: one with more has its own inputs, and is
-/// compared when it arrives.
-const NUMBERS: (usize, usize) = (1 << 24, 1 << 20);
+/// Most numbers of outputs that wait for their comparison when another round begins, and of one request: work with more has
+/// its own inputs, and is compared when it arrives.
+const NUMBERS: (usize, usize) = (1 << 24, 1 << 22);
+
+/// Numbers of outputs that a job of the reference computes at once, or one request.
+const NUMBERS_AT_ONCE: usize = 1 << 20;
 
 /// What a block asks of all contenders.
 #[derive(Debug)]
@@ -101,7 +104,8 @@ pub(crate) struct Proofs {
     /// Tokens that other ones are drawn from; empty for work without tokens.
     pool: Vec<u32>,
     /// The contender that gives the reference, and another program's, for what the first one computed itself.
-    by: [Option<usize>; 2],
+    by: usize,
+    other: Option<usize>,
     waiting: Vec<Answered>,
     /// How long a comparison took, and when it ended.
     took: Duration,
@@ -146,10 +150,9 @@ impl Session<'_> {
                 pool(work, references)
             }
         };
-        let by = [Some(references.by), references.other.as_ref().map(|(index, _)| *index)];
+        let (by, other) = (references.by, references.other.as_ref().map(|(index, _)| *index));
         let random = ChaCha8Rng::seed_from_u64(plan.seed.rotate_left(8));
-        let proofs = Proofs { pool, by, waiting: Vec::new(), took, ended: now(), random };
-        self.proofs = Some(proofs);
+        self.proofs = Some(Proofs { pool, by, other, waiting: Vec::new(), took, ended: now(), random });
         Ok(())
     }
 
@@ -182,7 +185,7 @@ impl Session<'_> {
         let numbers: usize = proofs.waiting.iter().map(|answered| answered.output.numbers()).sum();
         // Without a first comparison of their outputs, rows have no part in verdicts.
         let is_first = round == 0 && self.crew.plan.work.generate().is_none();
-        let is_due = is_first || proofs.ended.elapsed() > proofs.took * SHARE || numbers > NUMBERS.0;
+        let is_due = is_first || proofs.ended.elapsed() > proofs.took * PARTS || numbers > NUMBERS.0;
         if is_due || self.limit.until().is_some() {
             self.prove();
         }
@@ -192,7 +195,7 @@ impl Session<'_> {
     pub(crate) fn prove(&mut self) {
         let Some(proofs) = &mut self.proofs else { return };
         let begun = now();
-        let [Some(by), other] = proofs.by else { return };
+        let (by, other) = (proofs.by, proofs.other);
         let mut waiting = std::mem::take(&mut proofs.waiting);
         // Those of a round that was put aside count no more.
         waiting.retain(|answered| self.recorder.evidence.run(&answered.process).is_some());
@@ -200,25 +203,17 @@ impl Session<'_> {
             return;
         }
         self.crew.progress.message("comparing what was computed with the reference");
-        let (own, others): (Vec<_>, Vec<_>) =
+        let (mut own, others): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|answered| self.crew.is_same_program(answered.index, by));
-        let mut found: BTreeMap<String, (Process, usize, usize, Found)> = BTreeMap::new();
-        for (reference, answered) in [(by, others), (other.unwrap_or(by), some_of(own, other.is_some()))] {
-            if answered.is_empty() {
-                continue;
-            }
+        if other.is_some() {
+            own = one_of_each(own);
+        }
+        for (reference, answered) in [(by, others), (other.unwrap_or(by), own)] {
+            let label = self.crew.plan.contenders[reference].label.clone();
             match self.crew.held_against(reference, &answered) {
-                Ok(each) => {
-                    for (answered, one) in answered.iter().zip(each) {
-                        let process = &answered.process;
-                        let key = format!("{} {} {}", process.round, process.attempt, process.framework);
-                        let known = (process.clone(), answered.index, reference, Found::default());
-                        found.entry(key).or_insert(known).3.add(one);
-                    }
-                }
+                Ok(each) => self.record_compared(&label, &answered, &each),
                 Err(reason) => {
                     let count = answered.len();
-                    let label = &self.crew.plan.contenders[reference].label;
                     let reason = format!("{count} timed requests were not compared with {label}: {reason}");
                     self.crew.progress.say(&reason);
                     if self.recorder.evidence.own_traces.is_none() {
@@ -227,16 +222,28 @@ impl Session<'_> {
                 }
             }
         }
-        for (process, index, reference, Found { tokens, vectors }) in found.into_values() {
-            let tolerance = Tolerance::for_work(&self.crew.plan.contenders[index], &self.crew.plan.work);
-            let label = &self.crew.plan.contenders[reference].label;
-            let agreement = vectors.map(|vectors| Box::new(work::agreement(label, vectors, tolerance)));
-            self.recorder.record(Fact::Compared { process, tokens, agreement });
-        }
         if let Some(proofs) = &mut self.proofs {
             (proofs.took, proofs.ended) = (begun.elapsed(), now());
         }
         self.recorder.add_time(Stage::Reference, begun);
+    }
+
+    /// Records what the comparison with a contender found, by process.
+    fn record_compared(&mut self, reference: &str, answered: &[Answered], found: &[Found]) {
+        let mut of_each: BTreeMap<&Process, (usize, Found)> = BTreeMap::new();
+        for (answered, found) in answered.iter().zip(found) {
+            of_each.entry(&answered.process).or_insert((answered.index, Found::default())).1.add(found);
+        }
+        for (process, (index, Found { tokens, vectors })) in of_each {
+            let tolerance = Tolerance::for_work(&self.crew.plan.contenders[index], &self.crew.plan.work);
+            let agreement = vectors.map(|vectors| Box::new(work::agreement(reference, vectors, tolerance)));
+            self.recorder.record(Fact::Compared { process: process.clone(), tokens, agreement });
+        }
+    }
+
+    /// About the time that the next comparison takes; none where nothing waits.
+    pub(crate) fn to_prove(&self) -> Duration {
+        self.proofs.as_ref().map_or(Duration::ZERO, |proofs| proofs.took)
     }
 }
 
@@ -248,7 +255,7 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, other: Found) {
+    fn add(&mut self, other: &Found) {
         if let Some(tokens) = &other.tokens {
             self.tokens.get_or_insert_default().add(tokens);
         }
@@ -258,22 +265,11 @@ impl Found {
     }
 }
 
-/// Of the reference's own requests those that another program computes, too: one of each process, which was not known when
-/// it was timed. All, if there is no other program.
-fn some_of(own: Vec<Answered>, has_other: bool) -> Vec<Answered> {
-    if !has_other {
-        return own;
-    }
-    let mut one_of_each: BTreeMap<(usize, usize, String), Answered> = BTreeMap::new();
-    for answered in own {
-        let Process { round, attempt, framework } = answered.process.clone();
-        let of_process = one_of_each.entry((round, attempt, framework));
-        let known = of_process.or_insert_with(|| answered.clone());
-        if answered.asked.seed < known.asked.seed {
-            *known = answered;
-        }
-    }
-    one_of_each.into_values().collect()
+/// One request of each process. Which one follows from the seed, and was not known when it was timed.
+fn one_of_each(mut answered: Vec<Answered>) -> Vec<Answered> {
+    answered.sort_by(|a, b| (&a.process, a.asked.seed).cmp(&(&b.process, b.asked.seed)));
+    answered.dedup_by(|later, first| later.process == first.process);
+    answered
 }
 
 /// Tokens that others are drawn from: those of the prompts, and what the reference prefers along its own continuation.
@@ -295,11 +291,8 @@ fn pool(work: &Generate, references: &References) -> Vec<u32> {
 impl Crew<'_> {
     /// Whether two contenders are one program, by their places in the plan.
     pub(crate) fn is_same_program(&self, one: usize, other: usize) -> bool {
-        let of = |contender: &Contender| {
-            let engine = &contender.engine;
-            (engine.worker.clone(), engine.framework.clone(), engine.version.clone())
-        };
-        of(&self.plan.contenders[one]) == of(&self.plan.contenders[other])
+        let [a, b] = [one, other].map(|index| &self.plan.contenders[index].engine);
+        (&a.worker, &a.framework, &a.version) == (&b.worker, &b.framework, &b.version)
     }
 
     /// # Errors
@@ -407,7 +400,7 @@ impl Crew<'_> {
         let asked: Vec<(u64, &Asked)> = asked.into_iter().collect();
         let numbers = answered.iter().map(|answered| answered.output.numbers()).max().unwrap_or(0);
         let mut outputs: BTreeMap<u64, Output> = BTreeMap::new();
-        for part in asked.chunks((NUMBERS.1 / numbers.max(1)).max(1)) {
+        for part in asked.chunks((NUMBERS_AT_ONCE / numbers.max(1)).max(1)) {
             let inputs: Vec<(usize, &Input)> =
                 part.iter().map(|(_, asked)| (asked.case, &asked.input)).collect();
             let work = self.plan.work.computing(&inputs).ok_or("it has no such inputs")?;

@@ -293,7 +293,7 @@ impl Session<'_> {
     }
 
     /// The first contender of another program than the reference's that computes the same. Where none does, but two others
-    /// agree, these; where no two agree, the first. If others cannot compute it, it is recorded that the reference is
+    /// agree, these, unless the user named the reference; where no two agree, the first. If others cannot compute it, it is recorded that the reference is
     /// compared with itself.
     fn witness(
         &mut self,
@@ -314,8 +314,14 @@ impl Session<'_> {
             match compute(self, index) {
                 Ok(reference) if is_same(own, &reference) => return vec![(index, reference)],
                 Ok(reference) => {
-                    if let Some(place) = found.iter().position(|(_, one)| is_same(one, &reference)) {
-                        return vec![found.swap_remove(place), (index, reference)];
+                    let agrees = found.iter().position(|(_, one)| is_same(one, &reference));
+                    if let Some(place) = agrees.filter(|_| plan.reference.is_none()) {
+                        let (odd, first) = (&plan.contenders[by].label, found.swap_remove(place));
+                        self.crew.progress.say(&format!(
+                            "{odd} computes something else than {} and {}, which agree: it gives no reference",
+                            first.1.framework, reference.framework
+                        ));
+                        return vec![first, (index, reference)];
                     }
                     found.push((index, reference));
                 }

@@ -258,7 +258,7 @@ impl RunningWorker {
                 Some((values, ns))
             }
             (Answer::Logits(_), _) => self.give_up(format!(
-                "asked for the logits of {asked} tokens of {batch} sequences, it answered with other numbers of them"
+                "asked for {batch} × {asked} logits, it answered with other numbers of them"
             )),
             _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }

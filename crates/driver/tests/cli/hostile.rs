@@ -35,7 +35,7 @@ const HOSTILE: &[Bad<'_>] = &[
     ("echo", &[("fault", "echo")], "struck", &["R11: ", "timed tokens are not the reference's"]),
     // Its last bits are others in timed steps alone.
     ("rounded", &[("perturb_last", "0.005")], "struck", &["R11: ", "drawn behind timed steps"]),
-    ("unproved", &[("say", "logits/values=[]")], "failed", &["logits of 8 tokens of 1 sequences"]),
+    ("unproved", &[("say", "logits/values=[]")], "failed", &["asked for 1 × 8 logits"]),
     // The fields left out would have shown that a rule is kept.
     ("hello", &[("leave_out", "hello")], "struck", &["R10: "]),
     ("loaded", &[("leave_out", "loaded")], "struck", &["R1: ", "R2: "]),
@@ -210,7 +210,7 @@ fn wrapped(installation: Installation, name: &str, before: &str, more: &str) -> 
 }
 
 #[test]
-fn all_processes_of_a_worker_count_and_wait_whoever_started_them() {
+fn all_processes_of_a_worker_count_and_wait() {
     let burns = "[ \"$1\" = --hello ] || setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 &";
     let installation = Installation::new().engine("plain", &[("token_ms", "20")]);
     let installation = wrapped(wrapped(installation, "shell", "", ""), "ghost", burns, "");
@@ -243,7 +243,7 @@ fn a_reference_that_two_others_contradict_strikes_none_of_them() {
 }
 
 #[test]
-fn who_changes_the_cpus_of_a_worker_that_waits_disturbs_the_run_and_strikes_nobody() {
+fn who_changes_the_cpus_of_a_worker_that_waits_disturbs_the_run_and_strikes_no_row() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let mine = sched_getaffinity(None).unwrap();
     if mine.count() < 2 {

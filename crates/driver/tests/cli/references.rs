@@ -50,7 +50,7 @@ fn a_reference_that_computes_something_else_is_struck() {
     let report = installation("[options]\nperturb = \"2\"\n").json(1, COMPARE);
     let broken = rule(&report, "R11")["broken_by"].clone();
     let labels: Vec<&Value> = array(&broken).iter().map(|one| &one["framework"]).collect();
-    assert_eq!(labels, ["ours", "theirs"], "of two that differ nobody knows which is wrong: {broken}");
+    assert_eq!(labels, ["ours", "theirs"], "which of two that differ is wrong is not known: {broken}");
 }
 
 #[test]

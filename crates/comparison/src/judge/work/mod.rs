@@ -75,6 +75,18 @@ pub fn difference(ours: &Output, theirs: &Output) -> Option<VectorAgreement> {
     }
 }
 
+/// That of all requests of a process, where they were compared when they arrived.
+pub fn of_turns(run: &Run) -> VectorAgreement {
+    let mut all = VectorAgreement::default();
+    for turn in run.turns.iter().filter(|turn| turn.stands) {
+        match &turn.vectors {
+            Some(found) => all.merge(found),
+            None => all.unlike += 1,
+        }
+    }
+    all
+}
+
 /// The comparison of every vector or tensor of a process's timed requests with the reference's.
 pub fn agreement(reference: &str, vectors: VectorAgreement, tolerance: Tolerance) -> Agreement {
     let mut agreement = Agreement {

@@ -17,7 +17,7 @@ pub(super) struct Counters {
     pub busy_s: Option<f64>,
     /// Time that the hypervisor gave to other machines.
     pub stolen_s: Option<f64>,
-    /// Time used by this process and all that it has started, whoever of them started another.
+    /// Time used by this process and by all that descend from it.
     pub own_s: Option<f64>,
     /// Time for which a cgroup's quota kept this process from running.
     pub throttled_s: Option<f64>,

@@ -94,7 +94,7 @@ pub(crate) struct Reading {
     each_s: BTreeMap<u32, f64>,
     /// That of orphans that have ended.
     buried_s: f64,
-    /// Of each thread.
+    /// CPUs, nice value and policy of each thread.
     settings: BTreeMap<u32, Settings>,
     /// Whether its leader was stopped, and all outside of its group.
     pub(crate) is_stopped: bool,
@@ -355,7 +355,7 @@ fn is_marked(pid: u32, mark: &str) -> bool {
     environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
 }
 
-/// All processes that descend from this program, ended ones that nobody has waited for included. A process once found to
+/// All processes that descend from this program, ended ones that were not waited for included. A process once found to
 /// be another's is not read again for a while: a machine may have thousands.
 pub(super) fn below() -> BTreeMap<u32, Status> {
     static OTHERS: Mutex<(usize, BTreeSet<u32>)> = Mutex::new((0, BTreeSet::new()));
