@@ -16,9 +16,10 @@ from reference_worker.bundle import WorkerError
 IS_HERE = importlib.util.find_spec("openvino") is not None
 if IS_HERE:
     import numpy
+    import openvino
 
     from reference_worker import openvino_encoder, openvino_onnx
-    from reference_worker.adapters.openvino import Adapter, require_weights
+    from reference_worker.adapters.openvino import Adapter, held, require_weights
 
 TEXTS = [[5, 6, 7], [8]]
 ENCODER = {"pad_token": 1, "token_types": 2}
@@ -74,6 +75,11 @@ class OfAnEncoder(unittest.TestCase):
             with self.assertRaisesRegex(WorkerError, "2 with f32"):
                 require_weights(nodes, precision, encoder)
 
+    def test_weights_are_of_the_precision_that_all_products_say(self):
+        for nodes, precision in (("bf16", "bf16"), ("i8", "int8"), ("bf16 f32", "f32"), ("u8", "f32"), ("", "f32")):
+            named = {f"FullyConnected {kind}": 1 for kind in nodes.split()}
+            self.assertEqual(held({**named, "MVN f32": 2}, "f32"), precision, nodes)
+
 
 def varint(number):
     return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
@@ -115,7 +121,7 @@ def onnx_file(nodes, inputs, outputs):
 
 @unittest.skipUnless(IS_HERE, "OpenVINO is not installed")
 class OfAnOnnxFile(unittest.TestCase):
-    def adapter(self, nodes, inputs, outputs):
+    def adapter(self, nodes, inputs, outputs, **options):
         """The adapter with a file of these nodes."""
         described = [[{"name": name, "dtype": dtype} for name, dtype in each] for each in (inputs, outputs)]
         graph = dict(zip(("inputs", "outputs"), described))
@@ -123,7 +129,15 @@ class OfAnOnnxFile(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory) / "graph.onnx"
             file.write_bytes(onnx_file(nodes, inputs, outputs))
-            return Adapter(bundle, {"precision": "f32", "threads": 1}, file)
+            return Adapter(bundle, {"precision": "f32", "threads": 1, "options": options}, file)
+
+    def test_arithmetic_is_the_asked_one_or_what_openvino_chooses(self):
+        file = [("Add", ["a", "a"], "x")], [("a", "float32")], [("x", "float32")]
+        self.assertEqual(self.adapter(*file).in_effect()["kv_cache_precision"], "f32")
+        chosen = openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT").get_type_name()
+        self.assertEqual(self.adapter(*file, arithmetic="default").in_effect()["activations"], chosen)
+        with self.assertRaisesRegex(WorkerError, "option arithmetic is 'fast'"):
+            self.adapter(*file, arithmetic="fast")
 
     def test_outputs_are_in_the_file_s_order_and_of_its_types(self):
         adapter = self.adapter(

@@ -10,7 +10,7 @@ import numpy
 import openvino
 
 from .. import openvino_encoder, openvino_graph, openvino_onnx
-from ..bundle import WorkerError, unsupported
+from ..bundle import WorkerError, bad_input, unsupported
 from ..openvino_profile import Profile
 from ..weights import Weights
 from . import Base
@@ -18,6 +18,8 @@ from . import Base
 PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
 # What it computes with, and what the device must be able to do for it.
 CAPABILITIES = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+# What decides how it computes; a variant may leave these at their defaults, which follow the CPU.
+ARITHMETIC = ("INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
 # Types of nodes that say how the model is computed, and element types of codes.
 TOLD = (
     "FullyConnected", "MatMul", "ScaledDotProductAttention", "RoPE", "RMS", "MVN", "Convolution", "Deconvolution",
@@ -30,6 +32,7 @@ WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4
 
 class Adapter(Base):
     FRAMEWORK = "openvino"
+    OPTIONS = ("arithmetic",)
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
@@ -60,14 +63,13 @@ class Adapter(Base):
 
     def __init__(self, bundle, settings, weights_file):
         self._precision = settings["precision"]
-        computes = self._precision if self._precision in CAPABILITIES else "f32"
-        wanted = {
-            "INFERENCE_PRECISION_HINT": computes,
-            "KV_CACHE_PRECISION": computes,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-            "INFERENCE_NUM_THREADS": settings["threads"],
-            "NUM_STREAMS": 1,
-        }
+        arithmetic = settings.get("options", {}).get("arithmetic", "asked")
+        if arithmetic not in ("asked", "default"):
+            raise bad_input(f"option arithmetic is {arithmetic!r}, not asked or default")
+        wanted = {"INFERENCE_NUM_THREADS": settings["threads"], "NUM_STREAMS": 1}
+        if arithmetic == "asked":
+            computes = self._precision if self._precision in CAPABILITIES else "f32"
+            wanted |= dict(zip(ARITHMETIC, (computes, computes, 0)))
         profiled = settings.get("profiled", False)
         if profiled:
             wanted["PERF_COUNT"] = "YES"
@@ -88,7 +90,7 @@ class Adapter(Base):
             self._compiled = openvino.Core().compile_model(graph, "CPU", wanted)
         self._effective = read_back(self._compiled, wanted)
         self._nodes = observed(self._compiled)
-        if not self._graph:
+        if not self._graph and arithmetic == "asked":
             require_weights(self._nodes, self._precision, self._encoder)
         self._request = self._compiled.create_infer_request()
         self._profile = None
@@ -97,11 +99,13 @@ class Adapter(Base):
 
     def in_effect(self):
         storage = "constants of the file, as OpenVINO reads it" if self._graph else "constants in the mapped file"
-        computes = self._effective["INFERENCE_PRECISION_HINT"]
+        computes, cache, group = (plain(self._compiled.get_property(name)) for name in ARITHMETIC)
+        codes = int(group) > 0 and any(name.startswith("codes ") for name in self._nodes)
         pinned = self._compiled.get_property("ENABLE_CPU_PINNING")
         return {
-            "precision": self._precision, "activations": computes,
-            "kv_cache_precision": self._effective["KV_CACHE_PRECISION"],
+            "precision": held(self._nodes, self._precision),
+            "activations": f"{computes}, int8 in groups of {group} where weights are codes" if codes else computes,
+            "kv_cache_precision": cache,
             "kv_cache": "growing" if self._cached else "none",
             "device": self._compiled.get_property("EXECUTION_DEVICES")[0].lower(),
             "threads": int(self._effective["INFERENCE_NUM_THREADS"]),
@@ -225,6 +229,13 @@ def observed(compiled):
             name = "codes" if layer == "Const" else layer
             counts[f"{name} {precision}"] = counts.get(f"{name} {precision}", 0) + 1
     return counts
+
+
+def held(nodes, asked):
+    """The precision of the weights of its matrix products: the asked one, unless all of them say another."""
+    kinds = {name.split()[1] for name in nodes if name.startswith("FullyConnected ")}
+    others = [name for name, kind in WEIGHTS.items() if kinds == {kind}]
+    return others[0] if others else asked
 
 
 def require_weights(nodes, precision, encoder):
