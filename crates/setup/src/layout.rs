@@ -78,13 +78,13 @@ impl Layout {
 
     /// The record of the installation's build, if it has one.
     pub fn build(&self) -> Option<BuildRecord> {
-        serde_json::from_slice(&std::fs::read(self.data.join(BUILD)).ok()?).ok()
+        serde_json::from_slice(&fs::read(self.data.join(BUILD)).ok()?).ok()
     }
 
     pub fn write_build(&self, record: &BuildRecord) -> Result<()> {
         let file = self.data.join(BUILD);
         let text = serde_json::to_string_pretty(record)? + "\n";
-        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 }
 
@@ -162,18 +162,16 @@ impl Home {
 
 // Installing one piece: fetch, verify, unpack next to its place, move in.
 
-/// The source of wheels: pip, or a test.
-pub(crate) trait Fetch {
-    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
-    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
-}
+/// The source of wheels: pip, or a test. It puts the wheel somewhere below the directory, which is empty and for this
+/// wheel alone.
+pub(crate) type Fetch<'a> = &'a dyn Fn(&Wheel, &Path) -> Result<PathBuf>;
 
 /// If the piece is there, does nothing, and needs neither network nor write access.
 pub(crate) fn install(
     cache: &Path,
     piece: Piece,
     pin: &Pin,
-    source: &dyn Fetch,
+    fetch: Fetch<'_>,
     reporter: Reporter,
 ) -> Result<()> {
     match receipt::state(cache, piece, pin, Look::Usual) {
@@ -194,7 +192,7 @@ pub(crate) fn install(
     for wheel in &mut pin.wheels {
         let download = staging.path().join("download");
         fs::create_dir(&download)?;
-        let file = source.fetch(wheel, &download, reporter)?;
+        let file = fetch(wheel, &download)?;
         reporter.note(&format!("unpacking {}", wheel.requirement));
         wheel.sha256 = receipt::verify(&file, wheel)?;
         receipt::extract(&file, wheel, &staged, &mut files)
@@ -247,7 +245,7 @@ mod tests {
         let program = root.path().join("bin").join(PROGRAM);
         assert_eq!(Layout::beside(&program), None);
         let layout = Layout::below(root.path());
-        std::fs::create_dir_all(layout.configs().join("engines")).unwrap();
+        fs::create_dir_all(layout.configs().join("engines")).unwrap();
         assert_eq!(Layout::beside(&program), Some(layout));
     }
 

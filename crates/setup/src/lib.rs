@@ -20,10 +20,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-pub use layout::Home;
-pub use layout::{BuildRecord, Layout, PROGRAM};
-use pins::Pins;
+pub use layout::{BuildRecord, Home, Layout, PROGRAM};
 pub use pins::this_platform;
+use pins::{Pin, Pins, Wheel};
 use pip::Given;
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
@@ -237,8 +236,13 @@ impl Provision {
             .into());
         };
         let pip = pip::Pip { options: &self.pins.pip, tags, instead: piece.instead(&pinned.version) };
-        layout::install(&self.cache, piece, &pin, &pip, self.reporter)?;
+        self.install(piece, &pin, &pip)?;
         Ok(self.installed(piece))
+    }
+
+    fn install(&self, piece: Piece, pin: &Pin, pip: &pip::Pip) -> Result<()> {
+        let fetch = |wheel: &Wheel, directory: &Path| pip.fetch(wheel, directory, self.reporter);
+        layout::install(&self.cache, piece, pin, &fetch, self.reporter)
     }
 
     /// The library of a piece at a version that a user names, whatever the environment says: a release,
@@ -249,13 +253,9 @@ impl Provision {
         let release = match version {
             Version::Release(release) => release,
             Version::Place(place) => {
-                let checked = match piece {
-                    Piece::Libtorch => pip::libtorch(place, &self.pins.piece(piece).version),
-                    _ => pip::onnxruntime(place),
-                };
-                let (path, version) =
-                    checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;
-                return Ok(Provided { piece, path, version, given: true });
+                let checked = pip::checked(piece, place, &self.pins.piece(piece).version);
+                let refused = |problem| BadInput(format!("{} {problem}; {like}", place.display()));
+                return Ok(checked.map_err(refused)?);
             }
             Version::Build(_) => return self.provide(piece),
             Version::Git { url, .. } => {
@@ -279,7 +279,7 @@ impl Provision {
         };
         let instead = "name the path of a library".to_owned();
         let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        layout::install(&self.cache, piece, &pin.of_release(release), &pip, self.reporter)?;
+        self.install(piece, &pin.of_release(release), &pip)?;
         let path = self.place_of_version(piece, version);
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::layout::Fetch;
 use crate::pins::{Pins, PipOptions, Wheel};
 use crate::tooling::process::{self, command};
 use crate::tooling::{BadInput, Reporter};
@@ -21,16 +20,17 @@ pub(crate) struct Pip<'a> {
     pub(crate) instead: String,
 }
 
-impl Fetch for Pip<'_> {
-    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
+impl Pip<'_> {
+    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
+    pub(crate) fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
         self.require_pip(wheel)?;
         let log = directory.join("pip.log");
         // pip first unpacks its downloads under TMPDIR: here, half a gigabyte neither fills a small /tmp nor
         // escapes the clean-up, and its growth can be shown.
         let partial = directory.join("partial");
         let complete = directory.join("complete");
-        std::fs::create_dir_all(&partial)?;
-        std::fs::create_dir_all(&complete)?;
+        fs::create_dir_all(&partial)?;
+        fs::create_dir_all(&complete)?;
 
         let mut pip = command("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
@@ -58,7 +58,7 @@ impl Fetch for Pip<'_> {
         };
         drop(transfer);
         if !status.success() {
-            let said = std::fs::read(&log).unwrap_or_default();
+            let said = fs::read(&log).unwrap_or_default();
             let cause = process::cause(&said).unwrap_or_else(|| status.to_string());
             bail!(
                 "cannot download {}: pip says {cause:?}; check the network or {}",
@@ -68,9 +68,7 @@ impl Fetch for Pip<'_> {
         }
         only_file(&complete).with_context(|| format!("pip download {}", wheel.requirement))
     }
-}
 
-impl Pip<'_> {
     fn require_pip(&self, wheel: &Wheel) -> Result<()> {
         process::output_of(command("python3").args(["-m", "pip", "--version"])).map(drop).map_err(|error| {
             let requirement = &wheel.requirement;
@@ -84,7 +82,7 @@ impl Pip<'_> {
 }
 
 fn only_file(directory: &Path) -> Result<PathBuf> {
-    let mut files = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut files = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     match (files.next().transpose()?, files.next()) {
         (Some(file), None) => Ok(file),
         (None, _) => bail!("saved no wheel"),
@@ -94,8 +92,8 @@ fn only_file(directory: &Path) -> Result<PathBuf> {
 
 /// Bytes of everything readable at the moment: pip moves files meanwhile.
 fn size_of_tree(directory: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
-    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size_of_tree(&entry.path()),
         Ok(metadata) => metadata.len(),
         Err(_) => 0,
@@ -116,24 +114,30 @@ impl Given {
     }
 
     fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let mut given = BTreeMap::new();
-        for piece in [Piece::Libtorch, Piece::Onnxruntime] {
-            let Some(value) = variable(piece.variable()).filter(|value| !value.is_empty()) else { continue };
-            let needed = &pins.piece(piece).version;
-            let checked = match piece {
-                Piece::Libtorch => libtorch(Path::new(&value), needed),
-                _ => onnxruntime(Path::new(&value)),
+        let pieces =
+            [Piece::Libtorch, Piece::Onnxruntime, Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda];
+        let given = pieces.into_iter().filter_map(|piece| {
+            let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
+            // On a GPU, a library that was built for a CPU only does not count.
+            let counts = match piece {
+                Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
+                Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
+                _ => true,
             };
-            let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
-            let provided = provided.map_err(|problem| {
+            let needed = &pins.piece(piece).version;
+            let refused = |problem| {
+                let instead = match piece {
+                    Piece::Libtorch | Piece::Onnxruntime => {
+                        format!("{}, or unset it and", piece.instead(needed))
+                    }
+                    _ => "unset it, and".to_owned(),
+                };
                 let (name, value) = (piece.variable(), value.display());
-                let instead = piece.instead(needed);
-                format!("{name}={value} {problem}; {instead}, or unset it and set-up downloads one")
-            });
-            given.insert(piece, provided);
-        }
-        given.extend(for_a_gpu(pins, &variable));
-        Self(given)
+                format!("{name}={value} {problem}; {instead} set-up downloads one")
+            };
+            counts.then(|| (piece, checked(piece, &value, needed).map_err(refused)))
+        });
+        Self(given.collect())
     }
 
     /// `None` if the user names none; an error if the library is unsuitable.
@@ -142,44 +146,31 @@ impl Given {
     }
 }
 
-/// The same for a GPU. A library that was built for a CPU only does not count.
-fn for_a_gpu(
-    pins: &Pins,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> impl Iterator<Item = (Piece, std::result::Result<Provided, String>)> {
-    let pieces = [Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda].into_iter();
-    pieces.filter_map(move |piece| {
-        let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
-        let is_of_a_gpu = match piece {
-            Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
-            Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
-            _ => true,
-        };
-        let checked = match piece {
-            Piece::LibtorchCuda => libtorch(&value, &pins.piece(piece).version),
-            Piece::OnnxruntimeCuda => onnxruntime(&value),
-            _ => cuda(&value),
-        };
-        let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
-        let name = piece.variable();
-        let refused =
-            |problem| format!("{name}={} {problem}; unset it, and set-up downloads one", value.display());
-        is_of_a_gpu.then(|| (piece, provided.map_err(refused)))
-    })
+/// A library of the user's own, or what is wrong with it.
+pub(crate) fn checked(piece: Piece, path: &Path, needed: &str) -> std::result::Result<Provided, String> {
+    let version = match piece {
+        Piece::Libtorch | Piece::LibtorchCuda => libtorch(path, needed)?,
+        Piece::Onnxruntime | Piece::OnnxruntimeCuda => onnxruntime(path)?,
+        _ => cuda(path)?,
+    };
+    // Builds run in other directories than the one that the user's path is relative to.
+    let path = std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))?;
+    Ok(Provided { piece, path, version, given: true })
 }
+
+/// The version of a library, if it says one.
+type Checked = std::result::Result<Option<String>, String>;
 
 /// NVIDIA's packages, in the layout of its wheels: `cu13/lib`, `cudnn/lib`.
 fn cuda(directory: &Path) -> Checked {
-    let packages = fs::read_dir(directory).into_iter().flatten().flatten();
-    if !packages.into_iter().any(|package| package.path().join("lib").is_dir()) {
-        return Err("holds no package of NVIDIA's with a directory lib".into());
+    let mut packages = fs::read_dir(directory).into_iter().flatten().flatten();
+    match packages.any(|package| package.path().join("lib").is_dir()) {
+        true => Ok(None),
+        false => Err("holds no package of NVIDIA's with a directory lib".into()),
     }
-    Ok((absolute(directory)?, None))
 }
 
-pub(crate) type Checked = std::result::Result<(PathBuf, Option<String>), String>;
-
-pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
+fn libtorch(directory: &Path, needed: &str) -> Checked {
     let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
     if !libraries.iter().any(|name| directory.join("lib").join(name).is_file()) {
         return Err("holds no lib/libtorch_cpu.so".into());
@@ -190,7 +181,7 @@ pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
     let version = libtorch_version(directory);
     match &version {
         Some(found) if found != needed => Err(format!("is libtorch {found}, but {needed} is needed")),
-        _ => Ok((absolute(directory)?, version)),
+        _ => Ok(version),
     }
 }
 
@@ -211,19 +202,14 @@ fn libtorch_version(directory: &Path) -> Option<String> {
     })
 }
 
-pub(crate) fn onnxruntime(file: &Path) -> Checked {
+fn onnxruntime(file: &Path) -> Checked {
     if !file.is_file() {
         return Err("is not a file".into());
     }
     // The version is taken from the file's name if it has one; the worker asks the library itself.
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let version = name.split_once(".so.").map(|(_, version)| version.to_owned());
-    Ok((absolute(file)?, version.filter(|version| version.contains('.'))))
-}
-
-/// Builds run in other directories than the one that the user's path is relative to.
-fn absolute(path: &Path) -> std::result::Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))
+    Ok(version.filter(|version| version.contains('.')))
 }
 
 #[cfg(test)]

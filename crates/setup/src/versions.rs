@@ -1,21 +1,19 @@
 //! Workers built with another version of their framework than the pinned one: `candle@0.10.2`,
 //! `candle@../my-candle`, `candle@git:URL#REVISION`.
 //!
-//! The worker's sources are those of this repository. Its package is rewritten with other dependencies
-//! (`manifest.rs`) into its own directory below the cache, with its own lock file. Such packages share one
-//! target directory, so common dependencies are compiled once. cargo decides what has to be built, so that a
-//! second run builds nothing.
+//! The worker's sources are those of this repository. Its package gets another manifest, in its own directory below
+//! the cache, with its own lock file. Such packages share one target directory, so common dependencies are compiled
+//! once. cargo decides what has to be built, so that a second run builds nothing.
 
 mod build;
-mod manifest;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-pub use build::{Builder, Built, Framework};
-pub use manifest::packages;
+pub use build::{Builder, Framework};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -47,20 +45,12 @@ pub enum Version {
 }
 
 /// Another way to build a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Build {
     /// Without optimisation, like `cargo build`.
     Debug,
     /// For any processor of its kind: without the extra instructions of this one.
     Generic,
-}
-
-impl Build {
-    const ALL: [(&'static str, Build); 2] = [("debug", Build::Debug), ("generic", Build::Generic)];
-
-    fn name(self) -> &'static str {
-        Build::ALL.into_iter().find(|(_, build)| *build == self).map_or("", |(name, _)| name)
-    }
 }
 
 impl Version {
@@ -78,10 +68,9 @@ impl Version {
             return Ok(Version::Git { url: url.to_owned(), revision: revision.to_owned() });
         }
         if let Some(named) = text.strip_prefix("build:") {
-            let found = Build::ALL.into_iter().find(|(name, _)| *name == named);
             let unknown =
-                || BadInput(format!("{text} is no way to build; there are build:debug and build:generic"));
-            return Ok(Version::Build(found.ok_or_else(unknown)?.1));
+                |_| BadInput(format!("{text} is no way to build; there are build:debug and build:generic"));
+            return Ok(Version::Build(Build::from_str(named, false).map_err(unknown)?));
         }
         Ok(match is_release(text) {
             true => Version::Release(text.to_owned()),
@@ -110,7 +99,8 @@ impl Version {
                 let name = Path::new(url).file_stem().unwrap_or_default().to_string_lossy();
                 slug(&format!("{name}-{revision}"), &format!("{url}#{revision}"))
             }
-            Version::Build(build) => format!("build-{}", build.name()),
+            Version::Build(Build::Debug) => "build-debug".to_owned(),
+            Version::Build(Build::Generic) => "build-generic".to_owned(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use setup::tooling::process::{cargo, output_of};
 
+use crate::cargo::metadata;
 use crate::workspace::Workspace;
 
 /// Sets of features of each package: more than one where it runs on the machine that builds, too.
@@ -31,11 +32,8 @@ fn resolved(packages: &[String], edges: &str) -> Features {
 }
 
 fn members() -> Vec<String> {
-    let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args(["tree", "--locked", "--workspace", "--depth", "0", "--prefix", "none", "--format", "{p}"]);
-    let names = output_of(&mut tree).unwrap();
-    let name = |line: &str| line.split(' ').next().map(str::to_owned);
-    names.lines().filter_map(name).filter(|name| !name.is_empty()).collect()
+    let metadata = metadata(&Workspace::locate().unwrap().root, "Cargo.toml").unwrap();
+    metadata.packages.into_iter().map(|package| package.name).collect()
 }
 
 #[test]

@@ -14,8 +14,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use configs::Engine;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use setup::tooling::process::{command, output_of};
-use setup::tooling::{BadInput, Reporter};
+use setup::tooling::process::{command, file_name, output_of};
+use setup::tooling::{self, BadInput, Reporter};
 use setup::{BuildRecord, Home, Layout, Piece, this_platform};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
@@ -156,11 +156,8 @@ pub(crate) fn put(
             .with_context(|| format!("cannot replace {}", data.display()))?;
     }
     fs::rename(staged.data(), data).with_context(|| format!("cannot install {}", data.display()))?;
-    // Moved over the old one, which may be running.
     let program = target.program();
-    let new = program.with_extension("new");
-    fs::copy(workspace.binary(PHOTOFINISH), &new)
-        .and_then(|_| fs::rename(&new, &program))
+    tooling::replace(&workspace.binary(PHOTOFINISH), &program)
         .with_context(|| format!("cannot install {}", program.display()))
 }
 
@@ -189,9 +186,8 @@ fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> 
     };
     let workers: Vec<String> = binaries.iter().filter(is_rebuilt).cloned().collect();
     let sources = layout.sources();
-    for package in setup::versions::packages(&workspace.root, &workers)? {
-        let package = package.canonicalize()?;
-        let below = package.strip_prefix(workspace.root.canonicalize()?)?.to_owned();
+    for package in crate::cargo::sources_of(workspace, &workers)? {
+        let below = package.strip_prefix(workspace.root.canonicalize()?)?;
         copy_tree(&package, &sources.join(below))?;
     }
     if workers.iter().any(|name| crate::cargo::is_reference(name)) {
@@ -249,10 +245,6 @@ fn stays_behind(name: &OsStr) -> bool {
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
-}
-
-fn file_name(name: &str) -> String {
-    format!("{name}{}", std::env::consts::EXE_SUFFIX)
 }
 
 // `cargo xtask dist`: an installation as a tar.gz that can be unpacked anywhere, and its checksum

@@ -2,6 +2,7 @@
 //!
 //! One invocation of cargo compiles the tests of all packages and runs them. Set-up runs at the same time.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::{Child, Command, ExitCode};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,11 +47,12 @@ enum Device {
 }
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
-    let mut findings = Findings::default();
+    let mut findings = Findings { packages: packages(workspace)?, ..Findings::default() };
     if let Some(Device::CudaBuild) = asked.device {
         findings.cuda_build(workspace)?;
     } else if !asked.packages.is_empty() {
-        findings.with_programs(workspace, &named(&asked.packages)?, asked.all)?;
+        let chosen = findings.named(&asked.packages)?;
+        findings.with_programs(workspace, &chosen, asked.all)?;
     } else if asked.quick {
         findings.quick(workspace)?;
     } else {
@@ -66,6 +68,8 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
 /// The findings so far.
 #[derive(Default)]
 struct Findings {
+    /// Every package that there is.
+    packages: Vec<Package>,
     tally: Tally,
     /// Steps, to be named again at the end of a long output.
     failed: Vec<String>,
@@ -103,13 +107,23 @@ impl Findings {
     }
 
     /// The packages that this scope tests; the others are skipped.
-    fn chosen(&mut self, scope: Scope) -> Vec<&'static Package> {
+    fn chosen(&mut self, scope: Scope) -> Vec<Package> {
         let (chosen, left_out): (Vec<_>, Vec<_>) =
-            PACKAGES.iter().partition(|package| package.scope <= scope);
+            self.packages.iter().cloned().partition(|package| package.scope() <= scope);
         for package in left_out {
             self.skip(&format!("tests of {}", package.name), scope.reason());
         }
         chosen
+    }
+
+    /// The packages of these names.
+    fn named(&self, names: &[impl AsRef<str>]) -> Result<Vec<Package>> {
+        let known = |name: &str| self.packages.iter().find(|package| package.name == name).cloned();
+        let unknown = |name: &str| {
+            let all: Vec<&str> = self.packages.iter().map(|package| package.name.as_str()).collect();
+            BadInput(format!("unknown package {name:?}; there are {}", all.join(", "))).into()
+        };
+        names.iter().map(AsRef::as_ref).map(|name| known(name).ok_or_else(|| unknown(name))).collect()
     }
 
     fn quick(&mut self, workspace: &Workspace) -> Result<()> {
@@ -136,7 +150,7 @@ impl Findings {
         }
         let shown = Workspace { variables: vec![("LD_LIBRARY_PATH", libraries)], ..workspace.clone() };
         match provision.find(Piece::OnnxruntimeCuda)? {
-            Some(library) => self.tests_of(&shown, &named(&["engine-ort".to_owned()])?, &[library], &[]),
+            Some(library) => self.tests_of(&shown, &self.named(&["engine-ort"])?, &[library], &[]),
             None => {
                 self.step("tests of engine-ort", || Err(anyhow!("ONNX Runtime for a GPU is not there")));
                 Ok(())
@@ -145,12 +159,7 @@ impl Findings {
     }
 
     /// Compiles and runs the tests, and sets up their pieces while it compiles.
-    fn with_set_up(
-        &mut self,
-        workspace: &Workspace,
-        chosen: &[&'static Package],
-        scope: Scope,
-    ) -> Result<()> {
+    fn with_set_up(&mut self, workspace: &Workspace, chosen: &[Package], scope: Scope) -> Result<()> {
         let provision = workspace.provision(Reporter::new(false).without_bars())?;
         std::thread::scope(|threads| {
             let (sender, provided) = mpsc::channel();
@@ -194,18 +203,14 @@ impl Findings {
     }
 
     /// Builds the programs that the tests of these packages start, with the pieces that they need.
-    fn with_programs(
-        &mut self,
-        workspace: &Workspace,
-        chosen: &[&'static Package],
-        campaigns: bool,
-    ) -> Result<()> {
-        let programs = self::programs(chosen);
+    fn with_programs(&mut self, workspace: &Workspace, chosen: &[Package], campaigns: bool) -> Result<()> {
+        // Each once.
+        let programs: BTreeSet<&str> = chosen.iter().flat_map(Package::starts).copied().collect();
         let mut pieces = Vec::new();
         if !programs.is_empty() {
             let engines = Engines::read(workspace)?;
             let wanted = Wanted {
-                programs,
+                programs: programs.into_iter().collect(),
                 engines: engines.select(&[])?,
                 pieces: Piece::ALL.to_vec(),
                 ..Wanted::default()
@@ -222,7 +227,7 @@ impl Findings {
     /// The long campaigns of `driver`, which are ignored for their length. Other crates ignore tests for lack of
     /// hardware or software, and those must not run.
     fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
-        self.tests_of(workspace, &named(&["driver".to_owned()])?, pieces, &["--", "--ignored"])
+        self.tests_of(workspace, &self.named(&["driver"])?, pieces, &["--", "--ignored"])
     }
 
     /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
@@ -259,7 +264,7 @@ impl Findings {
 
     /// Compiles the tests and all programs of these packages in one invocation of cargo. Packages that do not build are a
     /// failure when they are tested.
-    fn compile(&mut self, workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Result<()> {
+    fn compile(&mut self, workspace: &Workspace, packages: &[Package], pieces: &[Provided]) -> Result<()> {
         for mut compile in cargo_tests(workspace, packages, pieces) {
             succeeds_watched(compile.arg("--no-run"))?;
         }
@@ -270,7 +275,7 @@ impl Findings {
     fn tests_of(
         &mut self,
         workspace: &Workspace,
-        packages: &[&Package],
+        packages: &[Package],
         pieces: &[Provided],
         more: &[&str],
     ) -> Result<()> {
@@ -350,12 +355,11 @@ fn result_of(line: &str) -> Option<Tally> {
 }
 
 /// The tests of these packages: one command for each workspace.
-fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Vec<Command> {
+fn cargo_tests(workspace: &Workspace, packages: &[Package], pieces: &[Provided]) -> Vec<Command> {
     let mut tests = Vec::new();
     for manifest in cargo::MANIFESTS {
-        let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
-        let names: Vec<&str> =
-            names.into_iter().filter(|name| cargo::manifest_of(name) == manifest).collect();
+        let of_this = packages.iter().filter(|package| package.manifest == manifest);
+        let names: Vec<&str> = of_this.map(|package| package.name.as_str()).collect();
         if names.is_empty() {
             continue;
         }
@@ -399,89 +403,50 @@ impl Scope {
     }
 }
 
+#[derive(Clone)]
 struct Package {
-    name: &'static str,
-    scope: Scope,
-    /// Packages with programs that its tests start.
-    starts: &'static [&'static str],
+    name: String,
+    /// That of its workspace.
+    manifest: &'static str,
 }
 
-impl Package {
-    fn links_libtorch(&self) -> bool {
-        ["engine-tch", "engine-hybrid"].contains(&self.name)
+/// Every package, as cargo knows them.
+fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
+    let mut packages = Vec::new();
+    for manifest in cargo::MANIFESTS {
+        let members = cargo::metadata(&workspace.root, manifest)?.packages;
+        packages.extend(members.into_iter().map(|member| Package { name: member.name, manifest }));
     }
-}
-
-const fn plain(name: &'static str) -> Package {
-    Package { name, scope: Scope::Quick, starts: &[] }
-}
-
-const fn usual(name: &'static str, starts: &'static [&'static str]) -> Package {
-    Package { name, scope: Scope::Usual, starts }
-}
-
-const fn rare(name: &'static str, starts: &'static [&'static str]) -> Package {
-    Package { name, scope: Scope::All, starts }
+    Ok(packages)
 }
 
 const COMPARING: &[&str] = &["driver", "prepare", "engine-mock", "engine-candle", "engine-ort", "engine-tch"];
 
-/// In the order of their tests.
-const PACKAGES: &[Package] = &[
-    plain("xtask"),
-    plain("protocol"),
-    plain("bundle"),
-    plain("configs"),
-    plain("setup"),
-    plain("gpu"),
-    plain("statistics"),
-    plain("tasks"),
-    plain("worker"),
-    plain("engine-mock"),
-    plain("comparison"),
-    plain("evidence"),
-    plain("render"),
-    // Its pages' worker needs numpy, which the readers' environment has.
-    usual("driver", COMPARING),
-    usual("prepare", &[]),
-    usual("conformance", &[]),
-    // Its tests prepare models, which compiles candle.
-    usual("onnx", &[]),
-    usual("engine-candle", &[]),
-    usual("engine-ort", &["prepare"]),
-    usual("engine-tch", &["prepare"]),
-    usual("engine-hybrid", &["prepare"]),
-    rare("fuzz", COMPARING),
-    rare("reference-burn", &[]),
-    rare("reference-candle-transformers", &[]),
-    rare("reference-fastembed", &[]),
-    rare("reference-gguf", &[]),
-    rare("reference-portable", &[]),
-    rare("reference-rten", &[]),
-    rare("reference-tract", &[]),
-];
+impl Package {
+    fn scope(&self) -> Scope {
+        match self.name.as_str() {
+            _ if self.manifest != cargo::MANIFESTS[0] => Scope::All,
+            // Its pages' worker needs numpy, which the readers' environment has.
+            "driver" => Scope::Usual,
+            // Their tests prepare models, which compiles candle.
+            "conformance" | "onnx" | "prepare" => Scope::Usual,
+            "engine-candle" | "engine-hybrid" | "engine-ort" | "engine-tch" => Scope::Usual,
+            _ => Scope::Quick,
+        }
+    }
 
-/// Crates without tests: declarations alone.
-#[cfg(test)]
-const UNTESTED: [&str; 1] = ["features"];
+    /// Packages with programs that its tests start.
+    fn starts(&self) -> &'static [&'static str] {
+        match self.name.as_str() {
+            "driver" | "fuzz" => COMPARING,
+            "engine-hybrid" | "engine-ort" | "engine-tch" => &["prepare"],
+            _ => &[],
+        }
+    }
 
-/// The packages of these names.
-fn named(names: &[String]) -> Result<Vec<&'static Package>> {
-    let known = |name: &String| {
-        PACKAGES.iter().find(|package| package.name == *name).ok_or_else(|| {
-            let all: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
-            BadInput(format!("unknown package {name:?}; there are {}", all.join(", "))).into()
-        })
-    };
-    names.iter().map(known).collect()
-}
-
-/// Packages of the programs that these packages' tests start, each once.
-fn programs(packages: &[&Package]) -> Vec<&'static str> {
-    let mut programs: Vec<&str> = packages.iter().flat_map(|package| package.starts).copied().collect();
-    programs.sort_unstable();
-    programs.dedup();
-    programs
+    fn links_libtorch(&self) -> bool {
+        ["engine-hybrid", "engine-tch"].contains(&self.name.as_str())
+    }
 }
 
 #[cfg(test)]
@@ -513,28 +478,13 @@ mod tests {
     }
 
     #[test]
-    fn every_member_of_the_workspace_is_tested() {
-        let root = Workspace::locate().unwrap().root;
-        for place in ["crates", "references", "."] {
-            for entry in std::fs::read_dir(root.join(place)).unwrap() {
-                let manifest = entry.unwrap().path().join("Cargo.toml");
-                let Ok(text) = std::fs::read_to_string(manifest) else { continue };
-                let Some(name) = text.lines().find_map(|line| line.strip_prefix("name = ")) else { continue };
-                let name = name.trim_matches('"');
-                let is_tested = PACKAGES.iter().any(|package| package.name == name);
-                assert!(is_tested != UNTESTED.contains(&name), "{name} must be in PACKAGES or in UNTESTED");
-            }
-        }
-    }
-
-    #[test]
     fn engines_that_need_a_native_library_are_no_part_of_a_quick_test() {
         let workspace = Workspace::locate().unwrap();
-        for engine in
-            Engines::read(&workspace).unwrap().all().iter().filter(|engine| !engine.native.is_empty())
-        {
-            let package = PACKAGES.iter().find(|package| package.name == engine.worker);
-            assert!(package.is_none_or(|package| package.scope > Scope::Quick), "{}", engine.worker);
+        let packages = packages(&workspace).unwrap();
+        let engines = Engines::read(&workspace).unwrap();
+        for engine in engines.all().iter().filter(|engine| !engine.native.is_empty()) {
+            let package = packages.iter().find(|package| package.name == engine.worker);
+            assert!(package.is_none_or(|package| package.scope() > Scope::Quick), "{}", engine.worker);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use configs::Layers;
 pub(crate) use setup::PROGRAM as PHOTOFINISH;
+use setup::tooling::process::file_name;
 use setup::tooling::{BadInput, Reporter};
 use setup::{Home, Provision};
 
@@ -63,7 +64,7 @@ impl Workspace {
     }
 
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
-        self.binaries.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+        self.binaries.join(file_name(name))
     }
 
     pub(crate) fn configs(&self) -> PathBuf {

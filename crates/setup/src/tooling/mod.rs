@@ -149,39 +149,6 @@ pub(crate) fn terminate(id: u32) {
     let _ = id;
 }
 
-#[cfg(all(test, unix))]
-mod tests {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
-    use std::time::{Duration, SystemTime};
-
-    use super::*;
-    use process::{command, succeeds};
-
-    /// Says to the process below that it is the one that is interrupted.
-    const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
-    const NAME: &str = "tooling::tests::a_signal_ends_what_runs_and_is_an_error_here";
-
-    #[test]
-    fn a_signal_ends_what_runs_and_is_an_error_here() {
-        if std::env::var_os(ROLE).is_some() {
-            listen().unwrap();
-            let error = succeeds(command("sh").args(["-c", "echo runs; exec sleep 60"])).unwrap_err();
-            assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}");
-            return;
-        }
-        let begun = SystemTime::now();
-        let mut again = command(std::env::current_exe().unwrap());
-        again.args(["--exact", NAME, "--nocapture"]).env(ROLE, "1").stdout(Stdio::piped());
-        let mut child = again.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().ends_with("runs")), "it started the program");
-        terminate(child.id());
-        assert!(lines.count() > 0 && child.wait().unwrap().success());
-        assert!(begun.elapsed().unwrap() < Duration::from_secs(50), "the signal was passed on");
-    }
-}
-
 // Text that programs put into pages, between a pair of markers.
 
 /// `text` with `shown` between `<!-- BLOCK: begin -->` and `<!-- BLOCK: end -->`.
@@ -342,6 +309,13 @@ fn is_own_directory(path: &Path) -> bool {
     metadata.is_dir() && is_own
 }
 
+/// Puts a copy of a file into a place, whole or not at all: one that is there may be running.
+pub fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new)?;
+    std::fs::rename(new, to)
+}
+
 // The files of a checkout.
 
 /// The repository's files that are text, each with its name from the root.
@@ -384,10 +358,37 @@ fn walk(root: &Path, directory: &Path, found: &mut Vec<String>) -> Result<()> {
 }
 
 #[cfg(test)]
-mod unit {
-    use anyhow::Context;
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    use std::time::SystemTime;
 
     use super::*;
+    use process::succeeds;
+
+    /// Says to the process below that it is the one that is interrupted.
+    const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
+    const NAME: &str = "tooling::tests::a_signal_ends_what_runs_and_is_an_error_here";
+
+    #[cfg(unix)]
+    #[test]
+    fn a_signal_ends_what_runs_and_is_an_error_here() {
+        if std::env::var_os(ROLE).is_some() {
+            listen().unwrap();
+            let error = succeeds(command("sh").args(["-c", "echo runs; exec sleep 60"])).unwrap_err();
+            assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}");
+            return;
+        }
+        let begun = SystemTime::now();
+        let mut again = command(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME, "--nocapture"]).env(ROLE, "1").stdout(Stdio::piped());
+        let mut child = again.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("runs")), "it started the program");
+        terminate(child.id());
+        assert!(lines.count() > 0 && child.wait().unwrap().success());
+        assert!(begun.elapsed().unwrap() < Duration::from_secs(50), "the signal was passed on");
+    }
 
     #[test]
     fn bad_input_stays_bad_input_under_context() {
@@ -397,29 +398,18 @@ mod unit {
     }
 
     const BEGIN: &str = "<!-- table: begin -->";
-
     const END: &str = "<!-- table: end -->";
 
     #[test]
     fn the_text_between_the_markers_is_replaced() {
-        let text = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
+        let other = "<!-- other: begin -->\nkept\n<!-- other: end -->\n";
+        let text = format!("above\n{other}{BEGIN}\nold\n{END}\nbelow\n");
         let once = splice(&text, "table", "new\n").unwrap();
-        assert_eq!(once, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
+        assert_eq!(once, text.replace("old", "new"));
         assert_eq!(splice(&once, "table", "new").unwrap(), once);
-    }
-
-    #[test]
-    fn text_without_a_pair_of_markers_is_refused() {
         for text in ["", BEGIN, END, &format!("{END}{BEGIN}"), &format!("{BEGIN}{END}{BEGIN}{END}")] {
             assert!(splice(text, "table", "new").is_err(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn other_blocks_of_a_page_are_left_alone() {
-        let text = format!("<!-- other: begin -->\nkept\n<!-- other: end -->\n{BEGIN}\nold\n{END}\n");
-        let spliced = splice(&text, "table", "new").unwrap();
-        assert_eq!(spliced, text.replace("old", "new"));
     }
 
     #[test]

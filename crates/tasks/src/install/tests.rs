@@ -1,5 +1,3 @@
-use setup::tooling;
-
 use super::*;
 
 /// A made-up checkout with two binaries, and the root of an installation.
@@ -8,7 +6,7 @@ struct Scene {
     workspace: Workspace,
 }
 
-const BINARIES: [&str; 2] = ["engine-mock", "prepare"];
+const BINARIES: [&str; 3] = ["engine-mock", "prepare", "reference-fast"];
 
 impl Scene {
     fn new() -> Scene {
@@ -39,11 +37,15 @@ impl Scene {
             "built/prepare",
             "built/engine-other",
             "checkout/Cargo.lock",
-            "checkout/.cargo/config.toml",
             "checkout/patches/zip/Cargo.toml",
             "checkout/crates/engine-mock/src/main.rs",
             "checkout/crates/engine-mock/tests/runs.rs",
-            "checkout/crates/driver/src/main.rs",
+            "checkout/crates/engine/src/lib.rs",
+            "checkout/crates/beside/src/lib.rs",
+            "checkout/crates/conformance/src/lib.rs",
+            "checkout/references/Cargo.lock",
+            "checkout/references/fast/src/main.rs",
+            "built/reference-fast",
         ] {
             scene.write(file);
         }
@@ -54,13 +56,29 @@ impl Scene {
             ),
             (
                 "checkout/Cargo.toml",
-                "[workspace]\n[workspace.dependencies]\nengine = { path = \"crates/engine\" }\n",
+                "[workspace]\nmembers = [\"crates/*\"]\n[workspace.dependencies]\nengine = { path = \"crates/engine\" }\n",
             ),
             (
                 "checkout/crates/engine-mock/Cargo.toml",
-                "[package]\nname = \"engine-mock\"\n[dependencies]\nengine.workspace = true\n",
+                "[package]\nname = \"engine-mock\"\n[dependencies]\nengine.workspace = true\n\
+                 [dev-dependencies]\nconformance = { path = \"../conformance\" }\n",
             ),
+            ("checkout/.cargo/config.toml", ""),
             ("checkout/crates/engine/Cargo.toml", "[package]\nname = \"engine\"\n"),
+            ("checkout/crates/conformance/Cargo.toml", "[package]\nname = \"conformance\"\n"),
+            (
+                "checkout/configs/engines/fast.toml",
+                "framework = \"fast\"\nworker = \"reference-fast\"\nsummary = \"\"\n[versions]\ncrates = [\"fast\"]\n",
+            ),
+            (
+                "checkout/references/Cargo.toml",
+                "[workspace]\nmembers = [\"fast\"]\n[workspace.dependencies]\nbeside = { path = \"../crates/beside\" }\n",
+            ),
+            (
+                "checkout/references/fast/Cargo.toml",
+                "[package]\nname = \"reference-fast\"\n[dependencies]\nbeside.workspace = true\n",
+            ),
+            ("checkout/crates/beside/Cargo.toml", "[package]\nname = \"beside\"\n"),
         ] {
             scene.write(file);
             fs::write(scene.path(file), text).unwrap();
@@ -98,11 +116,12 @@ impl Scene {
     }
 }
 
-const INSTALLED: [&str; 19] = [
+const INSTALLED: [&str; 28] = [
     "bin/photofinish",
     "share/photofinish/LICENSE-APACHE",
     "share/photofinish/LICENSE-MIT",
     "share/photofinish/build.json",
+    "share/photofinish/configs/engines/fast.toml",
     "share/photofinish/configs/engines/mock.toml",
     "share/photofinish/configs/native.toml",
     "share/photofinish/configs/texts/prose.txt",
@@ -112,12 +131,20 @@ const INSTALLED: [&str; 19] = [
     "share/photofinish/sources/.cargo/config.toml",
     "share/photofinish/sources/Cargo.lock",
     "share/photofinish/sources/Cargo.toml",
+    "share/photofinish/sources/crates/beside/Cargo.toml",
+    "share/photofinish/sources/crates/beside/src/lib.rs",
     "share/photofinish/sources/crates/engine/Cargo.toml",
+    "share/photofinish/sources/crates/engine/src/lib.rs",
     "share/photofinish/sources/crates/engine-mock/Cargo.toml",
     "share/photofinish/sources/crates/engine-mock/src/main.rs",
     "share/photofinish/sources/patches/zip/Cargo.toml",
+    "share/photofinish/sources/references/Cargo.lock",
+    "share/photofinish/sources/references/Cargo.toml",
+    "share/photofinish/sources/references/fast/Cargo.toml",
+    "share/photofinish/sources/references/fast/src/main.rs",
     "share/photofinish/workers/engine-mock",
     "share/photofinish/workers/prepare",
+    "share/photofinish/workers/reference-fast",
 ];
 
 #[test]

@@ -39,8 +39,7 @@ pub(super) fn links(texts: &[(String, String)], files: &[String]) -> Vec<Finding
                 continue;
             };
             let found = format!("{page}:{line} links to {target}, which is not there");
-            let rule = "links of pages lead somewhere";
-            findings.push(Finding { rule, place: (*page).to_owned(), found, remedy });
+            findings.push(Finding { rule: "links of pages lead somewhere", found, remedy });
         }
     }
     findings
@@ -116,12 +115,13 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Every page of docs is in the table of contents of the book, once, and every entry is a page of docs.
 pub(super) fn book(texts: &[(String, String)]) -> Vec<Finding> {
-    const RULE: &str = "the book has every page of docs once";
-    let finding = |place: &str, found, remedy| Finding { rule: RULE, place: place.to_owned(), found, remedy };
+    let finding = |found, remedy| Finding { rule: "the book has every page of docs once", found, remedy };
     let Some((_, summary)) = texts.iter().find(|(name, _)| name == SUMMARY) else {
-        return vec![finding(SUMMARY, format!("{SUMMARY} is missing"), "list the pages of docs in it")];
+        return vec![finding(format!("{SUMMARY} is missing"), "list the pages of docs in it")];
     };
-    let mut listed: BTreeMap<&str, usize> = pages(texts).map(|page| (page, 0)).collect();
+    let names = texts.iter().map(|(name, _)| name.as_str());
+    let pages = names.filter(|name| name.starts_with("docs/") && name.ends_with(".md") && *name != SUMMARY);
+    let mut listed: BTreeMap<&str, usize> = pages.map(|page| (page, 0)).collect();
     let mut findings = Vec::new();
     for (line, target) in targets(summary) {
         let page = resolved(SUMMARY, &target);
@@ -129,21 +129,17 @@ pub(super) fn book(texts: &[(String, String)]) -> Vec<Finding> {
             Some(count) => *count += 1,
             None => {
                 let found = format!("{SUMMARY}:{line} lists {target}, which is no page of docs");
-                findings.push(finding(SUMMARY, found, "list pages of docs alone"));
+                findings.push(finding(found, "list pages of docs alone"));
             }
         }
     }
     findings.extend(
-        listed.into_iter().filter(|(_, count)| *count != 1).map(|(page, count)| {
-            finding(page, format!("{SUMMARY} lists {page} {count} times"), "list it once")
-        }),
+        listed
+            .into_iter()
+            .filter(|(_, count)| *count != 1)
+            .map(|(page, count)| finding(format!("{SUMMARY} lists {page} {count} times"), "list it once")),
     );
     findings
-}
-
-fn pages(texts: &[(String, String)]) -> impl Iterator<Item = &str> {
-    let names = texts.iter().map(|(name, _)| name.as_str());
-    names.filter(|name| name.starts_with("docs/") && name.ends_with(".md") && *name != SUMMARY)
 }
 
 const MOST_IN_THOUSAND: usize = 3;
@@ -193,7 +189,6 @@ pub(super) fn idioms(texts: &[(String, String)]) -> Vec<Finding> {
                 idioms.iter().map(|idiom| format!("{}: {}", idiom.line, idiom.words)).collect();
             findings.push(Finding {
                 rule: "a page has at most 3 idioms in 1,000 words",
-                place: name.clone(),
                 found: format!("{name} has {} in {words} words ({})", idioms.len(), places.join(", ")),
                 remedy: "say it in plain words: subject, verb, object",
             });
