@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
-use setup::tooling::process::{cargo, command, output_of, status_of};
+use setup::tooling::process::{cargo, command, exit_code, file_name, output_of, status_of};
 use setup::tooling::{self, BadInput, Reporter, Scratch};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     tooling::listen()?;
     let needs = Needs::read(&asked.args)?;
-    let reporter = Reporter::new(needs.quiet());
+    let reporter = Reporter::new(needs.quiet);
     // A mistake in the second costs nothing before the first is built.
     let base = resolve(workspace, &asked.base)?;
     let head = asked.head.as_ref().map(|rev| resolve(workspace, rev)).transpose()?;
@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     tooling::check()?;
     reporter.note(&format!("all is built after {}; now both are measured", words(begun.elapsed())));
     let status = status_of(&mut check(&driver, base.place(), asked, workspace))?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    Ok(exit_code(status))
 }
 
 /// The command that measures and judges.
@@ -95,7 +95,7 @@ impl Gate<'_> {
         let build = Build::open(workspace, commit)?;
         let name = format!("{rev} ({})", commit.get(..9).unwrap_or(commit));
         let engines = Engines::read(workspace)?;
-        let files: Vec<String> = files(&engines.select(self.needs.frameworks())?);
+        let files: Vec<String> = files(&engines.select(&self.needs.frameworks)?);
         let what = files.join(", ");
         if build.has(files.iter()) {
             reporter.note(&format!("{name}: {what} as built before, in {}", build.place().display()));
@@ -148,7 +148,7 @@ const MIN_ROUNDS: usize = 6;
 
 /// Refuses arguments that `photofinish check` would refuse after minutes of building.
 fn refuse(args: &[OsString]) -> Result<()> {
-    let rounds = Needs::value(args, "--rounds")?;
+    let rounds = Needs::values(args, "--rounds")?.pop();
     let few = rounds.as_ref().filter(|text| text.parse().is_ok_and(|rounds: usize| rounds < MIN_ROUNDS));
     let is_quick = rounds.is_none() && args.iter().any(|arg| arg == "--quick");
     let flag = match few {
@@ -165,7 +165,7 @@ fn refuse(args: &[OsString]) -> Result<()> {
 
 /// Provides the driver, and the pieces of the model.
 fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-    let pieces = build::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))?;
+    let pieces = build::pieces_of_model(workspace, needs.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
     let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
     build::together(workspace, &wanted, reporter)
 }
@@ -173,7 +173,7 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
 /// Builds the requested workers; with the names of their files.
 fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
-    let selected = engines.select(needs.frameworks())?;
+    let selected = engines.select(&needs.frameworks)?;
     for engine in &selected {
         // An old file in the same place must not be taken for a worker of this commit if the build fails.
         let _ = std::fs::remove_file(workspace.binary(&engine.worker));
@@ -189,10 +189,6 @@ fn files(engines: &[&Engine]) -> Vec<String> {
     let built = engines.iter().filter(|engine| !engine.worker.contains('/'));
     let names: BTreeSet<String> = built.map(|engine| file_name(&engine.worker)).collect();
     names.into_iter().collect()
-}
-
-fn file_name(name: &str) -> String {
-    format!("{name}{}", std::env::consts::EXE_SUFFIX)
 }
 
 /// Copies the files of a directory.
@@ -272,10 +268,7 @@ impl Build {
             let (built, kept) = (from.join(file), self.place.join(file));
             if built.is_file() {
                 // An interrupted copy must not be taken for a worker.
-                let staged = kept.with_extension("new");
-                fs::copy(&built, &staged)
-                    .and_then(|_| fs::rename(&staged, &kept))
-                    .with_context(|| format!("cannot keep {}", kept.display()))?;
+                tooling::replace(&built, &kept).with_context(|| format!("cannot keep {}", kept.display()))?;
             }
         }
         fs::write(self.place.join(RECEIPT), &self.built_with).context("cannot write the receipt")
