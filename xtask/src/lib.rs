@@ -55,7 +55,6 @@ pub fn colours() -> Option<(&'static str, &'static str)> {
     (std::io::stderr().is_terminal() && !asked).then_some(("CARGO_TERM_COLOR", "always"))
 }
 
-/// How a silence is shown.
 #[derive(Clone, Copy)]
 pub struct Clock {
     patience: Duration,

@@ -44,7 +44,6 @@ fn announcement(task: &str, cores: f64) -> String {
     }
 }
 
-/// Builds `tasks`.
 fn build() -> Result<(), String> {
     let cannot = |error| format!("cannot run cargo: {error}");
     let mut cargo = xtask::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

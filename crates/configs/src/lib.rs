@@ -3,7 +3,6 @@
 //! This is the one reader of these files. The types are written to results too, and are read back from them.
 
 mod layers;
-mod published;
 pub mod selection;
 
 use std::collections::BTreeMap;
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 pub use layers::Layers;
 use protocol::untrusted::{self, secrets};
-pub use published::{Published, PublishedRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +69,6 @@ pub struct Engine {
     /// A reduced precision with its own CPU kernels, if `ab optimised` is to switch it by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduced_precision: Option<bundle::Precision>,
-    /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,
     #[serde(default)]
@@ -220,7 +217,6 @@ pub enum KernelCache {
     Fresh,
 }
 
-/// A model that has a name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
@@ -272,10 +268,33 @@ pub struct SuitePrompt {
     pub tokens: Option<Vec<u32>>,
 }
 
-/// The suite that is run where none is named.
+/// A table that somebody published, and which column here is compared with each of its rows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The publication.
+    pub source: String,
+    /// The hardware and software of the measurement.
+    pub conditions: String,
+    pub rows: Vec<PublishedRow>,
+}
+
+/// One row of a published table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedRow {
+    /// The row as its source calls it.
+    pub name: String,
+    /// The column here that is compared with it.
+    pub framework: String,
+    /// The precision of that column.
+    pub precision: bundle::Precision,
+    /// Figures by the key of their metric, in its unit.
+    pub figures: BTreeMap<String, f64>,
+}
+
 pub const DEFAULT_SUITE: &str = "default";
 
-/// The model that is compared where none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
 /// The engine of `engines/NAME.toml`, or one of these at a version: `NAME@VERSION`.
@@ -295,7 +314,6 @@ pub fn engine(configs: &Layers, name: &str) -> Result<Engine> {
     Ok(Engine { name: name.to_owned(), ..engine })
 }
 
-/// Every engine there is, by name.
 pub fn engines(configs: &Layers) -> Result<Vec<Engine>> {
     configs.names("engines")?.iter().map(|name| engine(configs, name)).collect()
 }
@@ -334,12 +352,10 @@ pub fn model(configs: &Layers, name: &str) -> Result<Model> {
     read(&known(configs, ("models", "model"), name, hint)?)
 }
 
-/// The names of the models there are.
 pub fn models(configs: &Layers) -> Result<Vec<String>> {
     configs.names("models")
 }
 
-/// The names of all suites.
 pub fn suites(configs: &Layers) -> Result<Vec<String>> {
     configs.names("suites")
 }
@@ -376,7 +392,6 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
 /// Similarity from which on a name is suggested: 1 is the same, 0 shares nothing (Damerau 1964, by length).
 const SIMILAR: f64 = 0.6;
 
-/// The name to suggest.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name));
     let (similarity, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;

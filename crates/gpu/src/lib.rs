@@ -44,7 +44,6 @@ impl Gpus {
         }
     }
 
-    /// The library in this file.
     pub fn open_at(library: &Path) -> Reading<Gpus> {
         Gpus::opened(Nvml::builder().lib_path(library.as_os_str()).init())
     }
@@ -58,7 +57,6 @@ impl Gpus {
         read("NVML", Machine::open(file).map(|machine| Gpus { source: Source::Simulated(machine) }))
     }
 
-    /// Number of GPUs that the driver has.
     pub fn count(&self) -> Reading<u32> {
         let count = match &self.source {
             Source::Library(nvml) => nvml.device_count(),
@@ -67,7 +65,6 @@ impl Gpus {
         read("the number of GPUs", count)
     }
 
-    /// Version of the driver.
     pub fn driver(&self) -> Reading<String> {
         let version = match &self.source {
             Source::Library(nvml) => nvml.sys_driver_version(),
@@ -127,7 +124,6 @@ pub fn objection(numbers: &[usize]) -> Option<String> {
 
 // One GPU's readings.
 
-/// One GPU.
 pub struct Gpu<'a>(Card<'a>);
 
 enum Card<'a> {
@@ -139,7 +135,6 @@ enum Card<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// By whomever.
     pub used: u64,
 }
 
@@ -246,7 +241,6 @@ impl<'a> Gpu<'a> {
         self.read("the GPU's temperature", "temperature", of_library, |gpu| Ok(gpu.temperature))
     }
 
-    /// The present causes of a slow-down.
     pub fn held_back(&self) -> Reading<Vec<HeldBack>> {
         let simulated = |gpu: &Simulated| Ok(ThrottleReasons::from_bits_truncate(gpu.throttle));
         let (what, key) = ("the reason for the GPU's clock", "throttle_reasons");
@@ -327,9 +321,7 @@ pub enum HeldBack {
     PowerBrake,
     /// Its own protection, for a reason that it does not report.
     Hardware,
-    /// Clocks set by a user.
     Settings,
-    /// Another GPU of its group.
     Group,
 }
 

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Memory, Process};
 
-/// The file of this process.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
 /// The script that the environment names in the place of NVIDIA's library, as tests do: a file of JSON.
@@ -102,7 +101,6 @@ impl Default for Device {
 }
 
 impl Script {
-    /// One GPU.
     pub fn one(device: Device) -> Script {
         Script { devices: vec![device], ..Script::default() }
     }
@@ -116,14 +114,12 @@ impl Script {
 }
 
 impl Device {
-    /// With an error instead of a reading.
     pub fn failing(mut self, reading: &str, error: &str) -> Device {
         self.errors.insert(reading.to_owned(), error.to_owned());
         self
     }
 }
 
-/// The machine that a file describes.
 pub(crate) struct Machine {
     pub(crate) script: Script,
     file: PathBuf,

@@ -15,6 +15,7 @@ pub mod tooling;
 
 pub mod versions;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -26,11 +27,11 @@ use pins::{Pin, Pins, Wheel};
 use pip::Given;
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
+use serde::Deserialize;
 use versions::Version;
 
 use crate::tooling::{BadInput, Reporter};
 
-/// What set-up is asked for, as typed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
     /// Plain lines on long work instead of progress bars, and nothing else
@@ -60,7 +61,8 @@ impl Asked {
 }
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Piece {
     Libtorch,
     Onnxruntime,
@@ -75,7 +77,6 @@ pub enum Piece {
     Nvcc,
 }
 
-/// What is set up for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     #[default]
@@ -106,14 +107,12 @@ pub fn gpu_workers(workers: &Path) -> PathBuf {
     workers.join("cuda")
 }
 
-/// Whether the system has NVIDIA's compiler.
 pub fn has_nvcc() -> bool {
     tooling::process::output_of(tooling::process::command("nvcc").arg("--version")).is_ok()
 }
 
 impl Piece {
     pub const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
-    pub const CUDA: [Self; 4] = [Self::Cuda, Self::LibtorchCuda, Self::OnnxruntimeCuda, Self::Nvcc];
 
     /// The pieces listed as `native` in a file of configs/engines or configs/models.
     pub fn named(native: &[String]) -> Result<Vec<Self>> {
@@ -326,22 +325,21 @@ impl Provision {
     /// Directories of shared libraries in the piece, for the system's linker.
     pub fn library_directories(&self, piece: Piece) -> Result<Vec<PathBuf>> {
         let place = self.place(piece)?;
-        match piece {
-            Piece::Cuda => {}
-            Piece::Onnxruntime | Piece::OnnxruntimeCuda => {
-                return Ok(place.parent().map(Path::to_owned).into_iter().collect());
+        Ok(match piece {
+            // NVIDIA's packages, each in a directory of its own.
+            Piece::Cuda => {
+                let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
+                let directories = packages.map(|package| package.path().join("lib"));
+                let directories: BTreeSet<PathBuf> = directories.filter(|path| path.is_dir()).collect();
+                directories.into_iter().collect()
             }
-            _ => return Ok(vec![place.join("lib")]),
-        }
-        // NVIDIA's packages, each in a directory of its own.
-        let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
-        let mut directories: Vec<PathBuf> =
-            packages.map(|package| package.path().join("lib")).filter(|path| path.is_dir()).collect();
-        directories.sort();
-        Ok(directories)
+            Piece::Onnxruntime | Piece::OnnxruntimeCuda => {
+                place.parent().map(Path::to_owned).into_iter().collect()
+            }
+            _ => vec![place.join("lib")],
+        })
     }
 
-    /// The version that set-up installs.
     pub fn pinned_version(&self, piece: Piece) -> &str {
         &self.pins.piece(piece).version
     }

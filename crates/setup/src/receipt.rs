@@ -27,7 +27,6 @@ pub(crate) struct Receipt {
     files: BTreeMap<String, Installed>,
 }
 
-/// A file of a piece.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Installed {
     bytes: u64,
@@ -43,16 +42,13 @@ struct Stamp {
     inode: u64,
 }
 
-/// How thoroughly files are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Files that seem to have changed are hashed.
     Usual,
-    /// All are hashed.
     Deep,
 }
 
-/// The state of a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Whole,

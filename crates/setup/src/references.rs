@@ -54,7 +54,6 @@ impl Reference {
         }
     }
 
-    /// The package that must be built for it, if one must.
     pub fn package(self) -> Option<&'static str> {
         match self {
             Self::Llamacpp => Some(DERIVE),
@@ -84,7 +83,6 @@ impl Reference {
         }
     }
 
-    /// Whether it is supported on such a device here.
     fn computes_on(self, target: Target) -> bool {
         target == Target::Cpu || matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad)
     }
@@ -127,7 +125,6 @@ fn on(target: Target) -> impl Iterator<Item = Reference> {
 /// Package and binary of the tool that writes GGUF. References that read GGUF find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
 
-/// Sources and destinations of references.
 #[derive(Debug, Clone)]
 pub struct References {
     /// The cache directory; it need not exist.
@@ -244,7 +241,6 @@ impl References {
             .context("cannot write the receipt")
     }
 
-    /// Directory of everything that is set up for references.
     fn directory(&self) -> PathBuf {
         self.cache.join("references")
     }

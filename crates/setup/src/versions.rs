@@ -31,7 +31,6 @@ const NAMED: &str = "PHOTOFINISH_FRAMEWORK";
 
 // The text after the `@` of a column.
 
-/// A version of a framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Version {
     /// `1.24.4`.
@@ -263,35 +262,28 @@ fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathBuf> {
         url.to_owned()
     };
     let name = Path::new(&url).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let repository = cache.join("versions/repositories").join(slug(&name, &url));
+    let place = cache.join("versions/repositories").join(slug(&name, &url));
     let asked = commit_of(&url, revision)?;
-    if !repository.join("HEAD").is_file() {
+    if !place.join("HEAD").is_file() {
         // An interrupted clone has no HEAD.
-        let _ = std::fs::remove_dir_all(&repository);
-        output_of(git().args(["clone", "--quiet", "--bare", "--", &url]).arg(&repository)).map_err(bad)?;
+        let _ = fs::remove_dir_all(&place);
+        output_of(git().args(["clone", "--quiet", "--bare", "--", &url]).arg(&place)).map_err(bad)?;
     }
-    let find = || {
-        let mut find = git();
-        find.arg("-C").arg(&repository);
-        output_of(find.args(["rev-parse", "--verify", "--quiet", &format!("{asked}^{{commit}}")]))
-    };
+    let repository = Repository { root: place.display().to_string() };
+    let find = || repository.git(&["rev-parse", "--verify", "--quiet", &format!("{asked}^{{commit}}")]);
     let commit = find().or_else(|_| {
         // Servers may refuse to send a commit by its hash although a branch contains it.
         for what in ["+refs/heads/*:refs/heads/*", &asked] {
-            let mut fetch = git();
-            fetch.arg("-C").arg(&repository).args(["fetch", "--quiet", "--tags", "origin", what]);
-            let _ = output_of(&mut fetch);
+            let _ = repository.git(&["fetch", "--quiet", "--tags", "origin", what]);
         }
         find().map_err(|_| BadInput(format!("{url} has no commit {revision}")))
     })?;
     let commit = commit.trim();
     let tree = cache.join("versions/trees").join(format!("{name}-{commit}"));
     if !tree.join(".git").exists() {
-        let mut prune = git();
-        output_of(prune.arg("-C").arg(&repository).args(["worktree", "prune"]))?;
-        let mut add = git();
-        add.arg("-C").arg(&repository).args(["worktree", "add", "--quiet", "--force", "--detach"]);
-        output_of(add.arg(&tree).arg(commit)).with_context(|| format!("cannot check out {commit}"))?;
+        repository.git(&["worktree", "prune"])?;
+        let add = ["worktree", "add", "--quiet", "--force", "--detach", &tree.display().to_string(), commit];
+        repository.git(&add).with_context(|| format!("cannot check out {commit}"))?;
     }
     Ok(tree)
 }
@@ -368,42 +360,35 @@ mod tests {
         assert!(slugs.iter().all(|slug| !slug.contains('/')), "{slugs:?}");
     }
 
-    fn repository() -> (tempfile::TempDir, Vec<String>) {
-        let directory = tempfile::tempdir().unwrap();
-        let run = |arguments: &[&str]| {
-            let mut git = git();
-            git.arg("-C").arg(directory.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
-            output_of(git.args(arguments)).unwrap()
-        };
-        run(&["init", "--quiet", "--initial-branch=main"]);
-        let commits = ["one", "two"].map(|text| {
-            std::fs::write(directory.path().join("file"), text).unwrap();
-            run(&["add", "file"]);
-            run(&["commit", "--quiet", "-m", text]);
-            run(&["tag", "-a", "-m", text, text]);
-            run(&["rev-parse", "HEAD"]).trim().to_owned()
-        });
-        (directory, commits.to_vec())
+    fn run(directory: &Path, arguments: &[&str]) -> String {
+        let mut git = git();
+        git.arg("-C").arg(directory).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+        output_of(git.args(arguments)).unwrap().trim().to_owned()
     }
 
     #[test]
     fn a_branch_a_tag_and_a_commit_are_checked_out() {
-        let (repository, commits) = repository();
+        let repository = tempfile::tempdir().unwrap();
+        run(repository.path(), &["init", "--quiet", "--initial-branch=main"]);
+        let commits = ["one", "two"].map(|text| {
+            fs::write(repository.path().join("file"), text).unwrap();
+            run(repository.path(), &["add", "file"]);
+            run(repository.path(), &["commit", "--quiet", "-m", text]);
+            run(repository.path(), &["tag", "-a", "-m", text, text]);
+            run(repository.path(), &["rev-parse", "HEAD"])
+        });
         let cache = tempfile::tempdir().unwrap();
         let url = repository.path().display().to_string();
-        let text = |revision: &str| {
+        let found = |revision: &str| -> Result<String> {
             let tree = check_out(cache.path(), &url, revision)?;
-            Ok(std::fs::read_to_string(tree.join("file"))?)
+            Ok(fs::read_to_string(tree.join("file"))?)
         };
-        let found = |revision: &str| -> Result<String> { text(revision) };
         assert_eq!(found("main").unwrap(), "two");
         assert_eq!(found("one").unwrap(), "one");
         assert_eq!(found(&commits[0][..8]).unwrap(), "one");
         // A commit made after the first check-out.
-        std::fs::write(repository.path().join("file"), "three").unwrap();
-        let mut commit = git();
-        commit.arg("-C").arg(repository.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
-        output_of(commit.args(["commit", "--quiet", "-a", "-m", "three"])).unwrap();
+        fs::write(repository.path().join("file"), "three").unwrap();
+        run(repository.path(), &["commit", "--quiet", "-a", "-m", "three"]);
         assert_eq!(found("main").unwrap(), "three");
         for (revision, said) in
             [("four", "has no branch or tag four"), ("deadbeef", "has no commit deadbeef")]

@@ -68,7 +68,6 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// The command that measures and judges.
 fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> std::process::Command {
     let mut check = command(driver);
     check.arg("check").arg("--base-workers").arg(base).args(&asked.args);
@@ -113,7 +112,6 @@ impl Gate<'_> {
         Ok(build)
     }
 
-    /// The driver that measures the workers.
     fn driver(&self, head: Option<&(Tree, Build)>) -> Result<PathBuf> {
         let (workspace, reporter) = (self.workspace, self.reporter);
         // This checkout's driver in every case: an older commit's may have no gate.
@@ -191,7 +189,6 @@ fn files(engines: &[&Engine]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Copies the files of a directory.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         copy(&entry?.path(), to)?;
@@ -232,7 +229,6 @@ const RECEIPT: &str = "built-with.txt";
 /// The commit, for the driver's report.
 const COMMIT: &str = "commit.txt";
 
-/// The kept workers of one commit.
 struct Build {
     place: PathBuf,
     built_with: String,
@@ -256,7 +252,6 @@ impl Build {
         &self.place
     }
 
-    /// Whether all these files exist.
     fn has<'a>(&self, mut files: impl Iterator<Item = &'a String>) -> bool {
         self.place.join(RECEIPT).is_file() && files.all(|file| self.place.join(file).is_file())
     }
@@ -351,7 +346,6 @@ fn prune(workspace: &Workspace) -> Result<()> {
     output_of(git(&workspace.root).args(["worktree", "prune"])).map(drop)
 }
 
-/// The hash of a commit.
 fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
     let commit = format!("{rev}^{{commit}}");
     let mut resolve = git(&workspace.root);

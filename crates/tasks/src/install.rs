@@ -33,7 +33,6 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// What goes into an installation or an archive.
 #[derive(Default, clap::Args)]
 pub(crate) struct What {
     /// Names of configs/engines, or `all`; candle, tch and ort, unless given
@@ -44,7 +43,6 @@ pub(crate) struct What {
     pub(crate) hub: bool,
 }
 
-/// Where an installation goes.
 #[derive(Debug)]
 pub(crate) struct Target {
     programs: PathBuf,
@@ -57,8 +55,8 @@ impl Target {
     }
 
     /// The user's own directories.
-    fn usual(home: &Home) -> Result<Self> {
-        match (home.programs(), home.data()) {
+    fn usual(home: Home) -> Result<Self> {
+        match (home.programs, home.data) {
             (Some(programs), Some(data)) => Ok(Self { programs, layout: Layout::at(data) }),
             _ => Err(BadInput("no home directory: set HOME, or name a directory with --root".into()).into()),
         }
@@ -73,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let reporter = Reporter::new(args.quiet);
     let target = match &args.root {
         Some(root) => Target::below(&std::path::absolute(root)?),
-        None => Target::usual(&Home::from_environment())?,
+        None => Target::usual(Home::from_environment())?,
     };
     refuse_others(&target.layout)?;
     let workspace = workspace.shipped();
@@ -161,7 +159,6 @@ pub(crate) fn put(
         .with_context(|| format!("cannot install {}", program.display()))
 }
 
-/// Writes a data directory.
 fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &BuildRecord) -> Result<()> {
     copy_tree(&workspace.configs(), &layout.configs())?;
     let references = workspace.root.join("references/python");

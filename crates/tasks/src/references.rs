@@ -10,7 +10,6 @@ use setup::{References, Target};
 use crate::cargo::build;
 use crate::workspace::Workspace;
 
-/// The references of this checkout.
 pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
     References {
         cache: workspace.cache.clone(),

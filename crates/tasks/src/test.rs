@@ -47,27 +47,26 @@ enum Device {
 }
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
-    let mut findings = Findings { packages: packages(workspace)?, ..Findings::default() };
+    let mut findings = Findings { packages: packages(workspace)?, ..Findings::of(workspace) };
     if let Some(Device::CudaBuild) = asked.device {
-        findings.cuda_build(workspace)?;
+        findings.cuda_build()?;
     } else if !asked.packages.is_empty() {
         let chosen = findings.named(&asked.packages)?;
-        findings.with_programs(workspace, &chosen, asked.all)?;
+        findings.with_programs(&chosen, asked.all)?;
     } else if asked.quick {
-        findings.quick(workspace)?;
+        findings.quick()?;
     } else {
         let scope = if asked.all { Scope::All } else { Scope::Usual };
         let chosen = findings.chosen(scope);
-        findings.formatting(workspace)?;
-        findings.with_set_up(workspace, &chosen, scope)?;
+        findings.formatting()?;
+        findings.with_set_up(chosen, scope)?;
         findings.step("an installation at work", || rehearsal::check(workspace));
     }
     findings.told()
 }
 
-/// The findings so far.
-#[derive(Default)]
-struct Findings {
+struct Findings<'a> {
+    workspace: &'a Workspace,
     /// Every package that there is.
     packages: Vec<Package>,
     tally: Tally,
@@ -75,7 +74,11 @@ struct Findings {
     failed: Vec<String>,
 }
 
-impl Findings {
+impl<'a> Findings<'a> {
+    fn of(workspace: &'a Workspace) -> Self {
+        Self { workspace, packages: Vec::new(), tally: Tally::default(), failed: Vec::new() }
+    }
+
     /// Prints the failures, and the number of passed tests.
     fn told(&self) -> Result<ExitCode> {
         if !self.failed.is_empty() {
@@ -116,7 +119,6 @@ impl Findings {
         chosen
     }
 
-    /// The packages of these names.
     fn named(&self, names: &[impl AsRef<str>]) -> Result<Vec<Package>> {
         let known = |name: &str| self.packages.iter().find(|package| package.name == name).cloned();
         let unknown = |name: &str| {
@@ -126,21 +128,27 @@ impl Findings {
         names.iter().map(AsRef::as_ref).map(|name| known(name).ok_or_else(|| unknown(name))).collect()
     }
 
-    fn quick(&mut self, workspace: &Workspace) -> Result<()> {
+    fn quick(&mut self) -> Result<()> {
         let chosen = self.chosen(Scope::Quick);
-        self.formatting(workspace)?;
+        self.formatting()?;
         for what in ["readers of results", "an installation at work"] {
             self.skip(what, "it takes the network or native libraries");
         }
-        self.step("tidy", || tidy::run(&workspace.root));
-        self.compile(workspace, &chosen, &[])?;
-        self.tests_of(workspace, &chosen, &[], &[])
+        self.tidy();
+        self.compile(&chosen, &[])?;
+        self.tests_of(&chosen, &[], &[])
+    }
+
+    fn tidy(&mut self) {
+        let root = &self.workspace.root;
+        self.step("tidy", || tidy::run(root));
     }
 
     /// Tests of the workers for a GPU on a machine without one: that they are built and linked, that each finds
     /// its libraries except the driver's, and that ONNX Runtime's GPU library does everything that the CPU's
     /// does.
-    fn cuda_build(&mut self, workspace: &Workspace) -> Result<()> {
+    fn cuda_build(&mut self) -> Result<()> {
+        let workspace = self.workspace;
         self.step("build for a GPU", || cuda::build(workspace, &[], Reporter::new(false)));
         let provision = workspace.provision(Reporter::new(false))?;
         let libraries = cuda::library_path(&provision)?;
@@ -148,91 +156,91 @@ impl Findings {
             let name = format!("libraries of {}", worker.display());
             self.step(&name, || cuda::finds_its_libraries(&worker, &libraries));
         }
+        let chosen = self.named(&["engine-ort"])?;
+        let Some(library) = provision.find(Piece::OnnxruntimeCuda)? else {
+            self.step("tests of engine-ort", || Err(anyhow!("ONNX Runtime for a GPU is not there")));
+            return Ok(());
+        };
         let shown = Workspace { variables: vec![("LD_LIBRARY_PATH", libraries)], ..workspace.clone() };
-        match provision.find(Piece::OnnxruntimeCuda)? {
-            Some(library) => self.tests_of(&shown, &self.named(&["engine-ort"])?, &[library], &[]),
-            None => {
-                self.step("tests of engine-ort", || Err(anyhow!("ONNX Runtime for a GPU is not there")));
-                Ok(())
-            }
-        }
+        let mut tests = Findings::of(&shown);
+        tests.tests_of(&chosen, &[library], &[])?;
+        self.add(tests.tally, tests.failed);
+        Ok(())
     }
 
-    /// Compiles and runs the tests, and sets up their pieces while it compiles.
-    fn with_set_up(&mut self, workspace: &Workspace, chosen: &[Package], scope: Scope) -> Result<()> {
-        let provision = workspace.provision(Reporter::new(false).without_bars())?;
-        std::thread::scope(|threads| {
-            let (sender, provided) = mpsc::channel();
-            let set_up = threads.spawn({
-                let provision = &provision;
-                move || {
-                    for piece in Piece::ALL {
-                        // The receiver is gone if the tests were given up.
-                        let _ = sender.send((piece, provision.provide(piece)));
-                    }
-                    drop(sender);
-                    let mut steps = Findings::default();
-                    steps.step("readers of results", || readers::check(workspace));
-                    for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
-                        steps.reference(workspace, reference, Reporter::new(false).without_bars());
-                    }
-                    steps
-                }
+    fn add(&mut self, tally: Tally, failed: Vec<String>) {
+        self.tally.add(tally);
+        self.failed.extend(failed);
+    }
+
+    /// Compiles and runs the tests, and sets up other programs that they start while it compiles.
+    fn with_set_up(&mut self, mut chosen: Vec<Package>, scope: Scope) -> Result<()> {
+        self.tidy();
+        let workspace = self.workspace;
+        let reporter = Reporter::new(false).without_bars();
+        let provision = workspace.provision(reporter)?;
+        let mut pieces = Vec::new();
+        for piece in Piece::ALL {
+            // One that is not to be had fails the packages that need it; the others are tested.
+            self.step(&format!("set-up of {piece}"), || {
+                pieces.push(provision.provide(piece)?);
+                Ok(())
             });
-            self.step("tidy", || tidy::run(&workspace.root));
-            let mut pieces = Vec::new();
-            for (piece, outcome) in provided.iter() {
-                // One that is not to be had fails the packages that need it; the others are tested.
-                self.step(&format!("set-up of {piece}"), || {
-                    pieces.push(outcome?);
-                    Ok(())
-                });
-            }
-            let has_libtorch = pieces.iter().any(|provided| provided.piece == Piece::Libtorch);
-            let mut chosen = chosen.to_vec();
-            for package in chosen.extract_if(.., |package| !has_libtorch && package.links_libtorch()) {
-                self.step(&format!("tests of {}", package.name), || Err(anyhow!("libtorch is not there")));
-            }
-            self.compile(workspace, &chosen, &pieces)?;
-            let steps = set_up.join().map_err(|_| anyhow!("the set-up of references ended too early"))?;
-            self.tally.add(steps.tally);
-            self.failed.extend(steps.failed);
-            self.tests_of(workspace, &chosen, &pieces, &[])?;
-            if scope == Scope::All { self.campaigns(workspace, &pieces) } else { Ok(()) }
-        })
+        }
+        let has_libtorch = pieces.iter().any(|provided| provided.piece == Piece::Libtorch);
+        for package in chosen.extract_if(.., |package| !has_libtorch && package.links_libtorch()) {
+            self.step(&format!("tests of {}", package.name), || Err(anyhow!("libtorch is not there")));
+        }
+        std::thread::scope(|threads| {
+            let set_up = threads.spawn(|| {
+                let mut steps = Findings::of(workspace);
+                steps.step("readers of results", || readers::check(workspace));
+                for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
+                    steps.reference(reference, reporter);
+                }
+                (steps.tally, steps.failed)
+            });
+            self.compile(&chosen, &pieces)?;
+            let (tally, failed) =
+                set_up.join().map_err(|_| anyhow!("the set-up of references ended too early"))?;
+            self.add(tally, failed);
+            anyhow::Ok(())
+        })?;
+        self.tests_of(&chosen, &pieces, &[])?;
+        if scope == Scope::All { self.campaigns(&pieces) } else { Ok(()) }
     }
 
     /// Builds the programs that the tests of these packages start, with the pieces that they need.
-    fn with_programs(&mut self, workspace: &Workspace, chosen: &[Package], campaigns: bool) -> Result<()> {
+    fn with_programs(&mut self, chosen: &[Package], campaigns: bool) -> Result<()> {
         // Each once.
         let programs: BTreeSet<&str> = chosen.iter().flat_map(Package::starts).copied().collect();
         let mut pieces = Vec::new();
         if !programs.is_empty() {
-            let engines = Engines::read(workspace)?;
+            let engines = Engines::read(self.workspace)?;
             let wanted = Wanted {
                 programs: programs.into_iter().collect(),
                 engines: engines.select(&[])?,
                 pieces: Piece::ALL.to_vec(),
                 ..Wanted::default()
             };
-            build::together(workspace, &wanted, Reporter::new(false))?;
-            let provision = workspace.provision(Reporter::new(true))?;
+            build::together(self.workspace, &wanted, Reporter::new(false))?;
+            let provision = self.workspace.provision(Reporter::new(true))?;
             pieces = Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect::<Result<_>>()?;
         }
-        self.compile(workspace, chosen, &pieces)?;
-        self.tests_of(workspace, chosen, &pieces, &[])?;
-        if campaigns { self.campaigns(workspace, &pieces) } else { Ok(()) }
+        self.compile(chosen, &pieces)?;
+        self.tests_of(chosen, &pieces, &[])?;
+        if campaigns { self.campaigns(&pieces) } else { Ok(()) }
     }
 
     /// The long campaigns of `driver`, which are ignored for their length. Other crates ignore tests for lack of
     /// hardware or software, and those must not run.
-    fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
-        self.tests_of(workspace, &self.named(&["driver"])?, pieces, &["--", "--ignored"])
+    fn campaigns(&mut self, pieces: &[Provided]) -> Result<()> {
+        self.tests_of(&self.named(&["driver"])?, pieces, &["--", "--ignored"])
     }
 
     /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
     /// reference is skipped with a message.
-    fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
+    fn reference(&mut self, reference: Reference, reporter: Reporter) {
         if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
             let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
             if !installed.unwrap_or(false) {
@@ -243,19 +251,20 @@ impl Findings {
                 return;
             }
         }
+        let workspace = self.workspace;
         self.step(&format!("set-up of {reference}"), || {
             references::set_up(workspace, Target::Cpu, &[reference], reporter)
         });
     }
 
-    fn formatting(&mut self, workspace: &Workspace) -> Result<()> {
+    fn formatting(&mut self) -> Result<()> {
         if output_of(command("rustfmt").arg("--version")).is_err() {
             self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
             return Ok(());
         }
         for manifest in cargo::MANIFESTS {
             let check = ["fmt", "--all", "--manifest-path", manifest];
-            let formatted = succeeds(cargo(workspace).args(check).arg("--check"))?;
+            let formatted = succeeds(cargo(self.workspace).args(check).arg("--check"))?;
             let corrects = || anyhow!("`cargo {}` corrects it", check.join(" "));
             self.step(&format!("formatting of {manifest}"), || formatted.then_some(()).ok_or_else(corrects));
         }
@@ -264,27 +273,20 @@ impl Findings {
 
     /// Compiles the tests and all programs of these packages in one invocation of cargo. Packages that do not build are a
     /// failure when they are tested.
-    fn compile(&mut self, workspace: &Workspace, packages: &[Package], pieces: &[Provided]) -> Result<()> {
-        for mut compile in cargo_tests(workspace, packages, pieces) {
+    fn compile(&self, packages: &[Package], pieces: &[Provided]) -> Result<()> {
+        for mut compile in cargo_tests(self.workspace, packages, pieces) {
             succeeds_watched(compile.arg("--no-run"))?;
         }
         Ok(())
     }
 
     /// Streams and counts the packages' tests.
-    fn tests_of(
-        &mut self,
-        workspace: &Workspace,
-        packages: &[Package],
-        pieces: &[Provided],
-        more: &[&str],
-    ) -> Result<()> {
-        for mut test in cargo_tests(workspace, packages, pieces) {
+    fn tests_of(&mut self, packages: &[Package], pieces: &[Provided], more: &[&str]) -> Result<()> {
+        for mut test in cargo_tests(self.workspace, packages, pieces) {
             test.arg("--no-fail-fast").args(more).env("CARGO_TERM_COLOR", "never");
-            let before = self.tally;
             let (tally, succeeded) = count(test)?;
             self.tally.add(tally);
-            if !succeeded && self.tally.failed == before.failed {
+            if !succeeded && tally.failed == 0 {
                 self.step("tests", || Err(anyhow!("they did not build, or did not run to their end")));
             }
         }
@@ -323,7 +325,6 @@ fn within_limit(mut cargo: Child, ended: &mpsc::Receiver<()>) -> Result<bool> {
     Ok(cargo.wait()?.success())
 }
 
-/// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     passed: usize,
@@ -394,7 +395,6 @@ enum Scope {
 }
 
 impl Scope {
-    /// Why this scope leaves packages out.
     fn reason(self) -> &'static str {
         match self {
             Self::Quick => "they take a framework or the model",
@@ -458,7 +458,8 @@ mod tests {
 
     #[test]
     fn a_step_counts_only_where_it_fails_or_is_left_out() {
-        let mut findings = Findings::default();
+        let workspace = Workspace::locate().unwrap();
+        let mut findings = Findings::of(&workspace);
         findings.tally.add(Tally { passed: 7, failed: 0, skipped: 0 });
         findings.step("good", || Ok(()));
         findings.step("bad", || Err(anyhow!("because")));

@@ -13,7 +13,6 @@ use setup::tooling::process::{cargo, output_of};
 
 use crate::cargo::metadata;
 
-/// One breach of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     rule: &'static str,

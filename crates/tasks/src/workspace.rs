@@ -15,11 +15,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`; need not exist.
     pub(crate) cache: PathBuf,
-    /// Where cargo puts release binaries.
     pub(crate) binaries: PathBuf,
-    /// The target directory, if it is not cargo's default.
     pub(crate) target: Option<PathBuf>,
-    /// Variables with which everything is built.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// The user's own configuration, which overrides that of the checkout; need not exist.
     pub(crate) user_configs: Option<PathBuf>,
@@ -32,7 +29,7 @@ impl Workspace {
         let executable = std::env::current_exe().context("cannot find where this program is")?;
         let binaries = executable.parent().context("this program is in no directory")?;
         let home = Home::from_environment();
-        let cache = home.cache().ok_or_else(|| {
+        let cache = home.cache.ok_or_else(|| {
             BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into())
         })?;
         Ok(Self {
@@ -41,7 +38,7 @@ impl Workspace {
             binaries: binaries.to_owned(),
             target: None,
             variables: Vec::new(),
-            user_configs: home.config(),
+            user_configs: home.config,
         })
     }
 

@@ -32,7 +32,6 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// The user interrupted.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -68,7 +67,6 @@ static LISTENING: AtomicBool = AtomicBool::new(false);
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// The programs that run now.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Whether an end at once would lose nothing.
@@ -91,7 +89,6 @@ pub fn listen() -> Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
-/// Whether the user has interrupted.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }

@@ -143,7 +143,6 @@ pub fn cause(stderr: &[u8]) -> Option<String> {
     text.lines().rfind(is_error).or_else(last).map(str::to_owned)
 }
 
-/// Program and arguments, for messages.
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(command.get_program());

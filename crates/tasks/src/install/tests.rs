@@ -199,8 +199,8 @@ fn the_default_is_the_users_own_directories() {
         "XDG_DATA_HOME" => Some("/d".into()),
         _ => None,
     });
-    let target = Target::usual(&home).unwrap();
+    let target = Target::usual(home).unwrap();
     assert_eq!(target.program(), Path::new("/h/.local/bin").join(file_name(PHOTOFINISH)));
     assert_eq!(target.layout, Layout::at("/d/photofinish"));
-    assert!(tooling::is_bad_input(&Target::usual(&Home::default()).unwrap_err()));
+    assert!(tooling::is_bad_input(&Target::usual(Home::default()).unwrap_err()));
 }

@@ -170,7 +170,6 @@ const PAIRS: [[&str; 2]; 2] = [["held", "against"], ["hold", "against"]];
 const PERSONS: [&str; 9] =
     ["people", "person", "persons", "users", "readers", "maintainers", "authors", "anyone", "those"];
 
-/// An idiom, and its line.
 #[derive(Debug, PartialEq, Eq)]
 struct Idiom {
     line: usize,
