@@ -69,14 +69,9 @@ fn names(directory: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A directory with these files of engines, each holding its own path.
     fn directory(names: &[&str]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("engines")).unwrap();
-        for name in names {
-            std::fs::write(file(directory.path(), "engines", name), "").unwrap();
-        }
-        directory
+        let engines: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
+        crate::tests::directory(&engines)
     }
 
     #[test]

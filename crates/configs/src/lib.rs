@@ -412,7 +412,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn directory(engines: &[(&str, &str)]) -> tempfile::TempDir {
+    /// A directory with these files of engines.
+    pub(crate) fn directory(engines: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("engines")).unwrap();
         for (name, text) in engines {

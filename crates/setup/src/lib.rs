@@ -225,23 +225,25 @@ impl Provision {
             return Ok(given);
         }
         let pinned = self.pins.piece(piece);
-        let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
-            return Err(BadInput(format!(
-                "{piece} {} is not pinned for {}: {}",
-                pinned.version,
-                pins::this_platform(),
-                piece.instead(&pinned.version)
-            ))
-            .into());
-        };
-        let pip = pip::Pip { options: &self.pins.pip, tags, instead: piece.instead(&pinned.version) };
-        self.install(piece, &pin, &pip)?;
+        let instead = piece.instead(&pinned.version);
+        let lacking =
+            format!("{piece} {} is not pinned for {}: {instead}", pinned.version, pins::this_platform());
+        self.install(piece, instead, lacking, Pin::clone)?;
         Ok(self.installed(piece))
     }
 
-    fn install(&self, piece: Piece, pin: &Pin, pip: &pip::Pip) -> Result<()> {
+    /// Installs the piece by the pin that `version` makes of this platform's.
+    fn install(
+        &self,
+        piece: Piece,
+        instead: String,
+        lacking: String,
+        version: impl FnOnce(&Pin) -> Pin,
+    ) -> Result<()> {
+        let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
+        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
         let fetch = |wheel: &Wheel, directory: &Path| pip.fetch(wheel, directory, self.reporter);
-        layout::install(&self.cache, piece, pin, &fetch, self.reporter)
+        layout::install(&self.cache, piece, &version(&pin), &fetch, self.reporter)
     }
 
     /// The library of a piece at a version that a user names, whatever the environment says: a release,
@@ -269,16 +271,9 @@ impl Provision {
             ))
             .into());
         }
-        let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
-            let platform = pins::this_platform();
-            return Err(BadInput(format!(
-                "{piece} is not fetched for {platform}: name the path of a library"
-            ))
-            .into());
-        };
         let instead = "name the path of a library".to_owned();
-        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        self.install(piece, &pin.of_release(release), &pip)?;
+        let lacking = format!("{piece} is not fetched for {}: {instead}", pins::this_platform());
+        self.install(piece, instead, lacking, |pin| pin.of_release(release))?;
         let path = self.place_of_version(piece, version);
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }

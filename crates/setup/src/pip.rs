@@ -227,7 +227,7 @@ mod tests {
         given.get(piece).map_err(|error| error.to_string())
     }
 
-    fn torch(files: &[(&str, &str)]) -> tempfile::TempDir {
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let file = directory.path().join(name);
@@ -238,64 +238,50 @@ mod tests {
     }
 
     const LIBRARY: (&str, &str) = ("lib/libtorch_cpu.so", "");
+    const INCLUDED: (&str, &str) = ("include/x.h", "");
+    const VERSION: (&str, &str) = ("build-version", "2.11.0+cpu\n");
 
-    const HEADER: &str = "include/torch/headeronly/version.h";
+    #[test]
+    fn a_library_of_the_right_version_wins() {
+        let torch = directory(&[LIBRARY, INCLUDED, VERSION]);
+        let onnxruntime = directory(&[("libonnxruntime.so.1.30.0", "")]);
+        let library = onnxruntime.path().join("libonnxruntime.so.1.30.0");
+        for (piece, place, version) in
+            [(Piece::Libtorch, torch.path(), "2.11.0"), (Piece::Onnxruntime, library.as_path(), "1.30.0")]
+        {
+            let provided = given(piece, place).unwrap().unwrap();
+            assert_eq!((provided.version.as_deref(), provided.path.as_path()), (Some(version), place));
+        }
+        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None), "an empty variable counts as unset");
+    }
 
     #[test]
     fn a_library_without_cuda_is_given_for_no_gpu() {
-        let cpu = torch(&[LIBRARY, ("include/x.h", ""), ("build-version", "2.11.0")]);
+        let cpu = directory(&[LIBRARY, INCLUDED, VERSION]);
         assert_eq!(given(Piece::LibtorchCuda, cpu.path()).unwrap(), None);
-        let cuda =
-            torch(&[LIBRARY, ("lib/libtorch_cuda.so", ""), ("include/x.h", ""), ("build-version", "2.11.0")]);
+        let cuda = directory(&[LIBRARY, ("lib/libtorch_cuda.so", ""), INCLUDED, VERSION]);
         assert!(given(Piece::LibtorchCuda, cuda.path()).unwrap().is_some());
-        let packages = torch(&[("cu13/lib/libcublas.so.13", "")]);
-        let provided = given(Piece::Cuda, packages.path()).unwrap().unwrap();
-        assert_eq!(provided.path, packages.path());
-        let error = given(Piece::Cuda, cpu.path().join("include").as_path()).unwrap_err();
-        assert!(error.contains("no package of NVIDIA's"), "{error}");
+        let packages = directory(&[("cu13/lib/libcublas.so.13", "")]);
+        assert_eq!(given(Piece::Cuda, packages.path()).unwrap().unwrap().path, packages.path());
     }
 
     #[test]
-    fn a_libtorch_of_the_right_version_wins() {
-        let cpu = ("build-version", "2.11.0+cpu\n");
-        let directory = torch(&[LIBRARY, ("include/x.h", ""), cpu]);
-        let provided = given(Piece::Libtorch, directory.path()).unwrap().unwrap();
-        assert_eq!(provided.version.as_deref(), Some("2.11.0"));
-        assert_eq!(provided.path, directory.path());
-    }
-
-    #[test]
-    fn a_libtorch_of_another_version_is_refused() {
-        let header =
-            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n";
-        for version in [("build-version", "2.9.1"), (HEADER, header)] {
-            let directory = torch(&[LIBRARY, ("include/x.h", ""), version]);
-            let error = given(Piece::Libtorch, directory.path()).unwrap_err();
-            assert!(error.contains("is libtorch 2.9.1, but 2.11.0 is needed"), "{error}");
-            assert!(error.contains("unset it"), "{error}");
+    fn an_unsuitable_library_is_refused_with_what_is_wrong_with_it() {
+        let header = (
+            "include/torch/headeronly/version.h",
+            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n",
+        );
+        let other = "is libtorch 2.9.1, but 2.11.0 is needed";
+        for (piece, files, said) in [
+            (Piece::Libtorch, &[LIBRARY, INCLUDED, ("build-version", "2.9.1")][..], other),
+            (Piece::Libtorch, &[LIBRARY, INCLUDED, header], other),
+            (Piece::Libtorch, &[INCLUDED], "no lib/libtorch_cpu.so"),
+            (Piece::Libtorch, &[LIBRARY], "no include/"),
+            (Piece::Onnxruntime, &[("libonnxruntime.so.1.30.0", "")], "is not a file"),
+            (Piece::Cuda, &[INCLUDED], "no package of NVIDIA's"),
+        ] {
+            let error = given(piece, directory(files).path()).unwrap_err();
+            assert!(error.contains(said) && error.contains("unset it"), "{piece}: {error}");
         }
-    }
-
-    #[test]
-    fn an_incomplete_libtorch_is_refused() {
-        let error = given(Piece::Libtorch, torch(&[("include/x.h", "")]).path()).unwrap_err();
-        assert!(error.contains("no lib/libtorch_cpu.so"), "{error}");
-        let error = given(Piece::Libtorch, torch(&[LIBRARY]).path()).unwrap_err();
-        assert!(error.contains("no include/"), "{error}");
-    }
-
-    #[test]
-    fn an_onnxruntime_must_be_a_file() {
-        let directory = torch(&[("libonnxruntime.so.1.30.0", "")]);
-        let error = given(Piece::Onnxruntime, directory.path()).unwrap_err();
-        assert!(error.contains("is not a file"), "{error}");
-        let file = directory.path().join("libonnxruntime.so.1.30.0");
-        let provided = given(Piece::Onnxruntime, &file).unwrap().unwrap();
-        assert_eq!(provided.version.as_deref(), Some("1.30.0"));
-    }
-
-    #[test]
-    fn an_empty_variable_counts_as_unset() {
-        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None));
     }
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
@@ -25,6 +25,7 @@ use setup::tooling::{self, BadInput, Reporter, Scratch};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
 use crate::compare::Needs;
+use crate::install::copy;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 #[derive(clap::Args)]
@@ -64,11 +65,11 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     let driver = gate.driver(head.as_ref())?;
     tooling::check()?;
     reporter.note(&format!("all is built after {}; now both are measured", words(begun.elapsed())));
-    let status = status_of(&mut check(&driver, base.place(), asked, workspace))?;
+    let status = status_of(&mut check(&driver, &base.place, asked, workspace))?;
     Ok(exit_code(status))
 }
 
-fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> std::process::Command {
+fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> Command {
     let mut check = command(driver);
     check.arg("check").arg("--base-workers").arg(base).args(&asked.args);
     let given = asked.args.iter().any(|arg| arg.to_string_lossy().starts_with("--results-dir"));
@@ -96,8 +97,8 @@ impl Gate<'_> {
         let engines = Engines::read(workspace)?;
         let files: Vec<String> = files(&engines.select(&self.needs.frameworks)?);
         let what = files.join(", ");
-        if build.has(files.iter()) {
-            reporter.note(&format!("{name}: {what} as built before, in {}", build.place().display()));
+        if build.has(&files) {
+            reporter.note(&format!("{name}: {what} as built before, in {}", build.place.display()));
         } else {
             reporter.note(&format!("{name}: building {what}; the first build of a commit takes minutes"));
             let begun = now();
@@ -105,7 +106,7 @@ impl Gate<'_> {
             let apart = workspace.apart(&tree.root);
             let built = build_workers(&apart, self.needs, reporter)
                 .with_context(|| format!("cannot build the workers of {rev}"))?;
-            build.keep(&apart.binaries, built.iter())?;
+            build.keep(&apart.binaries, &built)?;
             reporter.note(&format!("{name}: built in {}", words(begun.elapsed())));
         }
         build.note_use(commit, reporter)?;
@@ -124,10 +125,17 @@ impl Gate<'_> {
         provide(workspace, self.needs, reporter)?;
         let driver = match head {
             Some((tree, build)) => {
-                let place = tree.binaries()?;
-                copy_all(build.place(), &place)?;
+                // Where the driver looks for a checkout's binaries.
+                let place = tree.root.join("target/release");
+                fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+                let workers = fs::read_dir(&build.place)
+                    .with_context(|| format!("cannot read {}", build.place.display()))?;
+                for worker in workers {
+                    let worker = worker?;
+                    copy(&worker.path(), &place.join(worker.file_name()))?;
+                }
                 for tool in [PHOTOFINISH, "prepare"] {
-                    copy(&workspace.binary(tool), &place)?;
+                    copy(&workspace.binary(tool), &place.join(file_name(tool)))?;
                 }
                 place.join(file_name(PHOTOFINISH))
             }
@@ -174,7 +182,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
     let selected = engines.select(&needs.frameworks)?;
     for engine in &selected {
         // An old file in the same place must not be taken for a worker of this commit if the build fails.
-        let _ = std::fs::remove_file(workspace.binary(&engine.worker));
+        let _ = fs::remove_file(workspace.binary(&engine.worker));
     }
     let files = files(&selected);
     build::together(workspace, &Wanted { engines: selected, ..Wanted::default() }, reporter)?;
@@ -187,19 +195,6 @@ fn files(engines: &[&Engine]) -> Vec<String> {
     let built = engines.iter().filter(|engine| !engine.worker.contains('/'));
     let names: BTreeSet<String> = built.map(|engine| file_name(&engine.worker)).collect();
     names.into_iter().collect()
-}
-
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        copy(&entry?.path(), to)?;
-    }
-    Ok(())
-}
-
-fn copy(file: &Path, to: &Path) -> Result<()> {
-    let name = file.file_name().unwrap_or_default();
-    std::fs::copy(file, to.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
-    Ok(())
 }
 
 #[expect(
@@ -248,23 +243,18 @@ impl Build {
         Ok(Build { place, built_with })
     }
 
-    fn place(&self) -> &Path {
-        &self.place
-    }
-
-    fn has<'a>(&self, mut files: impl Iterator<Item = &'a String>) -> bool {
-        self.place.join(RECEIPT).is_file() && files.all(|file| self.place.join(file).is_file())
+    fn has(&self, files: &[String]) -> bool {
+        self.place.join(RECEIPT).is_file() && files.iter().all(|file| self.place.join(file).is_file())
     }
 
     /// Copies files that were just built. One that could not be built was reported, and is a row with its reason.
-    fn keep<'a>(&self, from: &Path, files: impl Iterator<Item = &'a String>) -> Result<()> {
+    fn keep(&self, from: &Path, files: &[String]) -> Result<()> {
         fs::create_dir_all(&self.place).with_context(|| format!("cannot make {}", self.place.display()))?;
-        for file in files {
-            let (built, kept) = (from.join(file), self.place.join(file));
-            if built.is_file() {
-                // An interrupted copy must not be taken for a worker.
-                tooling::replace(&built, &kept).with_context(|| format!("cannot keep {}", kept.display()))?;
-            }
+        for file in files.iter().filter(|file| from.join(file).is_file()) {
+            let kept = self.place.join(file);
+            // An interrupted copy must not be taken for a worker.
+            tooling::replace(&from.join(file), &kept)
+                .with_context(|| format!("cannot keep {}", kept.display()))?;
         }
         fs::write(self.place.join(RECEIPT), &self.built_with).context("cannot write the receipt")
     }
@@ -285,14 +275,12 @@ impl Build {
 /// The builds beyond those that are kept, by the time of their last use.
 fn stale(builds: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(builds).with_context(|| format!("cannot read {}", builds.display()))?;
-    let used = |place: &Path| fs::metadata(place.join(COMMIT)).and_then(|file| file.modified());
-    let mut found: Vec<(SystemTime, PathBuf)> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()).filter(|place| place.is_dir()))
-        .map(|place| (used(&place).unwrap_or(SystemTime::UNIX_EPOCH), place))
-        .collect();
-    found.sort();
-    let excess = found.len().saturating_sub(KEPT);
-    Ok(found.into_iter().take(excess).map(|(_, place)| place).collect())
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|place| place.is_dir()).collect();
+    let used = |place: &PathBuf| fs::metadata(place.join(COMMIT)).and_then(|file| file.modified()).ok();
+    found.sort_by_cached_key(used);
+    found.truncate(found.len().saturating_sub(KEPT));
+    Ok(found)
 }
 
 /// The compiler, its flags, and the features it detects on this machine's processor.
@@ -324,13 +312,6 @@ impl Tree {
         output_of(&mut add)?;
         Ok(Tree { root, repository: workspace.root.clone() })
     }
-
-    /// Where the driver looks for a checkout's binaries; made if it is not there.
-    fn binaries(&self) -> Result<PathBuf> {
-        let place = self.root.join("target/release");
-        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-        Ok(place)
-    }
 }
 
 impl Drop for Tree {
@@ -355,7 +336,7 @@ fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
     Ok(output_of(&mut resolve).map_err(unknown)?.trim().to_owned())
 }
 
-fn git(directory: &Path) -> std::process::Command {
+fn git(directory: &Path) -> Command {
     let mut git = command("git");
     git.arg("-C").arg(directory);
     git
@@ -396,7 +377,7 @@ mod tests {
         let built = tempfile::tempdir().unwrap();
         fs::write(built.path().join(worker), commit).unwrap();
         let build = Build::at(builds, commit, with.to_owned()).unwrap();
-        build.keep(built.path(), [worker.to_owned(), "never-built".to_owned()].iter()).unwrap();
+        build.keep(built.path(), &[worker, "never-built"].map(str::to_owned)).unwrap();
         build.note_use(commit, Reporter::new(true)).unwrap();
         build
     }
@@ -405,11 +386,11 @@ mod tests {
     fn a_build_is_there_for_the_same_compiler_and_with_the_workers_that_were_built() {
         let builds = tempfile::tempdir().unwrap();
         keep(builds.path(), "a", "engine-candle", "rustc 1");
+        let worker = ["engine-candle".to_owned()];
         let again = Build::at(builds.path(), "a", "rustc 1".into()).unwrap();
-        assert!(again.has(["engine-candle".to_owned()].iter()));
-        assert!(!again.has(["engine-candle".to_owned(), "never-built".to_owned()].iter()));
+        assert!(again.has(&worker) && !again.has(&[worker[0].clone(), "never-built".to_owned()]));
         let other = Build::at(builds.path(), "a", "rustc 2".into()).unwrap();
-        assert!(!other.has(["engine-candle".to_owned()].iter()) && !other.place().exists());
+        assert!(!other.has(&worker) && !other.place.exists());
     }
 
     #[test]
@@ -417,8 +398,8 @@ mod tests {
         let builds = tempfile::tempdir().unwrap();
         for number in 0..KEPT + 2 {
             let build = keep(builds.path(), &number.to_string(), "w", "rustc 1");
-            let used = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + number as u64);
-            let file = fs::File::options().write(true).open(build.place().join(COMMIT)).unwrap();
+            let used = std::time::UNIX_EPOCH + Duration::from_secs(1000 + number as u64);
+            let file = fs::File::options().write(true).open(build.place.join(COMMIT)).unwrap();
             file.set_modified(used).unwrap();
         }
         assert!(stale(builds.path()).unwrap().is_empty());
