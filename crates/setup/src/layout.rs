@@ -185,9 +185,9 @@ pub(crate) fn install(
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         files.insert(name.clone());
     }
-    let files: Vec<String> = files.into_iter().collect();
-    Receipt::of_files(&pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
-    publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
+    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(piece));
+    Receipt::of_files(pin, &staged, files)?.write(&staging.path().join(&receipt))?;
+    publish(staging.path(), &staged, &place, &receipt)
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }
 

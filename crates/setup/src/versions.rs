@@ -11,12 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 pub use build::{Builder, Framework};
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::receipt::hexadecimal;
 use crate::tooling::process::{command, output_of};
 use crate::tooling::{BadInput, Reporter};
 
@@ -108,9 +108,7 @@ impl Version {
 fn slug(name: &str, whole: &str) -> String {
     let plain = |byte: char| if byte.is_ascii_alphanumeric() { byte } else { '-' };
     let name: String = name.chars().map(plain).take(40).collect();
-    let digits: String =
-        Sha256::digest(whole.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}-{digits}")
+    format!("{name}-{}", hexadecimal(&Sha256::digest(whole.as_bytes())[..6]))
 }
 
 /// Whether a text is a release number: `1.24.4`.
@@ -123,31 +121,13 @@ fn is_release(text: &str) -> bool {
 
 // Another release of a Python package, over those of a reference's environment.
 
-/// The parts kept of pip's installation report.
-#[derive(Serialize, Deserialize)]
-struct Report {
-    install: Vec<Installed>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Installed {
-    metadata: Metadata,
-    download_info: serde_json::Value,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Metadata {
-    name: String,
-    version: String,
-}
-
 /// The path of a package with this version and its dependencies, installed or not.
 pub fn place_of_package(cache: &Path, package: &str, version: &Version) -> PathBuf {
     cache.join("versions/python").join(format!("{package}-{}", version.slug()))
 }
 
-/// Installs a package for an interpreter, unless that release is there already. Hashes of the downloads are
-/// stored next to it.
+/// Installs a package for an interpreter, unless that release is there already. pip's report, which has the hashes of
+/// the downloads, is stored next to it.
 ///
 /// # Errors
 /// In one sentence: a release that does not exist, or sources that cannot be built.
@@ -184,12 +164,10 @@ pub fn install_package(
     pip.arg("--target").arg(&new).arg("--report").arg(&report).arg(&requirement);
     output_of(&mut pip)
         .map_err(|error| BadInput(format!("pip cannot install {requirement}: {}", cause(&error))))?;
-    let text = fs::read_to_string(&report).context("pip wrote no report")?;
-    let report: Report = serde_json::from_str(&text).context("cannot read pip's report")?;
+    ensure!(report.is_file(), "pip wrote no report");
     let _ = fs::remove_dir_all(&place);
     fs::rename(&new, &place).with_context(|| format!("cannot install {}", place.display()))?;
-    fs::write(&receipt, serde_json::to_string_pretty(&report)? + "\n")
-        .with_context(|| format!("cannot write {}", receipt.display()))?;
+    fs::rename(&report, &receipt).with_context(|| format!("cannot write {}", receipt.display()))?;
     Ok(place)
 }
 

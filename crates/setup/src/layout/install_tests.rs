@@ -50,7 +50,7 @@ impl Fixture {
             directory: "piece-1.0".into(),
             wheels: vec![Wheel {
                 requirement: "t==1.0".into(),
-                sha256: Sha256::digest(&wheel).iter().map(|byte| format!("{byte:02x}")).collect(),
+                sha256: receipt::hexadecimal(&Sha256::digest(&wheel)),
                 bytes: wheel.len() as u64,
                 extract: rules.map(|(from, to)| (from.to_owned(), to.to_owned())).into(),
             }],

@@ -64,9 +64,7 @@ pub fn is_bad_input(error: &anyhow::Error) -> bool {
 // continues to its own end.
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
-
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Whether an end at once would lose nothing.
@@ -113,22 +111,17 @@ impl Drop for Expendable {
     }
 }
 
-/// Forwards signals to a program, until the returned value is dropped.
-pub(crate) fn pass_on(id: u32) -> PassOn {
+/// Forwards signals to a program, until it [`has_ended`].
+pub(crate) fn pass_on(id: u32) {
     running().push(id);
-    if REQUESTED.load(Ordering::SeqCst) {
+    if requested() {
         // The signal arrived between the start and here.
         terminate(id);
     }
-    PassOn(id)
 }
 
-pub(crate) struct PassOn(u32);
-
-impl Drop for PassOn {
-    fn drop(&mut self) {
-        running().retain(|id| *id != self.0);
-    }
+pub(crate) fn has_ended(id: u32) {
+    running().retain(|other| *other != id);
 }
 
 fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {

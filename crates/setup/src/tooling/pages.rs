@@ -140,12 +140,6 @@ mod tests {
         found.map(|command| (command.line, command.words.join(" "), command.is_whole)).collect()
     }
 
-    fn one(text: &str) -> String {
-        let found = lines(text);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found[0].1.clone()
-    }
-
     #[test]
     fn code_and_prose_are_told_apart() {
         let (code, prose) = split("a `b` c\n```sh\nd \\\n  e\n```\nf `g\nh` i `open\n\nj `k`\n");
@@ -171,20 +165,21 @@ mod tests {
 
     #[test]
     fn what_surrounds_a_command_is_left_out() {
-        assert_eq!(one("`unset POT; cook soup`"), "cook soup");
-        assert_eq!(one("`chmod +x pot && cook soup | head`"), "cook soup");
-        assert_eq!(one("`cook soup DIR… [--salt N]`"), "cook soup DIR --salt N");
-        assert_eq!(one("```\ncook soup    what it does\n```"), "cook soup");
-        assert_eq!(one("`cook \"a b\" c`"), "cook a b c");
+        for (text, command) in [
+            ("`unset POT; cook soup`", "cook soup"),
+            ("`chmod +x pot && cook soup | head`", "cook soup"),
+            ("`cook soup DIR… [--salt N]`", "cook soup DIR --salt N"),
+            ("```\ncook soup    what it does\n```", "cook soup"),
+            ("`cook \"a b\" c`", "cook a b c"),
+        ] {
+            let found: Vec<String> = lines(text).into_iter().map(|(_, command, _)| command).collect();
+            assert_eq!(found, [command], "{text}");
+        }
         assert_eq!(lines("```\ncook ── soup\n```"), []);
         assert!(!commands("`cook soup …`", &["cook"])[0].is_whole);
-    }
-
-    #[test]
-    fn a_program_may_have_two_words() {
-        let found = commands("`cargo cook soup` and `cargo build`", &["cargo", "cook"]);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].words, ["cargo", "cook", "soup"]);
+        let of_two_words = commands("`cargo cook soup` and `cargo build`", &["cargo", "cook"]);
+        let found: Vec<_> = of_two_words.iter().map(|command| command.words.join(" ")).collect();
+        assert_eq!(found, ["cargo cook soup"]);
     }
 
     #[test]

@@ -119,10 +119,11 @@ pub fn output_shown(command: &mut Command) -> Result<Output> {
 fn run<T>(command: &mut Command, wait: impl FnOnce(Child) -> std::io::Result<T>) -> Result<T> {
     let what = describe(command);
     let child = command.spawn().with_context(|| format!("cannot start {what}"))?;
-    let outcome = {
-        let _passing = tooling::pass_on(child.id());
-        wait(child).with_context(|| format!("cannot wait for {what}"))?
-    };
+    let id = child.id();
+    tooling::pass_on(id);
+    let outcome = wait(child).with_context(|| format!("cannot wait for {what}"));
+    tooling::has_ended(id);
+    let outcome = outcome?;
     tooling::check()?;
     Ok(outcome)
 }
