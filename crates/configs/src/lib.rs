@@ -144,25 +144,25 @@ impl Engine {
 
 /// The source of other versions of a framework.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Versions {
     /// The piece of set-up with the library that the worker loads when it starts, so that the worker stays
     /// the same, or that it is linked with, if there are crates as well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crates: Vec<String>,
     /// The Python package that the worker imports: other releases are installed over those of its
     /// environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
     /// Features of the worker for versions that lack functions it calls, each with the versions that need it:
     /// `<0.11`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shims: BTreeMap<String, String>,
     /// The versions that the worker is known to work with, in words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub supported: String,
 }
 
@@ -192,17 +192,16 @@ pub struct EngineMemory {
 
 /// The settings that a variant fixes for every request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct EngineSettings {
     pub precision: Option<bundle::Precision>,
     pub jit: Option<bool>,
     /// Another thread budget than everyone's, for controls; rule R5 notices.
     pub threads: Option<usize>,
     /// A positive control: every step is extended by this share of its own time.
-    #[serde(default)]
     pub slowdown: f64,
     /// Whether its processes find compiled kernels of earlier ones, independent of the setting of the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_cache: Option<KernelCache>,
 }
 
@@ -232,37 +231,32 @@ pub struct Model {
 
 /// Prompts and settings that belong together, with their purpose.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Suite {
-    #[serde(default)]
     pub summary: String,
     /// The conclusions that this suite allows and does not allow, for the report.
-    #[serde(default)]
     pub analysis: String,
     /// A study instead of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
-    #[serde(default)]
     pub command: String,
     pub new_tokens: Option<u32>,
     pub rounds: Option<u32>,
     pub iterations: Option<u32>,
     /// As `--quick`, unless rounds and iterations say otherwise.
-    #[serde(default)]
     pub quick: bool,
-    #[serde(default)]
     pub prompts: Vec<SuitePrompt>,
     /// Published figures, shown with those of a study.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }
 
 /// A prompt by its text or by its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct SuitePrompt {
     pub name: Option<String>,
     pub text: Option<String>,
     /// The second of a pair of texts, such as the document that a reranker scores for a question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// Token ids instead of a text.
     pub tokens: Option<Vec<u32>>,

@@ -42,36 +42,26 @@ impl Reference {
         Self::value_variants().iter().copied()
     }
 
-    /// Package and binary of its worker, if that is a crate of this workspace.
-    pub fn worker(self) -> Option<&'static str> {
-        match self {
-            Self::Burn => Some("reference-burn"),
-            Self::CandleTransformers => Some("reference-candle-transformers"),
-            Self::Fastembed => Some("reference-fastembed"),
-            Self::Rten => Some("reference-rten"),
-            Self::Tract => Some("reference-tract"),
-            _ => None,
-        }
+    /// Whether its worker is a crate of this repository; that of the others is in Python.
+    fn is_compiled(self) -> bool {
+        matches!(self, Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract)
     }
 
-    pub fn package(self) -> Option<&'static str> {
-        match self {
-            Self::Llamacpp => Some(DERIVE),
-            _ => self.worker(),
-        }
+    /// Package and binary of its worker, if cargo builds it.
+    pub fn worker(self) -> Option<String> {
+        self.is_compiled().then(|| format!("reference-{self}"))
+    }
+
+    pub fn package(self) -> Option<String> {
+        if self == Self::Llamacpp { Some(DERIVE.to_owned()) } else { self.worker() }
     }
 
     /// The virtual environment that it is installed into, in the references' directory; `None` if it is not
     /// Python. References with compatible pins share one; the others' pins would conflict there.
-    fn environment(self, target: Target) -> Option<&'static str> {
-        match (self, target) {
-            (Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract, _) => None,
-            (Self::Transformers | Self::Genai | Self::Llamacpp, _) => Some("venv"),
-            (Self::Openvino, _) => Some("venv-openvino"),
-            (Self::Jax, Target::Cpu) => Some("venv-jax"),
-            (Self::Jax, Target::Cuda) => Some("venv-jax-cuda"),
-            (Self::Tinygrad, Target::Cpu) => Some("venv-tinygrad"),
-            (Self::Tinygrad, Target::Cuda) => Some("venv-tinygrad-cuda"),
+    fn environment(self, target: Target) -> Option<String> {
+        match self {
+            Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv".to_owned()),
+            _ => (!self.is_compiled()).then(|| format!("venv-{}", self.packages(target))),
         }
     }
 
@@ -121,6 +111,12 @@ impl Reference {
 fn on(target: Target) -> impl Iterator<Item = Reference> {
     Reference::all().filter(move |reference| reference.computes_on(target))
 }
+
+/// Its file with the installed requirements.
+const RECEIPT: &str = "txt";
+
+/// Its file with the python that runs it, relative to the references' directory.
+const PYTHON: &str = "python";
 
 /// Package and binary of the tool that writes GGUF. References that read GGUF find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
@@ -177,17 +173,16 @@ impl References {
 
     /// An error that says how to set it up, if it is not set up.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match (reference.environment(self.target), reference.worker()) {
-            (_, Some(worker)) => self.binary(worker).is_file(),
-            (None, None) => true,
-            (Some(_), None) if reference.package().is_some() && !self.tool().is_file() => false,
-            (Some(name), None) => {
-                let said = |file| fs::read_to_string(file).ok();
-                let pinned = self.requirements(reference).ok().map(|(_, text)| text);
-                self.environment(name).python().is_file()
-                    && said(self.whereabouts(reference)).is_some_and(|said| said == relative_python(name))
-                    && pinned.is_some()
-                    && said(self.receipt(reference)) == pinned
+        let there = match reference.environment(self.target) {
+            None => reference.package().is_some_and(|worker| self.binary(&worker).is_file()),
+            Some(name) => {
+                let says = |kind, expected: &str| {
+                    fs::read_to_string(self.file(reference, kind)).is_ok_and(|found| found == expected)
+                };
+                (reference.package().is_none() || self.tool().is_file())
+                    && self.environment(&name).python().is_file()
+                    && says(PYTHON, &relative_python(&name))
+                    && self.requirements(reference).is_ok_and(|(_, pinned)| says(RECEIPT, &pinned))
             }
         };
         let device = match self.target {
@@ -208,12 +203,12 @@ impl References {
         self.check(reference)?;
         let environment = reference.environment(self.target);
         let environment = environment.with_context(|| format!("{name} has no environment in Python"))?;
-        Ok(self.environment(environment).python())
+        Ok(self.environment(&environment).python())
     }
 
     fn install(&self, reference: Reference, reporter: Reporter) -> Result<()> {
         if let Some(name) = reference.package() {
-            let binary = self.binary(name);
+            let binary = self.binary(&name);
             ensure!(
                 binary.is_file(),
                 "{reference} cannot be set up: there is no {}; install photofinish again",
@@ -228,16 +223,16 @@ impl References {
         }
         let Some(name) = reference.environment(self.target) else { return Ok(()) };
         let (file, text) = self.requirements(reference)?;
-        let environment = self.environment(name);
+        let environment = self.environment(&name);
         if environment.make(reporter)? {
             // Packages installed in a removed environment are gone, too.
-            let gone = on(self.target).filter(|other| other.environment(self.target) == Some(name));
-            gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
+            let gone = on(self.target).filter(|other| other.environment(self.target).as_ref() == Some(&name));
+            gone.for_each(|other| drop(fs::remove_file(self.file(other, RECEIPT))));
         }
         reporter.begin(&format!("installing {reference}"));
         environment.install(reference, &file, reporter)?;
-        fs::write(self.whereabouts(reference), relative_python(name))
-            .and_then(|()| fs::write(self.receipt(reference), text))
+        fs::write(self.file(reference, PYTHON), relative_python(&name))
+            .and_then(|()| fs::write(self.file(reference, RECEIPT), text))
             .context("cannot write the receipt")
     }
 
@@ -245,8 +240,8 @@ impl References {
         self.cache.join("references")
     }
 
-    fn receipt(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{}.txt", reference.packages(self.target)))
+    fn file(&self, reference: Reference, kind: &str) -> PathBuf {
+        self.directory().join(format!("{}.{kind}", reference.packages(self.target)))
     }
 
     /// The file of pinned requirements, and its text.
@@ -258,11 +253,6 @@ impl References {
 
     fn environment(&self, name: &str) -> Environment {
         Environment { place: self.directory().join(name) }
-    }
-
-    /// The file that names the python that runs it, relative to the references' directory.
-    fn whereabouts(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{}.python", reference.packages(self.target)))
     }
 
     /// A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
@@ -461,13 +451,13 @@ mod tests {
         fs::create_dir_all(python.parent().unwrap()).unwrap();
         fs::write(&python, "").unwrap();
         let (_, text) = references.requirements(Reference::Openvino).unwrap();
-        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
+        fs::write(references.file(Reference::Openvino, RECEIPT), &text).unwrap();
         assert!(references.check(Reference::Openvino).is_err(), "the worker would not find its environment");
-        fs::write(references.whereabouts(Reference::Openvino), "venv-openvino/bin/python\n").unwrap();
+        fs::write(references.file(Reference::Openvino, PYTHON), "venv-openvino/bin/python\n").unwrap();
         references.check(Reference::Openvino).unwrap();
-        fs::write(references.receipt(Reference::Openvino), "numpy==1.0\n").unwrap();
+        fs::write(references.file(Reference::Openvino, RECEIPT), "numpy==1.0\n").unwrap();
         assert!(references.check(Reference::Openvino).is_err(), "another pin counts as not set up");
-        fs::write(references.receipt(Reference::Openvino), &text).unwrap();
+        fs::write(references.file(Reference::Openvino, RECEIPT), &text).unwrap();
         fs::remove_file(&python).unwrap();
         assert!(references.check(Reference::Openvino).is_err(), "an interpreter that is gone runs nothing");
     }
@@ -490,7 +480,7 @@ mod tests {
             let Some(worker) = reference.worker() else { continue };
             let set_up = references(cache.path()).set_up(&[reference], Reporter::new(true), |_| Ok(()));
             let error = set_up.unwrap_err().to_string();
-            assert!(error.contains(worker) && error.contains("install photofinish again"), "{error}");
+            assert!(error.contains(&worker) && error.contains("install photofinish again"), "{error}");
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn set_up(
     reporter: Reporter,
 ) -> Result<()> {
     all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
-        Some(name) => build(workspace, &[name], None, reporter),
+        Some(name) => build(workspace, &[&name], None, reporter),
         None => Ok(()),
     })
 }
@@ -53,7 +53,7 @@ mod tests {
         for engine in references {
             let known = Reference::all().find(|reference| reference.to_string() == engine.framework);
             let known = known.unwrap_or_else(|| panic!("{} is not known", engine.name));
-            let cargo_builds_it = known.worker() == Some(engine.worker.as_str());
+            let cargo_builds_it = known.worker().as_ref() == Some(&engine.worker);
             assert_eq!(behind(engine).is_none(), cargo_builds_it, "{}", engine.name);
         }
     }

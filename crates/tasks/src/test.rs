@@ -417,6 +417,7 @@ fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
         let members = cargo::metadata(&workspace.root, manifest)?.packages;
         packages.extend(members.into_iter().map(|member| Package { name: member.name, manifest }));
     }
+    packages.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(packages)
 }
 

@@ -175,7 +175,8 @@ fn sweeping_spares_a_set_up_at_work() {
 
 #[test]
 fn what_differs_from_its_receipt_is_installed_again() {
-    let damages: [(&str, fn(&mut Fixture)); 6] = [
+    type Damage = fn(&mut Fixture);
+    let damages: [(&str, Damage); 6] = [
         ("another size", |fixture| fs::write(fixture.file("lib/a.so"), "librar").unwrap()),
         ("the same size, but other contents", |fixture| {
             fs::write(fixture.file("lib/a.so"), "LIBRARY").unwrap();

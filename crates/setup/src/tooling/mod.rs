@@ -4,7 +4,7 @@
 pub mod pages;
 pub mod process;
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -268,22 +268,15 @@ fn sweep(parent: &Path) {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in ours.map(|entry| entry.path()).filter(|path| is_own_directory(path)) {
-        if let Some(_held) = abandoned(&path) {
+        let age = || path.metadata().ok()?.modified().ok()?.elapsed().ok();
+        // Held until the directory is gone.
+        let lock = File::open(path.join(LOCK));
+        let is_abandoned = match &lock {
+            Ok(lock) => lock.try_lock().is_ok(),
+            Err(_) => age().is_some_and(|age| age >= ORPHANED),
+        };
+        if is_abandoned {
             let _ = std::fs::remove_dir_all(&path);
-        }
-    }
-}
-
-/// The lock of an abandoned directory, or `Some(None)` if it has none.
-fn abandoned(path: &Path) -> Option<Option<File>> {
-    match File::open(path.join(LOCK)) {
-        Ok(lock) => match lock.try_lock() {
-            Ok(()) => Some(Some(lock)),
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => None,
-        },
-        Err(_) => {
-            let age = path.metadata().and_then(|metadata| metadata.modified()).ok()?.elapsed().ok()?;
-            (age >= ORPHANED).then_some(None)
         }
     }
 }
