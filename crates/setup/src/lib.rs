@@ -24,7 +24,6 @@ use clap::ValueEnum;
 pub use layout::{BuildRecord, Home, Layout, PROGRAM};
 pub use pins::this_platform;
 use pins::{Pin, Pins, Wheel};
-use pip::Given;
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
 use serde::Deserialize;
@@ -187,20 +186,21 @@ impl fmt::Display for Provided {
     }
 }
 
-/// Pins and the user's own libraries, read and checked once.
+/// The pins, and what there is of them.
 pub struct Provision {
     cache: PathBuf,
     reporter: Reporter,
     pins: Pins,
-    given: Given,
 }
 
 impl Provision {
     /// `configs` contains native.toml; `cache` need not exist.
     pub fn new(configs: &Path, cache: &Path, reporter: Reporter) -> Result<Self> {
-        let pins = Pins::read(configs)?;
-        let given = Given::from_environment(&pins);
-        Ok(Self { cache: cache.to_owned(), reporter, pins, given })
+        Ok(Self { cache: cache.to_owned(), reporter, pins: Pins::read(configs)? })
+    }
+
+    fn given(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
+        pip::given(&self.pins, piece, |name| std::env::var_os(name))
     }
 
     /// Provides these pieces, all of them if none is named, and removes leftovers of interrupted set-ups.
@@ -215,13 +215,13 @@ impl Provision {
 
     /// Checks the library that the user names for this piece, if any.
     pub fn check_given(&self, piece: Piece) -> Result<()> {
-        self.given.get(piece)?;
+        self.given(piece)?;
         Ok(())
     }
 
     /// The piece, downloaded if necessary.
     pub fn provide(&self, piece: Piece) -> Result<Provided> {
-        if let Some(given) = self.given.get(piece)? {
+        if let Some(given) = self.given(piece)? {
             return Ok(given);
         }
         let pinned = self.pins.piece(piece);
@@ -291,7 +291,7 @@ impl Provision {
 
     /// The piece as it is now, without downloading: `None` if it is missing.
     pub fn find(&self, piece: Piece) -> Result<Option<Provided>> {
-        if let Some(given) = self.given.get(piece)? {
+        if let Some(given) = self.given(piece)? {
             return Ok(Some(given));
         }
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
@@ -302,7 +302,7 @@ impl Provision {
     /// set up, and for a library of the user's own.
     pub fn damage(&self, piece: Piece) -> Result<Option<String>> {
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
-        if self.given.get(piece)?.is_some() {
+        if self.given(piece)?.is_some() {
             return Ok(None);
         }
         Ok(match receipt::state(&self.cache, piece, &pin, receipt::Look::Deep) {
@@ -313,7 +313,7 @@ impl Provision {
 
     /// The path of the piece, set up or not.
     pub fn place(&self, piece: Piece) -> Result<PathBuf> {
-        let given = self.given.get(piece)?;
+        let given = self.given(piece)?;
         Ok(given.map_or_else(|| self.cache.join(&self.pins.piece(piece).path), |given| given.path))
     }
 

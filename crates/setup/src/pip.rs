@@ -1,6 +1,5 @@
 //! Fetching one wheel with the ordinary pip client.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -104,46 +103,34 @@ fn size_of_tree(directory: &Path) -> u64 {
 // Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH take precedence over set-up's, and so does
 // PHOTOFINISH_CUDA on a GPU.
 
-/// The libraries in the variables, with absolute paths, or their errors.
-#[derive(Debug)]
-pub(crate) struct Given(BTreeMap<Piece, std::result::Result<Provided, String>>);
-
-impl Given {
-    pub(crate) fn from_environment(pins: &Pins) -> Self {
-        Self::from_variables(pins, |name| std::env::var_os(name))
+/// The library that a variable of the environment names for this piece, with its absolute path: `None` if none does; an
+/// error if it is unsuitable.
+pub(crate) fn given(
+    pins: &Pins,
+    piece: Piece,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> std::result::Result<Option<Provided>, BadInput> {
+    let name = piece.variable();
+    let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = Path::new(&value);
+    let counts = match piece {
+        Piece::Libtorch | Piece::Onnxruntime | Piece::Cuda => true,
+        // On a GPU, a library that was built for a CPU only does not count.
+        Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
+        Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
+        Piece::Model | Piece::Minilm | Piece::Nvcc => false,
+    };
+    if !counts {
+        return Ok(None);
     }
-
-    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let pieces =
-            [Piece::Libtorch, Piece::Onnxruntime, Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda];
-        let given = pieces.into_iter().filter_map(|piece| {
-            let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
-            // On a GPU, a library that was built for a CPU only does not count.
-            let counts = match piece {
-                Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
-                Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
-                _ => true,
-            };
-            let needed = &pins.piece(piece).version;
-            let refused = |problem| {
-                let instead = match piece {
-                    Piece::Libtorch | Piece::Onnxruntime => {
-                        format!("{}, or unset it and", piece.instead(needed))
-                    }
-                    _ => "unset it, and".to_owned(),
-                };
-                let (name, value) = (piece.variable(), value.display());
-                format!("{name}={value} {problem}; {instead} set-up downloads one")
-            };
-            counts.then(|| (piece, checked(piece, &value, needed).map_err(refused)))
-        });
-        Self(given.collect())
-    }
-
-    /// `None` if the user names none; an error if the library is unsuitable.
-    pub(crate) fn get(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
-        self.0.get(&piece).cloned().transpose().map_err(BadInput)
-    }
+    let needed = &pins.piece(piece).version;
+    checked(piece, value, needed).map(Some).map_err(|problem| {
+        let instead = match piece {
+            Piece::Libtorch | Piece::Onnxruntime => format!("{}, or unset it and", piece.instead(needed)),
+            _ => "unset it, and".to_owned(),
+        };
+        BadInput(format!("{name}={} {problem}; {instead} set-up downloads one", value.display()))
+    })
 }
 
 /// A library of the user's own, or what is wrong with it.
@@ -219,12 +206,10 @@ mod tests {
     fn given(piece: Piece, value: &Path) -> Result<Option<Provided>, String> {
         let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
         let variable = |asked: &str| (asked == piece.variable()).then(|| value.as_os_str().to_owned());
-        let given = Given::from_variables(&pins, variable);
-        let others = Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable());
-        for other in others {
-            assert!(given.get(other).unwrap().is_none(), "{other}");
+        for other in Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable()) {
+            assert!(super::given(&pins, other, variable).unwrap().is_none(), "{other}");
         }
-        given.get(piece).map_err(|error| error.to_string())
+        super::given(&pins, piece, variable).map_err(|error| error.to_string())
     }
 
     fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {

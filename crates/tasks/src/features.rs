@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use setup::tooling::process::{cargo, output_of};
-
-use crate::cargo::metadata;
+use crate::cargo::{metadata, tree};
 use crate::workspace::Workspace;
 
 /// Sets of features of each package: more than one where it runs on the machine that builds, too.
@@ -15,15 +13,8 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 /// cargo's resolution for these packages in one build. It may download packages that a usual build does not
 /// need.
 fn resolved(packages: &[String], edges: &str) -> Features {
-    let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
-    tree.args(packages.iter().flat_map(|name| ["--package", name]));
-    // Releases have its program for the hub.
-    if packages.iter().any(|name| name == "prepare") {
-        tree.args(["--features", "prepare/hub"]);
-    }
     let mut features = Features::new();
-    for line in output_of(&mut tree).unwrap().lines() {
+    for line in tree(&Workspace::locate().unwrap().root, packages, edges).unwrap().lines() {
         if let Some((package, of_package)) = line.trim_end_matches(" (*)").split_once('|') {
             features.entry(package.to_owned()).or_default().insert(of_package.to_owned());
         }

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use setup::tooling;
-use setup::tooling::process::{cargo, output_of};
 
-use crate::cargo::metadata;
+use crate::cargo::{metadata, tree};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
@@ -114,9 +113,7 @@ impl Graph {
         let mut members = BTreeMap::new();
         for package in metadata.packages {
             let dependencies = package.dependencies.into_iter().filter(|found| !found.is_for_tests());
-            let mut tree = cargo(root);
-            tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
-            let lines = output_of(tree.args(["--package", &package.name]))?;
+            let lines = tree(root, std::slice::from_ref(&package.name), "normal,build")?;
             let member = Member {
                 dependencies: dependencies.map(|found| (found.name, found.req)).collect(),
                 tree: lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect(),
