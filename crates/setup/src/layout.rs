@@ -219,27 +219,6 @@ fn remove(path: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_program_finds_what_was_installed_with_it() {
-        let root = tempfile::tempdir().unwrap();
-        let program = root.path().join("bin").join(PROGRAM);
-        assert_eq!(Layout::beside(&program), None);
-        let layout = Layout::below(root.path());
-        fs::create_dir_all(layout.configs().join("engines")).unwrap();
-        assert_eq!(Layout::beside(&program), Some(layout));
-    }
-
-    #[test]
-    fn the_record_of_a_build_is_read_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let layout = Layout::at(directory.path());
-        assert_eq!(layout.build(), None);
-        let record =
-            BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() };
-        layout.write_build(&record).unwrap();
-        assert_eq!(layout.build(), Some(record));
-    }
-
     /// Cache, data, configuration and programs.
     fn home(variables: &[(&str, &str)]) -> [Option<String>; 4] {
         let home = Home::from_variables(|asked| {

@@ -85,8 +85,7 @@ impl Scene {
     }
 
     fn install(&self) -> Result<()> {
-        let record = BuildRecord { version: "1".into(), ..BuildRecord::default() };
-        put(&self.workspace, &BINARIES.map(str::to_owned), &record, &Target::below(&self.path("root")))
+        put(&self.workspace, &BINARIES.map(str::to_owned), &record(), &Target::below(&self.path("root")))
     }
 
     /// Files below the root, in order.
@@ -103,6 +102,10 @@ impl Scene {
         let names = files.iter().map(|file| file.strip_prefix(&root).unwrap().display().to_string());
         names.collect()
     }
+}
+
+fn record() -> BuildRecord {
+    BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() }
 }
 
 const INSTALLED: [&str; 28] = [
@@ -139,11 +142,13 @@ const INSTALLED: [&str; 28] = [
 #[test]
 fn what_is_installed_is_all_that_the_program_looks_for() {
     let scene = Scene::new();
+    let program = scene.path("root/bin/photofinish");
+    assert_eq!(Layout::beside(&program), None);
     scene.install().unwrap();
     assert_eq!(scene.installed(), INSTALLED);
-    let found = Layout::beside(&scene.path("root/bin/photofinish")).expect("an installation");
+    let found = Layout::beside(&program).expect("an installation");
     assert!(found.workers().join("engine-mock").is_file());
-    assert_eq!(found.build().unwrap().version, "1");
+    assert_eq!(found.build(), Some(record()));
 }
 
 #[cfg(unix)]
