@@ -77,11 +77,6 @@ impl Reference {
         target == Target::Cpu || matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad)
     }
 
-    /// Its package without wheels in the registry, or with wheels for other machines only.
-    fn built_here(self) -> Option<&'static str> {
-        (self == Self::Llamacpp).then_some("llama-cpp-python")
-    }
-
     /// An error that says what to install, if a tool besides Python is missing.
     fn require_tools(self, target: Target) -> Result<()> {
         ensure!(
@@ -216,7 +211,12 @@ impl References {
             );
         }
         if reference == Reference::Llamacpp {
-            self.install_tool()?;
+            // A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
+            // cache directory.
+            let place = self.tool();
+            fs::create_dir_all(place.parent().unwrap_or(Path::new(".")))
+                .and_then(|()| tooling::replace(&self.binary(DERIVE), &place))
+                .with_context(|| format!("cannot install {}", place.display()))?;
         }
         if self.check(reference).is_ok() {
             return Ok(());
@@ -253,15 +253,6 @@ impl References {
 
     fn environment(&self, name: &str) -> Environment {
         Environment { place: self.directory().join(name) }
-    }
-
-    /// A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
-    /// cache directory.
-    fn install_tool(&self) -> Result<()> {
-        let place = self.tool();
-        fs::create_dir_all(place.parent().unwrap_or(Path::new(".")))
-            .and_then(|()| tooling::replace(&self.binary(DERIVE), &place))
-            .with_context(|| format!("cannot install {}", place.display()))
     }
 
     fn tool(&self) -> PathBuf {
@@ -309,10 +300,12 @@ impl Environment {
     /// Installs the packages of a file that has every one with its version and hashes.
     fn install(&self, reference: Reference, file: &Path, reporter: Reporter) -> Result<()> {
         let log = tempfile::NamedTempFile::new().context("cannot write a log of pip's")?;
+        // The registry has wheels of it for other machines only.
+        let built_here = (reference == Reference::Llamacpp).then_some("llama-cpp-python");
         let mut pip = command(self.python());
         pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes"])
             .args(["--only-binary", ":all:"])
-            .args(reference.built_here().into_iter().flat_map(|package| ["--no-binary", package]))
+            .args(built_here.into_iter().flat_map(|package| ["--no-binary", package]))
             .arg("--log")
             .arg(log.path())
             .arg("--requirement")

@@ -49,7 +49,8 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     let base = resolve(workspace, &asked.base)?;
     let head = asked.head.as_ref().map(|rev| resolve(workspace, rev)).transpose()?;
     refuse(&asked.args)?;
-    prune(workspace)?;
+    // Worktrees without a directory are forgotten, as a killed gate leaves them.
+    output_of(git(&workspace.root).args(["worktree", "prune"]))?;
     let directory = Scratch::new()?;
     let begun = now();
     let gate = Gate { workspace, needs: &needs, reporter, directory: directory.path() };
@@ -92,7 +93,7 @@ impl Gate<'_> {
     /// The workers of a commit: kept ones, or built now.
     fn workers(&self, rev: &str, commit: &str) -> Result<Build> {
         let (workspace, reporter) = (self.workspace, self.reporter);
-        let build = Build::open(workspace, commit)?;
+        let build = Build::at(&workspace.cache.join("gate"), commit, toolchain(workspace)?)?;
         let name = format!("{rev} ({})", commit.get(..9).unwrap_or(commit));
         let engines = Engines::read(workspace)?;
         let files: Vec<String> = files(&engines.select(&self.needs.frameworks)?);
@@ -122,7 +123,10 @@ impl Gate<'_> {
             "this checkout: building the driver and the workers"
         });
         let begun = now();
-        provide(workspace, self.needs, reporter)?;
+        let model = self.needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        let pieces = build::pieces_of_model(workspace, model)?;
+        let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
+        build::together(workspace, &wanted, reporter)?;
         let driver = match head {
             Some((tree, build)) => {
                 // Where the driver looks for a checkout's binaries.
@@ -167,13 +171,6 @@ fn refuse(args: &[OsString]) -> Result<()> {
          more"
     ))
     .into())
-}
-
-/// Provides the driver, and the pieces of the model.
-fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-    let pieces = build::pieces_of_model(workspace, needs.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
-    let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
-    build::together(workspace, &wanted, reporter)
 }
 
 /// Builds the requested workers; with the names of their files.
@@ -231,10 +228,6 @@ struct Build {
 
 impl Build {
     /// The place of a commit's workers. Those that another compiler or another machine built are removed.
-    fn open(workspace: &Workspace, commit: &str) -> Result<Build> {
-        Build::at(&workspace.cache.join("gate"), commit, toolchain(workspace)?)
-    }
-
     fn at(builds: &Path, commit: &str, built_with: String) -> Result<Build> {
         let place = builds.join(commit);
         if fs::read_to_string(place.join(RECEIPT)).is_ok_and(|found| found != built_with) {
@@ -317,14 +310,9 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         let mut remove = git(&self.repository);
-        // If this fails, `prune` removes the worktree later.
+        // If this fails, the next gate prunes it.
         let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
     }
-}
-
-/// Forgets worktrees without a directory, as a killed gate leaves them.
-fn prune(workspace: &Workspace) -> Result<()> {
-    output_of(git(&workspace.root).args(["worktree", "prune"])).map(drop)
 }
 
 fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {

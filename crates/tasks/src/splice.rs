@@ -49,15 +49,10 @@ fn shown(results: &Path, name: &str) -> Result<String> {
         return read(&results.join(PROFILE));
     }
     let report = read(&results.join(name))?;
-    Ok(format!("```\n{}\n```\n\n{}", command_of(results)?, report.trim()))
-}
-
-/// The command of a run, without the places of the machine.
-fn command_of(results: &Path) -> Result<String> {
     let file = environment_of(results);
     let environment: Environment =
         serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
-    Ok(command_line(&environment.command))
+    Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
 }
 
 /// The recorded environment of a run. Of a study, that of its first cell, which has the study's command.

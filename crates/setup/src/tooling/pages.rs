@@ -106,6 +106,8 @@ fn commands_in(code: &Code, program: &[&str]) -> Vec<Command> {
 }
 
 fn command(words: &[String], program: &[&str], code: &Code) -> Option<Command> {
+    let is_variable =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let is_before =
         |word: &&String| *word == "$" || word.split_once('=').is_some_and(|(name, _)| is_variable(name));
     let before = words.iter().take_while(is_before).count();
@@ -119,10 +121,6 @@ fn command(words: &[String], program: &[&str], code: &Code) -> Option<Command> {
     let plain = |word: &String| word.trim_matches(['[', ']', ';', '…']).to_owned();
     let words = words.iter().map(plain).filter(|word| !word.is_empty()).collect();
     Some(Command { line: code.line, words, is_whole: code.is_block && !is_short })
-}
-
-fn is_variable(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
 /// A placeholder for a number: `I`, `N`.
