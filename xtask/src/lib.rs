@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitCode};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,19 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Runs a program in the place of this one: signals reach it, and its exit code is this program's.
+#[cfg(unix)]
+pub fn replace_this_process(program: &mut Command) -> std::io::Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    Err(program.exec())
+}
+
+#[cfg(not(unix))]
+pub fn replace_this_process(program: &mut Command) -> std::io::Result<ExitCode> {
+    let status = program.status()?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
 /// Copies a child's standard error, which must be a pipe, to this program's until the child closes it.
 pub fn watch(child: &mut Child) -> std::io::Result<()> {
     let Some(lines) = child.stderr.take() else { return Ok(()) };
@@ -42,7 +55,6 @@ pub fn colours() -> Option<(&'static str, &'static str)> {
     (std::io::stderr().is_terminal() && !asked).then_some(("CARGO_TERM_COLOR", "always"))
 }
 
-/// How a silence is shown.
 #[derive(Clone, Copy)]
 pub struct Clock {
     patience: Duration,

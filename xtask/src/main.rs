@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 /// Processor minutes of first builds, of tests with their run: estimates, rounded up from runs on two cores.
 const TASKS: f64 = 2.0;
@@ -10,13 +10,10 @@ const COMPARE: f64 = 10.0;
 const TEST: f64 = 30.0;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::FAILURE
-        }
-    }
+    run().unwrap_or_else(|message| {
+        eprintln!("error: {message}");
+        ExitCode::FAILURE
+    })
 }
 
 fn run() -> Result<ExitCode, String> {
@@ -27,7 +24,8 @@ fn run() -> Result<ExitCode, String> {
         eprintln!("{}", announcement(task.as_deref().unwrap_or_default(), cores()));
     }
     build()?;
-    replace_this_process(xtask::command(&tasks).args(args))
+    xtask::replace_this_process(xtask::command(&tasks).args(args))
+        .map_err(|error| format!("cannot start tasks: {error}"))
 }
 
 /// What a first run says before anything else.
@@ -46,7 +44,6 @@ fn announcement(task: &str, cores: f64) -> String {
     }
 }
 
-/// Builds `tasks`.
 fn build() -> Result<(), String> {
     let cannot = |error| format!("cannot run cargo: {error}");
     let mut cargo = xtask::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -74,19 +71,6 @@ fn root() -> &'static Path {
 
 fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
-}
-
-/// Signals reach the task itself, and its exit code is this command's.
-#[cfg(unix)]
-fn replace_this_process(program: &mut Command) -> Result<ExitCode, String> {
-    use std::os::unix::process::CommandExt;
-    Err(format!("cannot start tasks: {}", program.exec()))
-}
-
-#[cfg(not(unix))]
-fn replace_this_process(program: &mut Command) -> Result<ExitCode, String> {
-    let status = program.status().map_err(|error| format!("cannot start tasks: {error}"))?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
 #[cfg(test)]

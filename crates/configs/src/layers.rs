@@ -14,7 +14,6 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// The shipped directory alone.
     pub fn single(base: impl Into<PathBuf>) -> Layers {
         Layers { base: base.into(), user: None }
     }
@@ -24,7 +23,6 @@ impl Layers {
         Layers { user, ..self }
     }
 
-    /// The shipped directory.
     pub fn base(&self) -> &Path {
         &self.base
     }
@@ -41,7 +39,6 @@ impl Layers {
         own.filter(|own| own.is_file()).unwrap_or_else(|| file(&self.base, kind, name))
     }
 
-    /// The names that there are, in order.
     pub(crate) fn names(&self, kind: &str) -> Result<Vec<String>> {
         let mut names = names(&self.base.join(kind))?;
         let own = self.user.as_ref().map(|user| user.join(kind)).filter(|own| own.is_dir());
@@ -72,14 +69,9 @@ fn names(directory: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A directory with these files of engines, each holding its own path.
     fn directory(names: &[&str]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("engines")).unwrap();
-        for name in names {
-            std::fs::write(file(directory.path(), "engines", name), "").unwrap();
-        }
-        directory
+        let engines: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
+        crate::tests::directory(&engines)
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! This is the one reader of these files. The types are written to results too, and are read back from them.
 
 mod layers;
-mod published;
 pub mod selection;
 
 use std::collections::BTreeMap;
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 pub use layers::Layers;
 use protocol::untrusted::{self, secrets};
-pub use published::{Published, PublishedRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +69,6 @@ pub struct Engine {
     /// A reduced precision with its own CPU kernels, if `ab optimised` is to switch it by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduced_precision: Option<bundle::Precision>,
-    /// Pieces of set-up that it needs.
     #[serde(default)]
     pub native: Vec<String>,
     #[serde(default)]
@@ -147,25 +144,25 @@ impl Engine {
 
 /// The source of other versions of a framework.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Versions {
     /// The piece of set-up with the library that the worker loads when it starts, so that the worker stays
     /// the same, or that it is linked with, if there are crates as well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
     /// The framework's crates that the worker is compiled with: it is built again. The first names the version.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crates: Vec<String>,
     /// The Python package that the worker imports: other releases are installed over those of its
     /// environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
     /// Features of the worker for versions that lack functions it calls, each with the versions that need it:
     /// `<0.11`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shims: BTreeMap<String, String>,
     /// The versions that the worker is known to work with, in words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub supported: String,
 }
 
@@ -195,17 +192,16 @@ pub struct EngineMemory {
 
 /// The settings that a variant fixes for every request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct EngineSettings {
     pub precision: Option<bundle::Precision>,
     pub jit: Option<bool>,
     /// Another thread budget than everyone's, for controls; rule R5 notices.
     pub threads: Option<usize>,
     /// A positive control: every step is extended by this share of its own time.
-    #[serde(default)]
     pub slowdown: f64,
     /// Whether its processes find compiled kernels of earlier ones, independent of the setting of the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_cache: Option<KernelCache>,
 }
 
@@ -220,7 +216,6 @@ pub enum KernelCache {
     Fresh,
 }
 
-/// A model that has a name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
@@ -236,46 +231,64 @@ pub struct Model {
 
 /// Prompts and settings that belong together, with their purpose.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Suite {
-    #[serde(default)]
     pub summary: String,
     /// The conclusions that this suite allows and does not allow, for the report.
-    #[serde(default)]
     pub analysis: String,
     /// A study instead of a comparison: the words after `photofinish`, as in `sweep forward --batch 1,2`.
-    #[serde(default)]
     pub command: String,
     pub new_tokens: Option<u32>,
     pub rounds: Option<u32>,
     pub iterations: Option<u32>,
     /// As `--quick`, unless rounds and iterations say otherwise.
-    #[serde(default)]
     pub quick: bool,
-    #[serde(default)]
     pub prompts: Vec<SuitePrompt>,
     /// Published figures, shown with those of a study.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }
 
 /// A prompt by its text or by its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct SuitePrompt {
     pub name: Option<String>,
     pub text: Option<String>,
     /// The second of a pair of texts, such as the document that a reranker scores for a question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// Token ids instead of a text.
     pub tokens: Option<Vec<u32>>,
 }
 
-/// The suite that is run where none is named.
+/// A table that somebody published, and which column here is compared with each of its rows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The publication.
+    pub source: String,
+    /// The hardware and software of the measurement.
+    pub conditions: String,
+    pub rows: Vec<PublishedRow>,
+}
+
+/// One row of a published table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedRow {
+    /// The row as its source calls it.
+    pub name: String,
+    /// The column here that is compared with it.
+    pub framework: String,
+    /// The precision of that column.
+    pub precision: bundle::Precision,
+    /// Figures by the key of their metric, in its unit.
+    pub figures: BTreeMap<String, f64>,
+}
+
 pub const DEFAULT_SUITE: &str = "default";
 
-/// The model that is compared where none is named.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
 /// The engine of `engines/NAME.toml`, or one of these at a version: `NAME@VERSION`.
@@ -295,7 +308,6 @@ pub fn engine(configs: &Layers, name: &str) -> Result<Engine> {
     Ok(Engine { name: name.to_owned(), ..engine })
 }
 
-/// Every engine there is, by name.
 pub fn engines(configs: &Layers) -> Result<Vec<Engine>> {
     configs.names("engines")?.iter().map(|name| engine(configs, name)).collect()
 }
@@ -334,12 +346,10 @@ pub fn model(configs: &Layers, name: &str) -> Result<Model> {
     read(&known(configs, ("models", "model"), name, hint)?)
 }
 
-/// The names of the models there are.
 pub fn models(configs: &Layers) -> Result<Vec<String>> {
     configs.names("models")
 }
 
-/// The names of all suites.
 pub fn suites(configs: &Layers) -> Result<Vec<String>> {
     configs.names("suites")
 }
@@ -376,7 +386,6 @@ fn known(configs: &Layers, (kind, one): (&str, &str), name: &str, hint: &str) ->
 /// Similarity from which on a name is suggested: 1 is the same, 0 shares nothing (Damerau 1964, by length).
 const SIMILAR: f64 = 0.6;
 
-/// The name to suggest.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::normalized_damerau_levenshtein(typed, name), name));
     let (similarity, name) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -397,7 +406,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn directory(engines: &[(&str, &str)]) -> tempfile::TempDir {
+    /// A directory with these files of engines.
+    pub(crate) fn directory(engines: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("engines")).unwrap();
         for (name, text) in engines {

@@ -4,17 +4,17 @@
 
 pub mod simulated;
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 use serde::{Deserialize, Serialize};
 
-use crate::simulated::Machine;
+use crate::simulated::{Machine, Simulated};
 
 /// A reading, or why there is none.
 pub type Reading<T> = Result<T, Unavailable>;
@@ -38,30 +38,25 @@ impl Gpus {
         if let Some(file) = simulated::file() {
             return Gpus::simulated(file);
         }
-        let named: Option<OsString> = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
-        match named {
+        match std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty()) {
             Some(path) => Gpus::open_at(Path::new(&path)),
             None => Gpus::opened(Nvml::init()),
         }
     }
 
-    /// The library in this file.
     pub fn open_at(library: &Path) -> Reading<Gpus> {
         Gpus::opened(Nvml::builder().lib_path(library.as_os_str()).init())
     }
 
-    fn opened(nvml: Result<Nvml, nvml_wrapper::error::NvmlError>) -> Reading<Gpus> {
-        let source = nvml.map(|nvml| Source::Library(Box::new(nvml)));
-        source.map(|source| Gpus { source }).map_err(|error| Unavailable::new("NVML", error))
+    fn opened(nvml: Result<Nvml, NvmlError>) -> Reading<Gpus> {
+        read("NVML", nvml.map(|nvml| Gpus { source: Source::Library(Box::new(nvml)) }))
     }
 
     /// The GPUs that a file describes.
     pub fn simulated(file: &Path) -> Reading<Gpus> {
-        let source = Machine::open(file).map(Source::Simulated);
-        source.map(|source| Gpus { source }).map_err(|error| Unavailable::new("NVML", error))
+        read("NVML", Machine::open(file).map(|machine| Gpus { source: Source::Simulated(machine) }))
     }
 
-    /// Number of GPUs that the driver has.
     pub fn count(&self) -> Reading<u32> {
         let count = match &self.source {
             Source::Library(nvml) => nvml.device_count(),
@@ -70,7 +65,6 @@ impl Gpus {
         read("the number of GPUs", count)
     }
 
-    /// Version of the driver.
     pub fn driver(&self) -> Reading<String> {
         let version = match &self.source {
             Source::Library(nvml) => nvml.sys_driver_version(),
@@ -93,12 +87,10 @@ impl Gpus {
     /// The GPU with this number in NVML's order, which is that of the bus.
     pub fn device(&self, index: u32) -> Reading<Gpu<'_>> {
         let card = match &self.source {
-            Source::Library(nvml) => {
-                nvml.device_by_index(index).map(|device| Box::new(device) as Box<dyn Card>)
-            }
-            Source::Simulated(machine) => machine.card(index as usize),
+            Source::Library(nvml) => nvml.device_by_index(index).map(Card::Library),
+            Source::Simulated(machine) => machine.card(index as usize).map(Card::Simulated),
         };
-        Ok(Gpu(read(&format!("GPU {index}"), card)?))
+        read(&format!("GPU {index}"), card.map(Gpu))
     }
 
     /// Every GPU that can be reached.
@@ -110,7 +102,8 @@ impl Gpus {
     pub fn cuda_device(&self, number: usize) -> Reading<Gpu<'_>> {
         let uuids: Vec<String> = self.all().map(|gpu| gpu.uuid().unwrap_or_default()).collect();
         let visible = std::env::var(VISIBLE).ok();
-        let index = index(number, visible.as_deref(), &uuids).map_err(Unavailable::no_such_device)?;
+        let index = index(number, visible.as_deref(), &uuids);
+        let index = index.map_err(|why| Unavailable { what: "the GPU".to_owned(), why })?;
         self.device(index)
     }
 }
@@ -123,24 +116,25 @@ pub fn objection(numbers: &[usize]) -> Option<String> {
     }
     let all_are_there =
         |gpus: Gpus| numbers.iter().try_for_each(|&number| gpus.cuda_device(number).map(drop));
-    let reason = Gpus::open().and_then(all_are_there).err()?;
-    match reason.reason() {
-        // Some systems have a driver and no NVML; there the frameworks report the error.
-        Reason::NoDriver if Path::new("/proc/driver/nvidia/version").exists() => None,
-        why => Some(why.to_string()),
-    }
+    let Unavailable { why, .. } = Gpus::open().and_then(all_are_there).err()?;
+    // Some systems have a driver and no NVML; there the frameworks report the error.
+    let is_of_frameworks = why == NO_DRIVER && Path::new("/proc/driver/nvidia/version").exists();
+    (!is_of_frameworks).then_some(why)
 }
 
 // One GPU's readings.
 
-/// One GPU.
-pub struct Gpu<'a>(Box<dyn Card + 'a>);
+pub struct Gpu<'a>(Card<'a>);
+
+enum Card<'a> {
+    Library(Device<'a>),
+    Simulated(Simulated<'a>),
+}
 
 /// Memory of a GPU, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// By whomever.
     pub used: u64,
 }
 
@@ -160,148 +154,121 @@ pub struct Clocks {
     pub most: u32,
 }
 
-fn read<T>(what: &str, reading: Result<T, NvmlError>) -> Reading<T> {
-    reading.map_err(|error| Unavailable::new(what, error))
-}
-
-/// The source of one GPU's readings.
-pub(crate) trait Card {
-    fn name(&self) -> Result<String, NvmlError>;
-    fn uuid(&self) -> Result<String, NvmlError>;
-    fn memory(&self) -> Result<Memory, NvmlError>;
-    fn processes(&self) -> Result<Vec<Process>, NvmlError>;
-    fn utilisation(&self) -> Result<u32, NvmlError>;
-    fn clock(&self) -> Result<u32, NvmlError>;
-    fn highest_clock(&self) -> Result<u32, NvmlError>;
-    fn temperature(&self) -> Result<u32, NvmlError>;
-    fn throttle_reasons(&self) -> Result<ThrottleReasons, NvmlError>;
-    fn energy_mj(&self) -> Result<u64, NvmlError>;
-    fn is_divided(&self) -> Result<bool, NvmlError>;
-    fn memory_errors(&self) -> Result<u64, NvmlError>;
-}
-
-impl Card for Device<'_> {
-    fn name(&self) -> Result<String, NvmlError> {
-        Device::name(self)
+impl<'a> Gpu<'a> {
+    /// One reading. Simulated GPUs know it by the name `key`.
+    fn read<T>(
+        &self,
+        what: &str,
+        key: &str,
+        of_library: impl FnOnce(&Device<'a>) -> Result<T, NvmlError>,
+        of_simulated: impl FnOnce(&Simulated<'a>) -> Result<T, NvmlError>,
+    ) -> Reading<T> {
+        read(
+            what,
+            match &self.0 {
+                Card::Library(gpu) => of_library(gpu),
+                Card::Simulated(gpu) => gpu.fails(key).and_then(|()| of_simulated(gpu)),
+            },
+        )
     }
 
-    fn uuid(&self) -> Result<String, NvmlError> {
-        Device::uuid(self)
-    }
-
-    fn memory(&self) -> Result<Memory, NvmlError> {
-        self.memory_info().map(|info| Memory { total: info.total, used: info.used })
-    }
-
-    fn processes(&self) -> Result<Vec<Process>, NvmlError> {
-        let mut processes = Vec::new();
-        for process in self.running_compute_processes()? {
-            let bytes = match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            };
-            processes.push(Process { pid: process.pid, bytes });
-        }
-        Ok(processes)
-    }
-
-    fn utilisation(&self) -> Result<u32, NvmlError> {
-        self.utilization_rates().map(|rates| rates.gpu)
-    }
-
-    fn clock(&self) -> Result<u32, NvmlError> {
-        self.clock_info(Clock::SM)
-    }
-
-    fn highest_clock(&self) -> Result<u32, NvmlError> {
-        self.max_clock_info(Clock::SM)
-    }
-
-    fn temperature(&self) -> Result<u32, NvmlError> {
-        Device::temperature(self, TemperatureSensor::Gpu)
-    }
-
-    fn throttle_reasons(&self) -> Result<ThrottleReasons, NvmlError> {
-        self.current_throttle_reasons()
-    }
-
-    fn energy_mj(&self) -> Result<u64, NvmlError> {
-        self.total_energy_consumption()
-    }
-
-    fn is_divided(&self) -> Result<bool, NvmlError> {
-        self.mig_mode().map(|mode| mode.current != 0)
-    }
-
-    fn memory_errors(&self) -> Result<u64, NvmlError> {
-        self.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
-    }
-}
-
-impl Gpu<'_> {
     pub fn name(&self) -> Reading<String> {
-        read("the GPU's name", self.0.name())
+        self.read("the GPU's name", "name", Device::name, |gpu| Ok(gpu.name.clone()))
     }
 
     pub fn uuid(&self) -> Reading<String> {
-        read("the GPU's identity", self.0.uuid())
+        self.read("the GPU's identity", "uuid", Device::uuid, |gpu| Ok(gpu.uuid.clone()))
     }
 
     pub fn memory(&self) -> Reading<Memory> {
-        read("the GPU's memory", self.0.memory())
+        let of_library =
+            |gpu: &Device| gpu.memory_info().map(|info| Memory { total: info.total, used: info.used });
+        self.read("the GPU's memory", "memory", of_library, |gpu| Ok(gpu.memory()))
     }
 
     /// The processes that compute on it.
     pub fn processes(&self) -> Reading<Vec<Process>> {
-        read("the list of the GPU's processes", self.0.processes())
+        let of_library = |gpu: &Device| {
+            let process = |info: ProcessInfo| Process {
+                pid: info.pid,
+                bytes: match info.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => Some(bytes),
+                    UsedGpuMemory::Unavailable => None,
+                },
+            };
+            Ok(gpu.running_compute_processes()?.into_iter().map(process).collect())
+        };
+        self.read("the list of the GPU's processes", "processes", of_library, |gpu| Ok(gpu.processes()))
     }
 
     /// Memory that this process holds, in bytes.
     pub fn memory_of(&self, pid: u32) -> Reading<u64> {
-        const WHAT: &str = "the GPU's memory by process";
+        let because = |why: &str| Unavailable {
+            what: "the GPU's memory by process".to_owned(),
+            why: format!("NVIDIA's driver {why}"),
+        };
         let process = self.processes()?.into_iter().find(|process| process.pid == pid);
-        let process = process.ok_or_else(|| Unavailable::because(WHAT, Reason::NotListed))?;
-        process.bytes.ok_or_else(|| Unavailable::because(WHAT, Reason::WithoutSize))
+        let process = process.ok_or_else(|| {
+            because(
+                "does not list this process: it has not used the GPU yet, or a container hides its number \
+                 (`--pid=host` shows it)",
+            )
+        })?;
+        process.bytes.ok_or_else(|| {
+            because(
+                "lists the process without its memory, as it does on Windows and on a GPU that is divided (MIG)",
+            )
+        })
     }
 
     /// Share of the last moments in which it computed, in percent.
     pub fn utilisation(&self) -> Reading<u32> {
-        read("the GPU's utilisation", self.0.utilisation())
+        let of_library = |gpu: &Device| gpu.utilization_rates().map(|rates| rates.gpu);
+        self.read("the GPU's utilisation", "utilisation", of_library, |gpu| Ok(gpu.utilisation))
     }
 
     pub fn clocks(&self) -> Reading<Clocks> {
         const WHAT: &str = "the GPU's clock";
-        let now = read(WHAT, self.0.clock())?;
-        Ok(Clocks { now, most: read(WHAT, self.0.highest_clock())? })
+        let now = self.read(WHAT, "clock", |gpu| gpu.clock_info(Clock::SM), Simulated::clock)?;
+        let most = |gpu: &Device| gpu.max_clock_info(Clock::SM);
+        let most = self.read(WHAT, "highest_clock", most, |gpu| Ok(gpu.most_clock_mhz))?;
+        Ok(Clocks { now, most })
     }
 
     /// In degrees Celsius.
     pub fn temperature(&self) -> Reading<u32> {
-        read("the GPU's temperature", self.0.temperature())
+        let of_library = |gpu: &Device| gpu.temperature(TemperatureSensor::Gpu);
+        self.read("the GPU's temperature", "temperature", of_library, |gpu| Ok(gpu.temperature))
     }
 
-    /// The present causes of a slow-down.
     pub fn held_back(&self) -> Reading<Vec<HeldBack>> {
-        let reasons = read("the reason for the GPU's clock", self.0.throttle_reasons())?;
-        Ok(HeldBack::all(reasons))
+        let simulated = |gpu: &Simulated| Ok(ThrottleReasons::from_bits_truncate(gpu.throttle));
+        let (what, key) = ("the reason for the GPU's clock", "throttle_reasons");
+        self.read(what, key, Device::current_throttle_reasons, simulated).map(HeldBack::all)
     }
 
     /// Energy that it has used since its driver was loaded, in millijoules.
     pub fn energy_mj(&self) -> Reading<u64> {
-        read("the GPU's energy", self.0.energy_mj())
+        let simulated = |gpu: &Simulated| Ok(gpu.energy());
+        self.read("the GPU's energy", "energy_mj", Device::total_energy_consumption, simulated)
     }
 
     /// Whether it is divided into several (MIG). A GPU that cannot be is not.
     pub fn is_divided(&self) -> Reading<bool> {
-        match self.0.is_divided() {
-            Err(NvmlError::NotSupported) => Ok(false),
-            is_divided => read("whether the GPU is divided (MIG)", is_divided),
-        }
+        let cannot_be = |error| match error {
+            NvmlError::NotSupported => Ok(false),
+            error => Err(error),
+        };
+        let of_library = |gpu: &Device| gpu.mig_mode().map(|mode| mode.current != 0).or_else(cannot_be);
+        let what = "whether the GPU is divided (MIG)";
+        self.read(what, "is_divided", of_library, |gpu| Ok(gpu.mig.unwrap_or(false)))
     }
 
     /// Errors of its memory since the driver was loaded that could not be corrected.
     pub fn memory_errors(&self) -> Reading<u64> {
-        read("the number of the GPU's memory errors", self.0.memory_errors())
+        let of_library = |gpu: &Device| gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
+        let what = "the number of the GPU's memory errors";
+        self.read(what, "memory_errors", of_library, |gpu| Ok(gpu.ecc_errors))
     }
 }
 
@@ -354,9 +321,7 @@ pub enum HeldBack {
     PowerBrake,
     /// Its own protection, for a reason that it does not report.
     Hardware,
-    /// Clocks set by a user.
     Settings,
-    /// Another GPU of its group.
     Group,
 }
 
@@ -402,109 +367,47 @@ impl HeldBack {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     what: String,
-    reason: Reason,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
-    /// There is no library.
-    NoDriver,
-    /// A library was found which is not NVML, or too old a one for this call.
-    WrongLibrary(String),
-    NotLoaded,
-    Mismatch,
-    NoPermission,
-    NotSupported,
-    Lost,
-    NeedsReset,
-    NoSuchDevice(String),
-    /// NVML lists the process without its memory.
-    WithoutSize,
-    /// NVML does not list the process.
-    NotListed,
-    Other(String),
-}
-
-impl Unavailable {
-    pub(crate) fn new(what: impl Into<String>, error: NvmlError) -> Unavailable {
-        Unavailable { what: what.into(), reason: Reason::from(error) }
-    }
-
-    pub(crate) fn because(what: &str, reason: Reason) -> Unavailable {
-        Unavailable { what: what.to_owned(), reason }
-    }
-
-    pub(crate) fn no_such_device(why: String) -> Unavailable {
-        Unavailable::because("the GPU", Reason::NoSuchDevice(why))
-    }
-
-    pub fn reason(&self) -> &Reason {
-        &self.reason
-    }
+    why: String,
 }
 
 impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is not available: {}", self.what, self.reason)
+        write!(f, "{} is not available: {}", self.what, self.why)
     }
 }
 
-impl From<NvmlError> for Reason {
-    fn from(error: NvmlError) -> Reason {
-        match error {
-            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Reason::NoDriver,
-            NvmlError::FailedToLoadSymbol(symbol) => Reason::WrongLibrary(named(&symbol)),
-            NvmlError::FunctionNotFound => Reason::WrongLibrary("a function".to_owned()),
-            NvmlError::DriverNotLoaded => Reason::NotLoaded,
-            NvmlError::LibRmVersionMismatch => Reason::Mismatch,
-            NvmlError::NoPermission | NvmlError::OperatingSystem => Reason::NoPermission,
-            NvmlError::NotSupported => Reason::NotSupported,
-            NvmlError::GpuLost => Reason::Lost,
-            NvmlError::ResetRequired => Reason::NeedsReset,
-            other => Reason::Other(other.to_string()),
+fn read<T>(what: &str, reading: Result<T, NvmlError>) -> Reading<T> {
+    reading.map_err(|error| Unavailable { what: what.to_owned(), why: why(error) })
+}
+
+const NO_DRIVER: &str = "this machine has no NVIDIA driver, or hides it from this program";
+
+fn why(error: NvmlError) -> String {
+    let lacks = |function: &str| {
+        format!("the library has no {function}: it is too old, or another library than NVML")
+    };
+    let known = match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => NO_DRIVER,
+        NvmlError::FailedToLoadSymbol(symbol) => return lacks(named(&symbol)),
+        NvmlError::FunctionNotFound => return lacks("a function"),
+        NvmlError::DriverNotLoaded => "NVIDIA's driver is installed and not loaded (`nvidia-smi` says more)",
+        NvmlError::LibRmVersionMismatch => {
+            "NVIDIA's library and the loaded driver are of different versions: restart the machine, or install \
+             them together"
         }
-    }
+        NvmlError::NoPermission | NvmlError::OperatingSystem => "this user may not ask NVIDIA's driver",
+        NvmlError::NotSupported => "this GPU does not report it",
+        NvmlError::GpuLost => "the GPU has fallen off the bus: restart the machine",
+        NvmlError::ResetRequired => "the GPU must be reset before it works again",
+        other => return format!("NVIDIA's driver says: {other}"),
+    };
+    known.to_owned()
 }
 
 /// The function that a linker's error names.
-fn named(error: &str) -> String {
-    let words = error.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.into_iter().find(|word| word.starts_with("nvml")).unwrap_or("a function").to_owned()
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Reason::NoDriver => write!(f, "this machine has no NVIDIA driver, or hides it from this program"),
-            Reason::WrongLibrary(function) => {
-                write!(f, "the library has no {function}: it is too old, or another library than NVML")
-            }
-            Reason::NotLoaded => {
-                write!(f, "NVIDIA's driver is installed and not loaded (`nvidia-smi` says more)")
-            }
-            Reason::Mismatch => write!(
-                f,
-                "NVIDIA's library and the loaded driver are of different versions: restart the machine, or \
-                 install them together"
-            ),
-            Reason::NoPermission => write!(f, "this user may not ask NVIDIA's driver"),
-            Reason::NotSupported => write!(f, "this GPU does not report it"),
-            Reason::Lost => write!(f, "the GPU has fallen off the bus: restart the machine"),
-            Reason::NeedsReset => write!(f, "the GPU must be reset before it works again"),
-            Reason::NoSuchDevice(why) => f.write_str(why),
-            Reason::WithoutSize => write!(
-                f,
-                "NVIDIA's driver lists the process without its memory, as it does on Windows and on a GPU \
-                 that is divided (MIG)"
-            ),
-            Reason::NotListed => write!(
-                f,
-                "NVIDIA's driver does not list this process: it has not used the GPU yet, or a container \
-                 hides its number (`--pid=host` shows it)"
-            ),
-            Reason::Other(text) => write!(f, "NVIDIA's driver says: {text}"),
-        }
-    }
+fn named(error: &str) -> &str {
+    let mut words = error.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.find(|word| word.starts_with("nvml")).unwrap_or("a function")
 }
 
 #[cfg(test)]

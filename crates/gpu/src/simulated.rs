@@ -2,17 +2,16 @@
 //! engines never.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::error::NvmlError;
 use serde::{Deserialize, Serialize};
 
-use crate::{Card, Memory, Process};
+use crate::{Memory, Process};
 
-/// The file of this process.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
 /// The script that the environment names in the place of NVIDIA's library, as tests do: a file of JSON.
@@ -64,7 +63,7 @@ pub struct Device {
     /// `None`: a GPU that cannot be divided.
     pub mig: Option<bool>,
     pub ecc_errors: u64,
-    /// Errors by reading, named as the functions of [`Card`]; `handle` is that of the GPU itself.
+    /// Errors by reading, by the key of each reading of [`crate::Gpu`]; `handle` is that of the GPU itself.
     pub errors: BTreeMap<String, String>,
     /// It falls off the bus after this number of readings.
     pub lost_after: Option<usize>,
@@ -102,7 +101,6 @@ impl Default for Device {
 }
 
 impl Script {
-    /// One GPU.
     pub fn one(device: Device) -> Script {
         Script { devices: vec![device], ..Script::default() }
     }
@@ -116,14 +114,12 @@ impl Script {
 }
 
 impl Device {
-    /// With an error instead of a reading.
     pub fn failing(mut self, reading: &str, error: &str) -> Device {
         self.errors.insert(reading.to_owned(), error.to_owned());
         self
     }
 }
 
-/// The machine that a file describes.
 pub(crate) struct Machine {
     pub(crate) script: Script,
     file: PathBuf,
@@ -141,10 +137,10 @@ impl Machine {
         }
     }
 
-    pub(crate) fn card(&self, index: usize) -> Result<Box<dyn Card + '_>, NvmlError> {
+    pub(crate) fn card(&self, index: usize) -> Result<Simulated<'_>, NvmlError> {
         let device = self.script.devices.get(index).ok_or(NvmlError::InvalidArg)?;
-        let card = SimulatedCard { machine: self, device, is_first: index == 0 };
-        card.reading("handle").map(|_| Box::new(card) as Box<dyn Card>)
+        let card = Simulated { machine: self, device, is_first: index == 0 };
+        card.fails("handle").map(|()| card)
     }
 
     /// The number of this call.
@@ -153,85 +149,52 @@ impl Machine {
     }
 }
 
-struct SimulatedCard<'a> {
+/// One GPU of a machine, with the values of its script.
+pub(crate) struct Simulated<'a> {
     machine: &'a Machine,
     device: &'a Device,
     is_first: bool,
 }
 
-impl<'a> SimulatedCard<'a> {
-    /// The GPU, unless this reading has an error.
-    fn reading(&self, name: &str) -> Result<&'a Device, NvmlError> {
+impl Deref for Simulated<'_> {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        self.device
+    }
+}
+
+impl Simulated<'_> {
+    /// The error of a reading, if it has one.
+    pub(crate) fn fails(&self, reading: &str) -> Result<(), NvmlError> {
         let before = self.machine.count(0);
-        if self.device.lost_after.is_some_and(|most| before >= most) {
+        if self.lost_after.is_some_and(|most| before >= most) {
             return Err(NvmlError::GpuLost);
         }
-        self.device.errors.get(name).map_or(Ok(self.device), |error| Err(error_named(error)))
+        self.errors.get(reading).map_or(Ok(()), |error| Err(error_named(error)))
     }
 
-    fn listed(&self) -> Vec<Process> {
+    pub(crate) fn processes(&self) -> Vec<Process> {
         let mut processes = self.device.processes.clone();
         if self.is_first {
             processes.extend(players(&self.machine.file));
         }
         processes
     }
-}
 
-impl Card for SimulatedCard<'_> {
-    fn name(&self) -> Result<String, NvmlError> {
-        Ok(self.reading("name")?.name.clone())
+    pub(crate) fn memory(&self) -> Memory {
+        let held: u64 = self.processes().iter().filter_map(|process| process.bytes).sum();
+        let used = self.used_bytes.saturating_add(held).min(self.memory_bytes);
+        Memory { total: self.memory_bytes, used }
     }
 
-    fn uuid(&self) -> Result<String, NvmlError> {
-        Ok(self.reading("uuid")?.uuid.clone())
+    pub(crate) fn clock(&self) -> Result<u32, NvmlError> {
+        let index = self.machine.count(1).min(self.clock_mhz.len().saturating_sub(1));
+        self.clock_mhz.get(index).copied().ok_or(NvmlError::NoData)
     }
 
-    fn memory(&self) -> Result<Memory, NvmlError> {
-        let device = self.reading("memory")?;
-        let held: u64 = self.listed().iter().filter_map(|process| process.bytes).sum();
-        let used = device.used_bytes.saturating_add(held).min(device.memory_bytes);
-        Ok(Memory { total: device.memory_bytes, used })
-    }
-
-    fn processes(&self) -> Result<Vec<Process>, NvmlError> {
-        self.reading("processes")?;
-        Ok(self.listed())
-    }
-
-    fn utilisation(&self) -> Result<u32, NvmlError> {
-        Ok(self.reading("utilisation")?.utilisation)
-    }
-
-    fn clock(&self) -> Result<u32, NvmlError> {
-        let clocks = &self.reading("clock")?.clock_mhz;
-        let index = self.machine.count(1).min(clocks.len().saturating_sub(1));
-        clocks.get(index).copied().ok_or(NvmlError::NoData)
-    }
-
-    fn highest_clock(&self) -> Result<u32, NvmlError> {
-        Ok(self.reading("highest_clock")?.most_clock_mhz)
-    }
-
-    fn temperature(&self) -> Result<u32, NvmlError> {
-        Ok(self.reading("temperature")?.temperature)
-    }
-
-    fn throttle_reasons(&self) -> Result<ThrottleReasons, NvmlError> {
-        Ok(ThrottleReasons::from_bits_truncate(self.reading("throttle_reasons")?.throttle))
-    }
-
-    fn energy_mj(&self) -> Result<u64, NvmlError> {
-        let device = self.reading("energy_mj")?;
-        Ok(device.energy_mj + device.energy_step_mj * self.machine.count(2) as u64)
-    }
-
-    fn is_divided(&self) -> Result<bool, NvmlError> {
-        self.reading("is_divided")?.mig.ok_or(NvmlError::NotSupported)
-    }
-
-    fn memory_errors(&self) -> Result<u64, NvmlError> {
-        Ok(self.reading("memory_errors")?.ecc_errors)
+    pub(crate) fn energy(&self) -> u64 {
+        self.energy_mj + self.energy_step_mj * self.machine.count(2) as u64
     }
 }
 

@@ -1,11 +1,11 @@
 //! Situations of a GPU's machine, each with its sentence, by simulated GPUs; and NVIDIA's own library where there is one.
 #![cfg(unix)]
 
-use std::fmt::Display;
+use std::fmt::Debug;
 use std::path::Path;
 
 use gpu::simulated::{Device, Script, play};
-use gpu::{Gpu, Gpus, Process, Reading};
+use gpu::{Gpu, Gpus, HeldBack, Process, Reading};
 use insta::assert_snapshot;
 
 fn opened(script: &Script) -> Reading<Gpus> {
@@ -13,52 +13,49 @@ fn opened(script: &Script) -> Reading<Gpus> {
     Gpus::simulated(&script.install(directory.path()).unwrap())
 }
 
-/// The reading of the first GPU in this situation.
-fn said<T: Display>(script: &Script, reading: impl Fn(&Gpu) -> Reading<T>) -> String {
-    let gpus = match opened(script) {
-        Ok(gpus) => gpus,
-        Err(reason) => return reason.to_string(),
-    };
-    match gpus.device(0).and_then(|gpu| reading(&gpu)) {
-        Ok(value) => value.to_string(),
+/// The reading of the first GPU on this machine.
+fn on_machine<T: Debug>(script: &Script, reading: impl Fn(&Gpu) -> Reading<T>) -> String {
+    match opened(script).and_then(|gpus| reading(&gpus.device(0)?)) {
+        Ok(value) => format!("{value:?}"),
         Err(reason) => reason.to_string(),
     }
 }
 
-fn refused_by(library: &Path) -> String {
-    Gpus::open_at(library).err().map(|reason| reason.to_string()).unwrap_or_default()
+fn said<T: Debug>(device: Device, reading: impl Fn(&Gpu) -> Reading<T>) -> String {
+    on_machine(&Script::one(device), reading)
 }
 
-fn failing(reading: &str, error: &str) -> Script {
-    Script::one(Device::default().failing(reading, error))
+fn refused_by(library: &str) -> String {
+    Gpus::open_at(Path::new(library)).err().map(|reason| reason.to_string()).unwrap_or_default()
 }
 
-fn held_back(bits: u64) -> String {
-    let script = Script::one(Device { throttle: bits, ..Device::default() });
-    said(&script, |gpu| {
-        let words: Vec<&str> = gpu.held_back()?.into_iter().map(gpu::HeldBack::words).collect();
-        Ok(words.join(", "))
-    })
+fn failing(reading: &str, error: &str) -> Device {
+    Device::default().failing(reading, error)
 }
 
 const MINE: u32 = 4242;
 
+fn with_processes(processes: &[(u32, Option<u64>)]) -> Device {
+    let processes = processes.iter().map(|&(pid, bytes)| Process { pid, bytes }).collect();
+    Device { processes, ..Device::default() }
+}
+
 #[test]
 fn without_a_library_there_is_no_driver() {
-    assert_snapshot!(refused_by(Path::new("/nonexistent/libnvidia-ml.so.1")), @"NVML is not available: this machine has no NVIDIA driver, or hides it from this program");
+    assert_snapshot!(refused_by("/nonexistent/libnvidia-ml.so.1"), @"NVML is not available: this machine has no NVIDIA driver, or hides it from this program");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_library_that_is_not_nvml_is_called_so() {
-    assert_snapshot!(refused_by(Path::new("libc.so.6")), @"NVML is not available: the library has no nvmlInit_v2: it is too old, or another library than NVML");
+    assert_snapshot!(refused_by("libc.so.6"), @"NVML is not available: the library has no nvmlInit_v2: it is too old, or another library than NVML");
 }
 
 #[test]
 fn a_driver_that_does_not_start_has_its_reason() {
     let broken = |error: &str| {
         let script = Script { init: Some(error.to_owned()), ..Script::default() };
-        said(&script, |gpu| gpu.name())
+        on_machine(&script, |gpu| gpu.name())
     };
     assert_snapshot!(broken("driver_not_loaded"), @"NVML is not available: NVIDIA's driver is installed and not loaded (`nvidia-smi` says more)");
     assert_snapshot!(broken("lib_rm_version_mismatch"), @"NVML is not available: NVIDIA's library and the loaded driver are of different versions: restart the machine, or install them together");
@@ -75,123 +72,104 @@ fn a_driver_without_a_gpu_has_none() {
 
 #[test]
 fn an_idle_gpu_tells_everything() {
-    let said = |reading: fn(&Gpu) -> Reading<String>| said(&Script::default(), reading);
-    assert_snapshot!(said(|gpu| gpu.name()), @"NVIDIA Simulated 80GB");
-    assert_snapshot!(said(|gpu| Ok(format!("{:?}", gpu.memory()?))), @"Memory { total: 80000000000, used: 500000000 }");
-    assert_snapshot!(said(|gpu| Ok(format!("{:?}", gpu.clocks()?))), @"Clocks { now: 1980, most: 1980 }");
-    assert_snapshot!(said(|gpu| Ok(format!("{:?}", gpu.held_back()?))), @"[]");
-    assert_snapshot!(said(|gpu| Ok(format!("{} °C, {} %", gpu.temperature()?, gpu.utilisation()?))), @"35 °C, 0 %");
-    assert_snapshot!(said(|gpu| Ok(format!("{:?}", gpu.is_divided()?))), @"false");
-    assert_snapshot!(said(|gpu| Ok(format!("{:?}", gpu.processes()?))), @"[]");
-}
-
-#[test]
-fn the_driver_and_its_cuda_are_named() {
     let gpus = opened(&Script::default()).unwrap();
     assert_eq!((gpus.driver(), gpus.cuda()), (Ok("580.82.07".into()), Ok("13.0".into())));
+    let idle = Device::default;
+    assert_snapshot!(said(idle(), |gpu| gpu.name()), @r#""NVIDIA Simulated 80GB""#);
+    assert_snapshot!(said(idle(), |gpu| gpu.memory()), @"Memory { total: 80000000000, used: 500000000 }");
+    assert_snapshot!(said(idle(), |gpu| gpu.clocks()), @"Clocks { now: 1980, most: 1980 }");
+    assert_snapshot!(said(idle(), |gpu| gpu.held_back()), @"[]");
+    assert_snapshot!(said(idle(), |gpu| Ok((gpu.temperature()?, gpu.utilisation()?))), @"(35, 0)");
+    assert_snapshot!(said(idle(), |gpu| gpu.processes()), @"[]");
 }
 
 #[test]
 fn a_gpu_that_another_process_uses_lists_it() {
-    let other = Process { pid: 7, bytes: Some(30_000_000_000) };
-    let script = Script::one(Device { processes: vec![other], utilisation: 97, ..Device::default() });
-    assert_snapshot!(said(&script, |gpu| Ok(format!("{:?}", gpu.processes()?))), @"[Process { pid: 7, bytes: Some(30000000000) }]");
-    assert_snapshot!(said(&script, |gpu| gpu.utilisation()), @"97");
-    assert_snapshot!(said(&script, |gpu| Ok(format!("{:?}", gpu.memory()?.used))), @"30500000000");
+    let used = || Device { utilisation: 97, ..with_processes(&[(7, Some(30_000_000_000))]) };
+    assert_snapshot!(said(used(), |gpu| gpu.processes()), @"[Process { pid: 7, bytes: Some(30000000000) }]");
+    assert_snapshot!(said(used(), |gpu| gpu.utilisation()), @"97");
+    assert_snapshot!(said(used(), |gpu| gpu.memory()), @"Memory { total: 80000000000, used: 30500000000 }");
 }
 
 #[test]
-fn memory_is_told_by_process() {
-    let processes =
-        vec![Process { pid: 7, bytes: Some(1) }, Process { pid: MINE, bytes: Some(10_000_000_000) }];
-    let script = Script::one(Device { processes, ..Device::default() });
-    assert_snapshot!(said(&script, |gpu| gpu.memory_of(MINE)), @"10000000000");
-}
-
-#[test]
-fn memory_without_accounting_is_not_available() {
-    let processes = vec![Process { pid: MINE, bytes: None }];
-    let script = Script::one(Device { processes, ..Device::default() });
-    assert_snapshot!(said(&script, |gpu| gpu.memory_of(MINE)), @"the GPU's memory by process is not available: NVIDIA's driver lists the process without its memory, as it does on Windows and on a GPU that is divided (MIG)");
-}
-
-#[test]
-fn a_process_that_a_container_hides_is_not_listed() {
-    assert_snapshot!(said(&Script::default(), |gpu| gpu.memory_of(MINE)), @"the GPU's memory by process is not available: NVIDIA's driver does not list this process: it has not used the GPU yet, or a container hides its number (`--pid=host` shows it)");
+fn memory_is_told_by_process_or_with_the_reason_why_it_is_not() {
+    let mine = |processes: &[_]| said(with_processes(processes), |gpu| gpu.memory_of(MINE));
+    assert_snapshot!(mine(&[(7, Some(1)), (MINE, Some(10_000_000_000))]), @"10000000000");
+    assert_snapshot!(mine(&[(MINE, None)]), @"the GPU's memory by process is not available: NVIDIA's driver lists the process without its memory, as it does on Windows and on a GPU that is divided (MIG)");
+    assert_snapshot!(mine(&[]), @"the GPU's memory by process is not available: NVIDIA's driver does not list this process: it has not used the GPU yet, or a container hides its number (`--pid=host` shows it)");
 }
 
 #[test]
 fn a_divided_gpu_says_so_and_one_that_cannot_be_does_not() {
-    let divided = |mig| said(&Script::one(Device { mig, ..Device::default() }), |gpu| gpu.is_divided());
-    assert_eq!([divided(Some(true)), divided(None)], ["true", "false"]);
+    let divided = |mig| said(Device { mig, ..Device::default() }, |gpu| gpu.is_divided());
+    assert_eq!([Some(true), Some(false), None].map(divided), ["true", "false", "false"]);
 }
 
 #[test]
 fn what_slows_a_gpu_down_is_named() {
-    assert_snapshot!(held_back(0x4), @"its power limit");
-    assert_snapshot!(held_back(0x40 | 0x8), @"heat");
-    assert_snapshot!(held_back(0x20 | 0x4), @"its power limit, heat");
-    assert_snapshot!(held_back(0x8), @"its own protection");
-    assert_snapshot!(held_back(0x80 | 0x2 | 0x10), @"the power supply, clocks that were set by hand, another GPU of its group");
-    assert_eq!(held_back(0x1), "", "a GPU that idles is not held back");
+    for (bits, words) in [
+        (0x4, &["its power limit"][..]),
+        (0x40 | 0x8, &["heat"]),
+        (0x20 | 0x4, &["its power limit", "heat"]),
+        (0x8, &["its own protection"]),
+        (
+            0x80 | 0x2 | 0x10,
+            &["the power supply", "clocks that were set by hand", "another GPU of its group"],
+        ),
+        // A GPU that idles is not held back.
+        (0x1, &[]),
+    ] {
+        let gpus = opened(&Script::one(Device { throttle: bits, ..Device::default() })).unwrap();
+        let found = gpus.device(0).unwrap().held_back().unwrap().into_iter();
+        assert_eq!(found.map(HeldBack::words).collect::<Vec<_>>(), words, "{bits:#x}");
+    }
 }
 
 #[test]
 fn clocks_that_have_not_settled_rise_from_reading_to_reading() {
-    let script = Script::one(Device { clock_mhz: vec![345, 1200, 1980], ..Device::default() });
-    let read = |gpu: &Gpu| {
-        let clocks = (0..4).map(|_| gpu.clocks().map(|clocks| clocks.now)).collect::<Reading<Vec<_>>>()?;
-        Ok(format!("{clocks:?}"))
-    };
-    assert_snapshot!(said(&script, read), @"[345, 1200, 1980, 1980]");
+    let device = Device { clock_mhz: vec![345, 1200, 1980], ..Device::default() };
+    let read = |gpu: &Gpu| (0..4).map(|_| Ok(gpu.clocks()?.now)).collect::<Reading<Vec<_>>>();
+    assert_snapshot!(said(device, read), @"[345, 1200, 1980, 1980]");
 }
 
 #[test]
 fn a_gpu_that_is_lost_meanwhile_says_so_from_then_on() {
-    let script = Script::one(Device { lost_after: Some(2), ..Device::default() });
-    let read = |gpu: &Gpu| {
-        gpu.temperature()?;
-        gpu.temperature()
-    };
-    assert_snapshot!(said(&script, read), @"the GPU's temperature is not available: the GPU has fallen off the bus: restart the machine");
+    let device = Device { lost_after: Some(2), ..Device::default() };
+    let read = |gpu: &Gpu| gpu.temperature().and_then(|_| gpu.temperature());
+    assert_snapshot!(said(device, read), @"the GPU's temperature is not available: the GPU has fallen off the bus: restart the machine");
 }
 
 #[test]
 fn errors_of_its_memory_are_counted_and_may_ask_for_a_reset() {
-    assert_eq!(
-        said(&Script::one(Device { ecc_errors: 3, ..Device::default() }), |gpu| gpu.memory_errors()),
-        "3"
-    );
-    assert_snapshot!(said(&failing("memory_errors", "reset_required"), |gpu| gpu.memory_errors()), @"the number of the GPU's memory errors is not available: the GPU must be reset before it works again");
+    let device = Device { ecc_errors: 3, ..Device::default() };
+    assert_eq!(said(device, |gpu| gpu.memory_errors()), "3");
+    assert_snapshot!(said(failing("memory_errors", "reset_required"), |gpu| gpu.memory_errors()), @"the number of the GPU's memory errors is not available: the GPU must be reset before it works again");
 }
 
 #[test]
 fn what_this_user_may_not_read_is_not_available() {
-    assert_snapshot!(said(&failing("processes", "no_permission"), |gpu| gpu.memory_of(MINE)), @"the list of the GPU's processes is not available: this user may not ask NVIDIA's driver");
-    assert_snapshot!(said(&failing("handle", "operating_system"), |gpu| gpu.name()), @"GPU 0 is not available: this user may not ask NVIDIA's driver");
+    assert_snapshot!(said(failing("processes", "no_permission"), |gpu| gpu.memory_of(MINE)), @"the list of the GPU's processes is not available: this user may not ask NVIDIA's driver");
+    assert_snapshot!(said(failing("handle", "operating_system"), |gpu| gpu.name()), @"GPU 0 is not available: this user may not ask NVIDIA's driver");
 }
 
 #[test]
 fn what_a_gpu_does_not_tell_is_not_available() {
-    assert_snapshot!(said(&failing("energy_mj", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not report it");
-    assert_snapshot!(said(&failing("throttle_reasons", "not_supported"), |gpu| Ok(format!("{:?}", gpu.held_back()?))), @"the reason for the GPU's clock is not available: this GPU does not report it");
+    assert_snapshot!(said(failing("energy_mj", "not_supported"), |gpu| gpu.energy_mj()), @"the GPU's energy is not available: this GPU does not report it");
+    assert_snapshot!(said(failing("throttle_reasons", "not_supported"), |gpu| gpu.held_back()), @"the reason for the GPU's clock is not available: this GPU does not report it");
 }
 
 #[test]
 fn energy_grows_while_it_is_read() {
-    let script = Script::one(Device { energy_step_mj: 250, ..Device::default() });
-    assert_snapshot!(said(&script, |gpu| {
-        let before = gpu.energy_mj()?;
-        Ok(gpu.energy_mj()? - before)
-    }), @"250");
+    let device = Device { energy_step_mj: 250, ..Device::default() };
+    let grown = |gpu: &Gpu| gpu.energy_mj().and_then(|before| Ok(gpu.energy_mj()? - before));
+    assert_snapshot!(said(device, grown), @"250");
 }
 
 #[test]
 fn two_gpus_are_told_apart() {
     let named =
         |name: &str| Device { name: name.to_owned(), uuid: format!("GPU-{name}"), ..Device::default() };
-    let script = Script { devices: vec![named("a"), named("b")], ..Script::default() };
-    let gpus = opened(&script).unwrap();
+    let gpus = opened(&Script { devices: vec![named("a"), named("b")], ..Script::default() }).unwrap();
     let names: Vec<_> = gpus.all().map(|gpu| gpu.name().unwrap()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(gpus.cuda_device(1).unwrap().name(), Ok("b".into()));
@@ -200,10 +178,8 @@ fn two_gpus_are_told_apart() {
 
 #[test]
 fn a_gpu_whose_memory_is_full_has_none_left() {
-    let processes = vec![Process { pid: 7, bytes: Some(90_000_000_000) }];
-    let script = Script::one(Device { processes, ..Device::default() });
     let left = |gpu: &Gpu| gpu.memory().map(|memory| memory.total - memory.used);
-    assert_snapshot!(said(&script, left), @"0");
+    assert_snapshot!(said(with_processes(&[(7, Some(90_000_000_000))]), left), @"0");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! ROOT/bin/photofinish
 //! ROOT/share/photofinish/   the data directory
-//! build.json            the source of the build
+//!     build.json            the source of the build
 //!     configs/              as in the repository
 //!     references/python/    workers in Python
 //!     sources/              packages of workers, to build them with other versions of their frameworks
@@ -31,14 +31,12 @@ use crate::tooling::Reporter;
 /// The program that people run.
 pub const PROGRAM: &str = "photofinish";
 
-/// The data directory of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     data: PathBuf,
 }
 
 impl Layout {
-    /// The layout at `data`.
     pub fn at(data: impl Into<PathBuf>) -> Self {
         Self { data: data.into() }
     }
@@ -54,7 +52,6 @@ impl Layout {
         layout.is_there().then_some(layout)
     }
 
-    /// Whether something is installed there.
     pub fn is_there(&self) -> bool {
         self.configs().join("engines").is_dir()
     }
@@ -78,13 +75,13 @@ impl Layout {
 
     /// The record of the installation's build, if it has one.
     pub fn build(&self) -> Option<BuildRecord> {
-        serde_json::from_slice(&std::fs::read(self.data.join(BUILD)).ok()?).ok()
+        serde_json::from_slice(&fs::read(self.data.join(BUILD)).ok()?).ok()
     }
 
     pub fn write_build(&self, record: &BuildRecord) -> Result<()> {
         let file = self.data.join(BUILD);
         let text = serde_json::to_string_pretty(record)? + "\n";
-        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 }
 
@@ -106,74 +103,55 @@ pub struct BuildRecord {
 
 // The directories of a user, by the XDG Base Directory Specification.
 
-/// The user's directories according to the environment. None of them need exist.
+/// Our directories in those of the user, according to the environment. None of them need exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Home {
-    home: Option<PathBuf>,
-    cache: Option<PathBuf>,
-    data: Option<PathBuf>,
-    config: Option<PathBuf>,
+    /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`: libraries, models, references.
+    pub cache: Option<PathBuf>,
+    /// `${XDG_DATA_HOME:-~/.local/share}/photofinish`: files of `cargo xtask install`.
+    pub data: Option<PathBuf>,
+    /// `${XDG_CONFIG_HOME:-~/.config}/photofinish`: the user's own engines, models and suites.
+    pub config: Option<PathBuf>,
+    /// `~/.local/bin`, the user's programs. The specification has no variable for it.
+    pub programs: Option<PathBuf>,
 }
 
 impl Home {
     pub fn from_environment() -> Self {
-        let mut found = Self::from_variables(|name| std::env::var_os(name));
-        // Without HOME, the system's user database still has it.
-        found.home = found.home.or_else(|| std::env::home_dir().filter(|home| home.is_absolute()));
-        found
+        Self::from_variables(|name| match name {
+            // Without HOME, the system's user database still has it.
+            "HOME" => std::env::home_dir().map(PathBuf::into_os_string),
+            name => std::env::var_os(name),
+        })
     }
 
     /// A relative path counts as not set, as the specification requires.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = path("HOME");
+        let below = |usual| home.as_ref().map(|home| home.join(usual));
+        let ours = |name, usual| Some(path(name).or_else(|| below(usual))?.join(PROGRAM));
         Self {
-            home: path("HOME"),
-            cache: path("XDG_CACHE_HOME"),
-            data: path("XDG_DATA_HOME"),
-            config: path("XDG_CONFIG_HOME"),
+            cache: ours("XDG_CACHE_HOME", ".cache"),
+            data: ours("XDG_DATA_HOME", ".local/share"),
+            config: ours("XDG_CONFIG_HOME", ".config"),
+            programs: below(".local/bin"),
         }
-    }
-
-    /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`: libraries, models, references.
-    pub fn cache(&self) -> Option<PathBuf> {
-        self.ours(&self.cache, ".cache")
-    }
-
-    /// `${XDG_DATA_HOME:-~/.local/share}/photofinish`: files of `cargo xtask install`.
-    pub fn data(&self) -> Option<PathBuf> {
-        self.ours(&self.data, ".local/share")
-    }
-
-    /// `${XDG_CONFIG_HOME:-~/.config}/photofinish`: the user's own engines, models and suites.
-    pub fn config(&self) -> Option<PathBuf> {
-        self.ours(&self.config, ".config")
-    }
-
-    /// `~/.local/bin`, the user's programs. The specification has no variable for it.
-    pub fn programs(&self) -> Option<PathBuf> {
-        Some(self.home.as_ref()?.join(".local/bin"))
-    }
-
-    fn ours(&self, named: &Option<PathBuf>, usual: &str) -> Option<PathBuf> {
-        let base = named.clone().or_else(|| Some(self.home.as_ref()?.join(usual)))?;
-        Some(base.join(PROGRAM))
     }
 }
 
 // Installing one piece: fetch, verify, unpack next to its place, move in.
 
-/// The source of wheels: pip, or a test.
-pub(crate) trait Fetch {
-    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
-    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf>;
-}
+/// The source of wheels: pip, or a test. It puts the wheel somewhere below the directory, which is empty and for this
+/// wheel alone.
+pub(crate) type Fetch<'a> = &'a dyn Fn(&Wheel, &Path) -> Result<PathBuf>;
 
 /// If the piece is there, does nothing, and needs neither network nor write access.
 pub(crate) fn install(
     cache: &Path,
     piece: Piece,
     pin: &Pin,
-    source: &dyn Fetch,
+    fetch: Fetch<'_>,
     reporter: Reporter,
 ) -> Result<()> {
     match receipt::state(cache, piece, pin, Look::Usual) {
@@ -194,7 +172,7 @@ pub(crate) fn install(
     for wheel in &mut pin.wheels {
         let download = staging.path().join("download");
         fs::create_dir(&download)?;
-        let file = source.fetch(wheel, &download, reporter)?;
+        let file = fetch(wheel, &download)?;
         reporter.note(&format!("unpacking {}", wheel.requirement));
         wheel.sha256 = receipt::verify(&file, wheel)?;
         receipt::extract(&file, wheel, &staged, &mut files)
@@ -207,9 +185,9 @@ pub(crate) fn install(
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         files.insert(name.clone());
     }
-    let files: Vec<String> = files.into_iter().collect();
-    Receipt::of_files(&pin, &staged, &files)?.write(&staging.path().join(receipt::file_name(piece)))?;
-    publish(staging.path(), &staged, &cache.join(&pin.directory), &receipt::file_name(piece))
+    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(piece));
+    Receipt::of_files(pin, &staged, files)?.write(&staging.path().join(&receipt))?;
+    publish(staging.path(), &staged, &place, &receipt)
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }
 
@@ -241,54 +219,30 @@ fn remove(path: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_program_finds_what_was_installed_with_it() {
-        let root = tempfile::tempdir().unwrap();
-        let program = root.path().join("bin").join(PROGRAM);
-        assert_eq!(Layout::beside(&program), None);
-        let layout = Layout::below(root.path());
-        std::fs::create_dir_all(layout.configs().join("engines")).unwrap();
-        assert_eq!(Layout::beside(&program), Some(layout));
-    }
-
-    #[test]
-    fn the_record_of_a_build_is_read_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let layout = Layout::at(directory.path());
-        assert_eq!(layout.build(), None);
-        let record =
-            BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() };
-        layout.write_build(&record).unwrap();
-        assert_eq!(layout.build(), Some(record));
-    }
-
-    fn home(variables: &[(&str, &str)]) -> Home {
-        Home::from_variables(|asked| {
+    /// Cache, data, configuration and programs.
+    fn home(variables: &[(&str, &str)]) -> [Option<String>; 4] {
+        let home = Home::from_variables(|asked| {
             variables.iter().find(|(name, _)| *name == asked).map(|(_, value)| value.into())
-        })
-    }
-
-    fn path(text: &str) -> Option<PathBuf> {
-        Some(PathBuf::from(text))
+        });
+        [home.cache, home.data, home.config, home.programs].map(|path| Some(path?.display().to_string()))
     }
 
     #[test]
-    fn directories_lie_below_home_unless_xdg_names_others() {
-        let plain = home(&[("HOME", "/h")]);
-        assert_eq!(plain.cache(), path("/h/.cache/photofinish"));
-        assert_eq!(plain.data(), path("/h/.local/share/photofinish"));
-        assert_eq!(plain.config(), path("/h/.config/photofinish"));
-        assert_eq!(plain.programs(), path("/h/.local/bin"));
-        let named = home(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("XDG_DATA_HOME", "/d")]);
-        assert_eq!((named.cache(), named.data()), (path("/x/photofinish"), path("/d/photofinish")));
-        assert_eq!(named.config(), path("/h/.config/photofinish"));
-    }
-
-    #[test]
-    fn a_relative_path_counts_as_not_set() {
-        let relative = home(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "mine"), ("XDG_CACHE_HOME", "")]);
-        assert_eq!(relative.config(), path("/h/.config/photofinish"));
-        assert_eq!(relative.cache(), path("/h/.cache/photofinish"));
-        assert_eq!(home(&[]).cache(), None);
+    fn directories_are_below_home_unless_xdg_names_others() {
+        let usual = [
+            "/h/.cache/photofinish",
+            "/h/.local/share/photofinish",
+            "/h/.config/photofinish",
+            "/h/.local/bin",
+        ];
+        let usual = usual.map(|path| Some(path.to_owned()));
+        let [_, _, config, programs] = usual.clone();
+        let ours = |path: &str| Some(format!("{path}/photofinish"));
+        let named = [ours("/x"), ours("/d"), config, programs];
+        assert_eq!(home(&[("HOME", "/h")]), usual);
+        assert_eq!(home(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("XDG_DATA_HOME", "/d")]), named);
+        // A relative path counts as not set.
+        assert_eq!(home(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "mine"), ("XDG_CACHE_HOME", "")]), usual);
+        assert_eq!(home(&[]), [const { None }; 4]);
     }
 }

@@ -15,23 +15,22 @@ pub mod tooling;
 
 pub mod versions;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-pub use layout::Home;
-pub use layout::{BuildRecord, Layout, PROGRAM};
-use pins::Pins;
+pub use layout::{BuildRecord, Home, Layout, PROGRAM};
 pub use pins::this_platform;
-use pip::Given;
+use pins::{Pin, Pins, Wheel};
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
+use serde::Deserialize;
 use versions::Version;
 
 use crate::tooling::{BadInput, Reporter};
 
-/// What set-up is asked for, as typed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asked {
     /// Plain lines on long work instead of progress bars, and nothing else
@@ -61,7 +60,8 @@ impl Asked {
 }
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Piece {
     Libtorch,
     Onnxruntime,
@@ -76,7 +76,6 @@ pub enum Piece {
     Nvcc,
 }
 
-/// What is set up for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Target {
     #[default]
@@ -107,14 +106,12 @@ pub fn gpu_workers(workers: &Path) -> PathBuf {
     workers.join("cuda")
 }
 
-/// Whether the system has NVIDIA's compiler.
 pub fn has_nvcc() -> bool {
     tooling::process::output_of(tooling::process::command("nvcc").arg("--version")).is_ok()
 }
 
 impl Piece {
     pub const ALL: [Self; 3] = [Self::Libtorch, Self::Onnxruntime, Self::Model];
-    pub const CUDA: [Self; 4] = [Self::Cuda, Self::LibtorchCuda, Self::OnnxruntimeCuda, Self::Nvcc];
 
     /// The pieces listed as `native` in a file of configs/engines or configs/models.
     pub fn named(native: &[String]) -> Result<Vec<Self>> {
@@ -189,20 +186,21 @@ impl fmt::Display for Provided {
     }
 }
 
-/// Pins and the user's own libraries, read and checked once.
+/// The pins, and what there is of them.
 pub struct Provision {
     cache: PathBuf,
     reporter: Reporter,
     pins: Pins,
-    given: Given,
 }
 
 impl Provision {
     /// `configs` contains native.toml; `cache` need not exist.
     pub fn new(configs: &Path, cache: &Path, reporter: Reporter) -> Result<Self> {
-        let pins = Pins::read(configs)?;
-        let given = Given::from_environment(&pins);
-        Ok(Self { cache: cache.to_owned(), reporter, pins, given })
+        Ok(Self { cache: cache.to_owned(), reporter, pins: Pins::read(configs)? })
+    }
+
+    fn given(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
+        pip::given(&self.pins, piece, |name| std::env::var_os(name))
     }
 
     /// Provides these pieces, all of them if none is named, and removes leftovers of interrupted set-ups.
@@ -217,28 +215,35 @@ impl Provision {
 
     /// Checks the library that the user names for this piece, if any.
     pub fn check_given(&self, piece: Piece) -> Result<()> {
-        self.given.get(piece)?;
+        self.given(piece)?;
         Ok(())
     }
 
     /// The piece, downloaded if necessary.
     pub fn provide(&self, piece: Piece) -> Result<Provided> {
-        if let Some(given) = self.given.get(piece)? {
+        if let Some(given) = self.given(piece)? {
             return Ok(given);
         }
         let pinned = self.pins.piece(piece);
-        let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
-            return Err(BadInput(format!(
-                "{piece} {} is not pinned for {}: {}",
-                pinned.version,
-                pins::this_platform(),
-                piece.instead(&pinned.version)
-            ))
-            .into());
-        };
-        let pip = pip::Pip { options: &self.pins.pip, tags, instead: piece.instead(&pinned.version) };
-        layout::install(&self.cache, piece, &pin, &pip, self.reporter)?;
+        let instead = piece.instead(&pinned.version);
+        let lacking =
+            format!("{piece} {} is not pinned for {}: {instead}", pinned.version, pins::this_platform());
+        self.install(piece, instead, lacking, Pin::clone)?;
         Ok(self.installed(piece))
+    }
+
+    /// Installs the piece by the pin that `version` makes of this platform's.
+    fn install(
+        &self,
+        piece: Piece,
+        instead: String,
+        lacking: String,
+        version: impl FnOnce(&Pin) -> Pin,
+    ) -> Result<()> {
+        let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
+        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
+        let fetch = |wheel: &Wheel, directory: &Path| pip.fetch(wheel, directory, self.reporter);
+        layout::install(&self.cache, piece, &version(&pin), &fetch, self.reporter)
     }
 
     /// The library of a piece at a version that a user names, whatever the environment says: a release,
@@ -249,13 +254,9 @@ impl Provision {
         let release = match version {
             Version::Release(release) => release,
             Version::Place(place) => {
-                let checked = match piece {
-                    Piece::Libtorch => pip::libtorch(place, &self.pins.piece(piece).version),
-                    _ => pip::onnxruntime(place),
-                };
-                let (path, version) =
-                    checked.map_err(|problem| BadInput(format!("{} {problem}; {like}", place.display())))?;
-                return Ok(Provided { piece, path, version, given: true });
+                let checked = pip::checked(piece, place, &self.pins.piece(piece).version);
+                let refused = |problem| BadInput(format!("{} {problem}; {like}", place.display()));
+                return Ok(checked.map_err(refused)?);
             }
             Version::Build(_) => return self.provide(piece),
             Version::Git { url, .. } => {
@@ -270,16 +271,9 @@ impl Provision {
             ))
             .into());
         }
-        let Some((pin, tags)) = self.pins.for_this_platform(piece) else {
-            let platform = pins::this_platform();
-            return Err(BadInput(format!(
-                "{piece} is not fetched for {platform}: name the path of a library"
-            ))
-            .into());
-        };
         let instead = "name the path of a library".to_owned();
-        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        layout::install(&self.cache, piece, &pin.of_release(release), &pip, self.reporter)?;
+        let lacking = format!("{piece} is not fetched for {}: {instead}", pins::this_platform());
+        self.install(piece, instead, lacking, |pin| pin.of_release(release))?;
         let path = self.place_of_version(piece, version);
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }
@@ -297,7 +291,7 @@ impl Provision {
 
     /// The piece as it is now, without downloading: `None` if it is missing.
     pub fn find(&self, piece: Piece) -> Result<Option<Provided>> {
-        if let Some(given) = self.given.get(piece)? {
+        if let Some(given) = self.given(piece)? {
             return Ok(Some(given));
         }
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
@@ -308,7 +302,7 @@ impl Provision {
     /// set up, and for a library of the user's own.
     pub fn damage(&self, piece: Piece) -> Result<Option<String>> {
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
-        if self.given.get(piece)?.is_some() {
+        if self.given(piece)?.is_some() {
             return Ok(None);
         }
         Ok(match receipt::state(&self.cache, piece, &pin, receipt::Look::Deep) {
@@ -319,29 +313,28 @@ impl Provision {
 
     /// The path of the piece, set up or not.
     pub fn place(&self, piece: Piece) -> Result<PathBuf> {
-        let given = self.given.get(piece)?;
+        let given = self.given(piece)?;
         Ok(given.map_or_else(|| self.cache.join(&self.pins.piece(piece).path), |given| given.path))
     }
 
     /// Directories of shared libraries in the piece, for the system's linker.
     pub fn library_directories(&self, piece: Piece) -> Result<Vec<PathBuf>> {
         let place = self.place(piece)?;
-        match piece {
-            Piece::Cuda => {}
-            Piece::Onnxruntime | Piece::OnnxruntimeCuda => {
-                return Ok(place.parent().map(Path::to_owned).into_iter().collect());
+        Ok(match piece {
+            // NVIDIA's packages, each in a directory of its own.
+            Piece::Cuda => {
+                let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
+                let directories = packages.map(|package| package.path().join("lib"));
+                let directories: BTreeSet<PathBuf> = directories.filter(|path| path.is_dir()).collect();
+                directories.into_iter().collect()
             }
-            _ => return Ok(vec![place.join("lib")]),
-        }
-        // NVIDIA's packages, each in a directory of its own.
-        let packages = std::fs::read_dir(&place).into_iter().flatten().flatten();
-        let mut directories: Vec<PathBuf> =
-            packages.map(|package| package.path().join("lib")).filter(|path| path.is_dir()).collect();
-        directories.sort();
-        Ok(directories)
+            Piece::Onnxruntime | Piece::OnnxruntimeCuda => {
+                place.parent().map(Path::to_owned).into_iter().collect()
+            }
+            _ => vec![place.join("lib")],
+        })
     }
 
-    /// The version that set-up installs.
     pub fn pinned_version(&self, piece: Piece) -> &str {
         &self.pins.piece(piece).version
     }

@@ -4,22 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::Piece;
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Pins {
     pub(crate) pip: PipOptions,
-    libtorch: Pinned,
-    onnxruntime: Pinned,
-    model: Pinned,
-    minilm: Pinned,
-    cuda: Pinned,
-    libtorch_cuda: Pinned,
-    onnxruntime_cuda: Pinned,
-    nvcc: Pinned,
+    #[serde(flatten)]
+    pieces: BTreeMap<Piece, Pinned>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,9 +111,10 @@ impl Pins {
 
     fn parse(text: &str) -> Result<Self> {
         let pins: Self = toml::from_str(text)?;
-        for piece in Piece::ALL.into_iter().chain([Piece::Minilm]).chain(Piece::CUDA) {
-            pins.piece(piece).check().with_context(|| format!("[{piece}]"))?;
-            for platform in pins.piece(piece).on.keys() {
+        for &piece in Piece::value_variants() {
+            let pinned = pins.pieces.get(&piece).with_context(|| format!("lacks [{piece}]"))?;
+            pinned.check().with_context(|| format!("[{piece}]"))?;
+            for platform in pinned.on.keys() {
                 ensure!(pins.pip.tags.contains_key(platform), "[pip.tags] lacks {platform}");
             }
         }
@@ -127,16 +122,7 @@ impl Pins {
     }
 
     pub(crate) fn piece(&self, piece: Piece) -> &Pinned {
-        match piece {
-            Piece::Libtorch => &self.libtorch,
-            Piece::Onnxruntime => &self.onnxruntime,
-            Piece::Model => &self.model,
-            Piece::Minilm => &self.minilm,
-            Piece::Cuda => &self.cuda,
-            Piece::LibtorchCuda => &self.libtorch_cuda,
-            Piece::OnnxruntimeCuda => &self.onnxruntime_cuda,
-            Piece::Nvcc => &self.nvcc,
-        }
+        &self.pieces[&piece]
     }
 
     /// The pin and the tags that pip accepts; `None` if nothing is pinned for this platform.

@@ -1,6 +1,5 @@
 //! Fetching one wheel with the ordinary pip client.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::layout::Fetch;
 use crate::pins::{Pins, PipOptions, Wheel};
 use crate::tooling::process::{self, command};
 use crate::tooling::{BadInput, Reporter};
@@ -21,16 +19,17 @@ pub(crate) struct Pip<'a> {
     pub(crate) instead: String,
 }
 
-impl Fetch for Pip<'_> {
-    fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
+impl Pip<'_> {
+    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
+    pub(crate) fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
         self.require_pip(wheel)?;
         let log = directory.join("pip.log");
         // pip first unpacks its downloads under TMPDIR: here, half a gigabyte neither fills a small /tmp nor
         // escapes the clean-up, and its growth can be shown.
         let partial = directory.join("partial");
         let complete = directory.join("complete");
-        std::fs::create_dir_all(&partial)?;
-        std::fs::create_dir_all(&complete)?;
+        fs::create_dir_all(&partial)?;
+        fs::create_dir_all(&complete)?;
 
         let mut pip = command("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
@@ -58,7 +57,7 @@ impl Fetch for Pip<'_> {
         };
         drop(transfer);
         if !status.success() {
-            let said = std::fs::read(&log).unwrap_or_default();
+            let said = fs::read(&log).unwrap_or_default();
             let cause = process::cause(&said).unwrap_or_else(|| status.to_string());
             bail!(
                 "cannot download {}: pip says {cause:?}; check the network or {}",
@@ -68,9 +67,7 @@ impl Fetch for Pip<'_> {
         }
         only_file(&complete).with_context(|| format!("pip download {}", wheel.requirement))
     }
-}
 
-impl Pip<'_> {
     fn require_pip(&self, wheel: &Wheel) -> Result<()> {
         process::output_of(command("python3").args(["-m", "pip", "--version"])).map(drop).map_err(|error| {
             let requirement = &wheel.requirement;
@@ -84,7 +81,7 @@ impl Pip<'_> {
 }
 
 fn only_file(directory: &Path) -> Result<PathBuf> {
-    let mut files = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut files = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     match (files.next().transpose()?, files.next()) {
         (Some(file), None) => Ok(file),
         (None, _) => bail!("saved no wheel"),
@@ -94,8 +91,8 @@ fn only_file(directory: &Path) -> Result<PathBuf> {
 
 /// Bytes of everything readable at the moment: pip moves files meanwhile.
 fn size_of_tree(directory: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
-    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size_of_tree(&entry.path()),
         Ok(metadata) => metadata.len(),
         Err(_) => 0,
@@ -106,80 +103,61 @@ fn size_of_tree(directory: &Path) -> u64 {
 // Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH take precedence over set-up's, and so does
 // PHOTOFINISH_CUDA on a GPU.
 
-/// The libraries in the variables, with absolute paths, or their errors.
-#[derive(Debug)]
-pub(crate) struct Given(BTreeMap<Piece, std::result::Result<Provided, String>>);
-
-impl Given {
-    pub(crate) fn from_environment(pins: &Pins) -> Self {
-        Self::from_variables(pins, |name| std::env::var_os(name))
-    }
-
-    fn from_variables(pins: &Pins, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let mut given = BTreeMap::new();
-        for piece in [Piece::Libtorch, Piece::Onnxruntime] {
-            let Some(value) = variable(piece.variable()).filter(|value| !value.is_empty()) else { continue };
-            let needed = &pins.piece(piece).version;
-            let checked = match piece {
-                Piece::Libtorch => libtorch(Path::new(&value), needed),
-                _ => onnxruntime(Path::new(&value)),
-            };
-            let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
-            let provided = provided.map_err(|problem| {
-                let (name, value) = (piece.variable(), value.display());
-                let instead = piece.instead(needed);
-                format!("{name}={value} {problem}; {instead}, or unset it and set-up downloads one")
-            });
-            given.insert(piece, provided);
-        }
-        given.extend(for_a_gpu(pins, &variable));
-        Self(given)
-    }
-
-    /// `None` if the user names none; an error if the library is unsuitable.
-    pub(crate) fn get(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
-        self.0.get(&piece).cloned().transpose().map_err(BadInput)
-    }
-}
-
-/// The same for a GPU. A library that was built for a CPU only does not count.
-fn for_a_gpu(
+/// The library that a variable of the environment names for this piece, with its absolute path: `None` if none does; an
+/// error if it is unsuitable.
+pub(crate) fn given(
     pins: &Pins,
+    piece: Piece,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> impl Iterator<Item = (Piece, std::result::Result<Provided, String>)> {
-    let pieces = [Piece::Cuda, Piece::LibtorchCuda, Piece::OnnxruntimeCuda].into_iter();
-    pieces.filter_map(move |piece| {
-        let value = PathBuf::from(variable(piece.variable()).filter(|value| !value.is_empty())?);
-        let is_of_a_gpu = match piece {
-            Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
-            Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
-            _ => true,
+) -> std::result::Result<Option<Provided>, BadInput> {
+    let name = piece.variable();
+    let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = Path::new(&value);
+    let counts = match piece {
+        Piece::Libtorch | Piece::Onnxruntime | Piece::Cuda => true,
+        // On a GPU, a library that was built for a CPU only does not count.
+        Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
+        Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
+        Piece::Model | Piece::Minilm | Piece::Nvcc => false,
+    };
+    if !counts {
+        return Ok(None);
+    }
+    let needed = &pins.piece(piece).version;
+    checked(piece, value, needed).map(Some).map_err(|problem| {
+        let instead = match piece {
+            Piece::Libtorch | Piece::Onnxruntime => format!("{}, or unset it and", piece.instead(needed)),
+            _ => "unset it, and".to_owned(),
         };
-        let checked = match piece {
-            Piece::LibtorchCuda => libtorch(&value, &pins.piece(piece).version),
-            Piece::OnnxruntimeCuda => onnxruntime(&value),
-            _ => cuda(&value),
-        };
-        let provided = checked.map(|(path, version)| Provided { piece, path, version, given: true });
-        let name = piece.variable();
-        let refused =
-            |problem| format!("{name}={} {problem}; unset it, and set-up downloads one", value.display());
-        is_of_a_gpu.then(|| (piece, provided.map_err(refused)))
+        BadInput(format!("{name}={} {problem}; {instead} set-up downloads one", value.display()))
     })
 }
 
-/// NVIDIA's packages, in the layout of its wheels: `cu13/lib`, `cudnn/lib`.
-fn cuda(directory: &Path) -> Checked {
-    let packages = fs::read_dir(directory).into_iter().flatten().flatten();
-    if !packages.into_iter().any(|package| package.path().join("lib").is_dir()) {
-        return Err("holds no package of NVIDIA's with a directory lib".into());
-    }
-    Ok((absolute(directory)?, None))
+/// A library of the user's own, or what is wrong with it.
+pub(crate) fn checked(piece: Piece, path: &Path, needed: &str) -> std::result::Result<Provided, String> {
+    let version = match piece {
+        Piece::Libtorch | Piece::LibtorchCuda => libtorch(path, needed)?,
+        Piece::Onnxruntime | Piece::OnnxruntimeCuda => onnxruntime(path)?,
+        _ => cuda(path)?,
+    };
+    // Builds run in other directories than the one that the user's path is relative to.
+    let path = std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))?;
+    Ok(Provided { piece, path, version, given: true })
 }
 
-pub(crate) type Checked = std::result::Result<(PathBuf, Option<String>), String>;
+/// The version of a library, if it says one.
+type Checked = std::result::Result<Option<String>, String>;
 
-pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
+/// NVIDIA's packages, in the layout of its wheels: `cu13/lib`, `cudnn/lib`.
+fn cuda(directory: &Path) -> Checked {
+    let mut packages = fs::read_dir(directory).into_iter().flatten().flatten();
+    match packages.any(|package| package.path().join("lib").is_dir()) {
+        true => Ok(None),
+        false => Err("holds no package of NVIDIA's with a directory lib".into()),
+    }
+}
+
+fn libtorch(directory: &Path, needed: &str) -> Checked {
     let libraries = ["libtorch_cpu.so", "libtorch.so", "libtorch_cpu.dylib", "torch_cpu.lib"];
     if !libraries.iter().any(|name| directory.join("lib").join(name).is_file()) {
         return Err("holds no lib/libtorch_cpu.so".into());
@@ -190,7 +168,7 @@ pub(crate) fn libtorch(directory: &Path, needed: &str) -> Checked {
     let version = libtorch_version(directory);
     match &version {
         Some(found) if found != needed => Err(format!("is libtorch {found}, but {needed} is needed")),
-        _ => Ok((absolute(directory)?, version)),
+        _ => Ok(version),
     }
 }
 
@@ -211,19 +189,14 @@ fn libtorch_version(directory: &Path) -> Option<String> {
     })
 }
 
-pub(crate) fn onnxruntime(file: &Path) -> Checked {
+fn onnxruntime(file: &Path) -> Checked {
     if !file.is_file() {
         return Err("is not a file".into());
     }
     // The version is taken from the file's name if it has one; the worker asks the library itself.
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let version = name.split_once(".so.").map(|(_, version)| version.to_owned());
-    Ok((absolute(file)?, version.filter(|version| version.contains('.'))))
-}
-
-/// Builds run in other directories than the one that the user's path is relative to.
-fn absolute(path: &Path) -> std::result::Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| format!("cannot be made absolute ({error})"))
+    Ok(version.filter(|version| version.contains('.')))
 }
 
 #[cfg(test)]
@@ -233,15 +206,13 @@ mod tests {
     fn given(piece: Piece, value: &Path) -> Result<Option<Provided>, String> {
         let pins = toml::from_str(include_str!("../../../configs/native.toml")).unwrap();
         let variable = |asked: &str| (asked == piece.variable()).then(|| value.as_os_str().to_owned());
-        let given = Given::from_variables(&pins, variable);
-        let others = Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable());
-        for other in others {
-            assert!(given.get(other).unwrap().is_none(), "{other}");
+        for other in Piece::ALL.into_iter().filter(|other| other.variable() != piece.variable()) {
+            assert!(super::given(&pins, other, variable).unwrap().is_none(), "{other}");
         }
-        given.get(piece).map_err(|error| error.to_string())
+        super::given(&pins, piece, variable).map_err(|error| error.to_string())
     }
 
-    fn torch(files: &[(&str, &str)]) -> tempfile::TempDir {
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let file = directory.path().join(name);
@@ -252,64 +223,50 @@ mod tests {
     }
 
     const LIBRARY: (&str, &str) = ("lib/libtorch_cpu.so", "");
+    const INCLUDED: (&str, &str) = ("include/x.h", "");
+    const VERSION: (&str, &str) = ("build-version", "2.11.0+cpu\n");
 
-    const HEADER: &str = "include/torch/headeronly/version.h";
+    #[test]
+    fn a_library_of_the_right_version_wins() {
+        let torch = directory(&[LIBRARY, INCLUDED, VERSION]);
+        let onnxruntime = directory(&[("libonnxruntime.so.1.30.0", "")]);
+        let library = onnxruntime.path().join("libonnxruntime.so.1.30.0");
+        for (piece, place, version) in
+            [(Piece::Libtorch, torch.path(), "2.11.0"), (Piece::Onnxruntime, library.as_path(), "1.30.0")]
+        {
+            let provided = given(piece, place).unwrap().unwrap();
+            assert_eq!((provided.version.as_deref(), provided.path.as_path()), (Some(version), place));
+        }
+        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None), "an empty variable counts as unset");
+    }
 
     #[test]
     fn a_library_without_cuda_is_given_for_no_gpu() {
-        let cpu = torch(&[LIBRARY, ("include/x.h", ""), ("build-version", "2.11.0")]);
+        let cpu = directory(&[LIBRARY, INCLUDED, VERSION]);
         assert_eq!(given(Piece::LibtorchCuda, cpu.path()).unwrap(), None);
-        let cuda =
-            torch(&[LIBRARY, ("lib/libtorch_cuda.so", ""), ("include/x.h", ""), ("build-version", "2.11.0")]);
+        let cuda = directory(&[LIBRARY, ("lib/libtorch_cuda.so", ""), INCLUDED, VERSION]);
         assert!(given(Piece::LibtorchCuda, cuda.path()).unwrap().is_some());
-        let packages = torch(&[("cu13/lib/libcublas.so.13", "")]);
-        let provided = given(Piece::Cuda, packages.path()).unwrap().unwrap();
-        assert_eq!(provided.path, packages.path());
-        let error = given(Piece::Cuda, cpu.path().join("include").as_path()).unwrap_err();
-        assert!(error.contains("no package of NVIDIA's"), "{error}");
+        let packages = directory(&[("cu13/lib/libcublas.so.13", "")]);
+        assert_eq!(given(Piece::Cuda, packages.path()).unwrap().unwrap().path, packages.path());
     }
 
     #[test]
-    fn a_libtorch_of_the_right_version_wins() {
-        let cpu = ("build-version", "2.11.0+cpu\n");
-        let directory = torch(&[LIBRARY, ("include/x.h", ""), cpu]);
-        let provided = given(Piece::Libtorch, directory.path()).unwrap().unwrap();
-        assert_eq!(provided.version.as_deref(), Some("2.11.0"));
-        assert_eq!(provided.path, directory.path());
-    }
-
-    #[test]
-    fn a_libtorch_of_another_version_is_refused() {
-        let header =
-            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n";
-        for version in [("build-version", "2.9.1"), (HEADER, header)] {
-            let directory = torch(&[LIBRARY, ("include/x.h", ""), version]);
-            let error = given(Piece::Libtorch, directory.path()).unwrap_err();
-            assert!(error.contains("is libtorch 2.9.1, but 2.11.0 is needed"), "{error}");
-            assert!(error.contains("unset it"), "{error}");
+    fn an_unsuitable_library_is_refused_with_what_is_wrong_with_it() {
+        let header = (
+            "include/torch/headeronly/version.h",
+            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n",
+        );
+        let other = "is libtorch 2.9.1, but 2.11.0 is needed";
+        for (piece, files, said) in [
+            (Piece::Libtorch, &[LIBRARY, INCLUDED, ("build-version", "2.9.1")][..], other),
+            (Piece::Libtorch, &[LIBRARY, INCLUDED, header], other),
+            (Piece::Libtorch, &[INCLUDED], "no lib/libtorch_cpu.so"),
+            (Piece::Libtorch, &[LIBRARY], "no include/"),
+            (Piece::Onnxruntime, &[("libonnxruntime.so.1.30.0", "")], "is not a file"),
+            (Piece::Cuda, &[INCLUDED], "no package of NVIDIA's"),
+        ] {
+            let error = given(piece, directory(files).path()).unwrap_err();
+            assert!(error.contains(said) && error.contains("unset it"), "{piece}: {error}");
         }
-    }
-
-    #[test]
-    fn an_incomplete_libtorch_is_refused() {
-        let error = given(Piece::Libtorch, torch(&[("include/x.h", "")]).path()).unwrap_err();
-        assert!(error.contains("no lib/libtorch_cpu.so"), "{error}");
-        let error = given(Piece::Libtorch, torch(&[LIBRARY]).path()).unwrap_err();
-        assert!(error.contains("no include/"), "{error}");
-    }
-
-    #[test]
-    fn an_onnxruntime_must_be_a_file() {
-        let directory = torch(&[("libonnxruntime.so.1.30.0", "")]);
-        let error = given(Piece::Onnxruntime, directory.path()).unwrap_err();
-        assert!(error.contains("is not a file"), "{error}");
-        let file = directory.path().join("libonnxruntime.so.1.30.0");
-        let provided = given(Piece::Onnxruntime, &file).unwrap().unwrap();
-        assert_eq!(provided.version.as_deref(), Some("1.30.0"));
-    }
-
-    #[test]
-    fn an_empty_variable_counts_as_unset() {
-        assert_eq!(given(Piece::Libtorch, Path::new("")), Ok(None));
     }
 }

@@ -6,9 +6,10 @@
 //! found by `doctor --deep`, which hashes all files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -27,32 +28,22 @@ pub(crate) struct Receipt {
     files: BTreeMap<String, Installed>,
 }
 
-/// A file of a piece.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Installed {
     bytes: u64,
     sha256: String,
-    #[serde(flatten)]
-    stamp: Stamp,
-}
-
-/// Values that change when a file is replaced or written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Stamp {
+    // Values that change when a file is replaced or written to.
     modified_ns: i64,
     inode: u64,
 }
 
-/// How thoroughly files are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Files that seem to have changed are hashed.
     Usual,
-    /// All are hashed.
     Deep,
 }
 
-/// The state of a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Whole,
@@ -69,14 +60,14 @@ pub(crate) fn file_name(piece: Piece) -> String {
 
 impl Receipt {
     /// The receipt of these files below `directory`.
-    pub(crate) fn of_files(pin: &Pin, directory: &Path, names: &[String]) -> Result<Receipt> {
-        let installed = |name: &String| {
-            let file = directory.join(name);
-            let installed =
-                Installed::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            Ok((name.clone(), installed))
-        };
-        Ok(Receipt { pin: pin.clone(), files: names.iter().map(installed).collect::<Result<_>>()? })
+    pub(crate) fn of_files(pin: Pin, directory: &Path, names: BTreeSet<String>) -> Result<Receipt> {
+        let mut files = BTreeMap::new();
+        for name in names {
+            let file = directory.join(&name);
+            let installed = Installed::read(&file);
+            files.insert(name, installed.with_context(|| format!("cannot read {}", file.display()))?);
+        }
+        Ok(Receipt { pin, files })
     }
 
     /// Writes it completely or not at all.
@@ -94,29 +85,39 @@ impl Receipt {
     }
 
     fn read(file: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+        serde_json::from_slice(&fs::read(file).ok()?).ok()
     }
 }
 
 impl Installed {
     fn read(file: &Path) -> std::io::Result<Installed> {
-        let found = std::fs::metadata(file)?;
-        Ok(Installed { bytes: found.len(), sha256: sha256(file)?, stamp: Stamp::new(&found) })
+        Ok(Installed { sha256: sha256(file)?, ..Installed::unread(&fs::metadata(file)?) })
+    }
+
+    /// Without its hash.
+    fn unread(found: &Metadata) -> Installed {
+        let since = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified_ns = since.and_then(|since| since.as_nanos().try_into().ok()).unwrap_or_default();
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(found);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Installed { bytes: found.len(), sha256: String::new(), modified_ns, inode }
     }
 
     /// The file as it is now, if its contents are unchanged; otherwise the problem.
     fn examined(&self, file: &Path, look: Look) -> Result<Installed, String> {
         let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-        let found = match std::fs::metadata(file) {
-            Ok(found) if found.is_file() => found,
-            Ok(_) => return Err("is not a file".into()),
-            Err(error) => return Err(cannot(error)),
-        };
+        let found = fs::metadata(file).map_err(cannot)?;
+        if !found.is_file() {
+            return Err("is not a file".into());
+        }
         if found.len() != self.bytes {
             return Err(format!("has {} bytes, and {} were installed", found.len(), self.bytes));
         }
-        if self.stamp == Stamp::new(&found) && look == Look::Usual {
-            return Ok(self.clone());
+        let same = Installed { sha256: self.sha256.clone(), ..Installed::unread(&found) };
+        if same == *self && look == Look::Usual {
+            return Ok(same);
         }
         let now = Installed::read(file).map_err(cannot)?;
         if now.sha256 != self.sha256 {
@@ -126,22 +127,10 @@ impl Installed {
     }
 }
 
-impl Stamp {
-    fn new(found: &Metadata) -> Stamp {
-        let since = found.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        let modified_ns = since.and_then(|since| since.as_nanos().try_into().ok()).unwrap_or_default();
-        #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(found);
-        #[cfg(not(unix))]
-        let inode = 0;
-        Stamp { modified_ns, inode }
-    }
-}
-
 /// Checks an installed piece. Files that were hashed and are intact are recorded, so that they are hashed
 /// once.
 pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State {
-    let directory: PathBuf = cache.join(&pin.directory);
+    let directory = cache.join(&pin.directory);
     let place = directory.join(file_name(piece));
     let Some(receipt) = Receipt::read(&place).filter(|receipt| pin.is_that_of(&receipt.pin)) else {
         return State::Missing;
@@ -199,7 +188,7 @@ pub(crate) fn extract(
         ensure!(pins::is_inside(&target), "member {name:?} leaves the directory it is unpacked into");
         missing.remove(rule);
         let path = directory.join(&target);
-        std::fs::create_dir_all(path.parent().unwrap_or(directory))?;
+        fs::create_dir_all(path.parent().unwrap_or(directory))?;
         File::create(&path)
             .and_then(|mut file| std::io::copy(&mut member, &mut file))
             .with_context(|| format!("cannot unpack {name} to {}", path.display()))?;
@@ -217,7 +206,7 @@ fn make_executable(path: &Path, mode: Option<u32>) -> Result<()> {
     #[cfg(unix)]
     if mode.is_some_and(|mode| mode & 0o100 != 0) {
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
             .with_context(|| format!("cannot make {} a program", path.display()))?;
     }
     #[cfg(not(unix))]
@@ -246,7 +235,11 @@ pub fn sha256(file: &Path) -> std::io::Result<String> {
         }
         hasher.update(&buffer[..count]);
     }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 // Temporary directories in the cache directory, and the lock that protects them.
@@ -293,7 +286,7 @@ pub(crate) fn sweep(cache: &Path) -> Result<()> {
 }
 
 fn open(cache: &Path) -> Result<File> {
-    std::fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let file = cache.join(".setup.lock");
     File::options()
         .create(true)
@@ -304,11 +297,11 @@ fn open(cache: &Path) -> Result<File> {
 }
 
 fn remove_stale(cache: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))? {
+    for entry in fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
             // A pip that outlived its killed set-up may still write there; the next removal succeeds.
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
     Ok(())

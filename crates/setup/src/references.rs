@@ -5,9 +5,6 @@
 //! names the environment; `references/python/worker` reads it. A reference with separate packages for a GPU
 //! is installed separately for it, under a name that ends in `-cuda`.
 
-#[cfg(test)]
-mod tests;
-
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -15,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 
 use crate::tooling::process::{self, command, output_of, succeeds};
-use crate::tooling::{BadInput, Reporter};
+use crate::tooling::{self, BadInput, Reporter};
 use crate::{Target, receipt};
 
 /// What can be set up by itself: a framework, whose variants share it.
@@ -41,51 +38,30 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    pub const ALL: [Self; 11] = [
-        Self::Burn,
-        Self::CandleTransformers,
-        Self::Fastembed,
-        Self::Rten,
-        Self::Tract,
-        Self::Transformers,
-        Self::Genai,
-        Self::Llamacpp,
-        Self::Openvino,
-        Self::Jax,
-        Self::Tinygrad,
-    ];
-
-    /// Package and binary of its worker, if that is a crate of this workspace.
-    pub fn worker(self) -> Option<&'static str> {
-        match self {
-            Self::Burn => Some("reference-burn"),
-            Self::CandleTransformers => Some("reference-candle-transformers"),
-            Self::Fastembed => Some("reference-fastembed"),
-            Self::Rten => Some("reference-rten"),
-            Self::Tract => Some("reference-tract"),
-            _ => None,
-        }
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied()
     }
 
-    /// The package that must be built for it, if one must.
-    pub fn package(self) -> Option<&'static str> {
-        match self {
-            Self::Llamacpp => Some(DERIVE),
-            _ => self.worker(),
-        }
+    /// Whether its worker is a crate of this repository; that of the others is in Python.
+    fn is_compiled(self) -> bool {
+        matches!(self, Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract)
+    }
+
+    /// Package and binary of its worker, if cargo builds it.
+    pub fn worker(self) -> Option<String> {
+        self.is_compiled().then(|| format!("reference-{self}"))
+    }
+
+    pub fn package(self) -> Option<String> {
+        if self == Self::Llamacpp { Some(DERIVE.to_owned()) } else { self.worker() }
     }
 
     /// The virtual environment that it is installed into, in the references' directory; `None` if it is not
     /// Python. References with compatible pins share one; the others' pins would conflict there.
-    fn environment(self, target: Target) -> Option<&'static str> {
-        match (self, target) {
-            (Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract, _) => None,
-            (Self::Transformers | Self::Genai | Self::Llamacpp, _) => Some("venv"),
-            (Self::Openvino, _) => Some("venv-openvino"),
-            (Self::Jax, Target::Cpu) => Some("venv-jax"),
-            (Self::Jax, Target::Cuda) => Some("venv-jax-cuda"),
-            (Self::Tinygrad, Target::Cpu) => Some("venv-tinygrad"),
-            (Self::Tinygrad, Target::Cuda) => Some("venv-tinygrad-cuda"),
+    fn environment(self, target: Target) -> Option<String> {
+        match self {
+            Self::Transformers | Self::Genai | Self::Llamacpp => Some("venv".to_owned()),
+            _ => (!self.is_compiled()).then(|| format!("venv-{}", self.packages(target))),
         }
     }
 
@@ -97,20 +73,8 @@ impl Reference {
         }
     }
 
-    /// Whether it is supported on such a device here.
     fn computes_on(self, target: Target) -> bool {
-        match target {
-            Target::Cpu => true,
-            Target::Cuda => matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad),
-        }
-    }
-
-    /// Packages without wheels in the registry for this, or with wheels for other machines only.
-    fn built_here(self) -> &'static [&'static str] {
-        match self {
-            Self::Llamacpp => &["llama-cpp-python"],
-            _ => &[],
-        }
+        target == Target::Cpu || matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad)
     }
 
     /// An error that says what to install, if a tool besides Python is missing.
@@ -122,22 +86,36 @@ impl Reference {
                 on(target).map(|reference| reference.to_string()).collect::<Vec<_>>().join(", ")
             ))
         );
-        match (self, target) {
-            (Self::Llamacpp, _) => require_cxx(),
-            (Self::Tinygrad, Target::Cpu) => require_clang(),
-            _ => Ok(()),
-        }
+        ensure!(
+            self != Self::Llamacpp || process::cxx_compiler().is_some(),
+            "llama.cpp needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX"
+        );
+        // tinygrad starts it for every kernel.
+        let needs_clang = self == Self::Tinygrad && target == Target::Cpu;
+        ensure!(
+            !needs_clang || output_of(command("clang").arg("--version")).is_ok(),
+            BadInput(
+                "tinygrad needs clang on PATH: install it (on Debian and Ubuntu: apt-get install clang)"
+                    .into()
+            )
+        );
+        Ok(())
     }
 }
 
 fn on(target: Target) -> impl Iterator<Item = Reference> {
-    Reference::ALL.into_iter().filter(move |reference| reference.computes_on(target))
+    Reference::all().filter(move |reference| reference.computes_on(target))
 }
+
+/// Its file with the installed requirements.
+const RECEIPT: &str = "txt";
+
+/// Its file with the python that runs it, relative to the references' directory.
+const PYTHON: &str = "python";
 
 /// Package and binary of the tool that writes GGUF. References that read GGUF find it in the cache directory.
 pub const DERIVE: &str = "reference-gguf";
 
-/// Sources and destinations of references.
 #[derive(Debug, Clone)]
 pub struct References {
     /// The cache directory; it need not exist.
@@ -190,17 +168,16 @@ impl References {
 
     /// An error that says how to set it up, if it is not set up.
     pub fn check(&self, reference: Reference) -> Result<()> {
-        let there = match (reference.environment(self.target), reference.worker()) {
-            (_, Some(worker)) => self.binary(worker).is_file(),
-            (None, None) => true,
-            (Some(_), None) if reference.package().is_some() && !self.tool().is_file() => false,
-            (Some(name), None) => {
-                let said = |file| fs::read_to_string(file).ok();
-                let pinned = self.requirements(reference).ok().map(|(_, text)| text);
-                self.environment(name).python().is_file()
-                    && said(self.whereabouts(reference)).is_some_and(|said| said == relative_python(name))
-                    && pinned.is_some()
-                    && said(self.receipt(reference)) == pinned
+        let there = match reference.environment(self.target) {
+            None => reference.package().is_some_and(|worker| self.binary(&worker).is_file()),
+            Some(name) => {
+                let says = |kind, expected: &str| {
+                    fs::read_to_string(self.file(reference, kind)).is_ok_and(|found| found == expected)
+                };
+                (reference.package().is_none() || self.tool().is_file())
+                    && self.environment(&name).python().is_file()
+                    && says(PYTHON, &relative_python(&name))
+                    && self.requirements(reference).is_ok_and(|(_, pinned)| says(RECEIPT, &pinned))
             }
         };
         let device = match self.target {
@@ -221,12 +198,12 @@ impl References {
         self.check(reference)?;
         let environment = reference.environment(self.target);
         let environment = environment.with_context(|| format!("{name} has no environment in Python"))?;
-        Ok(self.environment(environment).python())
+        Ok(self.environment(&environment).python())
     }
 
     fn install(&self, reference: Reference, reporter: Reporter) -> Result<()> {
         if let Some(name) = reference.package() {
-            let binary = self.binary(name);
+            let binary = self.binary(&name);
             ensure!(
                 binary.is_file(),
                 "{reference} cannot be set up: there is no {}; install photofinish again",
@@ -234,35 +211,37 @@ impl References {
             );
         }
         if reference == Reference::Llamacpp {
-            self.install_tool()?;
+            // A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
+            // cache directory.
+            let place = self.tool();
+            fs::create_dir_all(place.parent().unwrap_or(Path::new(".")))
+                .and_then(|()| tooling::replace(&self.binary(DERIVE), &place))
+                .with_context(|| format!("cannot install {}", place.display()))?;
         }
         if self.check(reference).is_ok() {
             return Ok(());
         }
         let Some(name) = reference.environment(self.target) else { return Ok(()) };
         let (file, text) = self.requirements(reference)?;
-        let environment = self.environment(name);
+        let environment = self.environment(&name);
         if environment.make(reporter)? {
             // Packages installed in a removed environment are gone, too.
-            let gone = on(self.target).filter(|other| other.environment(self.target) == Some(name));
-            gone.for_each(|other| drop(fs::remove_file(self.receipt(other))));
+            let gone = on(self.target).filter(|other| other.environment(self.target).as_ref() == Some(&name));
+            gone.for_each(|other| drop(fs::remove_file(self.file(other, RECEIPT))));
         }
         reporter.begin(&format!("installing {reference}"));
-        let from_source = reference.built_here();
-        let requirements = Requirements { name: &reference.to_string(), file: &file, from_source };
-        environment.install(&requirements, reporter)?;
-        fs::write(self.whereabouts(reference), relative_python(name))
-            .and_then(|()| fs::write(self.receipt(reference), text))
+        environment.install(reference, &file, reporter)?;
+        fs::write(self.file(reference, PYTHON), relative_python(&name))
+            .and_then(|()| fs::write(self.file(reference, RECEIPT), text))
             .context("cannot write the receipt")
     }
 
-    /// Directory of everything that is set up for references.
     fn directory(&self) -> PathBuf {
         self.cache.join("references")
     }
 
-    fn receipt(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{}.txt", reference.packages(self.target)))
+    fn file(&self, reference: Reference, kind: &str) -> PathBuf {
+        self.directory().join(format!("{}.{kind}", reference.packages(self.target)))
     }
 
     /// The file of pinned requirements, and its text.
@@ -276,30 +255,12 @@ impl References {
         Environment { place: self.directory().join(name) }
     }
 
-    /// The file that names the python that runs it, relative to the references' directory.
-    fn whereabouts(&self, reference: Reference) -> PathBuf {
-        self.directory().join(format!("{}.python", reference.packages(self.target)))
-    }
-
-    /// A worker's environment has neither cargo's directories nor an installation's, so the tool is in the
-    /// cache directory.
-    fn install_tool(&self) -> Result<()> {
-        let place = self.tool();
-        let staged = place.with_extension("new");
-        let install = || {
-            fs::create_dir_all(place.parent().unwrap_or(Path::new(".")))?;
-            fs::copy(self.binary(DERIVE), &staged)?;
-            fs::rename(&staged, &place)
-        };
-        install().with_context(|| format!("cannot install {}", place.display()))
-    }
-
     fn tool(&self) -> PathBuf {
         self.directory().join("bin").join(DERIVE)
     }
 
     fn binary(&self, name: &str) -> PathBuf {
-        self.binaries.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+        self.binaries.join(process::file_name(name))
     }
 }
 
@@ -316,16 +277,6 @@ const PINNED_FOR: &str = "CPython 3.11 to 3.13 on Linux, x86_64 or aarch64";
 
 struct Environment {
     place: PathBuf,
-}
-
-/// Packages installed together.
-struct Requirements<'a> {
-    /// For people.
-    name: &'a str,
-    /// Every package with its version and hashes.
-    file: &'a Path,
-    /// Packages that are built here from source; all others are wheels.
-    from_source: &'a [&'a str],
 }
 
 impl Environment {
@@ -346,16 +297,19 @@ impl Environment {
         Ok(true)
     }
 
-    fn install(&self, requirements: &Requirements, reporter: Reporter) -> Result<()> {
+    /// Installs the packages of a file that has every one with its version and hashes.
+    fn install(&self, reference: Reference, file: &Path, reporter: Reporter) -> Result<()> {
         let log = tempfile::NamedTempFile::new().context("cannot write a log of pip's")?;
+        // The registry has wheels of it for other machines only.
+        let built_here = (reference == Reference::Llamacpp).then_some("llama-cpp-python");
         let mut pip = command(self.python());
         pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes"])
             .args(["--only-binary", ":all:"])
-            .args(requirements.from_source.iter().flat_map(|package| ["--no-binary", package]))
+            .args(built_here.into_iter().flat_map(|package| ["--no-binary", package]))
             .arg("--log")
             .arg(log.path())
             .arg("--requirement")
-            .arg(requirements.file);
+            .arg(file);
         if reporter.is_quiet() {
             pip.arg("--quiet");
         }
@@ -367,13 +321,13 @@ impl Environment {
             return Ok(());
         }
         let said = std::fs::read(log.path()).unwrap_or_default();
-        bail!("{}", explained(&String::from_utf8_lossy(&said), requirements))
+        bail!("{}", explained(&String::from_utf8_lossy(&said), reference, file))
     }
 }
 
 /// One sentence on why pip failed, from its log.
-fn explained(log: &str, requirements: &Requirements) -> String {
-    let (name, file) = (requirements.name, requirements.file.display());
+fn explained(log: &str, name: Reference, file: &Path) -> String {
+    let file = file.display();
     if log.contains("DO NOT MATCH THE HASHES") {
         return format!(
             "{name} is not set up: a package differs from its hash in {file}; run `python3 -m pip cache purge` and set \
@@ -420,60 +374,130 @@ fn without_venv(error: anyhow::Error) -> anyhow::Error {
     )))
 }
 
-/// The C compiler that tinygrad starts for every kernel.
-fn require_clang() -> Result<()> {
-    let found = output_of(command("clang").arg("--version")).is_ok();
-    ensure!(
-        found,
-        BadInput(
-            "tinygrad needs clang on PATH: install it (on Debian and Ubuntu: apt-get install clang)".into()
-        )
-    );
-    Ok(())
-}
-
-fn require_cxx() -> Result<()> {
-    let found = process::cxx_compiler().is_some();
-    ensure!(
-        found,
-        "llama.cpp needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX"
-    );
-    Ok(())
-}
-
 #[cfg(test)]
-mod unit {
+mod tests {
     use super::*;
 
-    fn said(log: &str) -> String {
-        let file = Path::new("openvino.txt");
-        explained(log, &Requirements { name: "openvino", file, from_source: &[] })
+    fn references(cache: &Path) -> References {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python");
+        let binaries = cache.join("no-binaries");
+        let (cache, target) = (cache.to_owned(), Target::Cpu);
+        References { cache, sources, binaries, command: "photofinish setup", target }
+    }
+
+    fn in_python() -> impl Iterator<Item = (Reference, References)> {
+        let references = references(Path::new(""));
+        let all = [Target::Cpu, Target::Cuda]
+            .into_iter()
+            .flat_map(|target| on(target).map(move |one| (one, target)));
+        let in_python = all.filter(|(reference, target)| reference.environment(*target).is_some());
+        in_python.map(move |(reference, target)| (reference, References { target, ..references.clone() }))
     }
 
     #[test]
-    fn a_package_of_another_hash_is_told_from_a_failure() {
-        let log =
-            "2026 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have";
-        assert!(
-            said(log).contains("differs from its hash in openvino.txt; run `python3 -m pip cache purge`")
-        );
+    fn every_package_is_pinned_by_version_and_hash_and_no_registry_is_named() {
+        for (reference, references) in in_python() {
+            let (file, text) = references.requirements(reference).unwrap();
+            let text = text.replace("\\\n", " ");
+            let pins: Vec<_> =
+                text.lines().filter(|line| !line.is_empty() && !line.trim().starts_with('#')).collect();
+            let loose = pins.iter().find(|pin| !pin.contains("==") || !pin.contains("--hash=sha256:"));
+            assert_eq!(loose, None, "{reference}");
+            assert!(!text.contains("://") && !text.contains("--index"), "{reference}");
+            let asked = fs::read_to_string(file.with_extension("in")).unwrap();
+            for asked in asked.lines().filter(|line| !line.starts_with('#')) {
+                // For `package[extra]==1.0` the closure has the package, and the dependencies of the extra.
+                let (package, version) = asked.split_once("==").unwrap();
+                let pin = format!("{}=={version}", package.split('[').next().unwrap());
+                assert!(
+                    pins.iter().any(|it| it.starts_with(&pin)),
+                    "{reference}: {asked} is not in its closure"
+                );
+            }
+        }
     }
 
     #[test]
-    fn a_package_without_a_wheel_is_named() {
-        let log =
-            "2026 ERROR: Could not find a version\n2026 ERROR: No matching distribution found for x==1.0\n";
-        let said = said(log);
-        assert!(
-            said.contains("has no x==1.0 for this system") && said.contains("CPython 3.11 to 3.13"),
-            "{said}"
-        );
+    fn references_that_share_an_environment_agree_on_every_pin() {
+        let mut pinned = std::collections::BTreeMap::new();
+        for (reference, references) in in_python() {
+            let (_, text) = references.requirements(reference).unwrap();
+            for pin in text.lines().filter(|line| line.contains("==") && !line.trim().starts_with('#')) {
+                // With the Python version that it is for, unless it is for all.
+                let (package, rest) = pin.trim_end_matches('\\').split_once("==").unwrap();
+                let (version, python) = rest.split_once(';').unwrap_or((rest, ""));
+                let place =
+                    (reference.environment(references.target), package.to_owned(), python.trim().to_owned());
+                let before = pinned.entry(place).or_insert_with(|| version.trim().to_owned());
+                assert_eq!(*before, version.trim(), "{reference}: {package}");
+            }
+        }
     }
 
     #[test]
-    fn without_a_network_nobody_is_sent_to_look_for_another_python() {
-        let log = "WARNING: Retrying (Retry(total=4\nERROR: No matching distribution found for x==1.0\n";
-        assert_eq!(said(log), "pip did not install openvino; check the network and openvino.txt");
+    fn what_is_not_set_up_is_said_with_the_command() {
+        let cache = tempfile::tempdir().unwrap();
+        let references = references(cache.path());
+        let error = references.check(Reference::Openvino).unwrap_err().to_string();
+        assert!(error.contains("photofinish setup --references=openvino"), "{error}");
+        let python = references.environment("venv-openvino").python();
+        fs::create_dir_all(python.parent().unwrap()).unwrap();
+        fs::write(&python, "").unwrap();
+        let (_, text) = references.requirements(Reference::Openvino).unwrap();
+        fs::write(references.file(Reference::Openvino, RECEIPT), &text).unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "the worker would not find its environment");
+        fs::write(references.file(Reference::Openvino, PYTHON), "venv-openvino/bin/python\n").unwrap();
+        references.check(Reference::Openvino).unwrap();
+        fs::write(references.file(Reference::Openvino, RECEIPT), "numpy==1.0\n").unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "another pin counts as not set up");
+        fs::write(references.file(Reference::Openvino, RECEIPT), &text).unwrap();
+        fs::remove_file(&python).unwrap();
+        assert!(references.check(Reference::Openvino).is_err(), "an interpreter that is gone runs nothing");
+    }
+
+    #[test]
+    fn on_a_gpu_packages_of_its_own_are_asked_for_and_what_has_none_is_refused() {
+        let cache = tempfile::tempdir().unwrap();
+        let on_gpu = References { target: Target::Cuda, ..references(cache.path()) };
+        let error = on_gpu.check(Reference::Jax).unwrap_err().to_string();
+        assert_eq!(error, "jax: not set up; photofinish setup --device cuda --references=jax");
+        let error = on_gpu.set_up(&[Reference::Genai], Reporter::new(true), |_| Ok(())).unwrap_err();
+        assert!(tooling::is_bad_input(&error));
+        assert!(error.to_string().ends_with("on a GPU there are transformers, jax, tinygrad"), "{error}");
+    }
+
+    #[test]
+    fn what_an_installation_lacks_is_named() {
+        let cache = tempfile::tempdir().unwrap();
+        for reference in Reference::all() {
+            let Some(worker) = reference.worker() else { continue };
+            let set_up = references(cache.path()).set_up(&[reference], Reporter::new(true), |_| Ok(()));
+            let error = set_up.unwrap_err().to_string();
+            assert!(error.contains(&worker) && error.contains("install photofinish again"), "{error}");
+        }
+    }
+
+    #[test]
+    fn failures_of_pip_are_told_apart() {
+        let none = "ERROR: No matching distribution found for x==1.0\n";
+        for (log, said) in [
+            (
+                "2026 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have",
+                "differs from its hash in openvino.txt; run `python3 -m pip cache purge`",
+            ),
+            (
+                none,
+                "has no x==1.0 for this system and this Python; references are pinned for CPython 3.11 to 3.13",
+            ),
+            // Nobody is sent to look for another Python.
+            (
+                &format!("WARNING: Retrying (Retry(total=4\n{none}"),
+                "pip did not install openvino; check the network and openvino.txt",
+            ),
+        ] {
+            let explained = explained(log, Reference::Openvino, Path::new("openvino.txt"));
+            assert!(explained.contains(said), "{log}: {explained}");
+        }
     }
 
     #[test]

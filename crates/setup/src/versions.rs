@@ -1,24 +1,22 @@
 //! Workers built with another version of their framework than the pinned one: `candle@0.10.2`,
 //! `candle@../my-candle`, `candle@git:URL#REVISION`.
 //!
-//! The worker's sources are those of this repository. Its package is rewritten with other dependencies
-//! (`manifest.rs`) into its own directory below the cache, with its own lock file. Such packages share one
-//! target directory, so common dependencies are compiled once. cargo decides what has to be built, so that a
-//! second run builds nothing.
+//! The worker's sources are those of this repository. Its package gets another manifest, in its own directory below
+//! the cache, with its own lock file. Such packages share one target directory, so common dependencies are compiled
+//! once. cargo decides what has to be built, so that a second run builds nothing.
 
 mod build;
-mod manifest;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
-pub use build::{Builder, Built, Framework};
-pub use manifest::packages;
-use serde::{Deserialize, Serialize};
+use anyhow::{Context, Result, ensure};
+pub use build::{Builder, Framework};
+use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 
+use crate::receipt::hexadecimal;
 use crate::tooling::process::{command, output_of};
 use crate::tooling::{BadInput, Reporter};
 
@@ -33,7 +31,6 @@ const NAMED: &str = "PHOTOFINISH_FRAMEWORK";
 
 // The text after the `@` of a column.
 
-/// A version of a framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Version {
     /// `1.24.4`.
@@ -47,20 +44,12 @@ pub enum Version {
 }
 
 /// Another way to build a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Build {
     /// Without optimisation, like `cargo build`.
     Debug,
     /// For any processor of its kind: without the extra instructions of this one.
     Generic,
-}
-
-impl Build {
-    const ALL: [(&'static str, Build); 2] = [("debug", Build::Debug), ("generic", Build::Generic)];
-
-    fn name(self) -> &'static str {
-        Build::ALL.into_iter().find(|(_, build)| *build == self).map_or("", |(name, _)| name)
-    }
 }
 
 impl Version {
@@ -78,10 +67,9 @@ impl Version {
             return Ok(Version::Git { url: url.to_owned(), revision: revision.to_owned() });
         }
         if let Some(named) = text.strip_prefix("build:") {
-            let found = Build::ALL.into_iter().find(|(name, _)| *name == named);
             let unknown =
-                || BadInput(format!("{text} is no way to build; there are build:debug and build:generic"));
-            return Ok(Version::Build(found.ok_or_else(unknown)?.1));
+                |_| BadInput(format!("{text} is no way to build; there are build:debug and build:generic"));
+            return Ok(Version::Build(Build::from_str(named, false).map_err(unknown)?));
         }
         Ok(match is_release(text) {
             true => Version::Release(text.to_owned()),
@@ -110,7 +98,8 @@ impl Version {
                 let name = Path::new(url).file_stem().unwrap_or_default().to_string_lossy();
                 slug(&format!("{name}-{revision}"), &format!("{url}#{revision}"))
             }
-            Version::Build(build) => format!("build-{}", build.name()),
+            Version::Build(Build::Debug) => "build-debug".to_owned(),
+            Version::Build(Build::Generic) => "build-generic".to_owned(),
         }
     }
 }
@@ -119,9 +108,7 @@ impl Version {
 fn slug(name: &str, whole: &str) -> String {
     let plain = |byte: char| if byte.is_ascii_alphanumeric() { byte } else { '-' };
     let name: String = name.chars().map(plain).take(40).collect();
-    let digits: String =
-        Sha256::digest(whole.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}-{digits}")
+    format!("{name}-{}", hexadecimal(&Sha256::digest(whole.as_bytes())[..6]))
 }
 
 /// Whether a text is a release number: `1.24.4`.
@@ -134,31 +121,13 @@ fn is_release(text: &str) -> bool {
 
 // Another release of a Python package, over those of a reference's environment.
 
-/// The parts kept of pip's installation report.
-#[derive(Serialize, Deserialize)]
-struct Report {
-    install: Vec<Installed>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Installed {
-    metadata: Metadata,
-    download_info: serde_json::Value,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Metadata {
-    name: String,
-    version: String,
-}
-
 /// The path of a package with this version and its dependencies, installed or not.
 pub fn place_of_package(cache: &Path, package: &str, version: &Version) -> PathBuf {
     cache.join("versions/python").join(format!("{package}-{}", version.slug()))
 }
 
-/// Installs a package for an interpreter, unless that release is there already. Hashes of the downloads are
-/// stored next to it.
+/// Installs a package for an interpreter, unless that release is there already. pip's report, which has the hashes of
+/// the downloads, is stored next to it.
 ///
 /// # Errors
 /// In one sentence: a release that does not exist, or sources that cannot be built.
@@ -195,12 +164,10 @@ pub fn install_package(
     pip.arg("--target").arg(&new).arg("--report").arg(&report).arg(&requirement);
     output_of(&mut pip)
         .map_err(|error| BadInput(format!("pip cannot install {requirement}: {}", cause(&error))))?;
-    let text = fs::read_to_string(&report).context("pip wrote no report")?;
-    let report: Report = serde_json::from_str(&text).context("cannot read pip's report")?;
+    ensure!(report.is_file(), "pip wrote no report");
     let _ = fs::remove_dir_all(&place);
     fs::rename(&new, &place).with_context(|| format!("cannot install {}", place.display()))?;
-    fs::write(&receipt, serde_json::to_string_pretty(&report)? + "\n")
-        .with_context(|| format!("cannot write {}", receipt.display()))?;
+    fs::rename(&report, &receipt).with_context(|| format!("cannot write {}", receipt.display()))?;
     Ok(place)
 }
 
@@ -273,35 +240,28 @@ fn check_out(cache: &Path, url: &str, revision: &str) -> Result<PathBuf> {
         url.to_owned()
     };
     let name = Path::new(&url).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let repository = cache.join("versions/repositories").join(slug(&name, &url));
+    let place = cache.join("versions/repositories").join(slug(&name, &url));
     let asked = commit_of(&url, revision)?;
-    if !repository.join("HEAD").is_file() {
+    if !place.join("HEAD").is_file() {
         // An interrupted clone has no HEAD.
-        let _ = std::fs::remove_dir_all(&repository);
-        output_of(git().args(["clone", "--quiet", "--bare", "--", &url]).arg(&repository)).map_err(bad)?;
+        let _ = fs::remove_dir_all(&place);
+        output_of(git().args(["clone", "--quiet", "--bare", "--", &url]).arg(&place)).map_err(bad)?;
     }
-    let find = || {
-        let mut find = git();
-        find.arg("-C").arg(&repository);
-        output_of(find.args(["rev-parse", "--verify", "--quiet", &format!("{asked}^{{commit}}")]))
-    };
+    let repository = Repository { root: place.display().to_string() };
+    let find = || repository.git(&["rev-parse", "--verify", "--quiet", &format!("{asked}^{{commit}}")]);
     let commit = find().or_else(|_| {
         // Servers may refuse to send a commit by its hash although a branch contains it.
         for what in ["+refs/heads/*:refs/heads/*", &asked] {
-            let mut fetch = git();
-            fetch.arg("-C").arg(&repository).args(["fetch", "--quiet", "--tags", "origin", what]);
-            let _ = output_of(&mut fetch);
+            let _ = repository.git(&["fetch", "--quiet", "--tags", "origin", what]);
         }
         find().map_err(|_| BadInput(format!("{url} has no commit {revision}")))
     })?;
     let commit = commit.trim();
     let tree = cache.join("versions/trees").join(format!("{name}-{commit}"));
     if !tree.join(".git").exists() {
-        let mut prune = git();
-        output_of(prune.arg("-C").arg(&repository).args(["worktree", "prune"]))?;
-        let mut add = git();
-        add.arg("-C").arg(&repository).args(["worktree", "add", "--quiet", "--force", "--detach"]);
-        output_of(add.arg(&tree).arg(commit)).with_context(|| format!("cannot check out {commit}"))?;
+        repository.git(&["worktree", "prune"])?;
+        let add = ["worktree", "add", "--quiet", "--force", "--detach", &tree.display().to_string(), commit];
+        repository.git(&add).with_context(|| format!("cannot check out {commit}"))?;
     }
     Ok(tree)
 }
@@ -378,42 +338,35 @@ mod tests {
         assert!(slugs.iter().all(|slug| !slug.contains('/')), "{slugs:?}");
     }
 
-    fn repository() -> (tempfile::TempDir, Vec<String>) {
-        let directory = tempfile::tempdir().unwrap();
-        let run = |arguments: &[&str]| {
-            let mut git = git();
-            git.arg("-C").arg(directory.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
-            output_of(git.args(arguments)).unwrap()
-        };
-        run(&["init", "--quiet", "--initial-branch=main"]);
-        let commits = ["one", "two"].map(|text| {
-            std::fs::write(directory.path().join("file"), text).unwrap();
-            run(&["add", "file"]);
-            run(&["commit", "--quiet", "-m", text]);
-            run(&["tag", "-a", "-m", text, text]);
-            run(&["rev-parse", "HEAD"]).trim().to_owned()
-        });
-        (directory, commits.to_vec())
+    fn run(directory: &Path, arguments: &[&str]) -> String {
+        let mut git = git();
+        git.arg("-C").arg(directory).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
+        output_of(git.args(arguments)).unwrap().trim().to_owned()
     }
 
     #[test]
     fn a_branch_a_tag_and_a_commit_are_checked_out() {
-        let (repository, commits) = repository();
+        let repository = tempfile::tempdir().unwrap();
+        run(repository.path(), &["init", "--quiet", "--initial-branch=main"]);
+        let commits = ["one", "two"].map(|text| {
+            fs::write(repository.path().join("file"), text).unwrap();
+            run(repository.path(), &["add", "file"]);
+            run(repository.path(), &["commit", "--quiet", "-m", text]);
+            run(repository.path(), &["tag", "-a", "-m", text, text]);
+            run(repository.path(), &["rev-parse", "HEAD"])
+        });
         let cache = tempfile::tempdir().unwrap();
         let url = repository.path().display().to_string();
-        let text = |revision: &str| {
+        let found = |revision: &str| -> Result<String> {
             let tree = check_out(cache.path(), &url, revision)?;
-            Ok(std::fs::read_to_string(tree.join("file"))?)
+            Ok(fs::read_to_string(tree.join("file"))?)
         };
-        let found = |revision: &str| -> Result<String> { text(revision) };
         assert_eq!(found("main").unwrap(), "two");
         assert_eq!(found("one").unwrap(), "one");
         assert_eq!(found(&commits[0][..8]).unwrap(), "one");
         // A commit made after the first check-out.
-        std::fs::write(repository.path().join("file"), "three").unwrap();
-        let mut commit = git();
-        commit.arg("-C").arg(repository.path()).args(["-c", "user.name=a", "-c", "user.email=a@b"]);
-        output_of(commit.args(["commit", "--quiet", "-a", "-m", "three"])).unwrap();
+        fs::write(repository.path().join("file"), "three").unwrap();
+        run(repository.path(), &["commit", "--quiet", "-a", "-m", "three"]);
         assert_eq!(found("main").unwrap(), "three");
         for (revision, said) in
             [("four", "has no branch or tag four"), ("deadbeef", "has no commit deadbeef")]

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Error, Result, anyhow};
-use configs::{ConfigError, Engine};
+use anyhow::{Context, Error, Result, ensure};
+use configs::{ConfigError, Engine, Model};
 use setup::tooling::process;
 use setup::tooling::{self, BadInput, Reporter};
 use setup::{DERIVE, Piece, Provision, Reference, Target};
@@ -82,8 +82,8 @@ pub(crate) fn together(workspace: &Workspace, wanted: &Wanted, reporter: Reporte
         let mut failures = outcome?;
         for (piece, result) in results {
             let Err(error) = result else { continue };
-            let needed_by = |engine: &&Engine| engine.native.contains(&piece.to_string());
-            if wanted.pieces.contains(&piece) || wanted.engines.iter().all(needed_by) {
+            let is_needed_by_all = wanted.engines.iter().all(|engine| needs(engine, piece));
+            if wanted.pieces.contains(&piece) || is_needed_by_all {
                 return Err(error);
             }
             failures.push(error);
@@ -117,15 +117,14 @@ fn workers(
         match check(workspace, engine, wanted.target, has_libtorch) {
             Ok(true) => packages.push(&engine.worker),
             Ok(false) => others += 1,
-            Err(error) if engine.native.contains(&Piece::Libtorch.to_string()) => {
+            Err(error) if needs(engine, Piece::Libtorch) => {
                 // Why libtorch could not be provided says more than that a worker needs it.
                 failures.push(no_libtorch.take().unwrap_or(error));
             }
             Err(error) => failures.push(error),
         }
     }
-    let needs_libtorch =
-        wanted.engines.iter().any(|engine| engine.native.contains(&Piece::Libtorch.to_string()));
+    let needs_libtorch = wanted.engines.iter().any(|engine| needs(engine, Piece::Libtorch));
     let libtorch = needs_libtorch.then(|| provision.place(Piece::Libtorch)).transpose()?;
     let all: Vec<&str> = wanted.programs.iter().chain(&packages).copied().collect();
     let unbuilt = build_what_can_be(workspace, &all, libtorch.as_deref(), reporter)?;
@@ -146,6 +145,10 @@ fn workers(
     Ok(failures)
 }
 
+fn needs(engine: &Engine, piece: Piece) -> bool {
+    engine.native.contains(&piece.to_string())
+}
+
 /// Whether cargo builds this engine's worker; an error if something is missing that it needs.
 fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: bool) -> Result<bool> {
     if let Some(reference) = references::behind(engine) {
@@ -156,16 +159,13 @@ fn check(workspace: &Workspace, engine: &Engine, target: Target, has_libtorch: b
         // A program of the user's own.
         return Ok(false);
     }
-    if engine.native.contains(&Piece::Libtorch.to_string()) {
-        if !has_libtorch {
-            return Err(anyhow!("{} needs libtorch", engine.worker));
-        }
-        if process::cxx_compiler().is_none() {
-            return Err(anyhow!(
-                "{} needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX",
-                engine.worker
-            ));
-        }
+    if needs(engine, Piece::Libtorch) {
+        ensure!(has_libtorch, "{} needs libtorch", engine.worker);
+        ensure!(
+            process::cxx_compiler().is_some(),
+            "{} needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX",
+            engine.worker
+        );
     }
     Ok(true)
 }
@@ -208,34 +208,36 @@ impl Engines {
     }
 }
 
+/// The model of this name in configs/models, if there is one.
+fn model(workspace: &Workspace, name: &str) -> Result<Option<Model>> {
+    let is_known = configs::models(&workspace.layers()).map_err(bad_input)?.iter().any(|known| known == name);
+    let model = is_known.then(|| configs::model(&workspace.layers(), name).map_err(bad_input));
+    Ok(model.transpose()?)
+}
+
 /// Pieces that `--model` needs. A path or a source with a scheme (`hf:owner/name`) needs none, and the driver
 /// checks whether it exists.
 pub(crate) fn pieces_of_model(workspace: &Workspace, name: &str) -> Result<Vec<Piece>> {
-    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
-    if models.iter().any(|known| known == name) {
-        return Piece::named(&configs::model(&workspace.layers(), name).map_err(bad_input)?.native);
+    if let Some(model) = model(workspace, name)? {
+        return Piece::named(&model.native);
     }
     let is_bare_word = !name.contains(['/', '\\', ':', '.']);
-    if is_bare_word && !Path::new(name).exists() {
-        // Said here rather than after minutes of building.
-        return Err(BadInput(format!(
+    // Said here rather than after minutes of building.
+    ensure!(
+        !is_bare_word || Path::new(name).exists(),
+        BadInput(format!(
             "unknown model {name:?}; configs/models has: {}; a directory, a .gguf file or hf:owner/name also \
              names one",
-            models.join(", ")
+            configs::models(&workspace.layers()).map_err(bad_input)?.join(", ")
         ))
-        .into());
-    }
+    );
     Ok(Vec::new())
 }
 
 /// Whether `--model` names a model that is downloaded from Hugging Face's hub.
 pub(crate) fn is_of_hub(workspace: &Workspace, name: &str) -> Result<bool> {
-    let models = configs::models(&workspace.layers()).map_err(bad_input)?;
-    if !models.iter().any(|known| known == name) {
-        return Ok(name.starts_with("hf:"));
-    }
-    let model = configs::model(&workspace.layers(), name).map_err(bad_input)?;
-    Ok(model.source.starts_with("hf:"))
+    let source = model(workspace, name)?.map_or(name.to_owned(), |model| model.source);
+    Ok(source.starts_with("hf:"))
 }
 
 fn bad_input(error: ConfigError) -> BadInput {
@@ -252,36 +254,24 @@ mod tests {
         Workspace::locate().unwrap().shipped()
     }
 
-    fn names(engines: Vec<&Engine>) -> Vec<&str> {
-        engines.into_iter().map(|engine| engine.name.as_str()).collect()
-    }
-
     #[test]
     fn engines_are_selected_by_file_name() {
         let engines = Engines::read(&workspace()).unwrap();
-        let asked = ["tch-base".to_owned(), "candle".to_owned()];
-        let selected = engines.select(&asked).unwrap();
-        assert_eq!(selected[0].framework, "tch");
-        assert_eq!(Piece::named(&selected[0].native).unwrap(), [Piece::Libtorch]);
-        assert_eq!(names(selected), ["tch-base", "candle"]);
-        let unnamed = names(engines.select(&[]).unwrap());
-        assert_eq!(
-            unnamed,
-            ["candle", "tch", "ort"],
-            "hybrids and references are built where they are named"
-        );
-    }
-
-    #[test]
-    fn an_unknown_engine_is_answered_with_those_that_exist() {
-        let engines = Engines::read(&workspace()).unwrap();
-        let error = engines.select(&["xyz".into()]).unwrap_err();
-        assert!(is_bad_input(&error));
-        let error = error.to_string();
-        assert!(
-            ["xyz", "candle", "ort", "tch", "tch-base"].iter().all(|name| error.contains(name)),
-            "{error}"
-        );
+        let selected = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+            engines.select(&names)
+        };
+        let names = |asked: &[&str]| -> Vec<&str> {
+            selected(asked).unwrap().into_iter().map(|engine| engine.name.as_str()).collect()
+        };
+        assert_eq!(names(&["tch-base", "candle"]), ["tch-base", "candle"]);
+        let tch = selected(&["tch-base"]).unwrap()[0];
+        assert_eq!((tch.framework.as_str(), needs(tch, Piece::Libtorch)), ("tch", true));
+        // Hybrids and references are built where they are named.
+        assert_eq!(names(&[]), ["candle", "tch", "ort"]);
+        let error = selected(&["xyz"]).unwrap_err();
+        let known = ["xyz", "candle", "ort", "tch", "tch-base"];
+        assert!(is_bad_input(&error) && known.iter().all(|name| error.to_string().contains(name)), "{error}");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Packages of the workspace, built by the cargo that runs this program.
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
+use serde::Deserialize;
 use setup::Piece;
 use setup::tooling::Reporter;
-use setup::tooling::process::{self, succeeds_watched};
+use setup::tooling::process::{self, output_of, succeeds_watched};
 
 use crate::workspace::Workspace;
 
@@ -40,19 +42,80 @@ pub(crate) fn build(
 /// The manifest of the workspace of references.
 pub(crate) const REFERENCES: &str = "references/Cargo.toml";
 
-/// That of the fuzz targets.
-const FUZZ: &str = "fuzz/Cargo.toml";
+/// The workspaces that there are: that of the programs, references and fuzz targets.
+pub(crate) const MANIFESTS: [&str; 3] = ["Cargo.toml", REFERENCES, "fuzz/Cargo.toml"];
 
-/// The workspaces that there are.
-pub(crate) const MANIFESTS: [&str; 3] = ["Cargo.toml", REFERENCES, FUZZ];
+/// What `cargo metadata` says of a workspace.
+#[derive(Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+    pub(crate) workspace_default_members: Vec<String>,
+}
 
-/// The manifest of a package's workspace: references and fuzz targets have one of their own.
-pub(crate) fn manifest_of(package: &str) -> &'static str {
-    match package {
-        "fuzz" => FUZZ,
-        name if is_reference(name) => REFERENCES,
-        _ => "Cargo.toml",
+#[derive(Deserialize)]
+pub(crate) struct Package {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    manifest_path: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    pub(crate) req: String,
+    kind: Option<String>,
+    path: Option<PathBuf>,
+}
+
+impl Dependency {
+    pub(crate) fn is_for_tests(&self) -> bool {
+        self.kind.as_deref() == Some("dev")
     }
+}
+
+/// The packages of one of the workspaces at `root`.
+pub(crate) fn metadata(root: &Path, manifest: &str) -> Result<Metadata> {
+    let mut metadata = process::cargo(root);
+    metadata.args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest]);
+    serde_json::from_str(&output_of(&mut metadata)?).context("cannot read `cargo metadata`")
+}
+
+/// The lines of `cargo tree` for these packages in one build, each `NAME vVERSION …|FEATURES`.
+pub(crate) fn tree(root: &Path, packages: &[String], edges: &str) -> Result<String> {
+    let mut tree = process::cargo(root);
+    tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
+    tree.args(packages.iter().flat_map(|name| ["--package", name]));
+    // Releases have its program for the hub.
+    if packages.iter().any(|name| name == "prepare") {
+        tree.args(["--features", "prepare/hub"]);
+    }
+    output_of(&mut tree)
+}
+
+/// The directories of these packages and of all of ours that they are built with.
+pub(crate) fn sources_of(workspace: &Workspace, names: &[String]) -> Result<BTreeSet<PathBuf>> {
+    let mut packages = BTreeMap::new();
+    for manifest in ["Cargo.toml", REFERENCES] {
+        if workspace.root.join(manifest).is_file() {
+            for package in metadata(&workspace.root, manifest)?.packages {
+                let directory = package.manifest_path.parent().context("a manifest is in a directory")?;
+                packages.insert(directory.to_owned(), package);
+            }
+        }
+    }
+    let named = packages.iter().filter(|(_, package)| names.contains(&package.name));
+    let mut open: Vec<PathBuf> = named.map(|(directory, _)| directory.clone()).collect();
+    let mut found = BTreeSet::new();
+    while let Some(directory) = open.pop() {
+        let package =
+            packages.get(&directory).with_context(|| format!("no package in {}", directory.display()))?;
+        let dependencies = package.dependencies.iter().filter(|dependency| !dependency.is_for_tests());
+        if found.insert(directory) {
+            open.extend(dependencies.filter_map(|dependency| dependency.path.clone()));
+        }
+    }
+    Ok(found)
 }
 
 /// Cargo's arguments that build a program: `hub` is a part of `prepare` that is built only where it is named.

@@ -10,8 +10,7 @@ use setup::Target;
 use setup::tooling::process::command;
 use setup::tooling::{BadInput, Reporter};
 
-use crate::build::Engines;
-use crate::build::{self, PROGRAMS, Wanted};
+use crate::build::{self, Engines, PROGRAMS, Wanted};
 use crate::cargo::HUB;
 use crate::cuda;
 use crate::programs::replace_this_process;
@@ -20,10 +19,10 @@ use crate::workspace::{PHOTOFINISH, Workspace};
 /// The driver's arguments that decide what must be built before it starts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    frameworks: Vec<String>,
-    model: Option<String>,
+    pub(crate) frameworks: Vec<String>,
+    pub(crate) model: Option<String>,
     device: Option<String>,
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Whether help or a plan is requested: nothing is measured.
     is_idle: bool,
 }
@@ -60,14 +59,6 @@ fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<(
 }
 
 impl Needs {
-    pub(crate) fn frameworks(&self) -> &[String] {
-        &self.frameworks
-    }
-
-    pub(crate) fn model(&self) -> Option<&str> {
-        self.model.as_deref()
-    }
-
     /// The GPUs that are requested, or may be used.
     fn gpus(&self) -> Vec<usize> {
         match self.device.as_deref() {
@@ -89,55 +80,39 @@ impl Needs {
         self.device.as_deref() != Some("auto") && gpu::objection(&self.gpus()).is_some()
     }
 
-    pub(crate) fn quiet(&self) -> bool {
-        self.quiet
-    }
-
-    /// The value of one flag, if it was given; the last one counts.
-    pub(crate) fn value(args: &[OsString], flag: &str) -> Result<Option<String>> {
-        let mut found = None;
+    /// The values of one flag, in their order.
+    pub(crate) fn values(args: &[OsString], flag: &str) -> Result<Vec<String>> {
+        let mut values = Vec::new();
         let mut args = args.iter().map(|arg| arg.to_string_lossy());
         while let Some(arg) = args.next() {
             match arg.split_once('=') {
-                Some((name, value)) if name == flag => found = Some(value.to_owned()),
+                Some((name, value)) if name == flag => values.push(value.to_owned()),
                 None if arg == flag => {
                     let value = args.next().ok_or_else(|| BadInput(format!("{flag} needs a value")))?;
-                    found = Some(value.into_owned());
+                    values.push(value.into_owned());
                 }
                 _ => {}
             }
         }
-        Ok(found)
+        Ok(values)
     }
 
     pub(crate) fn read(args: &[OsString]) -> Result<Self> {
-        let mut needs = Self::default();
-        let mut args = args.iter().map(|arg| arg.to_string_lossy());
-        while let Some(arg) = args.next() {
-            let (name, inline) = match arg.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (arg.as_ref(), None),
-            };
-            match name {
-                "--help" | "-h" | "--dry-run" => needs.is_idle = true,
-                "--quiet" | "-q" => needs.quiet = true,
-                "--frameworks" | "--model" | "--device" => {
-                    let value = inline
-                        .or_else(|| args.next().map(|value| value.into_owned()))
-                        .ok_or_else(|| BadInput(format!("{name} needs a value")))?;
-                    match name {
-                        "--model" => needs.model = Some(value),
-                        "--device" => needs.device = Some(value),
-                        _ => needs.frameworks.extend(value.split(',').map(|name| name.trim().to_owned())),
-                    }
-                }
-                _ => {}
-            }
+        let has = |flags: &[&str]| args.iter().any(|arg| flags.iter().any(|flag| arg == flag));
+        let model = Self::values(args, "--model")?.pop();
+        let named = Self::values(args, "--frameworks")?;
+        let mut frameworks: Vec<String> =
+            named.iter().flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
+        if frameworks.is_empty() && model.as_deref().is_some_and(configs::is_onnx) {
+            frameworks = configs::OF_ONNX.map(str::to_owned).to_vec();
         }
-        if needs.frameworks.is_empty() && needs.model.as_deref().is_some_and(configs::is_onnx) {
-            needs.frameworks = configs::OF_ONNX.map(str::to_owned).to_vec();
-        }
-        Ok(needs)
+        Ok(Self {
+            frameworks,
+            model,
+            device: Self::values(args, "--device")?.pop(),
+            quiet: has(&["--quiet", "-q"]),
+            is_idle: has(&["--help", "-h", "--dry-run"]),
+        })
     }
 }
 

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use setup::tooling::Reporter;
 use setup::tooling::process::{command, cxx_compiler, output_of, succeeds};
+use setup::tooling::{self, Reporter};
 use setup::{Piece, Provision, Target};
 
 use crate::build::Engines;
@@ -45,7 +45,9 @@ pub(crate) fn build(workspace: &Workspace, frameworks: &[String], reporter: Repo
             build.arg("--quiet");
         }
         if succeeds(&mut build)? {
-            put(&apart.binary(package), &place.join(package))?;
+            let (built, place) = (apart.binary(package), place.join(package));
+            tooling::replace(&built, &place)
+                .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))?;
         } else {
             reporter.warn(&format!("{package} does not build for a GPU"));
             failed.push(package);
@@ -74,14 +76,6 @@ pub(crate) fn finds_its_libraries(program: &Path, library_path: &str) -> Result<
     let missing: Vec<&str> = missing.map(str::trim).filter(|name| *name != DRIVER).collect();
     ensure!(missing.is_empty(), "{} is not found", missing.join(", "));
     Ok(())
-}
-
-/// Copies a program to its place, whole or not at all: an earlier copy may be running.
-fn put(built: &Path, place: &Path) -> Result<()> {
-    let staged = place.with_extension("new");
-    fs::copy(built, &staged)
-        .and_then(|_| fs::rename(&staged, place))
-        .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))
 }
 
 /// The variables of the builds: where libtorch and CUDA are.

@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use setup::tooling::process::{cargo, output_of};
-
+use crate::cargo::{metadata, tree};
 use crate::workspace::Workspace;
 
 /// Sets of features of each package: more than one where it runs on the machine that builds, too.
@@ -14,15 +13,8 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 /// cargo's resolution for these packages in one build. It may download packages that a usual build does not
 /// need.
 fn resolved(packages: &[String], edges: &str) -> Features {
-    let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
-    tree.args(packages.iter().flat_map(|name| ["--package", name]));
-    // Releases have its program for the hub.
-    if packages.iter().any(|name| name == "prepare") {
-        tree.args(["--features", "prepare/hub"]);
-    }
     let mut features = Features::new();
-    for line in output_of(&mut tree).unwrap().lines() {
+    for line in tree(&Workspace::locate().unwrap().root, packages, edges).unwrap().lines() {
         if let Some((package, of_package)) = line.trim_end_matches(" (*)").split_once('|') {
             features.entry(package.to_owned()).or_default().insert(of_package.to_owned());
         }
@@ -31,11 +23,8 @@ fn resolved(packages: &[String], edges: &str) -> Features {
 }
 
 fn members() -> Vec<String> {
-    let mut tree = cargo(&Workspace::locate().unwrap().root);
-    tree.args(["tree", "--locked", "--workspace", "--depth", "0", "--prefix", "none", "--format", "{p}"]);
-    let names = output_of(&mut tree).unwrap();
-    let name = |line: &str| line.split(' ').next().map(str::to_owned);
-    names.lines().filter_map(name).filter(|name| !name.is_empty()).collect()
+    let metadata = metadata(&Workspace::locate().unwrap().root, "Cargo.toml").unwrap();
+    metadata.packages.into_iter().map(|package| package.name).collect()
 }
 
 #[test]

@@ -15,16 +15,17 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
-use setup::tooling::process::{cargo, command, output_of, status_of};
+use setup::tooling::process::{cargo, command, exit_code, file_name, output_of, status_of};
 use setup::tooling::{self, BadInput, Reporter, Scratch};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
 use crate::compare::Needs;
+use crate::install::copy;
 use crate::workspace::{PHOTOFINISH, Workspace};
 
 #[derive(clap::Args)]
@@ -43,12 +44,13 @@ pub(crate) struct Args {
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     tooling::listen()?;
     let needs = Needs::read(&asked.args)?;
-    let reporter = Reporter::new(needs.quiet());
+    let reporter = Reporter::new(needs.quiet);
     // A mistake in the second costs nothing before the first is built.
     let base = resolve(workspace, &asked.base)?;
     let head = asked.head.as_ref().map(|rev| resolve(workspace, rev)).transpose()?;
     refuse(&asked.args)?;
-    prune(workspace)?;
+    // Worktrees without a directory are forgotten, as a killed gate leaves them.
+    output_of(git(&workspace.root).args(["worktree", "prune"]))?;
     let directory = Scratch::new()?;
     let begun = now();
     let gate = Gate { workspace, needs: &needs, reporter, directory: directory.path() };
@@ -64,12 +66,11 @@ pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     let driver = gate.driver(head.as_ref())?;
     tooling::check()?;
     reporter.note(&format!("all is built after {}; now both are measured", words(begun.elapsed())));
-    let status = status_of(&mut check(&driver, base.place(), asked, workspace))?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    let status = status_of(&mut check(&driver, &base.place, asked, workspace))?;
+    Ok(exit_code(status))
 }
 
-/// The command that measures and judges.
-fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> std::process::Command {
+fn check(driver: &Path, base: &Path, asked: &Args, workspace: &Workspace) -> Command {
     let mut check = command(driver);
     check.arg("check").arg("--base-workers").arg(base).args(&asked.args);
     let given = asked.args.iter().any(|arg| arg.to_string_lossy().starts_with("--results-dir"));
@@ -92,13 +93,13 @@ impl Gate<'_> {
     /// The workers of a commit: kept ones, or built now.
     fn workers(&self, rev: &str, commit: &str) -> Result<Build> {
         let (workspace, reporter) = (self.workspace, self.reporter);
-        let build = Build::open(workspace, commit)?;
+        let build = Build::at(&workspace.cache.join("gate"), commit, toolchain(workspace)?)?;
         let name = format!("{rev} ({})", commit.get(..9).unwrap_or(commit));
         let engines = Engines::read(workspace)?;
-        let files: Vec<String> = files(&engines.select(self.needs.frameworks())?);
+        let files: Vec<String> = files(&engines.select(&self.needs.frameworks)?);
         let what = files.join(", ");
-        if build.has(files.iter()) {
-            reporter.note(&format!("{name}: {what} as built before, in {}", build.place().display()));
+        if build.has(&files) {
+            reporter.note(&format!("{name}: {what} as built before, in {}", build.place.display()));
         } else {
             reporter.note(&format!("{name}: building {what}; the first build of a commit takes minutes"));
             let begun = now();
@@ -106,14 +107,13 @@ impl Gate<'_> {
             let apart = workspace.apart(&tree.root);
             let built = build_workers(&apart, self.needs, reporter)
                 .with_context(|| format!("cannot build the workers of {rev}"))?;
-            build.keep(&apart.binaries, built.iter())?;
+            build.keep(&apart.binaries, &built)?;
             reporter.note(&format!("{name}: built in {}", words(begun.elapsed())));
         }
         build.note_use(commit, reporter)?;
         Ok(build)
     }
 
-    /// The driver that measures the workers.
     fn driver(&self, head: Option<&(Tree, Build)>) -> Result<PathBuf> {
         let (workspace, reporter) = (self.workspace, self.reporter);
         // This checkout's driver in every case: an older commit's may have no gate.
@@ -123,13 +123,23 @@ impl Gate<'_> {
             "this checkout: building the driver and the workers"
         });
         let begun = now();
-        provide(workspace, self.needs, reporter)?;
+        let model = self.needs.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        let pieces = build::pieces_of_model(workspace, model)?;
+        let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
+        build::together(workspace, &wanted, reporter)?;
         let driver = match head {
             Some((tree, build)) => {
-                let place = tree.binaries()?;
-                copy_all(build.place(), &place)?;
+                // Where the driver looks for a checkout's binaries.
+                let place = tree.root.join("target/release");
+                fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+                let workers = fs::read_dir(&build.place)
+                    .with_context(|| format!("cannot read {}", build.place.display()))?;
+                for worker in workers {
+                    let worker = worker?;
+                    copy(&worker.path(), &place.join(worker.file_name()))?;
+                }
                 for tool in [PHOTOFINISH, "prepare"] {
-                    copy(&workspace.binary(tool), &place)?;
+                    copy(&workspace.binary(tool), &place.join(file_name(tool)))?;
                 }
                 place.join(file_name(PHOTOFINISH))
             }
@@ -148,7 +158,7 @@ const MIN_ROUNDS: usize = 6;
 
 /// Refuses arguments that `photofinish check` would refuse after minutes of building.
 fn refuse(args: &[OsString]) -> Result<()> {
-    let rounds = Needs::value(args, "--rounds")?;
+    let rounds = Needs::values(args, "--rounds")?.pop();
     let few = rounds.as_ref().filter(|text| text.parse().is_ok_and(|rounds: usize| rounds < MIN_ROUNDS));
     let is_quick = rounds.is_none() && args.iter().any(|arg| arg == "--quick");
     let flag = match few {
@@ -163,20 +173,13 @@ fn refuse(args: &[OsString]) -> Result<()> {
     .into())
 }
 
-/// Provides the driver, and the pieces of the model.
-fn provide(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<()> {
-    let pieces = build::pieces_of_model(workspace, needs.model().unwrap_or(DEFAULT_MODEL))?;
-    let wanted = Wanted { programs: PROGRAMS.to_vec(), pieces, ..Wanted::default() };
-    build::together(workspace, &wanted, reporter)
-}
-
 /// Builds the requested workers; with the names of their files.
 fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
-    let selected = engines.select(needs.frameworks())?;
+    let selected = engines.select(&needs.frameworks)?;
     for engine in &selected {
         // An old file in the same place must not be taken for a worker of this commit if the build fails.
-        let _ = std::fs::remove_file(workspace.binary(&engine.worker));
+        let _ = fs::remove_file(workspace.binary(&engine.worker));
     }
     let files = files(&selected);
     build::together(workspace, &Wanted { engines: selected, ..Wanted::default() }, reporter)?;
@@ -189,24 +192,6 @@ fn files(engines: &[&Engine]) -> Vec<String> {
     let built = engines.iter().filter(|engine| !engine.worker.contains('/'));
     let names: BTreeSet<String> = built.map(|engine| file_name(&engine.worker)).collect();
     names.into_iter().collect()
-}
-
-fn file_name(name: &str) -> String {
-    format!("{name}{}", std::env::consts::EXE_SUFFIX)
-}
-
-/// Copies the files of a directory.
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        copy(&entry?.path(), to)?;
-    }
-    Ok(())
-}
-
-fn copy(file: &Path, to: &Path) -> Result<()> {
-    let name = file.file_name().unwrap_or_default();
-    std::fs::copy(file, to.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
-    Ok(())
 }
 
 #[expect(
@@ -236,7 +221,6 @@ const RECEIPT: &str = "built-with.txt";
 /// The commit, for the driver's report.
 const COMMIT: &str = "commit.txt";
 
-/// The kept workers of one commit.
 struct Build {
     place: PathBuf,
     built_with: String,
@@ -244,10 +228,6 @@ struct Build {
 
 impl Build {
     /// The place of a commit's workers. Those that another compiler or another machine built are removed.
-    fn open(workspace: &Workspace, commit: &str) -> Result<Build> {
-        Build::at(&workspace.cache.join("gate"), commit, toolchain(workspace)?)
-    }
-
     fn at(builds: &Path, commit: &str, built_with: String) -> Result<Build> {
         let place = builds.join(commit);
         if fs::read_to_string(place.join(RECEIPT)).is_ok_and(|found| found != built_with) {
@@ -256,27 +236,18 @@ impl Build {
         Ok(Build { place, built_with })
     }
 
-    fn place(&self) -> &Path {
-        &self.place
-    }
-
-    /// Whether all these files exist.
-    fn has<'a>(&self, mut files: impl Iterator<Item = &'a String>) -> bool {
-        self.place.join(RECEIPT).is_file() && files.all(|file| self.place.join(file).is_file())
+    fn has(&self, files: &[String]) -> bool {
+        self.place.join(RECEIPT).is_file() && files.iter().all(|file| self.place.join(file).is_file())
     }
 
     /// Copies files that were just built. One that could not be built was reported, and is a row with its reason.
-    fn keep<'a>(&self, from: &Path, files: impl Iterator<Item = &'a String>) -> Result<()> {
+    fn keep(&self, from: &Path, files: &[String]) -> Result<()> {
         fs::create_dir_all(&self.place).with_context(|| format!("cannot make {}", self.place.display()))?;
-        for file in files {
-            let (built, kept) = (from.join(file), self.place.join(file));
-            if built.is_file() {
-                // An interrupted copy must not be taken for a worker.
-                let staged = kept.with_extension("new");
-                fs::copy(&built, &staged)
-                    .and_then(|_| fs::rename(&staged, &kept))
-                    .with_context(|| format!("cannot keep {}", kept.display()))?;
-            }
+        for file in files.iter().filter(|file| from.join(file).is_file()) {
+            let kept = self.place.join(file);
+            // An interrupted copy must not be taken for a worker.
+            tooling::replace(&from.join(file), &kept)
+                .with_context(|| format!("cannot keep {}", kept.display()))?;
         }
         fs::write(self.place.join(RECEIPT), &self.built_with).context("cannot write the receipt")
     }
@@ -297,14 +268,12 @@ impl Build {
 /// The builds beyond those that are kept, by the time of their last use.
 fn stale(builds: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(builds).with_context(|| format!("cannot read {}", builds.display()))?;
-    let used = |place: &Path| fs::metadata(place.join(COMMIT)).and_then(|file| file.modified());
-    let mut found: Vec<(SystemTime, PathBuf)> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()).filter(|place| place.is_dir()))
-        .map(|place| (used(&place).unwrap_or(SystemTime::UNIX_EPOCH), place))
-        .collect();
-    found.sort();
-    let excess = found.len().saturating_sub(KEPT);
-    Ok(found.into_iter().take(excess).map(|(_, place)| place).collect())
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|place| place.is_dir()).collect();
+    let used = |place: &PathBuf| fs::metadata(place.join(COMMIT)).and_then(|file| file.modified()).ok();
+    found.sort_by_cached_key(used);
+    found.truncate(found.len().saturating_sub(KEPT));
+    Ok(found)
 }
 
 /// The compiler, its flags, and the features it detects on this machine's processor.
@@ -336,29 +305,16 @@ impl Tree {
         output_of(&mut add)?;
         Ok(Tree { root, repository: workspace.root.clone() })
     }
-
-    /// Where the driver looks for a checkout's binaries; made if it is not there.
-    fn binaries(&self) -> Result<PathBuf> {
-        let place = self.root.join("target/release");
-        std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
-        Ok(place)
-    }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
         let mut remove = git(&self.repository);
-        // If this fails, `prune` removes the worktree later.
+        // If this fails, the next gate prunes it.
         let _ = output_of(remove.args(["worktree", "remove", "--force"]).arg(&self.root));
     }
 }
 
-/// Forgets worktrees without a directory, as a killed gate leaves them.
-fn prune(workspace: &Workspace) -> Result<()> {
-    output_of(git(&workspace.root).args(["worktree", "prune"])).map(drop)
-}
-
-/// The hash of a commit.
 fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
     let commit = format!("{rev}^{{commit}}");
     let mut resolve = git(&workspace.root);
@@ -368,7 +324,7 @@ fn resolve(workspace: &Workspace, rev: &str) -> Result<String> {
     Ok(output_of(&mut resolve).map_err(unknown)?.trim().to_owned())
 }
 
-fn git(directory: &Path) -> std::process::Command {
+fn git(directory: &Path) -> Command {
     let mut git = command("git");
     git.arg("-C").arg(directory);
     git
@@ -409,7 +365,7 @@ mod tests {
         let built = tempfile::tempdir().unwrap();
         fs::write(built.path().join(worker), commit).unwrap();
         let build = Build::at(builds, commit, with.to_owned()).unwrap();
-        build.keep(built.path(), [worker.to_owned(), "never-built".to_owned()].iter()).unwrap();
+        build.keep(built.path(), &[worker, "never-built"].map(str::to_owned)).unwrap();
         build.note_use(commit, Reporter::new(true)).unwrap();
         build
     }
@@ -418,11 +374,11 @@ mod tests {
     fn a_build_is_there_for_the_same_compiler_and_with_the_workers_that_were_built() {
         let builds = tempfile::tempdir().unwrap();
         keep(builds.path(), "a", "engine-candle", "rustc 1");
+        let worker = ["engine-candle".to_owned()];
         let again = Build::at(builds.path(), "a", "rustc 1".into()).unwrap();
-        assert!(again.has(["engine-candle".to_owned()].iter()));
-        assert!(!again.has(["engine-candle".to_owned(), "never-built".to_owned()].iter()));
+        assert!(again.has(&worker) && !again.has(&[worker[0].clone(), "never-built".to_owned()]));
         let other = Build::at(builds.path(), "a", "rustc 2".into()).unwrap();
-        assert!(!other.has(["engine-candle".to_owned()].iter()) && !other.place().exists());
+        assert!(!other.has(&worker) && !other.place.exists());
     }
 
     #[test]
@@ -430,8 +386,8 @@ mod tests {
         let builds = tempfile::tempdir().unwrap();
         for number in 0..KEPT + 2 {
             let build = keep(builds.path(), &number.to_string(), "w", "rustc 1");
-            let used = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + number as u64);
-            let file = fs::File::options().write(true).open(build.place().join(COMMIT)).unwrap();
+            let used = std::time::UNIX_EPOCH + Duration::from_secs(1000 + number as u64);
+            let file = fs::File::options().write(true).open(build.place.join(COMMIT)).unwrap();
             file.set_modified(used).unwrap();
         }
         assert!(stale(builds.path()).unwrap().is_empty());

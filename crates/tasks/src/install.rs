@@ -14,8 +14,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use configs::Engine;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use setup::tooling::process::{command, output_of};
-use setup::tooling::{BadInput, Reporter};
+use setup::tooling::process::{command, file_name, output_of};
+use setup::tooling::{self, BadInput, Reporter};
 use setup::{BuildRecord, Home, Layout, Piece, this_platform};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
@@ -33,7 +33,6 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// What goes into an installation or an archive.
 #[derive(Default, clap::Args)]
 pub(crate) struct What {
     /// Names of configs/engines, or `all`; candle, tch and ort, unless given
@@ -44,7 +43,6 @@ pub(crate) struct What {
     pub(crate) hub: bool,
 }
 
-/// Where an installation goes.
 #[derive(Debug)]
 pub(crate) struct Target {
     programs: PathBuf,
@@ -57,8 +55,8 @@ impl Target {
     }
 
     /// The user's own directories.
-    fn usual(home: &Home) -> Result<Self> {
-        match (home.programs(), home.data()) {
+    fn usual(home: Home) -> Result<Self> {
+        match (home.programs, home.data) {
             (Some(programs), Some(data)) => Ok(Self { programs, layout: Layout::at(data) }),
             _ => Err(BadInput("no home directory: set HOME, or name a directory with --root".into()).into()),
         }
@@ -73,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let reporter = Reporter::new(args.quiet);
     let target = match &args.root {
         Some(root) => Target::below(&std::path::absolute(root)?),
-        None => Target::usual(&Home::from_environment())?,
+        None => Target::usual(Home::from_environment())?,
     };
     refuse_others(&target.layout)?;
     let workspace = workspace.shipped();
@@ -156,15 +154,11 @@ pub(crate) fn put(
             .with_context(|| format!("cannot replace {}", data.display()))?;
     }
     fs::rename(staged.data(), data).with_context(|| format!("cannot install {}", data.display()))?;
-    // Moved over the old one, which may be running.
     let program = target.program();
-    let new = program.with_extension("new");
-    fs::copy(workspace.binary(PHOTOFINISH), &new)
-        .and_then(|_| fs::rename(&new, &program))
+    tooling::replace(&workspace.binary(PHOTOFINISH), &program)
         .with_context(|| format!("cannot install {}", program.display()))
 }
 
-/// Writes a data directory.
 fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &BuildRecord) -> Result<()> {
     copy_tree(&workspace.configs(), &layout.configs())?;
     let references = workspace.root.join("references/python");
@@ -188,26 +182,20 @@ fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> 
         own.any(|engine| engine.versions.as_ref().is_some_and(|versions| !versions.crates.is_empty()))
     };
     let workers: Vec<String> = binaries.iter().filter(is_rebuilt).cloned().collect();
-    let sources = layout.sources();
-    for package in setup::versions::packages(&workspace.root, &workers)? {
-        let package = package.canonicalize()?;
-        let below = package.strip_prefix(workspace.root.canonicalize()?)?.to_owned();
-        copy_tree(&package, &sources.join(below))?;
-    }
-    if workers.iter().any(|name| crate::cargo::is_reference(name)) {
-        for file in ["references/Cargo.toml", "references/Cargo.lock"] {
-            copy(&workspace.root.join(file), &sources.join(file))?;
-        }
-    }
     if workers.is_empty() {
         return Ok(());
     }
-    copy_tree(&workspace.root.join("patches"), &sources.join("patches"))?;
-    fs::create_dir_all(sources.join(".cargo"))?;
-    for file in ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"] {
-        copy(&workspace.root.join(file), &sources.join(file))?;
+    let (root, sources) = (&workspace.root, layout.sources());
+    for package in crate::cargo::sources_of(workspace, &workers)? {
+        copy_tree(&package, &sources.join(package.strip_prefix(root.canonicalize()?)?))?;
     }
-    Ok(())
+    copy_tree(&root.join("patches"), &sources.join("patches"))?;
+    fs::create_dir_all(sources.join(".cargo"))?;
+    let mut files = vec!["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
+    if workers.iter().any(|name| crate::cargo::is_reference(name)) {
+        files.extend(["references/Cargo.toml", "references/Cargo.lock"]);
+    }
+    files.into_iter().try_for_each(|file| copy(&root.join(file), &sources.join(file)))
 }
 
 /// A directory of this name that something else made is not ours to replace.
@@ -246,13 +234,9 @@ fn stays_behind(name: &OsStr) -> bool {
     name.starts_with('.') || ["__pycache__", "fixtures", "tests"].contains(&name.as_ref())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
-}
-
-fn file_name(name: &str) -> String {
-    format!("{name}{}", std::env::consts::EXE_SUFFIX)
 }
 
 // `cargo xtask dist`: an installation as a tar.gz that can be unpacked anywhere, and its checksum
@@ -309,7 +293,7 @@ fn pack(root: &Path, name: &str, archive: &Path) -> Result<()> {
 
 fn append(tar: &mut tar::Builder<impl std::io::Write>, directory: &Path, name: &Path) -> Result<()> {
     tar.append_dir(name, directory)?;
-    let entries = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
+    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
     paths.sort();
     for path in paths {
@@ -327,50 +311,7 @@ fn append(tar: &mut tar::Builder<impl std::io::Write>, directory: &Path, name: &
 fn write_checksum(archive: &Path) -> Result<PathBuf> {
     let name = archive.file_name().context("an archive has a name")?.to_string_lossy();
     let file = archive.with_file_name(format!("{name}.sha256"));
-    std::fs::write(&file, format!("{}  {name}\n", setup::sha256(archive)?))
+    fs::write(&file, format!("{}  {name}\n", setup::sha256(archive)?))
         .with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
-}
-
-#[cfg(test)]
-mod unit {
-    use setup::DERIVE;
-
-    use super::*;
-
-    #[test]
-    fn an_archive_is_the_same_whenever_it_is_made_and_its_checksum_fits() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("made-up");
-        std::fs::create_dir_all(root.join("share/deep")).unwrap();
-        for (file, text) in [("share/deep/b", "bb"), ("a", "a"), ("share/c", "ccc")] {
-            std::fs::write(root.join(file), text).unwrap();
-        }
-        let archives = ["one.tar.gz", "two.tar.gz"].map(|name| directory.path().join(name));
-        for archive in &archives {
-            pack(&root, "photofinish-1", archive).unwrap();
-        }
-        let [one, two] = archives.map(|archive| (std::fs::read(&archive).unwrap(), archive));
-        assert_eq!(one.0, two.0);
-        let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(one.0.as_slice()));
-        let names =
-            unpacked.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
-        let expected = ["", "a", "share", "share/c", "share/deep", "share/deep/b"];
-        let expected = expected.map(|name| format!("photofinish-1/{name}").trim_end_matches('/').to_owned());
-        let names: Vec<_> = names.map(|name| name.trim_end_matches('/').to_owned()).collect();
-        assert_eq!(names, expected);
-        let checksum = std::fs::read_to_string(write_checksum(&one.1).unwrap()).unwrap();
-        assert_eq!(checksum, format!("{}  one.tar.gz\n", setup::sha256(&one.1).unwrap()));
-    }
-
-    #[test]
-    fn every_worker_that_was_asked_for_must_be_in_an_archive() {
-        let workspace = Workspace::locate().unwrap().shipped();
-        let what = What { frameworks: vec!["tch".into(), "rten".into(), "llamacpp".into()], hub: true };
-        let mut all = ["prepare", "engine-tch", "reference-rten", DERIVE, "hub"].map(str::to_owned).to_vec();
-        complete(&workspace, &what, &all).unwrap();
-        all.retain(|name| name != "engine-tch");
-        let error = complete(&workspace, &what, &all).unwrap_err().to_string();
-        assert!(error.contains("engine-tch could not be built"), "{error}");
-    }
 }

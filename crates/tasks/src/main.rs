@@ -38,6 +38,13 @@ struct Cli {
     task: Task,
 }
 
+// Arguments of the program that does the task.
+#[derive(clap::Args)]
+struct PassedOn {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
 #[derive(Subcommand)]
 enum Task {
     /// Download what the frameworks need into the cache directory, unless it is there
@@ -72,42 +79,27 @@ enum Task {
     },
     /// Set up, build, and compare the frameworks: every argument goes to the driver
     #[command(disable_help_flag = true)]
-    Compare {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Compare(PassedOn),
     /// Build another commit and measure it against this checkout, interleaved: the gate of CI
     ///
     /// Exit code: that of `photofinish check` (docs/how-to/gate-ci.md).
     Gate(gate::Args),
     /// Compare the verdicts with simulated comparisons and write docs/evidence/calibration.md
     #[command(disable_help_flag = true)]
-    Calibrate {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Calibrate(PassedOn),
     /// Test published claims and write docs/evidence/claims.md from what was measured
     #[command(disable_help_flag = true)]
-    Claims {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Claims(PassedOn),
     /// Everything that must pass, set-up included; ends in the line `N passed, N failed, N skipped`
     Test(test::Args),
     /// Build `photofinish` and run its `doctor`: what can run here, and what to do for the rest
     #[command(disable_help_flag = true)]
-    Doctor {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Doctor(PassedOn),
     /// Check the rules of the architecture
     Tidy,
     /// Build `photofinish` and run its `profile`: which part of a framework its CPU time goes to
     #[command(disable_help_flag = true)]
-    Profile {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Profile(PassedOn),
     /// Put the table of a results directory, or of a profile, between the markers of a block of a page
     Splice {
         /// With report.md or profile.md; the newest comparison under results/, unless given
@@ -169,14 +161,14 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         }
         Task::Install(args) => install::run(&workspace, &args),
         Task::Dist { what, quiet } => install::dist_run(&workspace, &what, quiet),
-        Task::Compare { args } => compare::run(&workspace, &args),
+        Task::Compare(PassedOn { args }) => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
-        Task::Calibrate { args } => programs::calibrate(&workspace, &args),
-        Task::Claims { args } => programs::claims(&workspace, &args),
+        Task::Calibrate(PassedOn { args }) => programs::calibrate(&workspace, &args),
+        Task::Claims(PassedOn { args }) => programs::claims(&workspace, &args),
         Task::Test(args) => test::run(&workspace, &args),
-        Task::Doctor { args } => programs::run(&workspace, "doctor", &args),
+        Task::Doctor(PassedOn { args }) => programs::run(&workspace, "doctor", &args),
         Task::Tidy => done(tidy::run(&workspace.root)),
-        Task::Profile { args } => programs::run(&workspace, "profile", &args),
+        Task::Profile(PassedOn { args }) => programs::run(&workspace, "profile", &args),
         Task::Splice { results, page, block, short } => {
             splice::run(&workspace, results.as_deref(), &page, &block, short)
         }

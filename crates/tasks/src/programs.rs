@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use setup::tooling::Reporter;
-use setup::tooling::process::command;
+use setup::tooling::process::{command, exit_code};
 
 use crate::cargo::build;
 use crate::workspace::{PHOTOFINISH, Workspace};
@@ -21,16 +21,8 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[OsString]) -> Resul
 }
 
 /// Signals reach the program itself, and its exit code is this command's.
-#[cfg(unix)]
 pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-    Err(program.exec()).context("cannot start the driver")
-}
-
-#[cfg(not(unix))]
-pub(crate) fn replace_this_process(mut program: Command) -> Result<ExitCode> {
-    let status = program.status().context("cannot start the driver")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    xtask::replace_this_process(&mut program).context("cannot start the driver")
 }
 
 /// `cargo xtask calibrate`: the statistics against simulated comparisons.
@@ -42,7 +34,7 @@ pub(crate) fn calibrate(workspace: &Workspace, args: &[OsString]) -> Result<Exit
         .current_dir(&workspace.root)
         .status()
         .context("cannot start calibrate")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    Ok(exit_code(status))
 }
 
 /// With these flags nothing is measured, so that no driver is needed.
@@ -58,7 +50,7 @@ pub(crate) fn claims(workspace: &Workspace, args: &[OsString]) -> Result<ExitCod
     claims.arg(workspace.root.join("tools/claims/claims.py")).args(args);
     claims.arg("--photofinish").arg(workspace.binary(PHOTOFINISH));
     let status = claims.status().context("cannot start python3")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    Ok(exit_code(status))
 }
 
 #[cfg(test)]

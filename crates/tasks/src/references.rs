@@ -10,7 +10,6 @@ use setup::{References, Target};
 use crate::cargo::build;
 use crate::workspace::Workspace;
 
-/// The references of this checkout.
 pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
     References {
         cache: workspace.cache.clone(),
@@ -24,7 +23,7 @@ pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
 /// The reference of an engine that cargo does not build.
 pub(crate) fn behind(engine: &Engine) -> Option<Reference> {
     let in_python = engine.reference && engine.worker.starts_with("{root}/");
-    Reference::ALL.into_iter().find(|reference| in_python && reference.to_string() == engine.framework)
+    Reference::all().find(|reference| in_python && reference.to_string() == engine.framework)
 }
 
 pub(crate) fn set_up(
@@ -34,7 +33,7 @@ pub(crate) fn set_up(
     reporter: Reporter,
 ) -> Result<()> {
     all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
-        Some(name) => build(workspace, &[name], None, reporter),
+        Some(name) => build(workspace, &[&name], None, reporter),
         None => Ok(()),
     })
 }
@@ -50,11 +49,11 @@ mod tests {
         let workspace = Workspace::locate().unwrap().shipped();
         let engines = Engines::read(&workspace).unwrap();
         let references: Vec<_> = engines.all().iter().filter(|engine| engine.reference).collect();
-        assert!(references.len() >= Reference::ALL.len());
+        assert!(references.len() >= Reference::all().count());
         for engine in references {
-            let known = Reference::ALL.iter().find(|reference| reference.to_string() == engine.framework);
+            let known = Reference::all().find(|reference| reference.to_string() == engine.framework);
             let known = known.unwrap_or_else(|| panic!("{} is not known", engine.name));
-            let cargo_builds_it = known.worker() == Some(engine.worker.as_str());
+            let cargo_builds_it = known.worker().as_ref() == Some(&engine.worker);
             assert_eq!(behind(engine).is_none(), cargo_builds_it, "{}", engine.name);
         }
     }

@@ -49,15 +49,10 @@ fn shown(results: &Path, name: &str) -> Result<String> {
         return read(&results.join(PROFILE));
     }
     let report = read(&results.join(name))?;
-    Ok(format!("```\n{}\n```\n\n{}", command_of(results)?, report.trim()))
-}
-
-/// The command of a run, without the places of the machine.
-fn command_of(results: &Path) -> Result<String> {
     let file = environment_of(results);
     let environment: Environment =
         serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
-    Ok(command_line(&environment.command))
+    Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
 }
 
 /// The recorded environment of a run. Of a study, that of its first cell, which has the study's command.
@@ -125,20 +120,16 @@ mod tests {
 
     #[test]
     fn the_command_is_shown_without_the_path_of_the_driver() {
-        let shown = |args: &[&str]| command_line(&args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>());
-        assert_eq!(shown(&["x/driver"]), "photofinish compare");
-        assert_eq!(
-            shown(&["x/driver", "compare", "--prompt", "it's new"]),
-            r#"photofinish compare --prompt "it's new""#
-        );
-        let elsewhere = ["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"];
-        assert_eq!(shown(&elsewhere), "photofinish compare --quick");
-        let study = ["driver", "sweep", "generate", "--workers", "/a", "--context", "48,2048"];
-        assert_eq!(shown(&study), "photofinish sweep generate --context 48,2048");
-        assert_eq!(
-            shown(&["driver", "--frameworks=candle,tch"]),
-            "photofinish compare --frameworks=candle,tch"
-        );
+        for (args, shown) in [
+            (&["x/driver"][..], ""),
+            (&["x/driver", "compare", "--prompt", "it's new"], r#" --prompt "it's new""#),
+            // Places of that machine are left out.
+            (&["driver", "--workers", "/a", "--configs=/b", "--results-dir", "/c", "--quick"], " --quick"),
+            (&["driver", "--frameworks=candle,tch"], " --frameworks=candle,tch"),
+        ] {
+            let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
+            assert_eq!(command_line(&args), format!("photofinish compare{shown}"));
+        }
     }
 
     #[test]
@@ -154,9 +145,13 @@ mod tests {
         std::fs::write(study.path().join(REPORT), "figures\n").unwrap();
         assert!(setup::tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
         std::fs::create_dir(study.path().join("cell-1")).unwrap();
-        let environment = r#"{"command": ["x/driver", "sweep", "generate", "--results-dir", "x"]}"#;
+        let environment =
+            r#"{"command": ["x/driver", "sweep", "generate", "--workers", "/a", "--context", "48,2048"]}"#;
         std::fs::write(study.path().join("cell-1").join(ENVIRONMENT), environment).unwrap();
-        assert_eq!(shown(study.path(), REPORT).unwrap(), "```\nphotofinish sweep generate\n```\n\nfigures");
+        assert_eq!(
+            shown(study.path(), REPORT).unwrap(),
+            "```\nphotofinish sweep generate --context 48,2048\n```\n\nfigures"
+        );
     }
 
     #[test]

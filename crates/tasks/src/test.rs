@@ -2,6 +2,7 @@
 //!
 //! One invocation of cargo compiles the tests of all packages and runs them. Set-up runs at the same time.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::{Child, Command, ExitCode};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,32 +47,38 @@ enum Device {
 }
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
-    let mut findings = Findings::default();
+    let mut findings = Findings { packages: packages(workspace)?, ..Findings::of(workspace) };
     if let Some(Device::CudaBuild) = asked.device {
-        findings.cuda_build(workspace)?;
+        findings.cuda_build()?;
     } else if !asked.packages.is_empty() {
-        findings.with_programs(workspace, &named(&asked.packages)?, asked.all)?;
+        let chosen = findings.named(&asked.packages)?;
+        findings.with_programs(&chosen, asked.all)?;
     } else if asked.quick {
-        findings.quick(workspace)?;
+        findings.quick()?;
     } else {
         let scope = if asked.all { Scope::All } else { Scope::Usual };
         let chosen = findings.chosen(scope);
-        findings.formatting(workspace)?;
-        findings.with_set_up(workspace, &chosen, scope)?;
+        findings.formatting()?;
+        findings.with_set_up(chosen, scope)?;
         findings.step("an installation at work", || rehearsal::check(workspace));
     }
     findings.told()
 }
 
-/// The findings so far.
-#[derive(Default)]
-struct Findings {
+struct Findings<'a> {
+    workspace: &'a Workspace,
+    /// Every package that there is.
+    packages: Vec<Package>,
     tally: Tally,
     /// Steps, to be named again at the end of a long output.
     failed: Vec<String>,
 }
 
-impl Findings {
+impl<'a> Findings<'a> {
+    fn of(workspace: &'a Workspace) -> Self {
+        Self { workspace, packages: Vec::new(), tally: Tally::default(), failed: Vec::new() }
+    }
+
     /// Prints the failures, and the number of passed tests.
     fn told(&self) -> Result<ExitCode> {
         if !self.failed.is_empty() {
@@ -103,30 +110,45 @@ impl Findings {
     }
 
     /// The packages that this scope tests; the others are skipped.
-    fn chosen(&mut self, scope: Scope) -> Vec<&'static Package> {
+    fn chosen(&mut self, scope: Scope) -> Vec<Package> {
         let (chosen, left_out): (Vec<_>, Vec<_>) =
-            PACKAGES.iter().partition(|package| package.scope <= scope);
+            self.packages.iter().cloned().partition(|package| package.scope() <= scope);
         for package in left_out {
             self.skip(&format!("tests of {}", package.name), scope.reason());
         }
         chosen
     }
 
-    fn quick(&mut self, workspace: &Workspace) -> Result<()> {
+    fn named(&self, names: &[impl AsRef<str>]) -> Result<Vec<Package>> {
+        let known = |name: &str| self.packages.iter().find(|package| package.name == name).cloned();
+        let unknown = |name: &str| {
+            let all: Vec<&str> = self.packages.iter().map(|package| package.name.as_str()).collect();
+            BadInput(format!("unknown package {name:?}; there are {}", all.join(", "))).into()
+        };
+        names.iter().map(AsRef::as_ref).map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+    }
+
+    fn quick(&mut self) -> Result<()> {
         let chosen = self.chosen(Scope::Quick);
-        self.formatting(workspace)?;
+        self.formatting()?;
         for what in ["readers of results", "an installation at work"] {
             self.skip(what, "it takes the network or native libraries");
         }
-        self.step("tidy", || tidy::run(&workspace.root));
-        self.compile(workspace, &chosen, &[])?;
-        self.tests_of(workspace, &chosen, &[], &[])
+        self.tidy();
+        self.compile(&chosen, &[])?;
+        self.tests_of(&chosen, &[], &[])
+    }
+
+    fn tidy(&mut self) {
+        let root = &self.workspace.root;
+        self.step("tidy", || tidy::run(root));
     }
 
     /// Tests of the workers for a GPU on a machine without one: that they are built and linked, that each finds
     /// its libraries except the driver's, and that ONNX Runtime's GPU library does everything that the CPU's
     /// does.
-    fn cuda_build(&mut self, workspace: &Workspace) -> Result<()> {
+    fn cuda_build(&mut self) -> Result<()> {
+        let workspace = self.workspace;
         self.step("build for a GPU", || cuda::build(workspace, &[], Reporter::new(false)));
         let provision = workspace.provision(Reporter::new(false))?;
         let libraries = cuda::library_path(&provision)?;
@@ -134,100 +156,91 @@ impl Findings {
             let name = format!("libraries of {}", worker.display());
             self.step(&name, || cuda::finds_its_libraries(&worker, &libraries));
         }
+        let chosen = self.named(&["engine-ort"])?;
+        let Some(library) = provision.find(Piece::OnnxruntimeCuda)? else {
+            self.step("tests of engine-ort", || Err(anyhow!("ONNX Runtime for a GPU is not there")));
+            return Ok(());
+        };
         let shown = Workspace { variables: vec![("LD_LIBRARY_PATH", libraries)], ..workspace.clone() };
-        match provision.find(Piece::OnnxruntimeCuda)? {
-            Some(library) => self.tests_of(&shown, &named(&["engine-ort".to_owned()])?, &[library], &[]),
-            None => {
-                self.step("tests of engine-ort", || Err(anyhow!("ONNX Runtime for a GPU is not there")));
-                Ok(())
-            }
-        }
+        let mut tests = Findings::of(&shown);
+        tests.tests_of(&chosen, &[library], &[])?;
+        self.add(tests.tally, tests.failed);
+        Ok(())
     }
 
-    /// Compiles and runs the tests, and sets up their pieces while it compiles.
-    fn with_set_up(
-        &mut self,
-        workspace: &Workspace,
-        chosen: &[&'static Package],
-        scope: Scope,
-    ) -> Result<()> {
-        let provision = workspace.provision(Reporter::new(false).without_bars())?;
-        std::thread::scope(|threads| {
-            let (sender, provided) = mpsc::channel();
-            let set_up = threads.spawn({
-                let provision = &provision;
-                move || {
-                    for piece in Piece::ALL {
-                        // The receiver is gone if the tests were given up.
-                        let _ = sender.send((piece, provision.provide(piece)));
-                    }
-                    drop(sender);
-                    let mut steps = Findings::default();
-                    steps.step("readers of results", || readers::check(workspace));
-                    for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
-                        steps.reference(workspace, reference, Reporter::new(false).without_bars());
-                    }
-                    steps
-                }
+    fn add(&mut self, tally: Tally, failed: Vec<String>) {
+        self.tally.add(tally);
+        self.failed.extend(failed);
+    }
+
+    /// Compiles and runs the tests, and sets up other programs that they start while it compiles.
+    fn with_set_up(&mut self, mut chosen: Vec<Package>, scope: Scope) -> Result<()> {
+        self.tidy();
+        let workspace = self.workspace;
+        let reporter = Reporter::new(false).without_bars();
+        let provision = workspace.provision(reporter)?;
+        let mut pieces = Vec::new();
+        for piece in Piece::ALL {
+            // One that is not to be had fails the packages that need it; the others are tested.
+            self.step(&format!("set-up of {piece}"), || {
+                pieces.push(provision.provide(piece)?);
+                Ok(())
             });
-            self.step("tidy", || tidy::run(&workspace.root));
-            let mut pieces = Vec::new();
-            for (piece, outcome) in provided.iter() {
-                // One that is not to be had fails the packages that need it; the others are tested.
-                self.step(&format!("set-up of {piece}"), || {
-                    pieces.push(outcome?);
-                    Ok(())
-                });
-            }
-            let has_libtorch = pieces.iter().any(|provided| provided.piece == Piece::Libtorch);
-            let mut chosen = chosen.to_vec();
-            for package in chosen.extract_if(.., |package| !has_libtorch && package.links_libtorch()) {
-                self.step(&format!("tests of {}", package.name), || Err(anyhow!("libtorch is not there")));
-            }
-            self.compile(workspace, &chosen, &pieces)?;
-            let steps = set_up.join().map_err(|_| anyhow!("the set-up of references ended too early"))?;
-            self.tally.add(steps.tally);
-            self.failed.extend(steps.failed);
-            self.tests_of(workspace, &chosen, &pieces, &[])?;
-            if scope == Scope::All { self.campaigns(workspace, &pieces) } else { Ok(()) }
-        })
+        }
+        let has_libtorch = pieces.iter().any(|provided| provided.piece == Piece::Libtorch);
+        for package in chosen.extract_if(.., |package| !has_libtorch && package.links_libtorch()) {
+            self.step(&format!("tests of {}", package.name), || Err(anyhow!("libtorch is not there")));
+        }
+        std::thread::scope(|threads| {
+            let set_up = threads.spawn(|| {
+                let mut steps = Findings::of(workspace);
+                steps.step("readers of results", || readers::check(workspace));
+                for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
+                    steps.reference(reference, reporter);
+                }
+                (steps.tally, steps.failed)
+            });
+            self.compile(&chosen, &pieces)?;
+            let (tally, failed) =
+                set_up.join().map_err(|_| anyhow!("the set-up of references ended too early"))?;
+            self.add(tally, failed);
+            anyhow::Ok(())
+        })?;
+        self.tests_of(&chosen, &pieces, &[])?;
+        if scope == Scope::All { self.campaigns(&pieces) } else { Ok(()) }
     }
 
     /// Builds the programs that the tests of these packages start, with the pieces that they need.
-    fn with_programs(
-        &mut self,
-        workspace: &Workspace,
-        chosen: &[&'static Package],
-        campaigns: bool,
-    ) -> Result<()> {
-        let programs = self::programs(chosen);
+    fn with_programs(&mut self, chosen: &[Package], campaigns: bool) -> Result<()> {
+        // Each once.
+        let programs: BTreeSet<&str> = chosen.iter().flat_map(Package::starts).copied().collect();
         let mut pieces = Vec::new();
         if !programs.is_empty() {
-            let engines = Engines::read(workspace)?;
+            let engines = Engines::read(self.workspace)?;
             let wanted = Wanted {
-                programs,
+                programs: programs.into_iter().collect(),
                 engines: engines.select(&[])?,
                 pieces: Piece::ALL.to_vec(),
                 ..Wanted::default()
             };
-            build::together(workspace, &wanted, Reporter::new(false))?;
-            let provision = workspace.provision(Reporter::new(true))?;
+            build::together(self.workspace, &wanted, Reporter::new(false))?;
+            let provision = self.workspace.provision(Reporter::new(true))?;
             pieces = Piece::ALL.into_iter().map(|piece| provision.provide(piece)).collect::<Result<_>>()?;
         }
-        self.compile(workspace, chosen, &pieces)?;
-        self.tests_of(workspace, chosen, &pieces, &[])?;
-        if campaigns { self.campaigns(workspace, &pieces) } else { Ok(()) }
+        self.compile(chosen, &pieces)?;
+        self.tests_of(chosen, &pieces, &[])?;
+        if campaigns { self.campaigns(&pieces) } else { Ok(()) }
     }
 
     /// The long campaigns of `driver`, which are ignored for their length. Other crates ignore tests for lack of
     /// hardware or software, and those must not run.
-    fn campaigns(&mut self, workspace: &Workspace, pieces: &[Provided]) -> Result<()> {
-        self.tests_of(workspace, &named(&["driver".to_owned()])?, pieces, &["--", "--ignored"])
+    fn campaigns(&mut self, pieces: &[Provided]) -> Result<()> {
+        self.tests_of(&self.named(&["driver"])?, pieces, &["--", "--ignored"])
     }
 
     /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
     /// reference is skipped with a message.
-    fn reference(&mut self, workspace: &Workspace, reference: Reference, reporter: Reporter) {
+    fn reference(&mut self, reference: Reference, reporter: Reporter) {
         if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
             let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
             if !installed.unwrap_or(false) {
@@ -238,19 +251,20 @@ impl Findings {
                 return;
             }
         }
+        let workspace = self.workspace;
         self.step(&format!("set-up of {reference}"), || {
             references::set_up(workspace, Target::Cpu, &[reference], reporter)
         });
     }
 
-    fn formatting(&mut self, workspace: &Workspace) -> Result<()> {
+    fn formatting(&mut self) -> Result<()> {
         if output_of(command("rustfmt").arg("--version")).is_err() {
             self.skip("formatting", "rustfmt is not installed (rustup component add rustfmt)");
             return Ok(());
         }
         for manifest in cargo::MANIFESTS {
             let check = ["fmt", "--all", "--manifest-path", manifest];
-            let formatted = succeeds(cargo(workspace).args(check).arg("--check"))?;
+            let formatted = succeeds(cargo(self.workspace).args(check).arg("--check"))?;
             let corrects = || anyhow!("`cargo {}` corrects it", check.join(" "));
             self.step(&format!("formatting of {manifest}"), || formatted.then_some(()).ok_or_else(corrects));
         }
@@ -259,27 +273,20 @@ impl Findings {
 
     /// Compiles the tests and all programs of these packages in one invocation of cargo. Packages that do not build are a
     /// failure when they are tested.
-    fn compile(&mut self, workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Result<()> {
-        for mut compile in cargo_tests(workspace, packages, pieces) {
+    fn compile(&self, packages: &[Package], pieces: &[Provided]) -> Result<()> {
+        for mut compile in cargo_tests(self.workspace, packages, pieces) {
             succeeds_watched(compile.arg("--no-run"))?;
         }
         Ok(())
     }
 
     /// Streams and counts the packages' tests.
-    fn tests_of(
-        &mut self,
-        workspace: &Workspace,
-        packages: &[&Package],
-        pieces: &[Provided],
-        more: &[&str],
-    ) -> Result<()> {
-        for mut test in cargo_tests(workspace, packages, pieces) {
+    fn tests_of(&mut self, packages: &[Package], pieces: &[Provided], more: &[&str]) -> Result<()> {
+        for mut test in cargo_tests(self.workspace, packages, pieces) {
             test.arg("--no-fail-fast").args(more).env("CARGO_TERM_COLOR", "never");
-            let before = self.tally;
             let (tally, succeeded) = count(test)?;
             self.tally.add(tally);
-            if !succeeded && self.tally.failed == before.failed {
+            if !succeeded && tally.failed == 0 {
                 self.step("tests", || Err(anyhow!("they did not build, or did not run to their end")));
             }
         }
@@ -318,7 +325,6 @@ fn within_limit(mut cargo: Child, ended: &mpsc::Receiver<()>) -> Result<bool> {
     Ok(cargo.wait()?.success())
 }
 
-/// Counts of tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     passed: usize,
@@ -350,12 +356,11 @@ fn result_of(line: &str) -> Option<Tally> {
 }
 
 /// The tests of these packages: one command for each workspace.
-fn cargo_tests(workspace: &Workspace, packages: &[&Package], pieces: &[Provided]) -> Vec<Command> {
+fn cargo_tests(workspace: &Workspace, packages: &[Package], pieces: &[Provided]) -> Vec<Command> {
     let mut tests = Vec::new();
     for manifest in cargo::MANIFESTS {
-        let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
-        let names: Vec<&str> =
-            names.into_iter().filter(|name| cargo::manifest_of(name) == manifest).collect();
+        let of_this = packages.iter().filter(|package| package.manifest == manifest);
+        let names: Vec<&str> = of_this.map(|package| package.name.as_str()).collect();
         if names.is_empty() {
             continue;
         }
@@ -390,7 +395,6 @@ enum Scope {
 }
 
 impl Scope {
-    /// Why this scope leaves packages out.
     fn reason(self) -> &'static str {
         match self {
             Self::Quick => "they take a framework or the model",
@@ -399,89 +403,51 @@ impl Scope {
     }
 }
 
+#[derive(Clone)]
 struct Package {
-    name: &'static str,
-    scope: Scope,
-    /// Packages with programs that its tests start.
-    starts: &'static [&'static str],
+    name: String,
+    /// That of its workspace.
+    manifest: &'static str,
 }
 
-impl Package {
-    fn links_libtorch(&self) -> bool {
-        ["engine-tch", "engine-hybrid"].contains(&self.name)
+/// Every package, as cargo knows them.
+fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
+    let mut packages = Vec::new();
+    for manifest in cargo::MANIFESTS {
+        let members = cargo::metadata(&workspace.root, manifest)?.packages;
+        packages.extend(members.into_iter().map(|member| Package { name: member.name, manifest }));
     }
-}
-
-const fn plain(name: &'static str) -> Package {
-    Package { name, scope: Scope::Quick, starts: &[] }
-}
-
-const fn usual(name: &'static str, starts: &'static [&'static str]) -> Package {
-    Package { name, scope: Scope::Usual, starts }
-}
-
-const fn rare(name: &'static str, starts: &'static [&'static str]) -> Package {
-    Package { name, scope: Scope::All, starts }
+    packages.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(packages)
 }
 
 const COMPARING: &[&str] = &["driver", "prepare", "engine-mock", "engine-candle", "engine-ort", "engine-tch"];
 
-/// In the order of their tests.
-const PACKAGES: &[Package] = &[
-    plain("xtask"),
-    plain("protocol"),
-    plain("bundle"),
-    plain("configs"),
-    plain("setup"),
-    plain("gpu"),
-    plain("statistics"),
-    plain("tasks"),
-    plain("worker"),
-    plain("engine-mock"),
-    plain("comparison"),
-    plain("evidence"),
-    plain("render"),
-    // Its pages' worker needs numpy, which the readers' environment has.
-    usual("driver", COMPARING),
-    usual("prepare", &[]),
-    usual("conformance", &[]),
-    // Its tests prepare models, which compiles candle.
-    usual("onnx", &[]),
-    usual("engine-candle", &[]),
-    usual("engine-ort", &["prepare"]),
-    usual("engine-tch", &["prepare"]),
-    usual("engine-hybrid", &["prepare"]),
-    rare("fuzz", COMPARING),
-    rare("reference-burn", &[]),
-    rare("reference-candle-transformers", &[]),
-    rare("reference-fastembed", &[]),
-    rare("reference-gguf", &[]),
-    rare("reference-portable", &[]),
-    rare("reference-rten", &[]),
-    rare("reference-tract", &[]),
-];
+impl Package {
+    fn scope(&self) -> Scope {
+        match self.name.as_str() {
+            _ if self.manifest != cargo::MANIFESTS[0] => Scope::All,
+            // Its pages' worker needs numpy, which the readers' environment has.
+            "driver" => Scope::Usual,
+            // Their tests prepare models, which compiles candle.
+            "conformance" | "onnx" | "prepare" => Scope::Usual,
+            "engine-candle" | "engine-hybrid" | "engine-ort" | "engine-tch" => Scope::Usual,
+            _ => Scope::Quick,
+        }
+    }
 
-/// Crates without tests: declarations alone.
-#[cfg(test)]
-const UNTESTED: [&str; 1] = ["features"];
+    /// Packages with programs that its tests start.
+    fn starts(&self) -> &'static [&'static str] {
+        match self.name.as_str() {
+            "driver" | "fuzz" => COMPARING,
+            "engine-hybrid" | "engine-ort" | "engine-tch" => &["prepare"],
+            _ => &[],
+        }
+    }
 
-/// The packages of these names.
-fn named(names: &[String]) -> Result<Vec<&'static Package>> {
-    let known = |name: &String| {
-        PACKAGES.iter().find(|package| package.name == *name).ok_or_else(|| {
-            let all: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
-            BadInput(format!("unknown package {name:?}; there are {}", all.join(", "))).into()
-        })
-    };
-    names.iter().map(known).collect()
-}
-
-/// Packages of the programs that these packages' tests start, each once.
-fn programs(packages: &[&Package]) -> Vec<&'static str> {
-    let mut programs: Vec<&str> = packages.iter().flat_map(|package| package.starts).copied().collect();
-    programs.sort_unstable();
-    programs.dedup();
-    programs
+    fn links_libtorch(&self) -> bool {
+        ["engine-hybrid", "engine-tch"].contains(&self.name.as_str())
+    }
 }
 
 #[cfg(test)]
@@ -493,7 +459,8 @@ mod tests {
 
     #[test]
     fn a_step_counts_only_where_it_fails_or_is_left_out() {
-        let mut findings = Findings::default();
+        let workspace = Workspace::locate().unwrap();
+        let mut findings = Findings::of(&workspace);
         findings.tally.add(Tally { passed: 7, failed: 0, skipped: 0 });
         findings.step("good", || Ok(()));
         findings.step("bad", || Err(anyhow!("because")));
@@ -513,28 +480,13 @@ mod tests {
     }
 
     #[test]
-    fn every_member_of_the_workspace_is_tested() {
-        let root = Workspace::locate().unwrap().root;
-        for place in ["crates", "references", "."] {
-            for entry in std::fs::read_dir(root.join(place)).unwrap() {
-                let manifest = entry.unwrap().path().join("Cargo.toml");
-                let Ok(text) = std::fs::read_to_string(manifest) else { continue };
-                let Some(name) = text.lines().find_map(|line| line.strip_prefix("name = ")) else { continue };
-                let name = name.trim_matches('"');
-                let is_tested = PACKAGES.iter().any(|package| package.name == name);
-                assert!(is_tested != UNTESTED.contains(&name), "{name} must be in PACKAGES or in UNTESTED");
-            }
-        }
-    }
-
-    #[test]
     fn engines_that_need_a_native_library_are_no_part_of_a_quick_test() {
         let workspace = Workspace::locate().unwrap();
-        for engine in
-            Engines::read(&workspace).unwrap().all().iter().filter(|engine| !engine.native.is_empty())
-        {
-            let package = PACKAGES.iter().find(|package| package.name == engine.worker);
-            assert!(package.is_none_or(|package| package.scope > Scope::Quick), "{}", engine.worker);
+        let packages = packages(&workspace).unwrap();
+        let engines = Engines::read(&workspace).unwrap();
+        for engine in engines.all().iter().filter(|engine| !engine.native.is_empty()) {
+            let package = packages.iter().find(|package| package.name == engine.worker);
+            assert!(package.is_none_or(|package| package.scope() > Scope::Quick), "{}", engine.worker);
         }
     }
 }

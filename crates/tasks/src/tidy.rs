@@ -7,17 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use anyhow::{Result, bail};
 use setup::tooling;
-use setup::tooling::process::{cargo, output_of};
 
-/// One breach of one rule.
+use crate::cargo::{metadata, tree};
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     rule: &'static str,
-    /// The crate, or the page.
-    place: String,
     found: String,
     remedy: &'static str,
 }
@@ -93,8 +90,8 @@ const FRAMEWORKS: &[(&str, &[&str])] = &[
     ("ort-sys", &["engine-hybrid", "engine-ort"]),
 ];
 
-/// Crates that link a native library when they are built.
-const NATIVE: [&str; 1] = ["torch-sys"];
+/// The crate that links a native library when it is built.
+const NATIVE: &str = "torch-sys";
 
 // Rules on dependencies between crates.
 
@@ -103,44 +100,23 @@ struct Graph {
 }
 
 struct Member {
-    /// As the manifest names them, without those for tests.
-    dependencies: Vec<Dependency>,
+    /// As the manifest names them, without those for tests: name and required version.
+    dependencies: Vec<(String, String)>,
     /// Every crate in its build, without those for tests.
     tree: BTreeSet<String>,
     is_default: bool,
 }
 
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    req: String,
-    kind: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    workspace_default_members: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    dependencies: Vec<Dependency>,
-}
-
 impl Graph {
-    pub(crate) fn read(root: &Path) -> Result<Self> {
-        let metadata =
-            output_of(cargo(root).args(["metadata", "--no-deps", "--locked", "--format-version", "1"]))?;
-        let metadata: Metadata = serde_json::from_str(&metadata).context("cannot read `cargo metadata`")?;
+    fn read(root: &Path) -> Result<Self> {
+        let metadata = metadata(root, "Cargo.toml")?;
         let mut members = BTreeMap::new();
-        for mut package in metadata.packages {
-            package.dependencies.retain(|dependency| dependency.kind.as_deref() != Some("dev"));
+        for package in metadata.packages {
+            let dependencies = package.dependencies.into_iter().filter(|found| !found.is_for_tests());
+            let lines = tree(root, std::slice::from_ref(&package.name), "normal,build")?;
             let member = Member {
-                dependencies: package.dependencies,
-                tree: tree_of(root, &package.name)?,
+                dependencies: dependencies.map(|found| (found.name, found.req)).collect(),
+                tree: lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect(),
                 is_default: metadata.workspace_default_members.contains(&package.id),
             };
             members.insert(package.name, member);
@@ -148,118 +124,74 @@ impl Graph {
         Ok(Self { members })
     }
 
-    pub(crate) fn check(&self) -> Vec<Finding> {
+    fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (name, member) in &self.members {
-            findings.extend(self.allowed_among_ours(name, member));
-            findings.extend(frameworks_apart(name, member));
-            findings.extend(third_parties(name, member));
-            findings.extend(exact_pins(name, member));
-            findings.extend(default_members(name, member));
+            let mut find = |rule, found, remedy| findings.push(Finding { rule, found, remedy });
+            let allowed = ALLOWED.iter().find(|(ours, _)| ours == name).map(|(_, allowed)| *allowed);
+            if allowed.is_none() {
+                find(
+                    "dependencies among our crates",
+                    format!("{name} is not in the table"),
+                    "add it to ALLOWED in crates/tasks/src/tidy.rs",
+                );
+            }
+            for (dependency, version) in &member.dependencies {
+                let is_among = |names: &[&str]| names.contains(&dependency.as_str());
+                let is_allowed = is_among(allowed.unwrap_or_default()) || is_among(&FEATURES);
+                if allowed.is_some() && self.members.contains_key(dependency) && !is_allowed {
+                    find(
+                        "dependencies among our crates",
+                        format!("{name} depends on {dependency}"),
+                        "move what it takes from there into a crate that both may use",
+                    );
+                }
+                // What every worker, in any language, must be able to read without our code.
+                if name == "protocol" && !is_among(&["base64", "features", "serde", "serde_json"]) {
+                    find(
+                        "protocol depends on serde, serde_json and base64 alone",
+                        format!("{name} depends on {dependency}"),
+                        "keep what handles messages in worker and driver",
+                    );
+                }
+                if FRAMEWORKS.iter().any(|(framework, _)| framework == dependency)
+                    && !version.starts_with('=')
+                {
+                    find(
+                        "frameworks are pinned exactly",
+                        format!("{name} takes {dependency} {version}"),
+                        "write `=` before the version in the root Cargo.toml and use workspace = true",
+                    );
+                }
+            }
+            for (framework, at_home) in FRAMEWORKS {
+                if member.tree.contains(*framework) && !at_home.contains(&name.as_str()) {
+                    find(
+                        "a framework stays in its engine",
+                        format!("{framework} is in the dependency tree of {name}"),
+                        "only those named in FRAMEWORKS may have it (`cargo tree -i` shows the way in)",
+                    );
+                }
+            }
+            if member.is_default && member.tree.contains(NATIVE) {
+                find(
+                    "`cargo build` at the root needs no native library",
+                    format!("{name} links one through {NATIVE} and is a default member"),
+                    "take it out of default-members in the root Cargo.toml",
+                );
+            }
         }
         findings
     }
 
     /// Our crates with the crates of ours that each depends on.
-    pub(crate) fn arrows(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    fn arrows(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         self.members.iter().map(|(name, member)| {
-            let ours: BTreeSet<_> =
-                member.names().filter(|found| self.members.contains_key(*found)).collect();
+            let names = member.dependencies.iter().map(|(name, _)| name.as_str());
+            let ours: BTreeSet<&str> = names.filter(|found| self.members.contains_key(*found)).collect();
             (name.as_str(), ours.into_iter().collect())
         })
     }
-
-    fn allowed_among_ours(&self, name: &str, member: &Member) -> Vec<Finding> {
-        const RULE: &str = "dependencies among our crates";
-        let Some((_, allowed)) = ALLOWED.iter().find(|(ours, _)| *ours == name) else {
-            let found = format!("{name} is not in the table");
-            return vec![Finding {
-                rule: RULE,
-                place: name.to_owned(),
-                found,
-                remedy: "add it to ALLOWED in crates/tasks/src/tidy.rs",
-            }];
-        };
-        let ours = member.names().filter(|dependency| self.members.contains_key(*dependency));
-        ours.filter(|dependency| !allowed.contains(dependency) && !FEATURES.contains(dependency))
-            .map(|dependency| Finding {
-                rule: RULE,
-                place: name.to_owned(),
-                found: format!("{name} depends on {dependency}"),
-                remedy: "move what it takes from there into a crate that both may use",
-            })
-            .collect()
-    }
-}
-
-impl Member {
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.dependencies.iter().map(|dependency| dependency.name.as_str())
-    }
-}
-
-fn frameworks_apart(name: &str, member: &Member) -> Vec<Finding> {
-    let strangers = FRAMEWORKS
-        .iter()
-        .filter(|(framework, at_home)| member.tree.contains(*framework) && !at_home.contains(&name));
-    strangers
-        .map(|(framework, at_home)| Finding {
-            rule: "a framework stays in its engine",
-            place: name.to_owned(),
-            found: format!("{framework} is in the dependency tree of {name}"),
-            remedy: match at_home {
-                [_] => "reach it through its worker's process only (`cargo tree -i` shows the way in)",
-                _ => "only those named in FRAMEWORKS may have it (`cargo tree -i` shows the way in)",
-            },
-        })
-        .collect()
-}
-
-/// What every worker, in any language, must be able to read without our code.
-fn third_parties(name: &str, member: &Member) -> Vec<Finding> {
-    let mut strangers: Vec<&str> = member.names().collect();
-    strangers
-        .retain(|found| name == "protocol" && !["base64", "features", "serde", "serde_json"].contains(found));
-    let finding = |dependency| Finding {
-        rule: "protocol depends on serde, serde_json and base64 alone",
-        place: name.to_owned(),
-        found: format!("{name} depends on {dependency}"),
-        remedy: "keep what handles messages in worker and driver",
-    };
-    strangers.into_iter().map(finding).collect()
-}
-
-fn exact_pins(name: &str, member: &Member) -> Vec<Finding> {
-    let framework =
-        |dependency: &&Dependency| FRAMEWORKS.iter().any(|(crate_, _)| *crate_ == dependency.name);
-    let loose = member.dependencies.iter().filter(framework).filter(|found| !found.req.starts_with('='));
-    loose
-        .map(|found| Finding {
-            rule: "frameworks are pinned exactly",
-            place: name.to_owned(),
-            found: format!("{name} takes {} {}", found.name, found.req),
-            remedy: "write `=` before the version in the root Cargo.toml and use workspace = true",
-        })
-        .collect()
-}
-
-fn default_members(name: &str, member: &Member) -> Vec<Finding> {
-    let linked = NATIVE.iter().filter(|native| member.is_default && member.tree.contains(**native));
-    linked
-        .map(|native| Finding {
-            rule: "`cargo build` at the root needs no native library",
-            place: name.to_owned(),
-            found: format!("{name} links one through {native} and is a default member"),
-            remedy: "take it out of default-members in the root Cargo.toml",
-        })
-        .collect()
-}
-
-fn tree_of(root: &Path, package: &str) -> Result<BTreeSet<String>> {
-    let mut tree = cargo(root);
-    tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
-    let lines = output_of(tree.args(["--package", package]))?;
-    Ok(lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -270,16 +202,10 @@ mod tests {
     fn graph(dependencies: &[(&str, &str, &str)]) -> Graph {
         let member = |name: &str| {
             let of_this = dependencies.iter().filter(|(from, _, _)| *from == name);
-            let dependency = |(_, name, req): &(&str, &str, &str)| Dependency {
-                name: (*name).to_owned(),
-                req: (*req).to_owned(),
-                kind: None,
-            };
-            Member {
-                dependencies: of_this.clone().map(dependency).collect(),
-                tree: of_this.map(|(_, name, _)| (*name).to_owned()).collect(),
-                is_default: !["engine-hybrid", "engine-tch"].contains(&name),
-            }
+            let of_this = of_this.map(|(_, name, version)| ((*name).to_owned(), (*version).to_owned()));
+            let dependencies: Vec<_> = of_this.collect();
+            let tree = dependencies.iter().map(|(name, _)| name.clone()).collect();
+            Member { dependencies, tree, is_default: !["engine-hybrid", "engine-tch"].contains(&name) }
         };
         let names =
             ALLOWED.iter().map(|(name, _)| *name).chain(dependencies.iter().map(|(from, _, _)| *from));
@@ -287,8 +213,8 @@ mod tests {
         Graph { members: ours.map(|name| (name.to_owned(), member(name))).collect() }
     }
 
-    fn found(dependencies: &[(&str, &str, &str)]) -> Vec<String> {
-        graph(dependencies).check().into_iter().map(|finding| finding.found).collect()
+    fn found(graph: &Graph) -> Vec<String> {
+        graph.check().into_iter().map(|finding| finding.found).collect()
     }
 
     #[test]
@@ -299,7 +225,7 @@ mod tests {
             .flat_map(|(framework, at_home)| at_home.iter().map(move |name| (*name, *framework, "=1.0.0")));
         let third_party = [("protocol", "serde", "^1"), ("driver", "serde_json", "^1")];
         let all: Vec<_> = allowed.chain(frameworks).chain(third_party).collect();
-        assert_eq!(found(&all), [""; 0]);
+        assert_eq!(graph(&all).check(), []);
     }
 
     #[test]
@@ -314,18 +240,19 @@ mod tests {
             (("engine-tch", "tch", "^0.24.0"), "engine-tch takes tch ^0.24.0"),
             (("engine-ort", "candle-core", "=1.0.0"), "candle-core is in the dependency tree of engine-ort"),
         ] {
-            assert_eq!(found(&[(from, to, version)]), [expected]);
+            assert_eq!(found(&graph(&[(from, to, version)])), [expected]);
         }
-        assert_eq!(found(&[("bundle", "features", "*"), ("gpu", "features", "*")]), [""; 0]);
+        assert_eq!(graph(&[("bundle", "features", "*"), ("gpu", "features", "*")]).check(), []);
+        let finding = graph(&[("driver", "worker", "*")]).check()[0].to_string();
+        let begins = "dependencies among our crates: driver depends on worker; move ";
+        assert!(finding.starts_with(begins), "{finding}");
     }
 
     #[test]
     fn a_framework_away_from_home_is_found_however_deep() {
         let mut deep = graph(&[("driver", "helper", "^1")]);
         deep.members.get_mut("driver").unwrap().tree.insert("ort".into());
-        let findings = deep.check();
-        assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].found, "ort is in the dependency tree of driver");
+        assert_eq!(found(&deep), ["ort is in the dependency tree of driver"]);
     }
 
     #[test]
@@ -334,12 +261,5 @@ mod tests {
         assert_eq!(graph.check(), []);
         graph.members.get_mut("engine-tch").unwrap().is_default = true;
         assert!(graph.check()[0].found.contains("is a default member"));
-    }
-
-    #[test]
-    fn findings_name_rule_finding_and_remedy() {
-        let finding = &graph(&[("driver", "worker", "*")]).check()[0];
-        let text = finding.to_string();
-        assert!(text.starts_with("dependencies among our crates: driver depends on worker; move "), "{text}");
     }
 }

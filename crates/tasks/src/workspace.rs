@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use configs::Layers;
 pub(crate) use setup::PROGRAM as PHOTOFINISH;
+use setup::tooling::process::file_name;
 use setup::tooling::{BadInput, Reporter};
 use setup::{Home, Provision};
 
@@ -14,11 +15,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// `${XDG_CACHE_HOME:-~/.cache}/photofinish`; need not exist.
     pub(crate) cache: PathBuf,
-    /// Where cargo puts release binaries.
     pub(crate) binaries: PathBuf,
-    /// The target directory, if it is not cargo's default.
     pub(crate) target: Option<PathBuf>,
-    /// Variables with which everything is built.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// The user's own configuration, which overrides that of the checkout; need not exist.
     pub(crate) user_configs: Option<PathBuf>,
@@ -31,7 +29,7 @@ impl Workspace {
         let executable = std::env::current_exe().context("cannot find where this program is")?;
         let binaries = executable.parent().context("this program is in no directory")?;
         let home = Home::from_environment();
-        let cache = home.cache().ok_or_else(|| {
+        let cache = home.cache.ok_or_else(|| {
             BadInput("no cache directory: set XDG_CACHE_HOME or HOME to an absolute path".into())
         })?;
         Ok(Self {
@@ -40,7 +38,7 @@ impl Workspace {
             binaries: binaries.to_owned(),
             target: None,
             variables: Vec::new(),
-            user_configs: home.config(),
+            user_configs: home.config,
         })
     }
 
@@ -63,7 +61,7 @@ impl Workspace {
     }
 
     pub(crate) fn binary(&self, name: &str) -> PathBuf {
-        self.binaries.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+        self.binaries.join(file_name(name))
     }
 
     pub(crate) fn configs(&self) -> PathBuf {

@@ -62,7 +62,7 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
     }
     found.lines.push("references:".to_owned());
     let references = references(places, Target::Cpu);
-    for reference in Reference::ALL {
+    for reference in Reference::all() {
         found.lines.push(match references.check(reference) {
             Ok(()) => format!("  {reference}: set up"),
             Err(error) => format!("  {error}"),

@@ -51,13 +51,13 @@ pub struct Places {
 impl Places {
     /// The places of the program at `executable`.
     pub fn around(executable: &Path, given: &GivenPlaces, home: &Home) -> Result<Places> {
-        let cache = home.cache().ok_or_else(|| {
+        let cache = home.cache.clone().ok_or_else(|| {
             Failure::usage("neither HOME nor XDG_CACHE_HOME is set: nowhere to keep prepared models")
         })?;
         // The installation of the program comes first: it may be below a checkout.
         let installed = Layout::beside(executable);
         let checkout = if installed.is_some() { None } else { checkout_of(executable) };
-        let elsewhere = || home.data().map(Layout::at).filter(Layout::is_there);
+        let elsewhere = || home.data.clone().map(Layout::at).filter(Layout::is_there);
         let installed = installed.or_else(|| if checkout.is_none() { elsewhere() } else { None });
         let beside = beside(executable);
         let shipped = match (&checkout, &installed) {
@@ -67,7 +67,7 @@ impl Places {
         };
         let configs = match &given.configs {
             Some(given) => Layers::single(given),
-            None => Layers::single(&shipped).under(home.config()),
+            None => Layers::single(&shipped).under(home.config.clone()),
         };
         let engines = configs.base().join("engines");
         if !engines.is_dir() {

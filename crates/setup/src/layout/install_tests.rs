@@ -1,5 +1,6 @@
-use std::cell::Cell;
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::bail;
 use sha2::{Digest, Sha256};
@@ -9,34 +10,19 @@ use super::*;
 
 const PIECE: Piece = Piece::Libtorch;
 
-/// A source of one tiny wheel that counts how often it is asked.
-struct Source {
-    wheel: Vec<u8>,
-    asked: Cell<usize>,
-}
-
-impl Fetch for Source {
-    fn fetch(&self, _: &Wheel, directory: &Path, _: Reporter) -> Result<PathBuf> {
-        self.asked.set(self.asked.get() + 1);
-        let file = directory.join("some.whl");
-        fs::write(&file, &self.wheel)?;
-        Ok(file)
-    }
-}
-
-struct Broken;
-
-impl Fetch for Broken {
-    fn fetch(&self, _: &Wheel, directory: &Path, _: Reporter) -> Result<PathBuf> {
-        fs::write(directory.join("half.whl"), "PK")?;
-        bail!("the network is off")
-    }
+/// What fetches where there is no network.
+fn broken(_: &Wheel, directory: &Path) -> Result<PathBuf> {
+    fs::write(directory.join("half.whl"), "PK")?;
+    bail!("the network is off")
 }
 
 struct Fixture {
     cache: tempfile::TempDir,
     pin: Pin,
-    source: Source,
+    /// A tiny one.
+    wheel: Vec<u8>,
+    /// How often it was fetched.
+    fetched: AtomicUsize,
 }
 
 const MEMBERS: [(&str, &str); 4] = [
@@ -64,21 +50,30 @@ impl Fixture {
             directory: "piece-1.0".into(),
             wheels: vec![Wheel {
                 requirement: "t==1.0".into(),
-                sha256: Sha256::digest(&wheel).iter().map(|byte| format!("{byte:02x}")).collect(),
+                sha256: receipt::hexadecimal(&Sha256::digest(&wheel)),
                 bytes: wheel.len() as u64,
                 extract: rules.map(|(from, to)| (from.to_owned(), to.to_owned())).into(),
             }],
             write: [("lib/link.so".to_owned(), "INPUT(a.so)\n".to_owned())].into(),
         };
-        Self { cache: tempfile::tempdir().unwrap(), pin, source: Source { wheel, asked: Cell::new(0) } }
+        Self { cache: tempfile::tempdir().unwrap(), pin, wheel, fetched: AtomicUsize::new(0) }
     }
 
     fn install(&self) -> Result<()> {
-        self.install_from(&self.source)
+        self.install_by(&|_, directory| {
+            self.fetched.fetch_add(1, Ordering::Relaxed);
+            let file = directory.join("some.whl");
+            fs::write(&file, &self.wheel)?;
+            Ok(file)
+        })
     }
 
-    fn install_from(&self, source: &dyn Fetch) -> Result<()> {
-        install(self.cache.path(), PIECE, &self.pin, source, Reporter::new(true))
+    fn install_by(&self, fetch: Fetch<'_>) -> Result<()> {
+        install(self.cache.path(), PIECE, &self.pin, fetch, Reporter::new(true))
+    }
+
+    fn fetched(&self) -> usize {
+        self.fetched.load(Ordering::Relaxed)
     }
 
     fn is_whole(&self) -> bool {
@@ -87,6 +82,10 @@ impl Fixture {
 
     fn file(&self, name: &str) -> PathBuf {
         self.cache.path().join("piece-1.0").join(name)
+    }
+
+    fn library(&self) -> String {
+        fs::read_to_string(self.file("lib/a.so")).unwrap()
     }
 
     /// Names in the cache directory, except the lock file.
@@ -103,7 +102,7 @@ impl Fixture {
 fn a_piece_holds_what_its_pin_names_and_nothing_else() {
     let fixture = Fixture::new();
     fixture.install().unwrap();
-    assert_eq!(fs::read_to_string(fixture.file("lib/a.so")).unwrap(), "library");
+    assert_eq!(fixture.library(), "library");
     assert_eq!(fs::read_to_string(fixture.file("lib/link.so")).unwrap(), "INPUT(a.so)\n");
     assert_eq!(fs::read_to_string(fixture.file("include/x/y.h")).unwrap(), "header");
     assert!(fixture.file("include/z.h").is_file());
@@ -115,56 +114,39 @@ fn a_piece_holds_what_its_pin_names_and_nothing_else() {
 fn a_piece_that_is_there_is_not_fetched_again() {
     let fixture = Fixture::new();
     fixture.install().unwrap();
-    fixture.install_from(&Broken).unwrap();
-    assert_eq!(fixture.source.asked.get(), 1);
+    fixture.install_by(&broken).unwrap();
+    assert_eq!(fixture.fetched(), 1);
 }
 
 #[test]
-fn a_wheel_with_another_sha256_is_refused() {
-    let mut fixture = Fixture::new();
-    fixture.pin.wheels[0].sha256 = "0".repeat(64);
-    let error = fixture.install().unwrap_err().to_string();
-    assert!(error.contains("t==1.0") && error.contains(&"0".repeat(64)), "{error}");
-    assert!(!fixture.is_whole());
-    assert_eq!(fixture.entries(), [""; 0], "nothing is left behind");
-}
-
-#[test]
-fn a_wheel_that_lacks_a_member_is_refused() {
-    let fixture = Fixture::with_members(&MEMBERS[1..]);
-    let error = format!("{:#}", fixture.install().unwrap_err());
-    assert!(error.contains("t==1.0") && error.contains("t/lib/a.so"), "{error}");
-    assert!(!fixture.is_whole());
-}
-
-#[test]
-fn a_member_that_climbs_out_is_refused() {
-    let fixture = Fixture::with_members(&[MEMBERS[0], ("t/include/../../../x", "")]);
-    let error = format!("{:#}", fixture.install().unwrap_err());
-    assert!(error.contains("leaves"), "{error}");
-    assert!(!fixture.is_whole());
+fn a_wheel_that_is_not_the_pinned_one_is_refused() {
+    let mut other = Fixture::new();
+    other.pin.wheels[0].sha256 = "0".repeat(64);
+    let zeros = "0".repeat(64);
+    for (what, fixture, said) in [
+        ("another sha256", other, ["t==1.0", zeros.as_str()]),
+        ("lacks a member", Fixture::with_members(&MEMBERS[1..]), ["t==1.0", "t/lib/a.so"]),
+        (
+            "a member climbs out",
+            Fixture::with_members(&[MEMBERS[0], ("t/include/../../../x", "")]),
+            ["t==1.0", "leaves"],
+        ),
+    ] {
+        let error = format!("{:#}", fixture.install().unwrap_err());
+        assert!(said.iter().all(|said| error.contains(said)), "{what}: {error}");
+        assert!(!fixture.is_whole(), "{what}");
+        assert_eq!(fixture.entries(), [""; 0], "{what}: nothing is left behind");
+    }
 }
 
 #[test]
 fn a_failed_fetch_leaves_nothing_and_the_next_succeeds() {
     let fixture = Fixture::new();
-    let error = fixture.install_from(&Broken).unwrap_err();
+    let error = fixture.install_by(&broken).unwrap_err();
     assert_eq!(error.to_string(), "the network is off");
     assert_eq!(fixture.entries(), [""; 0]);
     fixture.install().unwrap();
     assert!(fixture.is_whole());
-}
-
-#[test]
-fn a_directory_without_receipt_is_not_used() {
-    let fixture = Fixture::new();
-    fs::create_dir_all(fixture.file("lib")).unwrap();
-    fs::write(fixture.file("lib/a.so"), "libr").unwrap();
-    fs::write(fixture.file("lib/left-over.so"), "").unwrap();
-    assert!(!fixture.is_whole());
-    fixture.install().unwrap();
-    assert_eq!(fs::read_to_string(fixture.file("lib/a.so")).unwrap(), "library");
-    assert!(!fixture.file("lib/left-over.so").exists());
 }
 
 #[test]
@@ -174,7 +156,7 @@ fn what_a_killed_set_up_staged_is_removed_unused() {
     fs::create_dir_all(stale.join("piece/lib")).unwrap();
     fs::write(stale.join("piece/lib/a.so"), "half").unwrap();
     fixture.install().unwrap();
-    assert_eq!(fs::read_to_string(fixture.file("lib/a.so")).unwrap(), "library");
+    assert_eq!(fixture.library(), "library");
     assert_eq!(fixture.entries(), ["piece-1.0"]);
 }
 
@@ -192,25 +174,35 @@ fn sweeping_spares_a_set_up_at_work() {
 }
 
 #[test]
-fn a_file_of_the_wrong_size_or_none_is_installed_again() {
-    let fixture = Fixture::new();
-    fixture.install().unwrap();
-    fs::write(fixture.file("lib/a.so"), "librar").unwrap();
-    assert!(!fixture.is_whole());
-    fixture.install().unwrap();
-    assert_eq!(fs::read_to_string(fixture.file("lib/a.so")).unwrap(), "library");
-    fs::remove_file(fixture.file("include/x/y.h")).unwrap();
-    fixture.install().unwrap();
-    assert!(fixture.is_whole());
-    assert_eq!(fixture.source.asked.get(), 3);
-}
-
-/// Changes a file's contents, but neither its size nor its time of change.
-fn change_secretly(file: &Path, text: &str) {
-    let modified = fs::metadata(file).unwrap().modified().unwrap();
-    let mut opened = fs::File::options().write(true).open(file).unwrap();
-    opened.write_all(text.as_bytes()).unwrap();
-    opened.set_modified(modified).unwrap();
+fn what_differs_from_its_receipt_is_installed_again() {
+    type Damage = fn(&mut Fixture);
+    let damages: [(&str, Damage); 6] = [
+        ("another size", |fixture| fs::write(fixture.file("lib/a.so"), "librar").unwrap()),
+        ("the same size, but other contents", |fixture| {
+            fs::write(fixture.file("lib/a.so"), "LIBRARY").unwrap();
+        }),
+        ("a file less", |fixture| fs::remove_file(fixture.file("include/x/y.h")).unwrap()),
+        ("no receipt", |fixture| fs::remove_file(fixture.file(&receipt::file_name(PIECE))).unwrap()),
+        ("a torn receipt", |fixture| {
+            let receipt = fixture.file(&receipt::file_name(PIECE));
+            let text = fs::read_to_string(&receipt).unwrap();
+            fs::write(&receipt, &text[..text.len() / 2]).unwrap();
+        }),
+        ("a changed pin", |fixture| {
+            fixture.pin.write.insert("build-version".into(), "1.0\n".into());
+        }),
+    ];
+    for (what, damage) in damages {
+        let mut fixture = Fixture::new();
+        fixture.install().unwrap();
+        fs::write(fixture.file("lib/left-over.so"), "").unwrap();
+        damage(&mut fixture);
+        assert!(!fixture.is_whole(), "{what}");
+        fixture.install().unwrap();
+        assert!(fixture.is_whole(), "{what}");
+        assert_eq!((fixture.library().as_str(), fixture.fetched()), ("library", 2), "{what}");
+        assert!(!fixture.file("lib/left-over.so").exists(), "{what}");
+    }
 }
 
 #[test]
@@ -222,12 +214,6 @@ fn a_library_that_seems_to_have_changed_is_hashed_again() {
     fs::remove_file(&library).unwrap();
     fs::write(&library, "library").unwrap();
     assert!(fixture.is_whole());
-    // The same size, but other contents.
-    fs::write(&library, "LIBRARY").unwrap();
-    assert!(!fixture.is_whole());
-    fixture.install().unwrap();
-    assert_eq!(fs::read_to_string(&library).unwrap(), "library");
-    assert_eq!(fixture.source.asked.get(), 2);
 }
 
 #[test]
@@ -236,31 +222,15 @@ fn a_deep_look_hashes_every_file() {
     fixture.install().unwrap();
     let look = |look| receipt::state(fixture.cache.path(), PIECE, &fixture.pin, look);
     assert_eq!(look(Look::Deep), State::Whole);
-    change_secretly(&fixture.file("lib/a.so"), "LIBRARY");
+    // Neither its size nor its time of change says so.
+    let library = fixture.file("lib/a.so");
+    let modified = fs::metadata(&library).unwrap().modified().unwrap();
+    let mut opened = fs::File::options().write(true).open(&library).unwrap();
+    opened.write_all(b"LIBRARY").unwrap();
+    opened.set_modified(modified).unwrap();
     assert_eq!(look(Look::Usual), State::Whole, "this is what a deep look is for");
     let State::Damaged(what) = look(Look::Deep) else { panic!("the change was not found") };
     assert!(what.contains("lib/a.so has sha256"), "{what}");
-}
-
-#[test]
-fn a_changed_pin_installs_again() {
-    let mut fixture = Fixture::new();
-    fixture.install().unwrap();
-    fixture.pin.write.insert("build-version".into(), "1.0\n".into());
-    assert!(!fixture.is_whole());
-    fixture.install().unwrap();
-    assert!(fixture.is_whole());
-    assert!(fixture.file("build-version").is_file());
-}
-
-#[test]
-fn a_torn_receipt_counts_as_none() {
-    let fixture = Fixture::new();
-    fixture.install().unwrap();
-    let receipt = fixture.file(&receipt::file_name(PIECE));
-    let text = fs::read_to_string(&receipt).unwrap();
-    fs::write(&receipt, &text[..text.len() / 2]).unwrap();
-    assert!(!fixture.is_whole());
 }
 
 #[test]
@@ -274,23 +244,19 @@ fn files_of_others_in_the_directory_stay() {
 
 #[test]
 fn of_two_set_ups_at_once_one_does_the_work() {
-    struct Slow(std::sync::atomic::AtomicUsize, Vec<u8>);
-    impl Fetch for Slow {
-        fn fetch(&self, _: &Wheel, directory: &Path, _: Reporter) -> Result<PathBuf> {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            let file = directory.join("some.whl");
-            fs::write(&file, &self.1)?;
-            Ok(file)
-        }
-    }
-    let Fixture { cache, pin, source } = Fixture::new();
-    let slow = Slow(Default::default(), source.wheel);
+    let fixture = Fixture::new();
+    let slow = |_: &Wheel, directory: &Path| {
+        std::thread::sleep(Duration::from_millis(50));
+        fixture.fetched.fetch_add(1, Ordering::Relaxed);
+        let file = directory.join("some.whl");
+        fs::write(&file, &fixture.wheel)?;
+        Ok(file)
+    };
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| install(cache.path(), PIECE, &pin, &slow, Reporter::new(true)).unwrap());
+            scope.spawn(|| fixture.install_by(&slow).unwrap());
         }
     });
-    assert!(receipt::is_whole(cache.path(), PIECE, &pin));
-    assert_eq!(slow.0.into_inner(), 1);
+    assert!(fixture.is_whole());
+    assert_eq!(fixture.fetched(), 1);
 }

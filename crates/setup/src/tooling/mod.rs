@@ -4,7 +4,7 @@
 pub mod pages;
 pub mod process;
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +32,6 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// The user interrupted.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -65,10 +64,7 @@ pub fn is_bad_input(error: &anyhow::Error) -> bool {
 // continues to its own end.
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
-
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-
-/// The programs that run now.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Whether an end at once would lose nothing.
@@ -91,7 +87,6 @@ pub fn listen() -> Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
-/// Whether the user has interrupted.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
@@ -116,22 +111,17 @@ impl Drop for Expendable {
     }
 }
 
-/// Forwards signals to a program, until the returned value is dropped.
-pub(crate) fn pass_on(id: u32) -> PassOn {
+/// Forwards signals to a program, until it [`has_ended`].
+pub(crate) fn pass_on(id: u32) {
     running().push(id);
-    if REQUESTED.load(Ordering::SeqCst) {
+    if requested() {
         // The signal arrived between the start and here.
         terminate(id);
     }
-    PassOn(id)
 }
 
-pub(crate) struct PassOn(u32);
-
-impl Drop for PassOn {
-    fn drop(&mut self) {
-        running().retain(|id| *id != self.0);
-    }
+pub(crate) fn has_ended(id: u32) {
+    running().retain(|other| *other != id);
 }
 
 fn running() -> std::sync::MutexGuard<'static, Vec<u32>> {
@@ -147,39 +137,6 @@ pub(crate) fn terminate(id: u32) {
     }
     #[cfg(not(unix))]
     let _ = id;
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
-    use std::time::{Duration, SystemTime};
-
-    use super::*;
-    use process::{command, succeeds};
-
-    /// Says to the process below that it is the one that is interrupted.
-    const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
-    const NAME: &str = "tooling::tests::a_signal_ends_what_runs_and_is_an_error_here";
-
-    #[test]
-    fn a_signal_ends_what_runs_and_is_an_error_here() {
-        if std::env::var_os(ROLE).is_some() {
-            listen().unwrap();
-            let error = succeeds(command("sh").args(["-c", "echo runs; exec sleep 60"])).unwrap_err();
-            assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}");
-            return;
-        }
-        let begun = SystemTime::now();
-        let mut again = command(std::env::current_exe().unwrap());
-        again.args(["--exact", NAME, "--nocapture"]).env(ROLE, "1").stdout(Stdio::piped());
-        let mut child = again.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().ends_with("runs")), "it started the program");
-        terminate(child.id());
-        assert!(lines.count() > 0 && child.wait().unwrap().success());
-        assert!(begun.elapsed().unwrap() < Duration::from_secs(50), "the signal was passed on");
-    }
 }
 
 // Text that programs put into pages, between a pair of markers.
@@ -311,22 +268,15 @@ fn sweep(parent: &Path) {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for path in ours.map(|entry| entry.path()).filter(|path| is_own_directory(path)) {
-        if let Some(_held) = abandoned(&path) {
+        let age = || path.metadata().ok()?.modified().ok()?.elapsed().ok();
+        // Held until the directory is gone.
+        let lock = File::open(path.join(LOCK));
+        let is_abandoned = match &lock {
+            Ok(lock) => lock.try_lock().is_ok(),
+            Err(_) => age().is_some_and(|age| age >= ORPHANED),
+        };
+        if is_abandoned {
             let _ = std::fs::remove_dir_all(&path);
-        }
-    }
-}
-
-/// The lock of an abandoned directory, or `Some(None)` if it has none.
-fn abandoned(path: &Path) -> Option<Option<File>> {
-    match File::open(path.join(LOCK)) {
-        Ok(lock) => match lock.try_lock() {
-            Ok(()) => Some(Some(lock)),
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => None,
-        },
-        Err(_) => {
-            let age = path.metadata().and_then(|metadata| metadata.modified()).ok()?.elapsed().ok()?;
-            (age >= ORPHANED).then_some(None)
         }
     }
 }
@@ -340,6 +290,13 @@ fn is_own_directory(path: &Path) -> bool {
     #[cfg(not(unix))]
     let is_own = true;
     metadata.is_dir() && is_own
+}
+
+/// Puts a copy of a file into a place, whole or not at all: one that is there may be running.
+pub fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new)?;
+    std::fs::rename(new, to)
 }
 
 // The files of a checkout.
@@ -384,10 +341,37 @@ fn walk(root: &Path, directory: &Path, found: &mut Vec<String>) -> Result<()> {
 }
 
 #[cfg(test)]
-mod unit {
-    use anyhow::Context;
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    use std::time::SystemTime;
 
     use super::*;
+    use process::succeeds;
+
+    /// Says to the process below that it is the one that is interrupted.
+    const ROLE: &str = "PHOTOFINISH_TEST_INTERRUPTED";
+    const NAME: &str = "tooling::tests::a_signal_ends_what_runs_and_is_an_error_here";
+
+    #[cfg(unix)]
+    #[test]
+    fn a_signal_ends_what_runs_and_is_an_error_here() {
+        if std::env::var_os(ROLE).is_some() {
+            listen().unwrap();
+            let error = succeeds(command("sh").args(["-c", "echo runs; exec sleep 60"])).unwrap_err();
+            assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}");
+            return;
+        }
+        let begun = SystemTime::now();
+        let mut again = command(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME, "--nocapture"]).env(ROLE, "1").stdout(Stdio::piped());
+        let mut child = again.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("runs")), "it started the program");
+        terminate(child.id());
+        assert!(lines.count() > 0 && child.wait().unwrap().success());
+        assert!(begun.elapsed().unwrap() < Duration::from_secs(50), "the signal was passed on");
+    }
 
     #[test]
     fn bad_input_stays_bad_input_under_context() {
@@ -397,29 +381,18 @@ mod unit {
     }
 
     const BEGIN: &str = "<!-- table: begin -->";
-
     const END: &str = "<!-- table: end -->";
 
     #[test]
     fn the_text_between_the_markers_is_replaced() {
-        let text = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
+        let other = "<!-- other: begin -->\nkept\n<!-- other: end -->\n";
+        let text = format!("above\n{other}{BEGIN}\nold\n{END}\nbelow\n");
         let once = splice(&text, "table", "new\n").unwrap();
-        assert_eq!(once, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
+        assert_eq!(once, text.replace("old", "new"));
         assert_eq!(splice(&once, "table", "new").unwrap(), once);
-    }
-
-    #[test]
-    fn text_without_a_pair_of_markers_is_refused() {
         for text in ["", BEGIN, END, &format!("{END}{BEGIN}"), &format!("{BEGIN}{END}{BEGIN}{END}")] {
             assert!(splice(text, "table", "new").is_err(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn other_blocks_of_a_page_are_left_alone() {
-        let text = format!("<!-- other: begin -->\nkept\n<!-- other: end -->\n{BEGIN}\nold\n{END}\n");
-        let spliced = splice(&text, "table", "new").unwrap();
-        assert_eq!(spliced, text.replace("old", "new"));
     }
 
     #[test]

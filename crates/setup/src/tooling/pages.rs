@@ -106,6 +106,8 @@ fn commands_in(code: &Code, program: &[&str]) -> Vec<Command> {
 }
 
 fn command(words: &[String], program: &[&str], code: &Code) -> Option<Command> {
+    let is_variable =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let is_before =
         |word: &&String| *word == "$" || word.split_once('=').is_some_and(|(name, _)| is_variable(name));
     let before = words.iter().take_while(is_before).count();
@@ -121,10 +123,6 @@ fn command(words: &[String], program: &[&str], code: &Code) -> Option<Command> {
     Some(Command { line: code.line, words, is_whole: code.is_block && !is_short })
 }
 
-fn is_variable(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
-}
-
 /// A placeholder for a number: `I`, `N`.
 pub fn with_numbers(words: &[String]) -> Vec<String> {
     let is_placeholder = |word: &str| word.len() == 1 && word.chars().all(|c| c.is_ascii_uppercase());
@@ -138,12 +136,6 @@ mod tests {
     fn lines(text: &str) -> Vec<(usize, String, bool)> {
         let found = commands(text, &["cook"]).into_iter();
         found.map(|command| (command.line, command.words.join(" "), command.is_whole)).collect()
-    }
-
-    fn one(text: &str) -> String {
-        let found = lines(text);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found[0].1.clone()
     }
 
     #[test]
@@ -171,20 +163,21 @@ mod tests {
 
     #[test]
     fn what_surrounds_a_command_is_left_out() {
-        assert_eq!(one("`unset POT; cook soup`"), "cook soup");
-        assert_eq!(one("`chmod +x pot && cook soup | head`"), "cook soup");
-        assert_eq!(one("`cook soup DIR… [--salt N]`"), "cook soup DIR --salt N");
-        assert_eq!(one("```\ncook soup    what it does\n```"), "cook soup");
-        assert_eq!(one("`cook \"a b\" c`"), "cook a b c");
+        for (text, command) in [
+            ("`unset POT; cook soup`", "cook soup"),
+            ("`chmod +x pot && cook soup | head`", "cook soup"),
+            ("`cook soup DIR… [--salt N]`", "cook soup DIR --salt N"),
+            ("```\ncook soup    what it does\n```", "cook soup"),
+            ("`cook \"a b\" c`", "cook a b c"),
+        ] {
+            let found: Vec<String> = lines(text).into_iter().map(|(_, command, _)| command).collect();
+            assert_eq!(found, [command], "{text}");
+        }
         assert_eq!(lines("```\ncook ── soup\n```"), []);
         assert!(!commands("`cook soup …`", &["cook"])[0].is_whole);
-    }
-
-    #[test]
-    fn a_program_may_have_two_words() {
-        let found = commands("`cargo cook soup` and `cargo build`", &["cargo", "cook"]);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].words, ["cargo", "cook", "soup"]);
+        let of_two_words = commands("`cargo cook soup` and `cargo build`", &["cargo", "cook"]);
+        let found: Vec<_> = of_two_words.iter().map(|command| command.words.join(" ")).collect();
+        assert_eq!(found, ["cargo cook soup"]);
     }
 
     #[test]

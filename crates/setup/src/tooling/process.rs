@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -43,6 +43,16 @@ pub fn end_with_parent(command: &mut Command) {
     let _ = command;
 }
 
+/// The name of a program's file.
+pub fn file_name(program: &str) -> String {
+    format!("{program}{}", std::env::consts::EXE_SUFFIX)
+}
+
+/// The exit code of a program that ran in the place of this one.
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
 /// The cargo that runs this program, in the checkout at `root`.
 pub fn cargo(root: &Path) -> Command {
     let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -70,17 +80,8 @@ pub fn succeeds(command: &mut Command) -> Result<bool> {
 
 /// As [`succeeds`], for cargo: its progress is shown, and the time where it says nothing for long.
 pub fn succeeds_watched(command: &mut Command) -> Result<bool> {
-    let what = describe(command);
-    let child = command.envs(xtask::colours()).stderr(Stdio::piped()).spawn();
-    let mut child = child.with_context(|| format!("cannot start {what}"))?;
-    let status = {
-        let _passing = tooling::pass_on(child.id());
-        xtask::watch(&mut child)
-            .and_then(|()| child.wait())
-            .with_context(|| format!("cannot wait for {what}"))?
-    };
-    tooling::check()?;
-    Ok(status.success())
+    let watched = |mut child: Child| xtask::watch(&mut child).and_then(|()| child.wait());
+    Ok(run(command.envs(xtask::colours()).stderr(Stdio::piped()), watched)?.success())
 }
 
 /// As [`succeeds`], for a command with a stderr that only matters if it fails: `Err` has all of it. `seen` is
@@ -89,47 +90,42 @@ pub fn succeeds_logged(
     command: &mut Command,
     mut seen: impl FnMut(&str),
 ) -> Result<std::result::Result<(), String>> {
-    let what = describe(command);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut child = child.with_context(|| format!("cannot start {what}"))?;
     let mut log = String::new();
-    let status = {
-        let _passing = tooling::pass_on(child.id());
-        for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
-            let line = line.with_context(|| format!("cannot read what {what} says"))?;
+    let read = |mut child: Child| {
+        for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n')) {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
             seen(&line);
             log += &line;
             log.push('\n');
         }
-        child.wait().with_context(|| format!("cannot wait for {what}"))?
+        child.wait()
     };
-    tooling::check()?;
+    let status = run(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()), read)?;
     Ok(if status.success() { Ok(()) } else { Err(log) })
 }
 
 /// As [`succeeds`], for a command with a meaningful exit code.
 pub fn status_of(command: &mut Command) -> Result<ExitStatus> {
-    let what = describe(command);
-    let mut child = command.spawn().with_context(|| format!("cannot start {what}"))?;
-    let status = {
-        let _passing = tooling::pass_on(child.id());
-        child.wait().with_context(|| format!("cannot wait for {what}"))?
-    };
-    tooling::check()?;
-    Ok(status)
+    run(command, |mut child| child.wait())
 }
 
 /// The output of a command; stderr is shown as it is printed. Errors are those of [`succeeds`].
 pub fn output_shown(command: &mut Command) -> Result<Output> {
+    run(command.stdout(Stdio::piped()).stderr(Stdio::inherit()), Child::wait_with_output)
+}
+
+/// Starts a command and waits for it; meanwhile it gets the signals of this program.
+fn run<T>(command: &mut Command, wait: impl FnOnce(Child) -> std::io::Result<T>) -> Result<T> {
     let what = describe(command);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
-    let child = child.with_context(|| format!("cannot start {what}"))?;
-    let output = {
-        let _passing = tooling::pass_on(child.id());
-        child.wait_with_output().with_context(|| format!("cannot wait for {what}"))?
-    };
+    let child = command.spawn().with_context(|| format!("cannot start {what}"))?;
+    let id = child.id();
+    tooling::pass_on(id);
+    let outcome = wait(child).with_context(|| format!("cannot wait for {what}"));
+    tooling::has_ended(id);
+    let outcome = outcome?;
     tooling::check()?;
-    Ok(output)
+    Ok(outcome)
 }
 
 /// Name of the program that compiles C++ here, if there is one: the one that the `cc` crate would use.
@@ -144,15 +140,10 @@ pub fn cause(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let begins = |line: &str, word: &str| line.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(word));
     let is_error = |line: &&str| ["error:", "fatal:"].iter().any(|word| begins(line, word));
-    text.lines().rfind(is_error).map(str::to_owned).or_else(|| last_line(stderr))
+    let last = || text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    text.lines().rfind(is_error).or_else(last).map(str::to_owned)
 }
 
-fn last_line(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
-}
-
-/// Program and arguments, for messages.
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(command.get_program());

@@ -1,18 +1,18 @@
 //! Building a worker with another version of its framework.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use semver::VersionReq;
 use serde::Deserialize;
+use toml::{Table, Value};
 
-use super::check_out;
-use super::manifest::{Origins, Package};
-use super::{Build, NAMED, Version, cause};
+use super::{Build, NAMED, Version, cause, check_out};
 use crate::receipt;
 use crate::tooling::process::{self, command, output_of};
-use crate::tooling::{BadInput, Reporter};
+use crate::tooling::{self, BadInput, Reporter};
 
 /// The compiler's flags for any processor of its kind.
 const FOR_ANY: &str = "-C target-cpu=generic";
@@ -44,14 +44,6 @@ pub struct Builder<'a> {
     pub reporter: Reporter,
 }
 
-/// A worker that was built.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
-    pub binary: PathBuf,
-    /// The framework's name from the worker: `candle-core 0.11.1+3fa9c1d2ab.modified`.
-    pub named: String,
-}
-
 /// The dependencies of a package, from `cargo metadata`.
 #[derive(Deserialize)]
 struct Metadata {
@@ -68,28 +60,25 @@ struct Resolved {
 impl Builder<'_> {
     /// The path of a worker with this version, built or not.
     pub fn place(&self, worker: &str, version: &Version) -> PathBuf {
-        self.directory(worker, version).join(format!("{worker}{}", std::env::consts::EXE_SUFFIX))
+        self.directory(worker, version).join(process::file_name(worker))
     }
 
     /// Builds the worker; if nothing has changed since it was built, cargo does nothing.
     ///
     /// # Errors
     /// In one sentence: a version that does not exist, a directory without the framework, the compiler's first error.
-    pub fn build(&self, framework: &Framework<'_>, version: &Version) -> Result<Built> {
-        let directory = self.directory(framework.worker, version);
+    pub fn build(&self, framework: &Framework<'_>, version: &Version) -> Result<()> {
         let place = self.place(framework.worker, version);
         // Versions of one worker have the same path in the target directory: no other program may build there
         // before the result is copied.
-        std::fs::create_dir_all(self.cache)
-            .with_context(|| format!("cannot create {}", self.cache.display()))?;
         let _lock = receipt::lock(self.cache, self.reporter)?;
-        let built = self.build_in(&directory, framework, version).and_then(|(built, named)| {
-            replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))?;
-            Ok(Built { binary: place.clone(), named })
+        let built = self.build_in(&self.directory(framework.worker, version), framework, version);
+        let built = built.and_then(|built| {
+            tooling::replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))
         });
         if built.is_err() {
             // An earlier one must not be taken for it.
-            let _ = std::fs::remove_file(&place);
+            let _ = fs::remove_file(&place);
         }
         built
     }
@@ -98,97 +87,85 @@ impl Builder<'_> {
         self.cache.join("versions").join(format!("{worker}-{}", version.slug()))
     }
 
-    fn build_in(
-        &self,
-        directory: &Path,
-        framework: &Framework<'_>,
-        version: &Version,
-    ) -> Result<(PathBuf, String)> {
-        let package = Package::find(self.sources, framework.worker)?;
+    fn build_in(&self, directory: &Path, framework: &Framework<'_>, version: &Version) -> Result<PathBuf> {
+        let worker = framework.worker;
+        let package = Package::of_worker(self.sources, worker);
         if let Version::Git { url, .. } = version {
             self.reporter.note(&format!("waiting for {url}"));
         }
-        let manifest = package.with(&origins(framework, version, self.cache)?)?;
+        let manifest = package.manifest(&origins(framework, version, self.cache)?)?;
         self.lay_out(directory, &package, &manifest)
             .with_context(|| format!("cannot write {}", directory.display()))?;
         let (named, features) = named(directory, framework, version)?;
-        let is_debug = *version == Version::Build(Build::Debug);
         // A build with other flags would displace the others in the target directory.
-        let is_generic = *version == Version::Build(Build::Generic);
-        let target = self.cache.join(if is_generic { "versions/target-generic" } else { "versions/target" });
+        let (profile, target, flags) = match version {
+            Version::Build(Build::Debug) => ("debug", "versions/target", self.flags.as_deref()),
+            Version::Build(Build::Generic) => ("release", "versions/target-generic", Some(FOR_ANY)),
+            _ => ("release", "versions/target", self.flags.as_deref()),
+        };
+        let target = self.cache.join(target);
         let mut build = process::cargo(directory);
-        build.arg("build").args((!is_debug).then_some("--release")).env("CARGO_TARGET_DIR", &target);
-        build.envs(named.as_ref().map(|named| (NAMED, named)));
-        build.envs(framework.library);
-        let flags = if is_generic { Some(FOR_ANY.to_owned()) } else { self.flags.clone() };
-        build.envs(flags.map(|flags| ("RUSTFLAGS", flags)));
+        build.arg("build").args((profile == "release").then_some("--release"));
+        build.env("CARGO_TARGET_DIR", &target).envs(flags.map(|flags| ("RUSTFLAGS", flags)));
+        build.envs(named.as_ref().map(|named| (NAMED, named))).envs(framework.library);
         if !features.is_empty() {
             build.args(["--features", &features.join(",")]);
         }
-        let binary = target.join(if is_debug { "debug" } else { "release" }).join(format!(
-            "{}{}",
-            framework.worker,
-            std::env::consts::EXE_SUFFIX
-        ));
-        let named = match (named, version) {
-            (_, Version::Build(Build::Debug)) => "without optimisation".to_owned(),
-            (_, Version::Build(Build::Generic)) => "for any processor".to_owned(),
-            (named, _) => format!("with {}", named.unwrap_or_default()),
+        let named = match version {
+            Version::Build(Build::Debug) => "without optimisation".to_owned(),
+            Version::Build(Build::Generic) => "for any processor".to_owned(),
+            _ => format!("with {}", named.unwrap_or_default()),
         };
         let mut is_silent = true;
         let built = process::succeeds_logged(&mut build, |line| {
             if line.trim_start().starts_with("Compiling ") && std::mem::take(&mut is_silent) {
-                self.reporter.note(&format!("building {} {named}", framework.worker));
+                self.reporter.note(&format!("building {worker} {named}"));
             }
         })?;
         if let Err(log) = built {
             let file = directory.join("build.log");
-            std::fs::write(&file, &log).with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, &log).with_context(|| format!("cannot write {}", file.display()))?;
             let known = match framework.crates.first() {
                 Some(name) => format!("; it is known to compile with {name} {}", framework.supported),
                 None => String::new(),
             };
             bail!(
-                "{} does not compile {named}: {}{known}; all of the compiler's output: {}",
-                framework.worker,
+                "{worker} does not compile {named}: {}{known}; all of the compiler's output: {}",
                 first_error(&log),
                 file.display()
             );
         }
-        Ok((binary, named))
+        Ok(target.join(profile).join(process::file_name(worker)))
     }
 
     /// Writes the package: its own manifest, and links to all its other files. A lock file is kept while the
     /// manifest is unchanged.
     fn lay_out(&self, directory: &Path, package: &Package, manifest: &str) -> Result<()> {
-        std::fs::create_dir_all(directory)?;
-        for entry in std::fs::read_dir(&package.directory)? {
-            let (from, name) =
-                (entry.as_ref().map(|entry| entry.path()), entry.as_ref().map(|entry| entry.file_name()));
-            let (Ok(from), Ok(name)) = (from, name) else { continue };
-            let is_built = !["Cargo.toml", "tests", "benches"].iter().any(|other| name == *other);
-            let link = directory.join(&name);
-            if is_built && std::fs::read_link(&link).ok().as_ref() != Some(&from) {
-                let _ = std::fs::remove_file(&link);
-                link_to(&from, &link)?;
+        fs::create_dir_all(directory)?;
+        for entry in fs::read_dir(&package.directory)? {
+            let entry = entry?;
+            let link = directory.join(entry.file_name());
+            let is_built = !["Cargo.toml", "tests", "benches"].iter().any(|name| entry.file_name() == *name);
+            if is_built && fs::read_link(&link).ok() != Some(entry.path()) {
+                let _ = fs::remove_file(&link);
+                link_to(&entry.path(), &link)?;
             }
         }
         let flags = self.sources.join(".cargo/config.toml");
         if flags.is_file() {
-            std::fs::create_dir_all(directory.join(".cargo"))?;
-            std::fs::copy(&flags, directory.join(".cargo/config.toml"))?;
+            fs::create_dir_all(directory.join(".cargo"))?;
+            fs::copy(&flags, directory.join(".cargo/config.toml"))?;
         }
-        let (file, lock, base) =
-            (directory.join("Cargo.toml"), directory.join("Cargo.lock"), directory.join("base.lock"));
-        let ours = std::fs::read(package.root.join("Cargo.lock"))?;
-        let is_same = |file: &Path, content: &[u8]| std::fs::read(file).is_ok_and(|found| found == content);
-        if is_same(&file, manifest.as_bytes()) && is_same(&base, &ours) && lock.is_file() {
-            return Ok(());
+        let ours = fs::read_to_string(package.root.join("Cargo.lock"))?;
+        let [file, lock, base] = ["Cargo.toml", "Cargo.lock", "base.lock"].map(|name| directory.join(name));
+        let is_same = |file: &Path, text: &str| fs::read_to_string(file).is_ok_and(|found| found == text);
+        if !(is_same(&file, manifest) && is_same(&base, &ours) && lock.is_file()) {
+            // Dependencies of anything but the framework keep this repository's versions.
+            fs::write(&lock, &ours)?;
+            fs::write(&base, &ours)?;
+            fs::write(&file, manifest)?;
         }
-        // Dependencies of anything but the framework keep this repository's versions.
-        std::fs::write(&lock, &ours)?;
-        std::fs::write(&base, &ours)?;
-        Ok(std::fs::write(&file, manifest)?)
+        Ok(())
     }
 }
 
@@ -199,11 +176,10 @@ fn named(
     framework: &Framework<'_>,
     version: &Version,
 ) -> Result<(Option<String>, Vec<String>)> {
-    if framework.crates.is_empty() {
-        return Ok((None, Vec::new()));
-    }
-    let found = resolved(directory, framework)?;
-    let named = format!("{} {}", found.name, full_version(&found, version));
+    let Some(name) = framework.crates.first() else { return Ok((None, Vec::new())) };
+    let found = metadata(directory, &[])?.packages.into_iter().find(|package| package.name == *name);
+    let found = found.with_context(|| format!("{} does not depend on {name}", framework.worker))?;
+    let named = format!("{name} {}", full_version(&found, version));
     Ok((Some(named), shims(framework, &found.version)?))
 }
 
@@ -265,13 +241,6 @@ fn origins(framework: &Framework<'_>, version: &Version, cache: &Path) -> Result
     }
 }
 
-/// The framework's first crate, as resolved by cargo for this package.
-fn resolved(directory: &Path, framework: &Framework<'_>) -> Result<Resolved> {
-    let name = &framework.crates[0];
-    let found = metadata(directory, &[])?.packages.into_iter().find(|package| package.name == *name);
-    found.with_context(|| format!("{} does not depend on {name}", framework.worker))
-}
-
 fn metadata(directory: &Path, arguments: &[&str]) -> Result<Metadata> {
     let mut metadata = process::cargo(directory);
     metadata.args(["metadata", "--format-version", "1"]).args(arguments);
@@ -303,13 +272,6 @@ fn first_error(log: &str) -> String {
     place.map_or(error.to_owned(), |place| format!("{error} ({place})"))
 }
 
-/// Replaces a file that may be running with a copy.
-fn replace(from: &Path, to: &Path) -> std::io::Result<()> {
-    let new = to.with_extension("new");
-    std::fs::copy(from, &new)?;
-    std::fs::rename(new, to)
-}
-
 #[cfg(unix)]
 fn link_to(from: &Path, link: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink(from, link)
@@ -320,27 +282,94 @@ fn link_to(_: &Path, _: &Path) -> std::io::Result<()> {
     Err(std::io::Error::other("workers are built with other versions on Unix alone"))
 }
 
+// The package of a worker with other dependencies, as a workspace of its own.
+
+/// The origin of a crate instead of the pinned release: `version` or `path`.
+type Origins = BTreeMap<String, Table>;
+
+/// The sources of a worker.
+struct Package {
+    directory: PathBuf,
+    /// Directory of its workspace: references have one of their own.
+    root: PathBuf,
+}
+
+impl Package {
+    fn of_worker(sources: &Path, name: &str) -> Package {
+        let (root, below) = match name.strip_prefix("reference-") {
+            Some(name) => (sources.join("references"), name.to_owned()),
+            None => (sources.to_owned(), format!("crates/{name}")),
+        };
+        Package { directory: root.join(below), root }
+    }
+
+    /// The manifest that builds the package with these origins: what it inherits is in the same file. Other crates of the
+    /// framework keep their release. An origin that is no release also replaces the registry's for other packages.
+    fn manifest(&self, origins: &Origins) -> Result<String> {
+        let mut manifest = read(&self.directory.join("Cargo.toml"))?;
+        // It is built, by whichever compiler there is, and not tested.
+        manifest.retain(|field, _| !["dev-dependencies", "lints", "test", "bench"].contains(&field));
+        table(&mut manifest, "package")?.remove("rust-version");
+        let mut shared = read(&self.root.join("Cargo.toml"))?;
+        let workspace = table(&mut shared, "workspace")?;
+        workspace.retain(|field, _| ["resolver", "package", "dependencies"].contains(&field));
+        for (name, dependency) in table(workspace, "dependencies")? {
+            self.place(dependency);
+            if let Some(origin) = origins.get(name) {
+                let mut other = match dependency {
+                    Value::Table(found) => found.clone(),
+                    _ => Table::new(),
+                };
+                ["version", "path", "git"].iter().for_each(|field| drop(other.remove(*field)));
+                other.extend(origin.clone());
+                *dependency = Value::Table(other);
+            }
+        }
+        let patches = table(table(&mut shared, "patch")?, "crates-io")?;
+        patches.iter_mut().for_each(|(_, patch)| self.place(patch));
+        let others = origins.iter().filter(|(_, origin)| !origin.contains_key("version"));
+        patches.extend(others.map(|(name, origin)| (name.clone(), Value::Table(origin.clone()))));
+        let of_root = ["workspace", "patch", "profile"];
+        manifest.extend(shared.into_iter().filter(|(field, _)| of_root.contains(&field.as_str())));
+        Ok(toml::to_string(&manifest)?)
+    }
+
+    /// Makes the path of a workspace's dependency absolute.
+    fn place(&self, dependency: &mut Value) {
+        if let Some(Value::String(path)) = dependency.get_mut("path") {
+            *path = self.root.join(&*path).display().to_string();
+        }
+    }
+}
+
+/// The table of this name, made if there is none.
+fn table<'a>(parent: &'a mut Table, name: &str) -> Result<&'a mut Table> {
+    let found = parent.entry(name).or_insert_with(|| Value::Table(Table::new()));
+    found.as_table_mut().with_context(|| format!("{name} is no table"))
+}
+
+fn read(file: &Path) -> Result<Table> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    text.parse().with_context(|| format!("cannot read {}", file.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn framework(shims: &BTreeMap<String, String>) -> Vec<Vec<String>> {
-        let crates = ["fast".to_owned()];
-        let framework = Framework {
-            worker: "engine-fast",
-            crates: &crates,
-            shims,
-            supported: "1.0 to 1.2",
-            library: None,
-        };
-        let versions = ["1.0.3", "1.1.0-alpha.2", "1.1.0"];
-        versions.map(|version| super::shims(&framework, &version.parse().unwrap()).unwrap()).to_vec()
+    const NONE: BTreeMap<String, String> = BTreeMap::new();
+
+    fn framework<'a>(crates: &'a [String], shims: &'a BTreeMap<String, String>) -> Framework<'a> {
+        Framework { worker: "engine-fast", crates, shims, supported: "", library: None }
     }
 
     #[test]
     fn a_version_has_the_features_that_it_needs() {
-        let shims = BTreeMap::from([("before-1-1".to_owned(), "<1.1".to_owned())]);
-        assert_eq!(framework(&shims), [vec!["before-1-1".to_owned()], Vec::new(), Vec::new()]);
+        let needs = BTreeMap::from([("before-1-1".to_owned(), "<1.1".to_owned())]);
+        for (version, expected) in [("1.0.3", &["before-1-1"][..]), ("1.1.0-alpha.2", &[]), ("1.1.0", &[])] {
+            let found = shims(&framework(&[], &needs), &version.parse().unwrap()).unwrap();
+            assert_eq!(found, expected, "{version}");
+        }
     }
 
     #[test]
@@ -353,17 +382,77 @@ mod tests {
     #[test]
     fn a_directory_without_the_framework_is_bad_input() {
         let directory = tempfile::tempdir().unwrap();
-        let crates = ["fast".to_owned()];
-        let shims = BTreeMap::new();
-        let framework =
-            Framework { worker: "engine-fast", crates: &crates, shims: &shims, supported: "", library: None };
-        let refusal =
-            origins(&framework, &Version::Place(directory.path().to_owned()), directory.path()).unwrap_err();
-        assert!(crate::tooling::is_bad_input(&refusal));
-        assert!(
-            refusal
-                .to_string()
-                .ends_with("has no Cargo.toml; name a directory with the sources of fast, or a release")
+        let (crates, version) = (["fast".to_owned()], Version::Place(directory.path().to_owned()));
+        let refusal = origins(&framework(&crates, &NONE), &version, directory.path()).unwrap_err();
+        assert!(tooling::is_bad_input(&refusal));
+        let expected = "has no Cargo.toml; name a directory with the sources of fast, or a release";
+        assert!(refusal.to_string().ends_with(expected), "{refusal}");
+    }
+
+    const WORKSPACE: &str = r#"
+        workspace.resolver = "3"
+        workspace.members = ["crates/*"]
+        workspace.package.edition = "2024"
+        workspace.lints.rust.unused = "deny"
+        workspace.dependencies.engine = { path = "crates/engine" }
+        workspace.dependencies.fast = { version = "=1.2.0", features = ["x"] }
+        workspace.dependencies.fast-nn = "=1.2.0"
+        patch.crates-io.zip = { path = "patches/zip" }
+        profile.release.debug = false
+    "#;
+    const PACKAGE: &str = r#"
+        package = { name = "engine-fast", edition.workspace = true, rust-version = "1.95" }
+        lints.workspace = true
+        features.before-1-1 = []
+        dependencies.engine.workspace = true
+        dependencies.fast = { workspace = true, optional = true, features = ["y"] }
+        dev-dependencies.tested.workspace = true
+    "#;
+
+    /// The manifest of a worker with this origin of `fast`; `ROOT` is in the place of the repository.
+    fn manifest(field: &str, value: &str) -> Table {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("crates/engine-fast")).unwrap();
+        fs::write(root.path().join("Cargo.toml"), WORKSPACE).unwrap();
+        fs::write(root.path().join("crates/engine-fast/Cargo.toml"), PACKAGE).unwrap();
+        let origin = Table::from_iter([(field.to_owned(), Value::String(value.to_owned()))]);
+        let package = Package::of_worker(root.path(), "engine-fast");
+        let manifest = package.manifest(&Origins::from([("fast".to_owned(), origin)])).unwrap();
+        manifest.replace(&root.path().display().to_string(), "ROOT").parse().unwrap()
+    }
+
+    #[test]
+    fn a_package_stands_alone_and_has_another_release() {
+        let expected = r#"
+            package = { name = "engine-fast", edition.workspace = true }
+            features.before-1-1 = []
+            dependencies.engine.workspace = true
+            dependencies.fast = { workspace = true, optional = true, features = ["y"] }
+            workspace.resolver = "3"
+            workspace.package.edition = "2024"
+            workspace.dependencies.engine = { path = "ROOT/crates/engine" }
+            workspace.dependencies.fast = { version = "=1.1.0", features = ["x"] }
+            workspace.dependencies.fast-nn = "=1.2.0"
+            patch.crates-io.zip = { path = "ROOT/patches/zip" }
+            profile.release.debug = false
+        "#;
+        assert_eq!(manifest("version", "=1.1.0"), expected.parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_no_release_takes_the_place_of_the_registrys_for_all() {
+        let of_path = manifest("path", "/mine/fast");
+        let fast = &of_path["workspace"]["dependencies"]["fast"];
+        assert_eq!((fast["path"].as_str(), fast.get("version")), (Some("/mine/fast"), None));
+        assert_eq!(of_path["patch"]["crates-io"]["fast"]["path"].as_str(), Some("/mine/fast"));
+    }
+
+    #[test]
+    fn a_reference_is_of_its_own_workspace() {
+        let package = Package::of_worker(Path::new("ROOT"), "reference-fast");
+        assert_eq!(
+            (package.root, package.directory),
+            ("ROOT/references".into(), "ROOT/references/fast".into())
         );
     }
 }

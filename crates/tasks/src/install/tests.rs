@@ -1,4 +1,4 @@
-use setup::tooling;
+use setup::DERIVE;
 
 use super::*;
 
@@ -8,7 +8,7 @@ struct Scene {
     workspace: Workspace,
 }
 
-const BINARIES: [&str; 2] = ["engine-mock", "prepare"];
+const BINARIES: [&str; 3] = ["engine-mock", "prepare", "reference-fast"];
 
 impl Scene {
     fn new() -> Scene {
@@ -24,46 +24,53 @@ impl Scene {
         };
         let scene = Scene { directory, workspace };
         for file in [
+            "built/engine-mock",
+            "built/engine-other",
+            "built/photofinish",
+            "built/prepare",
+            "built/reference-fast",
+            "checkout/.cargo/config.toml",
+            "checkout/Cargo.lock",
             "checkout/LICENSE-APACHE",
             "checkout/LICENSE-MIT",
-            "checkout/configs/native.toml",
             "checkout/configs/engines/.mock.toml.swp",
+            "checkout/configs/native.toml",
             "checkout/configs/texts/prose.txt",
-            "checkout/references/python/worker",
-            "checkout/references/python/reference_worker/serve.py",
+            "checkout/patches/zip/Cargo.toml",
+            "checkout/references/Cargo.lock",
             "checkout/references/python/reference_worker/__pycache__/serve.pyc",
+            "checkout/references/python/reference_worker/serve.py",
             "checkout/references/python/requirements/genai.txt",
             "checkout/references/python/tests/test_serve.py",
-            "built/photofinish",
-            "built/engine-mock",
-            "built/prepare",
-            "built/engine-other",
-            "checkout/Cargo.lock",
-            "checkout/.cargo/config.toml",
-            "checkout/patches/zip/Cargo.toml",
-            "checkout/crates/engine-mock/src/main.rs",
-            "checkout/crates/engine-mock/tests/runs.rs",
-            "checkout/crates/driver/src/main.rs",
+            "checkout/references/python/worker",
         ] {
-            scene.write(file);
+            scene.write(file, "");
         }
-        for (file, text) in [
-            (
-                "checkout/configs/engines/mock.toml",
-                "framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"\"\n[versions]\ncrates = [\"fast\"]\n",
-            ),
-            (
-                "checkout/Cargo.toml",
-                "[workspace]\n[workspace.dependencies]\nengine = { path = \"crates/engine\" }\n",
-            ),
-            (
-                "checkout/crates/engine-mock/Cargo.toml",
-                "[package]\nname = \"engine-mock\"\n[dependencies]\nengine.workspace = true\n",
-            ),
-            ("checkout/crates/engine/Cargo.toml", "[package]\nname = \"engine\"\n"),
+        for (framework, worker) in [("mock", "engine-mock"), ("fast", "reference-fast")] {
+            let engine = format!(
+                "framework = \"{framework}\"\nworker = \"{worker}\"\nsummary = \"\"\nversions.crates = [\"fast\"]\n"
+            );
+            scene.write(&format!("checkout/configs/engines/{framework}.toml"), &engine);
+        }
+        let workspace = |members: &str, dependency: &str| {
+            format!("[workspace]\nmembers = [\"{members}\"]\n[workspace.dependencies]\n{dependency}\n")
+        };
+        scene.write("checkout/Cargo.toml", &workspace("crates/*", "engine = { path = \"crates/engine\" }"));
+        let beside = workspace("fast", "beside = { path = \"../crates/beside\" }");
+        scene.write("checkout/references/Cargo.toml", &beside);
+        let tested =
+            "engine.workspace = true\n[dev-dependencies]\nconformance = { path = \"../conformance\" }";
+        for (directory, package, dependencies) in [
+            ("crates/beside", "beside", ""),
+            ("crates/conformance", "conformance", ""),
+            ("crates/engine", "engine", ""),
+            ("crates/engine-mock", "engine-mock", tested),
+            ("references/fast", "reference-fast", "beside.workspace = true"),
         ] {
-            scene.write(file);
-            fs::write(scene.path(file), text).unwrap();
+            let manifest = format!("[package]\nname = \"{package}\"\n[dependencies]\n{dependencies}\n");
+            scene.write(&format!("checkout/{directory}/Cargo.toml"), &manifest);
+            scene.write(&format!("checkout/{directory}/src/lib.rs"), "");
+            scene.write(&format!("checkout/{directory}/tests/runs.rs"), "");
         }
         scene
     }
@@ -72,14 +79,13 @@ impl Scene {
         self.directory.path().join(path)
     }
 
-    fn write(&self, file: &str) {
+    fn write(&self, file: &str, text: &str) {
         fs::create_dir_all(self.path(file).parent().unwrap()).unwrap();
-        fs::write(self.path(file), file).unwrap();
+        fs::write(self.path(file), text).unwrap();
     }
 
     fn install(&self) -> Result<()> {
-        let record = BuildRecord { version: "1".into(), ..BuildRecord::default() };
-        put(&self.workspace, &BINARIES.map(str::to_owned), &record, &Target::below(&self.path("root")))
+        put(&self.workspace, &BINARIES.map(str::to_owned), &record(), &Target::below(&self.path("root")))
     }
 
     /// Files below the root, in order.
@@ -98,11 +104,16 @@ impl Scene {
     }
 }
 
-const INSTALLED: [&str; 19] = [
+fn record() -> BuildRecord {
+    BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() }
+}
+
+const INSTALLED: [&str; 28] = [
     "bin/photofinish",
     "share/photofinish/LICENSE-APACHE",
     "share/photofinish/LICENSE-MIT",
     "share/photofinish/build.json",
+    "share/photofinish/configs/engines/fast.toml",
     "share/photofinish/configs/engines/mock.toml",
     "share/photofinish/configs/native.toml",
     "share/photofinish/configs/texts/prose.txt",
@@ -112,22 +123,32 @@ const INSTALLED: [&str; 19] = [
     "share/photofinish/sources/.cargo/config.toml",
     "share/photofinish/sources/Cargo.lock",
     "share/photofinish/sources/Cargo.toml",
+    "share/photofinish/sources/crates/beside/Cargo.toml",
+    "share/photofinish/sources/crates/beside/src/lib.rs",
     "share/photofinish/sources/crates/engine/Cargo.toml",
+    "share/photofinish/sources/crates/engine/src/lib.rs",
     "share/photofinish/sources/crates/engine-mock/Cargo.toml",
-    "share/photofinish/sources/crates/engine-mock/src/main.rs",
+    "share/photofinish/sources/crates/engine-mock/src/lib.rs",
     "share/photofinish/sources/patches/zip/Cargo.toml",
+    "share/photofinish/sources/references/Cargo.lock",
+    "share/photofinish/sources/references/Cargo.toml",
+    "share/photofinish/sources/references/fast/Cargo.toml",
+    "share/photofinish/sources/references/fast/src/lib.rs",
     "share/photofinish/workers/engine-mock",
     "share/photofinish/workers/prepare",
+    "share/photofinish/workers/reference-fast",
 ];
 
 #[test]
 fn what_is_installed_is_all_that_the_program_looks_for() {
     let scene = Scene::new();
+    let program = scene.path("root/bin/photofinish");
+    assert_eq!(Layout::beside(&program), None);
     scene.install().unwrap();
     assert_eq!(scene.installed(), INSTALLED);
-    let found = Layout::beside(&scene.path("root/bin/photofinish")).expect("an installation");
+    let found = Layout::beside(&program).expect("an installation");
     assert!(found.workers().join("engine-mock").is_file());
-    assert_eq!(found.build().unwrap().version, "1");
+    assert_eq!(found.build(), Some(record()));
 }
 
 #[cfg(unix)]
@@ -151,7 +172,7 @@ fn programs_stay_executable() {
 fn installing_again_leaves_nothing_of_before() {
     let scene = Scene::new();
     scene.install().unwrap();
-    scene.write("root/share/photofinish/configs/engines/gone.toml");
+    scene.write("root/share/photofinish/configs/engines/gone.toml", "");
     scene.install().unwrap();
     assert_eq!(scene.installed(), INSTALLED);
 }
@@ -159,7 +180,7 @@ fn installing_again_leaves_nothing_of_before() {
 #[test]
 fn a_directory_of_something_else_is_left_alone() {
     let scene = Scene::new();
-    scene.write("root/share/photofinish/diary.txt");
+    scene.write("root/share/photofinish/diary.txt", "");
     let error = scene.install().unwrap_err();
     assert!(tooling::is_bad_input(&error) && error.to_string().contains("--root"), "{error}");
     assert_eq!(scene.installed(), ["share/photofinish/diary.txt"]);
@@ -172,8 +193,43 @@ fn the_default_is_the_users_own_directories() {
         "XDG_DATA_HOME" => Some("/d".into()),
         _ => None,
     });
-    let target = Target::usual(&home).unwrap();
+    let target = Target::usual(home).unwrap();
     assert_eq!(target.program(), Path::new("/h/.local/bin").join(file_name(PHOTOFINISH)));
     assert_eq!(target.layout, Layout::at("/d/photofinish"));
-    assert!(tooling::is_bad_input(&Target::usual(&Home::default()).unwrap_err()));
+    assert!(tooling::is_bad_input(&Target::usual(Home::default()).unwrap_err()));
+}
+
+#[test]
+fn an_archive_is_the_same_whenever_it_is_made_and_its_checksum_fits() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("made-up");
+    fs::create_dir_all(root.join("share/deep")).unwrap();
+    for (file, text) in [("share/deep/b", "bb"), ("a", "a"), ("share/c", "ccc")] {
+        fs::write(root.join(file), text).unwrap();
+    }
+    let archives = ["one.tar.gz", "two.tar.gz"].map(|name| directory.path().join(name));
+    for archive in &archives {
+        pack(&root, "photofinish-1", archive).unwrap();
+    }
+    let [one, two] = archives.map(|archive| (fs::read(&archive).unwrap(), archive));
+    assert_eq!(one.0, two.0);
+    let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(one.0.as_slice()));
+    let names = unpacked.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+    let expected = ["", "a", "share", "share/c", "share/deep", "share/deep/b"];
+    let expected = expected.map(|name| format!("photofinish-1/{name}").trim_end_matches('/').to_owned());
+    let names: Vec<_> = names.map(|name| name.trim_end_matches('/').to_owned()).collect();
+    assert_eq!(names, expected);
+    let checksum = fs::read_to_string(write_checksum(&one.1).unwrap()).unwrap();
+    assert_eq!(checksum, format!("{}  one.tar.gz\n", setup::sha256(&one.1).unwrap()));
+}
+
+#[test]
+fn every_worker_that_was_asked_for_must_be_in_an_archive() {
+    let workspace = Workspace::locate().unwrap().shipped();
+    let what = What { frameworks: vec!["tch".into(), "rten".into(), "llamacpp".into()], hub: true };
+    let mut all = ["prepare", "engine-tch", "reference-rten", DERIVE, "hub"].map(str::to_owned).to_vec();
+    complete(&workspace, &what, &all).unwrap();
+    all.retain(|name| name != "engine-tch");
+    let error = complete(&workspace, &what, &all).unwrap_err().to_string();
+    assert!(error.contains("engine-tch could not be built"), "{error}");
 }

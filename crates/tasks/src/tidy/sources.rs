@@ -17,11 +17,11 @@ const OPENERS: [&str; 5] = [
 
 pub(super) fn check(name: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut find = |rule, place: &str, line: usize, remedy| {
-        findings.push(Finding { rule, place: place.to_owned(), found: format!("{name}:{line}"), remedy });
+    let mut find = |rule, line: usize, remedy| {
+        findings.push(Finding { rule, found: format!("{name}:{line}"), remedy });
     };
     let is_source = name.ends_with(".rs");
-    let place = place_of(name);
+    let place = name.strip_prefix("crates/").and_then(|rest| rest.split('/').next()).unwrap_or(name);
     let may_set_clock = ["worker", "engine-mock"].contains(&place);
     let may_open = !READERS.contains(&place) || OPENERS.iter().any(|opener| name.starts_with(opener));
     // The file's own tests are its end.
@@ -31,26 +31,18 @@ pub(super) fn check(name: &str, text: &str) -> Vec<Finding> {
         let line_number = index + 1;
         if names_a_machine_path(line) {
             let remedy = "write it relative to the repository, or take it from the environment";
-            find("no absolute path of a machine", place, line_number, remedy);
+            find("no absolute path of a machine", line_number, remedy);
         }
         if is_source && !may_set_clock && names_clock_setter(line) {
             let remedy = "leave the clock to `worker` (crates/worker/src/clock.rs)";
-            find("the clock is set by worker and engine-mock alone", place, line_number, remedy);
+            find("the clock is set by worker and engine-mock alone", line_number, remedy);
         }
         if is_source && !may_open && index < product_lines && opens_file(line) {
             let remedy = "call `untrusted::file::open`, which refuses pipes, devices and endless files";
-            find("foreign files are opened with `untrusted::file`", place, line_number, remedy);
+            find("foreign files are opened with `untrusted::file`", line_number, remedy);
         }
     }
     findings
-}
-
-/// The crate that a file belongs to, or the file itself.
-fn place_of(name: &str) -> &str {
-    match name.split('/').collect::<Vec<_>>().as_slice() {
-        ["crates", crate_name, _, ..] => crate_name,
-        _ => name,
-    }
 }
 
 fn is_of_tests(name: &str) -> bool {
