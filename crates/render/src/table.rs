@@ -99,7 +99,8 @@ impl Cell {
             |text: &str| if text.is_empty() { String::new() } else { screen.painted(self.tone, text) };
         let before = match (widths.at_right, self.is_figure()) {
             (true, _) => widths.all - width(&self.main),
-            (false, true) => widths.figures - width(&self.main),
+            // A title may begin with a digit, and be wider than the figures.
+            (false, true) => widths.figures.saturating_sub(width(&self.main)),
             (false, false) => 0,
         };
         let small = if self.small.is_empty() { String::new() } else { space(2) + &painted(&self.small) };

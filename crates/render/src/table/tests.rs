@@ -20,6 +20,16 @@ fn a_terminal_has_small_text_below() {
 }
 
 #[test]
+fn a_title_that_begins_with_a_digit_may_be_wider_than_the_figures() {
+    let mut table = Table::plain(["Who", "1 text (ms)"]);
+    table.add([Cell::from("one"), Cell::with_small("1.50", "1 – 2")]);
+    assert_snapshot!(table.terminal(&Screen::plain(80)), @r"
+    Who   1 text (ms)
+    one   1.50  1 – 2
+    ");
+}
+
+#[test]
 fn markdown_has_a_row_a_line() {
     assert_snapshot!(table().markdown(), @r"
     | Who         | Speed (tok/s) |
