@@ -61,6 +61,12 @@ impl Cell {
         Cell { small: small.into(), ..Cell::from(main) }
     }
 
+    /// A title with its unit, which is in brackets, as small text.
+    pub(crate) fn unit_below(title: &str) -> Cell {
+        let (name, unit) = title.split_once(" (").unwrap_or((title, ""));
+        Cell::with_small(name, unit.trim_end_matches(')'))
+    }
+
     /// The same with a shorter text for narrow terminals.
     pub fn short(self, short: impl Into<String>) -> Cell {
         Cell { short: Some(short.into()), ..self }
@@ -132,7 +138,15 @@ impl Table {
         Table { columns: columns.into_iter().collect(), ..Table::default() }
     }
 
-    /// A table of text only, for programs.
+    /// Columns of text at the left, and columns of figures.
+    pub(crate) fn of<T: Into<Cell>, F: Into<Cell>>(
+        texts: impl IntoIterator<Item = T>,
+        figures: impl IntoIterator<Item = F>,
+    ) -> Table {
+        Table::new(texts.into_iter().map(Column::left).chain(figures.into_iter().map(Column::right)))
+    }
+
+    /// A table of text only.
     pub fn plain<S: Into<Cell>>(titles: impl IntoIterator<Item = S>) -> Table {
         Table::new(titles.into_iter().map(Column::left))
     }
@@ -143,6 +157,16 @@ impl Table {
 
     pub fn add<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Adds a row of texts and figures.
+    pub(crate) fn push<T: Into<Cell>, F: Into<Cell>>(
+        &mut self,
+        texts: impl IntoIterator<Item = T>,
+        figures: impl IntoIterator<Item = F>,
+    ) {
+        let texts = texts.into_iter().map(Into::into);
+        self.rows.push(texts.chain(figures.into_iter().map(Into::into)).collect());
     }
 
     /// The table as text, no wider than the screen: with short titles if necessary, and if that is not enough, with a block
@@ -253,11 +277,7 @@ impl Table {
 
     /// The table with the units of titles in a line of their own.
     fn units_below(&self) -> Table {
-        let split = |title: &Cell| match title.main.split_once(" (") {
-            Some((name, unit)) => Cell::with_small(name, unit.trim_end_matches(')')),
-            None => title.clone(),
-        };
-        self.with(split, Cell::clone)
+        self.with(|title| Cell { tone: title.tone, ..Cell::unit_below(&title.main) }, Cell::clone)
     }
 
     fn shortened(&self) -> Table {

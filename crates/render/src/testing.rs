@@ -11,7 +11,7 @@ use comparison::judge::report::{
     Figure, Kind, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
 };
 use comparison::judge::study::{self, Cell, StudyReport, columns};
-use comparison::plan::{Plan, Settings, StudyView};
+use comparison::plan::{Axis, Plan, Setting, Settings, StudyView};
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())
@@ -170,6 +170,11 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         results: "results/study".into(),
         view,
     }
+}
+
+/// A place on an axis, with 32 new tokens.
+pub(crate) fn at(axis: Axis, value: u32) -> Settings {
+    Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
 }
 
 /// A cell of two frameworks that decode so many tokens a second.

@@ -2,7 +2,7 @@
 
 mod optimised;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trend;
 
 use comparison::history::{Figure, Record, Skipped, counted};
@@ -279,22 +279,15 @@ fn place(record: &Record, several: bool) -> String {
 fn list_table<'a>(records: impl Iterator<Item = &'a Record> + Clone, asked: &[Metric]) -> Table {
     let usual = [speed(records.clone()), Metric::PeakMemory];
     let metrics = if asked.is_empty() { &usual[..] } else { asked };
-    let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
-    let title = |metric: &Metric| {
-        let short = metric.short_title();
-        match short.rsplit_once(" (") {
-            Some((name, unit)) => Column::right(Cell::with_small(name, unit.trim_end_matches(')'))),
-            None => Column::right(short),
-        }
-    };
-    let figures = metrics.iter().map(title);
-    let mut table = Table::new(start.into_iter().chain(figures).chain([Column::left("State")]));
+    let titles = metrics.iter().map(|metric| Cell::unit_below(metric.short_title()));
+    let mut table = Table::of(["Time (UTC)", "Commit", "Framework"], titles);
+    table.columns.push(Column::left("State"));
     for record in records {
         let start = [words::minute(&record.time), words::commit(record), record.framework.clone()];
         let figures = metrics.iter().map(|metric| {
             or_dash(record.metrics.get(metric.name()), |found| figure(found, !asked.is_empty()))
         });
-        table.add(start.into_iter().chain(figures).chain([state(record)]));
+        table.push(start, figures.chain([state(record)]));
     }
     table
 }

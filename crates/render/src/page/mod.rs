@@ -96,7 +96,7 @@ fn rules(report: &Report) -> Markup {
         let each = breaches.iter().map(|breach| format!("{}: {}", breach.framework, breach.finding));
         each.collect::<Vec<_>>().join("; ")
     };
-    let mut table = Table::new(["Rule", "State", "Why"].map(Column::left));
+    let mut table = Table::plain(["Rule", "State", "Why"]);
     for rule in &report.rules {
         let RuleState { id, sentence, broken_by, notes, unverified } = rule;
         let (state, why) = match (broken_by.is_empty(), unverified, notes.is_empty()) {
@@ -136,7 +136,7 @@ fn rules_summary(rules: &[RuleState]) -> String {
 /// The versions and kernels of each contender; the page shows versions only here.
 fn versions(report: &Report) -> Markup {
     let titles = ["Contender", "Library", "Binding", "Built by", "Kernels"];
-    let mut table = Table::new(titles.map(Column::left));
+    let mut table = Table::plain(titles);
     for row in &report.rows {
         let Some(hello) = &row.hello else { continue };
         let build = &hello.build;
@@ -164,7 +164,7 @@ fn struck(rows: &[Row]) -> Vec<usize> {
 }
 
 fn environment(report: &Report) -> Table {
-    let mut table = Table::new(["What", "Value"].map(Column::left));
+    let mut table = Table::plain(["What", "Value"]);
     let known = serde_json::to_value(&report.environment).expect("an environment has string keys");
     for (name, value) in known.as_object().into_iter().flatten() {
         match (name.as_str(), value.as_f64()) {
@@ -503,7 +503,7 @@ mod unit {
     }
 
     fn table() -> Table {
-        let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
+        let mut table = Table::of(["Who"], [Cell::with_small("Speed", "tok/s")]);
         table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
         table.add(["two", "–"]);
         table.captioned("How fast")
@@ -524,7 +524,7 @@ mod unit {
 
     #[test]
     fn a_column_of_a_struck_contender_is_marked_in_its_title_and_every_cell() {
-        let mut table = Table::new(["", "one", "two ✗ R5"].map(Column::left));
+        let mut table = Table::plain(["", "one", "two ✗ R5"]);
         table.add(["Load", "1", "2"]);
         let look = Look { struck_columns: vec![2], ..Look::default() };
         let html = looking(&table, &look).into_string();
@@ -535,7 +535,7 @@ mod unit {
 
     #[test]
     fn rows_that_share_a_place_stand_below_its_heading() {
-        let mut table = Table::new(["Batch", "Framework", "Speed"].map(Column::left));
+        let mut table = Table::plain(["Batch", "Framework", "Speed"]);
         for (batch, framework) in [("1", "one"), ("1", "two"), ("4", "one")] {
             table.add([batch, framework, "x"]);
         }

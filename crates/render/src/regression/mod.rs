@@ -92,13 +92,12 @@ fn has_several_cases(document: &Document) -> bool {
 fn grid(document: &Document) -> Table {
     let names = if document.kind == Kind::Diff { ["A", "B"] } else { ["Baseline", "Current"] };
     let several = has_several_cases(document);
-    let case = several.then(|| Column::left("Case"));
-    let figures = [names[0], names[1], "Change", "95 % interval", "Rounds"].map(Column::right);
-    let start = [Column::left("Framework")].into_iter().chain(case).chain([Column::left("Metric")]);
-    let mut table = Table::new(start.chain(figures).chain([Column::left("Verdict")]));
+    let start = ["Framework"].into_iter().chain(several.then_some("Case")).chain(["Metric"]);
+    let mut table = Table::of(start, [names[0], names[1], "Change", "95 % interval", "Rounds"]);
+    table.columns.push(Column::left("Verdict"));
     for finding in &document.findings {
-        let case = several.then(|| finding.case.clone());
-        table.add([finding.framework.clone()].into_iter().chain(case).chain(cells(finding)));
+        let case = several.then_some(&finding.case);
+        table.push([&finding.framework].into_iter().chain(case), cells(finding));
     }
     table
 }

@@ -4,7 +4,7 @@ mod changes;
 mod figures;
 pub mod precisions;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod texts;
 
 pub use changes::changes;
@@ -14,7 +14,7 @@ use comparison::judge::report::{Figure, Report, Row, number};
 pub use texts::texts;
 
 use crate::export::{Block, Body, Document};
-use crate::table::{Cell, Column, Screen, Table, WIDTH};
+use crate::table::{Cell, Screen, Table, WIDTH};
 use crate::words::verdicts::warnings;
 use crate::words::{self, Json, Line, answer, findings, summary, verdicts};
 
@@ -103,19 +103,26 @@ fn analysis(report: &Report) -> Option<String> {
     (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
 }
 
-/// A table with a column for each framework, still without rows.
-fn by_row(report: &Report) -> Table {
-    let labels = report.rows.iter().map(|row| Column::right(words::title(row)));
-    Table::new([Column::left("")].into_iter().chain(labels))
+impl Table {
+    /// A table with a column for each contender, still without rows.
+    pub(crate) fn of_contenders(report: &Report) -> Table {
+        Table::of([""], report.rows.iter().map(words::title))
+    }
+}
+
+impl Cell {
+    /// The title of a metric.
+    pub(crate) fn of_metric(metric: Metric) -> Cell {
+        Cell::from(metric.title()).short(metric.short_title())
+    }
 }
 
 /// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
-    let mut table = by_row(report);
+    let mut table = Table::of_contenders(report);
     let shown = report.table_metrics();
     for metric in Metric::all(report.plan.work.kind()).into_iter().filter(|metric| !shown.contains(metric)) {
-        let figures = report.rows.iter().map(|row| figure(row, metric).into());
-        table.add([Cell::from(metric.title())].into_iter().chain(figures));
+        table.push([metric.title()], report.rows.iter().map(|row| figure(row, metric)));
     }
     table
 }
@@ -123,12 +130,11 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
 /// How much each figure varies between processes: arithmetic mean ± standard deviation, and the coefficient of
 /// variation below.
 pub(crate) fn spread(report: &Report) -> Table {
-    let mut table = by_row(report);
+    let mut table = Table::of_contenders(report);
     for metric in Metric::all(report.plan.work.kind()) {
-        let title = Cell::from(metric.title()).short(metric.short_title());
         let cells =
             report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
-        table.add([title].into_iter().chain(cells));
+        table.push([Cell::of_metric(metric)], cells);
     }
     table.captioned("Between processes: mean ± standard deviation, coefficient of variation")
 }
@@ -153,13 +159,13 @@ fn figure(row: &Row, metric: Metric) -> String {
 /// A line for each batch of texts and each framework: the tokenizer's time, the framework's, and both. `None` where the
 /// tokenizer was not timed.
 pub(crate) fn from_text(report: &Report) -> Option<Table> {
-    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"].map(Column::right);
-    let mut table = Table::new([Column::left("Batch"), Column::left("Framework")].into_iter().chain(titles));
+    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"];
+    let mut table = Table::of(["Batch", "Framework"], titles);
     for batch in &report.from_text {
         for row in &batch.rows {
             let figures =
                 [batch.tokenising_ms, row.request_ms, row.total_ms, row.texts_per_second].map(number);
-            table.add([batch.batch.clone(), row.framework.clone()].into_iter().chain(figures));
+            table.push([&batch.batch, &row.framework], figures);
         }
     }
     (!table.rows.is_empty())
@@ -171,18 +177,15 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = Metric::of_a_prompt(report.plan.work.kind())
-        .into_iter()
-        .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
+    let figures = Metric::of_a_prompt(report.plan.work.kind()).into_iter().map(Cell::of_metric);
     let noun = report.plan.work.case_noun();
     let title = noun[..1].to_uppercase() + &noun[1..];
-    let start = [Column::left(title), Column::left("Framework")];
-    let mut table = Table::new(start.into_iter().chain(figures));
+    let mut table = Table::of([title.as_str(), "Framework"], figures);
     for prompt in &report.prompts {
         for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical.is_some())) {
             let start = [format!("{} ({} tokens)", prompt.name, prompt.tokens), row.framework.clone()];
             let figures = row.metrics.iter().map(|figure| words::or_dash(figure.typical, number));
-            table.add(start.into_iter().chain(figures));
+            table.push(start, figures);
         }
     }
     (!table.rows.is_empty()).then(|| table.captioned(format!("By {noun}, from its samples alone")))

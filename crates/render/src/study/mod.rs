@@ -2,8 +2,6 @@
 
 mod figures;
 mod grids;
-#[cfg(test)]
-mod tests;
 mod words;
 
 use comparison::judge::study::StudyReport;

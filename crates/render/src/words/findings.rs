@@ -11,7 +11,7 @@ use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::{Padding, Side};
 
 use super::{Line, Summary, verdicts};
-use crate::table::{Column, Table, Tone};
+use crate::table::{Table, Tone};
 use crate::words::{self, answer};
 
 /// The report in words.
@@ -170,13 +170,12 @@ impl Finding {
 
 /// The findings as a table; `all`: also those that the page has tables of.
 pub(crate) fn table(report: &Report, all: bool) -> Option<Table> {
-    let titles = report.rows.iter().map(|row| Column::right(words::title(row)));
-    let mut table = Table::new([Column::left("")].into_iter().chain(titles));
+    let mut table = Table::of_contenders(report);
     for finding in FINDINGS.iter().filter(|finding| all || !finding.is_tabled) {
         let cells: Vec<Option<String>> = report.rows.iter().map(|row| (finding.cell)(report, row)).collect();
         if cells.iter().any(Option::is_some) {
             let cells = cells.into_iter().map(|cell| words::or_dash(cell, |text| text));
-            table.add([finding.label(report)].into_iter().chain(cells));
+            table.push([finding.label(report)], cells);
         }
     }
     (!table.rows.is_empty()).then(|| table.captioned("What else was measured"))

@@ -17,6 +17,9 @@ const CONTENDER: &str = "Contender";
 /// Characters of a name, where longer ones take the place of figures.
 const NAME: usize = 22;
 
+/// What is no metric.
+const TEXTS: [(&str, fn(&Row) -> String); 2] = [("Precision", Row::precision_words), ("Parity", parity)];
+
 /// Whether contenders are rows in this width.
 pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
     report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
@@ -47,21 +50,15 @@ pub(crate) fn grid(report: &Report, width: usize) -> Table {
 }
 
 fn by_metric(report: &Report) -> Table {
-    let titles = report.rows.iter().map(|row| Column::right(words::title(row)));
-    let mut table = Table::new([Column::left("")].into_iter().chain(titles));
+    let mut table = Table::of_contenders(report);
     for metric in report.table_metrics() {
         let standing = Standing::of_report(report, metric);
         let cells = report.rows.iter().map(|row| cell(report, &standing, row));
-        table.add([Cell::from(metric.title()).short(metric.short_title())].into_iter().chain(cells));
+        table.push([Cell::of_metric(metric)], cells);
     }
-    let texts = |title: &str, of: fn(&Row) -> String| {
-        [Cell::from(title)]
-            .into_iter()
-            .chain(report.rows.iter().map(|row| toned(row, of(row).into())))
-            .collect::<Vec<_>>()
-    };
-    table.add(texts("Precision", Row::precision_words));
-    table.add(texts("Parity", parity));
+    for (title, of) in TEXTS {
+        table.push([title], report.rows.iter().map(|row| toned(row, of(row).into())));
+    }
     table
 }
 
@@ -112,7 +109,7 @@ fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Colu
     columns.push(figures(report, deciding, rows));
     let others = others(report, deciding.metric).into_iter();
     columns.extend(others.map(|metric| figures(report, &Standing::of_report(report, metric), rows)));
-    for (title, of) in [("Precision", Row::precision_words as fn(&Row) -> String), ("Parity", parity)] {
+    for (title, of) in TEXTS {
         let texts: Vec<String> = rows.iter().map(|row| of(row)).collect();
         if texts.iter().any(|text| *text != texts[0]) {
             let cells = rows.iter().zip(texts).map(|(row, text)| toned(row, text.into()));
@@ -124,8 +121,6 @@ fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Colu
 
 /// A metric of every contender; only that of the first question, or where both ends matter, has marks.
 fn figures(report: &Report, standing: &Standing<'_>, rows: &[&Row]) -> (Column, Vec<Cell>) {
-    let title = standing.metric.short_title();
-    let (name, unit) = title.split_once(" (").unwrap_or((title, ""));
     let is_first = standing.metric == Metric::deciding(report.plan.work.kind());
     let of = |row: &&Row| {
         let cell = cell(report, standing, row);
@@ -135,7 +130,7 @@ fn figures(report: &Report, standing: &Standing<'_>, rows: &[&Row]) -> (Column, 
             false => Cell { small: String::new(), ..cell },
         }
     };
-    (Column::right(Cell::with_small(name, unit.trim_end_matches(')'))), rows.iter().map(of).collect())
+    (Column::right(Cell::unit_below(standing.metric.short_title())), rows.iter().map(of).collect())
 }
 
 /// The metrics after the first question, the most asked for first; those that follow from another last.

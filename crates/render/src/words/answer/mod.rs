@@ -2,7 +2,7 @@
 
 mod grid;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Row, State};
