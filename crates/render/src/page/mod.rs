@@ -502,49 +502,6 @@ mod unit {
         assert_eq!(to_repeat(&[], Source::default()).0, "");
     }
 
-    fn table() -> Table {
-        let mut table = Table::of(["Who"], [Cell::with_small("Speed", "tok/s")]);
-        table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
-        table.add(["two", "–"]);
-        table.captioned("How fast")
-    }
-
-    #[test]
-    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
-        let html = table().render().into_string();
-        for part in [
-            "<caption>How fast</caption>",
-            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
-            "<th scope=\"row\">one, &lt;b&gt;</th>",
-            "<td class=\"figure\" data-label=\"Speed tok/s\"><span>1.50<small>1 – 2</small></span></td>",
-        ] {
-            assert!(html.contains(part), "{part}: {html}");
-        }
-    }
-
-    #[test]
-    fn a_column_of_a_struck_contender_is_marked_in_its_title_and_every_cell() {
-        let mut table = Table::plain(["", "one", "two ✗ R5"]);
-        table.add(["Load", "1", "2"]);
-        let look = Look { struck_columns: vec![2], ..Look::default() };
-        let html = looking(&table, &look).into_string();
-        assert!(html.contains("<th class=\"struck\" scope=\"col\">two ✗ R5</th>"), "{html}");
-        assert!(html.contains("<td class=\"struck\" data-label=\"two ✗ R5\"><span>2</span></td>"), "{html}");
-        assert!(html.contains("<td data-label=\"one\"><span>1</span></td>"), "{html}");
-    }
-
-    #[test]
-    fn rows_that_share_a_place_stand_below_its_heading() {
-        let mut table = Table::plain(["Batch", "Framework", "Speed"]);
-        for (batch, framework) in [("1", "one"), ("1", "two"), ("4", "one")] {
-            table.add([batch, framework, "x"]);
-        }
-        let html = looking(&table, &Look { grouped: 1, ..Look::default() }).into_string();
-        assert_eq!(html.matches("class=\"group\"").count(), 2, "{html}");
-        assert!(html.contains("<th colspan=\"2\" scope=\"rowgroup\">Batch 4</th>"), "{html}");
-        assert!(!html.contains(">Batch</th>"), "{html}");
-    }
-
     #[test]
     fn what_comes_from_outside_stays_text() {
         assert_eq!(paragraph("<script>'\"&").0, "<p>&lt;script&gt;'&quot;&amp;</p>");
