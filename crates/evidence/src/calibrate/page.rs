@@ -15,7 +15,6 @@ use crate::calibrate::simulated::{Comparison, Effort, Scenario};
 /// Share of comparisons in which a weather has to be seen if it makes more of them wrong than are allowed.
 const ENOUGH_SEEN: f64 = 0.8;
 
-/// Where a share has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
     AtMost(f64),
@@ -53,7 +52,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// One study.
 #[derive(Debug, Clone)]
 pub struct Table {
     title: &'static str,
@@ -77,7 +75,6 @@ impl Table {
         Self { title, text: text.into(), header, rows: Vec::new(), judged: 0, failed: 0 }
     }
 
-    /// A row of a plain table.
     pub fn plain_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -110,7 +107,6 @@ impl Table {
         self.rows.push(setting.into_iter().chain(figures).collect());
     }
 
-    /// Figures beyond their limits.
     pub fn failed(&self) -> usize {
         self.failed
     }
@@ -205,7 +201,6 @@ pub fn write(path: &Path, page: impl AsRef<[u8]>) -> Result<()> {
 pub const METRICS: [Metric; 5] =
     [Metric::Load, Metric::ColdStart, Metric::Throughput, Metric::FirstToken, Metric::Total];
 
-/// The place of throughput.
 pub const THROUGHPUT: usize = 2;
 
 /// The places of the metrics of the answer, which decide whether rounds go on.
@@ -225,7 +220,6 @@ pub fn error_share(metric: usize) -> f64 {
 // The outcomes of many simulated comparisons.
 
 impl Options {
-    /// Comparisons of one setting.
     pub fn simulate(&self, scenario: &Scenario) -> Vec<Comparison> {
         repeat(self.comparisons, self.seed, |seed| scenario.compare(seed))
     }
@@ -241,12 +235,14 @@ pub fn last_is_slower(scenario: &Scenario, comparison: &Comparison) -> bool {
     let last = scenario.decode.len() - 1;
     let pairs = scenario.pairs();
     let mut of_last = pairs.iter().zip(comparison.throughput()).filter(|((_, b), _)| *b == last);
-    of_last.all(|(_, decision)| {
-        is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
-    })
+    of_last.all(|(_, decision)| is_slower(decision))
 }
 
-/// Whether a decision has this outcome.
+/// Whether the second of a pair was found to be slower.
+pub(crate) fn is_slower(decision: &Option<Decision>) -> bool {
+    is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
+}
+
 pub fn is(decision: &Option<Decision>, outcome: Outcome) -> bool {
     decision.as_ref().is_some_and(|decision| decision.outcome == outcome)
 }
@@ -318,7 +314,6 @@ pub(crate) fn half_width(outcomes: &[Comparison]) -> String {
     percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
-/// Contenders and hypotheses.
 pub(crate) fn size(scenario: &Scenario) -> String {
     let contenders = scenario.decode.len();
     format!("{contenders} ({})", METRICS.len() * scenario.pairs().len())
@@ -334,10 +329,8 @@ pub(crate) fn rounds_taken(outcomes: &[Comparison]) -> String {
 
 // Many simulated comparisons, and shares of them.
 
-/// How much is simulated.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Comparisons of each setting.
     pub comparisons: usize,
     pub seed: u64,
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{TRIMMED_SLICES, of_turns};
 
 use crate::calibrate::page::Figures;
+use crate::calibrate::simulated::Running;
 
 /// Half of the recordings. The second half tests the choices made on the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,9 +232,11 @@ impl<'a> Replay<'a> {
         let (all, random) = (rounds(estimator, half), ChaCha8Rng::seed_from_u64(seed));
         Self { decode, left: Vec::new(), all, random }
     }
+}
 
-    /// The next round. No round is repeated before all have been used.
-    pub(crate) fn round(&mut self) -> Vec<Figures> {
+impl Running for Replay<'_> {
+    /// The next round, whose order is the recorded one. No round is repeated before all have been used.
+    fn round(&mut self, _: &[usize]) -> Vec<Figures> {
         if self.left.is_empty() {
             self.left = self.all.iter().collect();
             self.left.shuffle(&mut self.random);
@@ -264,8 +267,6 @@ fn rounds(estimator: Estimator, half: Half) -> Rounds {
         Vec::leak(pairs.collect())
     })
 }
-
-// Requests as they were recorded: continuation alone.
 
 // Requests that went token by token.
 
