@@ -18,7 +18,6 @@ impl Document for ParityReport {
         Body { answer, rest: vec![Block::Elsewhere(format!("Every figure: {}", self.results))] }
     }
 
-    /// Its reasons and warnings are in words.
     fn json(&self) -> Json {
         let mut json = Json::new(self);
         json.each("rows", &self.rows, |json, row| json.set("reasons", Json::new(&reasons(row))));
@@ -120,7 +119,6 @@ fn state(state: ParityState) -> &'static str {
     }
 }
 
-/// The lines below the table.
 fn lines(report: &ParityReport) -> Vec<Line> {
     let mut plain = Vec::new();
     if let Some(reason) = &report.no_reference {
@@ -170,7 +168,6 @@ fn reasons(row: &ParityRow) -> Vec<String> {
     row.reasons.iter().filter_map(told).collect()
 }
 
-/// The warnings of a report.
 fn warnings(report: &ParityReport) -> Vec<String> {
     let told = |warning: &ParityWarning| match warning {
         ParityWarning::Varies(framework) => {
@@ -219,13 +216,10 @@ fn layers(layers: &[LayerDifference], limit: f64) -> String {
         Some(widest) => format!(
             "every layer agrees within {limit:.0e}; the widest relative RMSE is {:.1e}, at {}",
             widest.relative_rmse,
-            if widest.layer == "logits" || widest.layer == "embeddings" {
-                format!("the {}", widest.layer)
-            } else if widest.layer == "final norm" {
-                "the final norm".into()
-            } else {
-                widest.layer.clone()
-            },
+            match widest.layer.as_str() {
+                name @ ("logits" | "embeddings" | "final norm") => format!("the {name}"),
+                name => name.to_owned(),
+            }
         ),
     }
 }
@@ -253,10 +247,6 @@ fn not_repeated(NotRepeated { prompt, token }: &NotRepeated) -> String {
 pub(crate) mod tests {
     use crate::testing::{environment, model};
     use comparison::facts::testing;
-    use comparison::judge::parity::Continuation;
-    use comparison::judge::parity::layers::LayerDifference;
-    use comparison::judge::report::layer_parity::{ParityReason, ParityWarning};
-    use comparison::judge::report::variation::Variation;
 
     use super::*;
     use crate::export::{Exporter, JsonText};
@@ -274,41 +264,35 @@ pub(crate) mod tests {
     }
 
     fn row(framework: &str, state: ParityState) -> ParityRow {
-        ParityRow {
-            framework: framework.into(),
-            precision: bundle::Precision::F32,
-            state,
-            reasons: Vec::new(),
-            in_effect: None,
-            relative_rmse_limit: 1e-4,
-            tie: 1e-3,
-            layers: Vec::new(),
-            no_layers: None,
-            first_beyond: None,
-            continuation: None,
-            vectors: None,
-            repeatable: None,
-            not_repeated: None,
-            variation: None,
-            text: None,
-            no_text: None,
+        let bare = serde_json::json!({
+            "framework": framework,
+            "precision": "f32",
+            "state": state,
+            "reasons": [],
+            "relative_rmse_limit": 1e-4,
+            "tie": 1e-3,
+            "layers": [],
+        });
+        serde_json::from_value(bare).unwrap()
+    }
+
+    fn variation(cv: f64, causes: &[&str]) -> Variation {
+        Variation {
+            processes: 2,
+            iterations: 4,
+            throughput: 98.76,
+            cv,
+            cv_between_processes: 0.01,
+            causes: causes.iter().map(|&cause| cause.to_owned()).collect(),
         }
     }
 
     pub(crate) fn parity() -> ParityReport {
-        let variation = Variation {
-            processes: 2,
-            iterations: 4,
-            throughput: 98.76,
-            cv: 0.016,
-            cv_between_processes: 0.01,
-            causes: Vec::new(),
-        };
         let right = ParityRow {
             layers: vec![layer("layer 1", 0.0), layer("logits", 1e-6)],
             continuation: Some(Continuation { tokens: 6, common: 6, divergences: Vec::new() }),
             repeatable: Some(true),
-            variation: Some(variation),
+            variation: Some(variation(0.016, &[])),
             ..row("right", ParityState::Agrees)
         };
         let wrong = ParityRow { layers: vec![layer("logits", 0.41)], ..row("wrong", ParityState::Diverges) };
@@ -367,16 +351,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_varies_has_its_causes_or_says_that_none_was_seen() {
-        let told = |causes: &[&str]| {
-            varies(&Variation {
-                processes: 2,
-                iterations: 4,
-                throughput: 98.76,
-                cv: 0.2,
-                cv_between_processes: 0.1,
-                causes: causes.iter().map(|&cause| cause.to_owned()).collect(),
-            })
-        };
+        let told = |causes: &[&str]| varies(&variation(0.2, causes));
         assert!(told(&[]).contains("varied by 20 %") && told(&[]).contains("nothing was observed"));
         assert!(
             told(&["the frequency governor is powersave"])

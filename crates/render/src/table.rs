@@ -4,6 +4,7 @@
 mod tests;
 
 use anstyle::{AnsiColor, Style};
+use comparison::judge::report::State;
 use protocol::untrusted;
 
 /// The text in place of a missing figure.
@@ -146,7 +147,6 @@ impl Table {
         Table::new(texts.into_iter().map(Column::left).chain(figures.into_iter().map(Column::right)))
     }
 
-    /// A table of text only.
     pub fn plain<S: Into<Cell>>(titles: impl IntoIterator<Item = S>) -> Table {
         Table::new(titles.into_iter().map(Column::left))
     }
@@ -322,7 +322,6 @@ impl Table {
 /// Columns of a terminal that the answer fits in.
 pub(crate) const WIDTH: usize = 80;
 
-/// A terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
     /// Columns. No line is wider, unless a single word is.
@@ -349,6 +348,11 @@ pub enum Tone {
 }
 
 impl Tone {
+    /// That of the figures of a contender in this state.
+    pub(crate) fn of(state: State) -> Tone {
+        if state == State::Struck { Tone::Struck } else { Tone::Plain }
+    }
+
     pub(crate) fn style(self) -> Style {
         let coloured = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
         match self {
@@ -371,15 +375,17 @@ impl Screen {
     /// The text in lines that fit, each ended. All lines but the first are indented.
     pub(crate) fn lines(&self, tone: Tone, text: &str) -> String {
         let options = textwrap::Options::new(self.width).subsequent_indent("  ").break_words(false);
-        let text = untrusted::line(text);
-        let lines = textwrap::wrap(&text, options);
-        lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
+        self.wrapped(tone, text, options)
     }
 
     /// A paragraph: lines that fit, none indented.
     pub(crate) fn paragraph(&self, tone: Tone, text: &str) -> String {
+        self.wrapped(tone, text, textwrap::Options::new(self.width).break_words(false))
+    }
+
+    fn wrapped(&self, tone: Tone, text: &str, options: textwrap::Options<'_>) -> String {
         let text = untrusted::line(text);
-        let lines = textwrap::wrap(&text, textwrap::Options::new(self.width).break_words(false));
+        let lines = textwrap::wrap(&text, options);
         lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
     }
 

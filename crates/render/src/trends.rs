@@ -14,7 +14,6 @@ pub(crate) struct Trend<'a> {
     pub(crate) points: Vec<Point<'a>>,
 }
 
-/// The figure of one run.
 pub(crate) struct Point<'a> {
     pub(crate) record: &'a Record,
     pub(crate) figure: &'a Figure,

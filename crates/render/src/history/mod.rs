@@ -189,12 +189,10 @@ fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Metric {
     SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
 }
 
-/// Records of the history that were found.
 pub struct Found<'a> {
     pub records: &'a [Record],
     /// Records that match too, but are excluded.
     pub apart: &'a [Record],
-    /// Lines that could not be read.
     pub skipped: &'a [Skipped],
     /// The metrics that were asked for; if there are none, tables have the usual ones.
     pub metrics: &'a [Metric],
@@ -298,7 +296,6 @@ pub(crate) fn state(record: &Record) -> String {
 
 // Figures and their intervals as marks on one scale, a row each, for a terminal.
 
-/// Characters of a strip.
 const WIDTH: usize = 10;
 
 /// A strip for each figure, from the least end of an interval to the largest: `├─●─┤`.
@@ -326,7 +323,6 @@ fn strips(figures: &[&Figure]) -> Vec<String> {
     figures.iter().map(strip).collect()
 }
 
-/// Whether there was a KV cache.
 fn has_cache(record: &Record) -> bool {
     record.case.kv_cache != "off"
 }

@@ -8,7 +8,6 @@ use super::*;
 use crate::export::{Exporter, Format, JsonText};
 use crate::table::Screen;
 
-/// The usual terminal.
 const SCREEN: Screen = Screen { width: 80, colour: false, verbose: false };
 
 pub(crate) fn found<'a>(records: &'a [Record], metrics: &'a [Metric]) -> Found<'a> {

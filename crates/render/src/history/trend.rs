@@ -79,29 +79,21 @@ fn whole(change: Change, metric: Metric) -> String {
     }
 }
 
-/// The table, and its notes.
 fn table(trend: &Trend, is_drawn: bool) -> (Table, Vec<String>) {
-    let mut notes: Vec<String> = Vec::new();
-    let mut marks: Vec<String> = Vec::new();
-    for point in &trend.points {
-        marks.push(match point.changed.as_slice() {
-            [] => String::new(),
-            changed => {
-                let number = notes.len() + 1;
-                notes.push(format!("[{number}] {}", changed.join("; ")));
-                format!("[{number}]")
-            }
-        });
-    }
-    let start = ["Commit", "Date"].map(Column::left);
-    let figures = [trend.metric.unit(), "95 %", "Change"].map(Column::right);
-    let end = [(!notes.is_empty()).then_some("Note"), is_drawn.then_some("")];
-    let mut table =
-        Table::new(start.into_iter().chain(figures).chain(end.into_iter().flatten().map(Column::left)));
+    let has_notes = trend.points.iter().any(|point| !point.changed.is_empty());
+    let mut table = Table::of(["Commit", "Date"], [trend.metric.unit(), "95 %", "Change"]);
+    let end = [has_notes.then_some("Note"), is_drawn.then_some("")];
+    table.columns.extend(end.into_iter().flatten().map(Column::left));
     let strips = history::strips(&trend.points.iter().map(|point| point.figure).collect::<Vec<_>>());
-    for ((point, mark), strip) in trend.points.iter().zip(marks).zip(strips) {
-        let end = [(!notes.is_empty()).then_some(mark), is_drawn.then_some(strip)];
-        table.add(cells(point).into_iter().chain(end.into_iter().flatten()));
+    let mut notes: Vec<String> = Vec::new();
+    for (point, strip) in trend.points.iter().zip(strips) {
+        let mut mark = String::new();
+        if !point.changed.is_empty() {
+            mark = format!("[{}]", notes.len() + 1);
+            notes.push(format!("{mark} {}", point.changed.join("; ")));
+        }
+        let end = [has_notes.then_some(mark), is_drawn.then_some(strip)];
+        table.push(cells(point), end.into_iter().flatten());
     }
     (table, notes)
 }
@@ -181,7 +173,6 @@ fn described(trend: &Trend) -> Value {
     })
 }
 
-/// A line for each point.
 fn lines(trend: &Trend) -> Vec<flat::Line> {
     let line = |point: &Point| -> flat::Line {
         let mut line = history::flat_line(point.record);

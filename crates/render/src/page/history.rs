@@ -16,7 +16,6 @@ use crate::words::{self, DASH};
 
 const TITLE: &str = "Performance over time";
 
-/// The metrics that are shown over time.
 const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakMemory];
 
 /// The page of these groups; `apart` are the records that are excluded from trends.
@@ -31,7 +30,7 @@ pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> R
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (runs) @if runs == 1 { " run" } @else { " runs" } "; each machine, model and setting has its own section" }
+            p class="muted" { (words::count(runs, "run")) "; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
@@ -142,7 +141,6 @@ fn kept_apart(apart: &[&Record]) -> Markup {
         table.push(start, [figure(record, Metric::Throughput)]);
     }
     let table = table.captioned("Records that say nothing about a development over time");
-    let records = if apart.len() == 1 { "record" } else { "records" };
-    let summary = format!("{} {records}: {}", apart.len(), counted(apart.iter().copied()));
+    let summary = format!("{}: {}", words::count(apart.len(), "record"), counted(apart.iter().copied()));
     html! { @if !apart.is_empty() { (page::section("Kept apart", &page::details(&summary, &html! { (table) }))) } }
 }

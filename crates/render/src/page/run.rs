@@ -92,7 +92,6 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     })
 }
 
-/// The figures of a forest plot.
 fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
     let mut table = Table::of(["Pair"], ["Times better", "Interval", "p"]);
     table.columns.push(Column::left("Verdict"));

@@ -11,7 +11,6 @@ use super::*;
 use crate::export::{Csv, JsonText};
 use crate::table::WIDE;
 
-/// One framework, 8 % slower.
 pub(crate) fn slower() -> Document {
     let (baseline, current) = ([record("one", 100.0)], [record("one", 100.0 / 1.08)]);
     let pairs = pairing::pair(&baseline, &current, false).pairs;

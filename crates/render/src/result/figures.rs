@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::flat::{self, Line};
 use crate::table::Table;
 
-/// The columns of the file.
 const TITLES: [&str; 14] = [
     "framework",
     "state",

@@ -18,7 +18,6 @@ use crate::table::{Cell, Screen, Table, WIDTH};
 use crate::words::verdicts::warnings;
 use crate::words::{self, Json, Line, answer, findings, summary, verdicts};
 
-/// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
 impl Document for Report {
@@ -64,14 +63,14 @@ impl Document for Report {
     }
 }
 
-/// The comparison with its sentences.
 fn told(report: &Report) -> Json {
     let mut json = Json::new(report);
     let tell = |json: &mut Json, found: &Comparison| verdicts::tell(json, found, verdict(report, found));
     json.each("comparisons", &report.comparisons, tell);
     json.each("hybrids", &report.hybrids, |json, hybrid| {
-        let tell = |found| json.field("verdict", |json| tell(json, found));
-        hybrid.verdict.as_ref().map(tell);
+        if let (Some(json), Some(found)) = (json.field("verdict"), &hybrid.verdict) {
+            tell(json, found);
+        }
     });
     json.set("warnings", Json::new(&warnings(report)));
     json.set("summary", Json::new(&summary(report)));
@@ -83,12 +82,10 @@ pub fn verdict(report: &Report, found: &Comparison) -> String {
     verdicts::of_report(report, found)
 }
 
-/// The sections that `-v` would add.
 fn more(report: &Report, warnings: usize) -> String {
     let warnings = match warnings {
         0 => String::new(),
-        1 => "1 more warning, ".into(),
-        count => format!("{count} more warnings, "),
+        more => format!("{}, ", words::count(more, "more warning")),
     };
     let noun = report.plan.work.case_noun();
     format!(
@@ -111,7 +108,6 @@ impl Table {
 }
 
 impl Cell {
-    /// The title of a metric.
     pub(crate) fn of_metric(metric: Metric) -> Cell {
         Cell::from(metric.title()).short(metric.short_title())
     }

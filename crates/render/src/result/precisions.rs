@@ -14,7 +14,6 @@ const METRICS: [Metric; 4] =
 const NOTE: &str = "Precisions were measured one after another: a difference between two of them is shown, not \
                     tested; verdicts are those of each comparison above.";
 
-/// Comparisons at several precisions.
 pub struct Precisions<'a>(pub &'a [Report]);
 
 impl Document for Precisions<'_> {

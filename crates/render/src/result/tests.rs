@@ -24,7 +24,6 @@ fn csv_has_no_precision_that_was_not_observed() {
     );
 }
 
-/// A terminal that shows everything.
 const ALL: Screen = Screen { verbose: true, width: 400, colour: false };
 
 /// A report of two prompts, of which candle has figures and tch has none.

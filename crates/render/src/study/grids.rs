@@ -1,7 +1,7 @@
 //! The tables of a study.
 
 use comparison::judge::metrics::Metric;
-use comparison::judge::report::{State, number};
+use comparison::judge::report::number;
 use comparison::judge::study::axes;
 use comparison::judge::study::columns::{self, Column as Shown};
 use comparison::judge::study::{self, Outcome, Side, StudyReport};
@@ -30,7 +30,7 @@ pub(super) fn sweep(report: &StudyReport, kind: SweepKind, ranges: bool) -> Tabl
                 let small = range(*column, row).filter(|_| ranges);
                 table::Cell::with_small(column.text(cell, row, &report.scaling), words::range(small))
             };
-            let tone = if row.state == State::Struck { Tone::Struck } else { Tone::Plain };
+            let tone = Tone::of(row.state);
             let name = titled(&row.framework, row.state, &row.reasons);
             let start = places(&axes, &cell.settings).chain([name]);
             table.push(start, shown.iter().map(|column| figure(column).toned(tone)));
@@ -124,10 +124,8 @@ pub(crate) fn curve(report: &StudyReport) -> Option<Table> {
 
 // The figures that a suite's source published, and those of this machine below each.
 
-/// Title of the table.
 pub(crate) const PUBLISHED: &str = "Published figures, and ours";
 
-/// The metrics that published tables have.
 const PUBLISHED_FIGURES: [Metric; 5] =
     [Metric::Load, Metric::ColdStart, Metric::Latency, Metric::Throughput, Metric::PeakMemory];
 
@@ -150,7 +148,7 @@ pub(crate) fn published(report: &StudyReport) -> Option<Table> {
                 table.push([format!("{name}: {why}"), model], [DASH; PUBLISHED_FIGURES.len()]);
                 continue;
             };
-            let tone = if ours.state == State::Struck { Tone::Struck } else { Tone::Plain };
+            let tone = Tone::of(ours.state);
             let toned = |text: String| table::Cell::from(text).toned(tone);
             let start = [titled(&name, ours.state, &ours.reasons), model].map(toned);
             table.push(start, PUBLISHED_FIGURES.map(|metric| toned(or_dash(ours.typical(metric), number))));

@@ -20,7 +20,6 @@ const NAME: usize = 22;
 /// What is no metric.
 const TEXTS: [(&str, fn(&Row) -> String); 2] = [("Precision", Row::precision_words), ("Parity", parity)];
 
-/// Whether contenders are rows in this width.
 pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
     report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
 }
@@ -68,22 +67,13 @@ fn by_contender(report: &Report, width: usize) -> Table {
     let rows = sorted(report, &deciding);
     let all = columns(report, &deciding, &rows);
     let least = usize::from(has_verdicts(report)) + 2;
-    let made = |name: usize| {
-        (least..=all.len())
-            .rev()
-            .map(|count| table(&all[..count], name))
-            .find(|made| made.bracketed().terminal_width() <= width)
-    };
-    let of = |made: &Option<Table>| made.as_ref().map_or(0, |table| table.columns.len());
-    let (whole, short) = (made(usize::MAX), made(NAME));
-    let best = if of(&short) > of(&whole) { short } else { whole };
-    let narrower = || {
-        (1..NAME)
-            .rev()
-            .map(|name| table(&all[..least], name))
-            .find(|it| it.bracketed().terminal_width() <= width)
-    };
-    best.or_else(narrower).unwrap_or_else(|| table(&all[..least], 1))
+    let with_more = (least..=all.len()).rev().flat_map(|count| [(count, usize::MAX), (count, NAME)]);
+    let narrower = (1..NAME).rev().map(|name| (least, name));
+    with_more
+        .chain(narrower)
+        .map(|(count, name)| table(&all[..count], name))
+        .find(|table| table.bracketed().terminal_width() <= width)
+        .unwrap_or_else(|| table(&all[..least], 1))
 }
 
 /// These columns, with names of at most so many characters.
@@ -221,7 +211,6 @@ pub(crate) fn notes(report: &Report, width: usize) -> Vec<String> {
     lines.into_iter().flatten().chain([about(report)]).collect()
 }
 
-/// The metrics with marks.
 fn marked(report: &Report, width: usize) -> Vec<Metric> {
     match (has_verdicts(report), are_rows(report, width)) {
         (false, _) => Vec::new(),
@@ -287,14 +276,14 @@ pub(crate) fn about(report: &Report) -> String {
     let model = if report.model.name.is_empty() { &plan.model } else { &report.model.name };
     let processor = report.environment.processor(&plan.device);
     let article = if processor.starts_with(['A', 'E', 'I', 'O', 'N']) { "an" } else { "a" };
-    let threads = format!("{} thread{}", plan.threads, if plan.threads == 1 { "" } else { "s" });
+    let threads = words::count(plan.threads, "thread");
     let place = match (processor.is_empty(), plan.is_on_gpu()) {
         (true, _) => threads,
         (false, true) => format!("{article} {processor}"),
         (false, false) => format!("{threads} of {article} {processor}"),
     };
     let schedule = findings::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
-    let rounds = format!("{} round{}", report.rounds, if report.rounds == 1 { "" } else { "s" });
+    let rounds = words::count(report.rounds, "round");
     format!(
         "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}",
         precision(report),

@@ -22,7 +22,6 @@ const METRICS: [Metric; 7] = [
     Metric::PeakMemory,
 ];
 
-/// A contender with these figures.
 fn contender(name: &str, figures: [f64; 7]) -> Row {
     let row = row(name, State::Measured, [Some(1.0); 5], &[]);
     Row {
