@@ -178,7 +178,7 @@ fn only_what_is_decided_has_a_colour() {
         let pair = &pictures::Pictures::new(&report).pairs(Metric::Throughput)[0];
         (pair.value.is_some(), pair.colour)
     };
-    let ort = pictures::colours(&["ort".to_owned()])["ort"];
+    let ort = pictures::Colours::new(&["ort".to_owned()]).of("ort");
     assert_eq!(with(Verdict::Faster), (true, Some(ort)));
     assert_eq!(with(Verdict::Equivalent), (true, Some(charts::INK)));
     assert_eq!(with(Verdict::Inconclusive), (true, None));
