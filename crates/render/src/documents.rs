@@ -12,7 +12,7 @@ use crate::history::{Found, List, Trends};
 use crate::layer_parity::tests::parity;
 use crate::regression::tests::slower;
 use crate::result::precisions::Precisions;
-use crate::result::tests::two_prompts;
+use crate::result::tests::{memory, two_prompts};
 use crate::table::{Screen, WIDTH, width};
 use crate::testing::{at, cell, report, study};
 use crate::words::answer::tests::{crowd, three, two_ends};
@@ -21,6 +21,7 @@ use crate::words::answer::tests::{crowd, three, two_ends};
 fn each(mut show: impl FnMut(&str, &dyn Document)) {
     show("compare", &report());
     show("compare-prompts", &two_prompts());
+    show("compare-memory", &memory());
     show("compare-three", &three());
     show("compare-crowd", &crowd());
     show("compare-two-ends", &two_ends());

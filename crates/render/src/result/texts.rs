@@ -111,38 +111,9 @@ mod tests {
 
     #[test]
     fn contenders_with_the_same_tokens_share_a_text_and_nothing_of_it_is_markup() {
-        assert_snapshot!(texts(&report(), &decode, Format::Table), @r#"
-        Text of the last requests of warm-up: what each would have
-        chosen after each token that all were fed (--decode forced).
-
-        p
-          candle, ort:
-            "in the woods.\n\n~~~ \u{1b}[31m"
-          tch:
-            "a a a a a a a a a a a a a a a a a a a a a a a a a a a
-            a a a a a a a a a a a a a a a a a a a a a a a a a a a a
-            a a a a a "
-        "#);
-        assert_snapshot!(texts(&report(), &decode, Format::Markdown), @r#"
-        Text of the last requests of warm-up: what each would have
-        chosen after each token that all were fed (--decode forced).
-
-        **p**
-
-        candle, ort:
-
-        ~~~text
-        "in the woods.\n\n~~~ \u{1b}[31m"
-        ~~~
-
-        tch:
-
-        ~~~text
-        "a a a a a a a a a a a a a a a a a a a a a a a a a a a 
-        a a a a a a a a a a a a a a a a a a a a a a a a a a a a 
-        a a a a a "
-        ~~~
-        "#);
+        for format in [Format::Table, Format::Markdown] {
+            assert_snapshot!(format!("{format:?}"), texts(&report(), &decode, format));
+        }
     }
 
     #[test]
