@@ -1,19 +1,19 @@
 //! A comparison: its answer, its tables, and every figure as CSV.
 
-mod changes;
-mod figures;
 pub mod precisions;
 #[cfg(test)]
 pub(crate) mod tests;
 mod texts;
 
-pub use changes::changes;
 use comparison::judge::metrics::Metric;
+use comparison::judge::report::limit::Share;
 use comparison::judge::report::verdicts::Comparison;
-use comparison::judge::report::{Figure, Report, Row, number};
+use comparison::judge::report::{self, Change, Figure, Report, Row, number};
+use serde_json::{Value, json};
 pub use texts::texts;
 
 use crate::export::{Block, Body, Document};
+use crate::flat;
 use crate::table::{Cell, Screen, Table, WIDTH};
 use crate::words::verdicts::warnings;
 use crate::words::{self, Json, Line, answer, findings, summary, verdicts};
@@ -59,7 +59,7 @@ impl Document for Report {
     }
 
     fn figures(&self) -> Table {
-        figures::table(std::slice::from_ref(self))
+        figures(std::slice::from_ref(self))
     }
 }
 
@@ -185,4 +185,123 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
         }
     }
     (!table.rows.is_empty()).then(|| table.captioned(format!("By {noun}, from its samples alone")))
+}
+
+// The changes of a run that is judged again, in words.
+
+/// The decisions that differ between two reports of one run, one sentence each.
+pub fn changes(before: &Report, now: &Report) -> Vec<String> {
+    let was = |found: &Comparison| verdict(before, found);
+    let is = |found: &Comparison| verdict(now, found);
+    let sentence = |change: Change<'_>| match change {
+        Change::State { was, now: row } => {
+            let why = row.reasons.first().map_or(String::new(), |reason| format!(": {reason}"));
+            format!("{} was {} and is {}{why}", row.framework, was.name(), row.state.name())
+        }
+        Change::New(found) => format!("{}: new: {}", found.metric.title(), is(found)),
+        Change::Verdict { was: earlier, now: found } => format!(
+            "{}: {} and {} were {}: {}; now {}: {}",
+            found.metric.title(),
+            found.a,
+            found.b,
+            verdicts::word(earlier.verdict),
+            was(earlier),
+            verdicts::word(found.verdict),
+            is(found)
+        ),
+        Change::Gone(earlier) => {
+            format!("{}: no longer compared: {}", earlier.metric.title(), was(earlier))
+        }
+    };
+    report::changes(before, now).into_iter().map(sentence).collect()
+}
+
+// A line for each figure of each contender: first over all prompts, then for each prompt.
+
+const TITLES: [&str; 14] = [
+    "framework",
+    "state",
+    "precision",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "rounds",
+    "prompt",
+    "typical",
+    "mean",
+    "standard_deviation",
+    "coefficient_of_variation",
+];
+
+/// The figures of all reports under one header. Each line names its precision.
+fn figures(reports: &[Report]) -> Table {
+    flat::table(&TITLES, &reports.iter().flat_map(lines).collect::<Vec<_>>())
+}
+
+fn lines(report: &Report) -> Vec<flat::Line> {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
+        let Some(limit) = &row.limit else { continue };
+        let shares = [
+            ("encoding_share", &limit.encoding),
+            ("decode_share", &limit.decode),
+            ("prefill_share", &limit.prefill),
+        ];
+        for (name, share) in shares {
+            lines.extend(share.iter().map(|share| of_share(row, name, share)));
+        }
+    }
+    // The figures of a single prompt are those above.
+    for prompt in report.prompts.iter().filter(|_| report.prompts.len() > 1) {
+        for (row, by_prompt) in report.rows.iter().zip(&prompt.rows) {
+            lines.extend(by_prompt.metrics.iter().map(|figure| of_figure(row, figure, &prompt.name)));
+        }
+    }
+    lines
+}
+
+/// The line of one figure; `prompt` is empty for all prompts together.
+fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> flat::Line {
+    let spread = [figure.median, figure.min, figure.max];
+    let mut line = start(row, figure.metric.name(), &figure.unit, spread, prompt);
+    line.extend(flat::line([
+        ("typical", json!(figure.typical)),
+        ("mean", json!(figure.mean)),
+        ("standard_deviation", json!(figure.standard_deviation)),
+        ("coefficient_of_variation", json!(figure.coefficient_of_variation)),
+    ]));
+    line
+}
+
+/// Median, least and largest share of the machine's limit.
+fn of_share(row: &Row, name: &str, share: &Share) -> flat::Line {
+    let known = || share.values.iter().copied().flatten();
+    let (least, most) = (known().reduce(f64::min), known().reduce(f64::max));
+    start(row, name, "of limit", [Some(share.median), least, most], "")
+}
+
+fn start(
+    row: &Row,
+    metric: &str,
+    unit: &str,
+    [median, min, max]: [Option<f64>; 3],
+    prompt: &str,
+) -> flat::Line {
+    // The requested precision is shown only without figures: with figures it might not be the one in effect.
+    let unseen = if row.state.has_figures() { "" } else { row.precision.requested.name() };
+    flat::line([
+        ("framework", json!(row.framework)),
+        ("state", json!(row.state.name())),
+        ("precision", Value::from(row.precision.observed.as_deref().unwrap_or(unseen))),
+        ("metric", json!(metric)),
+        ("unit", json!(unit)),
+        ("median", json!(median)),
+        ("min", json!(min)),
+        ("max", json!(max)),
+        ("rounds", json!(row.rounds)),
+        ("prompt", json!(prompt)),
+    ])
 }

@@ -30,7 +30,7 @@ impl Document for Precisions<'_> {
 
     /// The figures of all comparisons under one header. Each line names its precision.
     fn figures(&self) -> Table {
-        figures::table(self.0)
+        figures(self.0)
     }
 }
 

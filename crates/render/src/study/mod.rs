@@ -1,6 +1,5 @@
 //! A study: its cells side by side.
 
-mod figures;
 mod grids;
 mod words;
 
@@ -46,7 +45,7 @@ impl Document for StudyReport {
     }
 
     fn figures(&self) -> Table {
-        figures::table(self)
+        grids::figures(self)
     }
 }
 
