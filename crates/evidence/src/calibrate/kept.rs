@@ -55,9 +55,6 @@ pub type Decisions = Vec<Option<Decision>>;
 impl Kept {
     /// Reads a results directory. `COMMIT:DIRECTORY`: the journal that it had at a commit, with the plan that it has today
     /// (the form of plans has changed since).
-    ///
-    /// # Errors
-    /// If there is none, or it has too few rounds in which all contenders have all figures.
     pub fn read(place: &str) -> Result<Kept> {
         let directory = place.split_once(':').map_or(place, |(_, directory)| directory);
         let (plan, journal) = (file(directory, "plan.json")?, file(place, "samples.jsonl")?);

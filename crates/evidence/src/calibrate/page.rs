@@ -1,12 +1,9 @@
 //! Figures with their limits, as Markdown.
 
-use std::io::Write;
 use std::num::NonZero;
 use std::ops::Range;
-use std::path::Path;
 use std::{fmt, thread};
 
-use anyhow::{Context, Result};
 use comparison::judge::{Metric, WorkKind};
 use statistics::{Decision, Outcome, quantile};
 
@@ -181,18 +178,6 @@ fn wrapped(line: &str) -> String {
         columns += wide;
     }
     text
-}
-
-/// Writes a file whole or not at all.
-pub fn write(path: &Path, page: impl AsRef<[u8]>) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let save = || -> Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(page.as_ref())?;
-        file.persist(path)?;
-        Ok(())
-    };
-    save().with_context(|| format!("cannot write {}", path.display()))
 }
 
 // The figures of a simulated process.
@@ -429,16 +414,6 @@ mod tests {
         assert!(page.contains("--comparisons 100 --seed 3"));
         assert!(page.contains("| s | 6.00 % | 2.78–12.48 % | ≤ 5 % | FAIL |"), "{page}");
         assert!(page.contains("0 of 1 figures"));
-    }
-
-    #[test]
-    fn a_page_that_cannot_be_written_leaves_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("page.md");
-        write(&path, "whole").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
-        assert!(write(&directory.path().join("missing/page.md"), "x").is_err());
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -148,9 +148,6 @@ impl Recording {
     }
 
     /// The comparison of a journal: its rounds in which every contender has a complete process.
-    ///
-    /// # Errors
-    /// A line that is not a fact, or no such round.
     pub fn of_journal(text: &str) -> Result<Recording> {
         let fact =
             |(index, line)| Fact::read(line).map_err(|why| anyhow::anyhow!("line {}: {why}", index + 1));
@@ -192,9 +189,6 @@ pub fn recorded() -> &'static [Recording] {
 }
 
 /// Reads a file of recordings.
-///
-/// # Errors
-/// If the bytes are not compressed, or a line is not a recording.
 pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
     let mut text = String::new();
     GzDecoder::new(bytes).read_to_string(&mut text).context("cannot decompress the recordings")?;
@@ -202,9 +196,6 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
 }
 
 /// A file of recordings.
-///
-/// # Errors
-/// Those of the compressor.
 pub fn write(recordings: &[Recording]) -> Result<Vec<u8>> {
     let mut file = GzEncoder::new(Vec::new(), Compression::best());
     for recording in recordings {
