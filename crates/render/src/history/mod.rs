@@ -12,11 +12,11 @@ use comparison::judge::report::memory::Parts;
 use comparison::judge::report::number;
 use optimised::is_optimised;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 pub use trend::Trends;
 
 use crate::export::{Block, Body, Document};
-use crate::flat::{self, Line};
+use crate::flat::{self, Field, Line};
 use crate::pictures::{self, over_time};
 use crate::table::{Cell, Column, Screen, Table};
 use crate::words::{self, Json, or_dash};
@@ -77,11 +77,8 @@ fn middle(prompt_tokens: &[usize]) -> Option<usize> {
 
 // A record as one line of a table for programs.
 
-/// A field of a line, by the name of its column.
-type Field = (&'static str, fn(&Record) -> Value);
-
 /// The fields before those of the case.
-const RUN: &[Field] = &[
+const RUN: &[Field<Record>] = &[
     ("time", |it| json!(it.time)),
     ("run", |it| json!(it.run)),
     ("study", |it| json!(it.study)),
@@ -93,7 +90,7 @@ const RUN: &[Field] = &[
     ("apart", |it| json!(it.apart().iter().map(|reason| reason.words()).collect::<Vec<_>>().join("+"))),
 ];
 
-const CASE: &[Field] = &[
+const CASE: &[Field<Record>] = &[
     ("model", |it| json!(it.case.model)),
     ("weights_sha256", |it| json!(it.case.weights_sha256)),
     ("precision", |it| json!(it.case.precision)),
@@ -113,7 +110,7 @@ const CASE: &[Field] = &[
 ];
 
 /// Settings, machine and outcome.
-const CIRCUMSTANCES: &[Field] = &[
+const CIRCUMSTANCES: &[Field<Record>] = &[
     ("suite", |it| json!(it.settings.suite)),
     ("fair_comparison", |it| json!(it.settings.fair_comparison)),
     ("iterations", |it| json!(it.settings.iterations)),

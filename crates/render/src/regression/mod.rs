@@ -12,13 +12,13 @@ use comparison::judge::regression::{Document, Finding, Kind, Reason, Side, Verdi
 use comparison::judge::report::number;
 use protocol::untrusted;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-use serde_json::{Value, json};
+use serde_json::json;
 use statistics::MIN_ROUNDS;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::export::{self, Block, Body, Exporter, Markdown};
-use crate::flat;
+use crate::flat::{self, Field};
 use crate::table::{Column, Screen, Table};
 use crate::words::{self, Json, Line, or_dash};
 
@@ -177,7 +177,7 @@ fn unmeasured(document: &Document) -> Vec<String> {
     words::grouped(found).into_iter().map(told).collect()
 }
 
-const COLUMNS: [(&str, fn(&Finding) -> Value); 16] = [
+const COLUMNS: [Field<Finding>; 16] = [
     ("framework", |it| json!(it.framework)),
     ("case", |it| json!(it.case)),
     ("metric", |it| json!(it.metric)),

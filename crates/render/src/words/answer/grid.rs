@@ -17,8 +17,10 @@ const CONTENDER: &str = "Contender";
 /// Characters of a name, where longer ones take the place of figures.
 const NAME: usize = 22;
 
-/// What is no metric.
-const TEXTS: [(&str, fn(&Row) -> String); 2] = [("Precision", Row::precision_words), ("Parity", parity)];
+/// The title of what is no metric, and its text.
+type Text = (&'static str, fn(&Row) -> String);
+
+const TEXTS: [Text; 2] = [("Precision", Row::precision_words), ("Parity", parity)];
 
 pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
     report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
