@@ -2,19 +2,15 @@
 //! itself, with methods that are broken on purpose.
 
 use evidence::calibrate::kept::{Kept, Play};
-use evidence::calibrate::page;
-use evidence::calibrate::page::THROUGHPUT;
-use evidence::calibrate::page::{Options, Share, mean, repeat};
-use evidence::calibrate::page::{any_different, coverage, is, joint_coverage, last_is_slower};
-use evidence::calibrate::simulated::Machine;
-use evidence::calibrate::simulated::Order;
-use evidence::calibrate::simulated::Schedule;
-use evidence::calibrate::simulated::{Rounds, Scenario};
-use evidence::calibrate::studies::survive;
-use evidence::calibrate::studies::{self, BUDGET_S, INTERLEAVED, PROCESSES};
-use evidence::calibrate::studies::{DRIFT, NORMAL, noise_scenario};
-use evidence::calibrate::uneven::COURSES;
-use evidence::calibrate::uneven::Uneven;
+use evidence::calibrate::page::{
+    self, Options, Share, THROUGHPUT, any_different, coverage, is, joint_coverage, last_is_slower, mean,
+    repeat,
+};
+use evidence::calibrate::simulated::{Machine, Order, Rounds, Scenario, Schedule};
+use evidence::calibrate::studies::{
+    self, BUDGET_S, DRIFT, INTERLEAVED, NORMAL, PROCESSES, noise_scenario, survive,
+};
+use evidence::calibrate::uneven::{COURSES, Uneven};
 use statistics::steady::classify;
 use statistics::{LogRatios, Outcome};
 
@@ -121,7 +117,7 @@ fn bandwidth_that_changes_is_no_difference() {
     for schedule in [INTERLEAVED, Schedule::Sequential] {
         let outcomes = OPTIONS.simulate(&studies::scenario(3, 1.0, PROCESSES[0], schedule));
         let wrong = Share::count(&outcomes, any_different);
-        assert!(wrong.value() <= 0.06, "{wrong:?} when {schedule}");
+        assert!(wrong.value() <= 0.06, "{wrong:?} when {schedule:?}");
     }
 }
 
@@ -140,7 +136,7 @@ fn interleaved_requests_find_more_in_the_same_time() {
         let scenario = studies::scenario(2, 1.10, PROCESSES[0], schedule);
         let outcomes = OPTIONS.simulate(&scenario);
         let seconds: Vec<f64> = outcomes.iter().map(|outcome| outcome.effort.seconds).collect();
-        assert!(mean(&seconds) < BUDGET_S, "{} s when {schedule}", mean(&seconds));
+        assert!(mean(&seconds) < BUDGET_S, "{} s when {schedule:?}", mean(&seconds));
         Share::count(&outcomes, |outcome| last_is_slower(&scenario, outcome)).value()
     });
     assert!(found[0] > 2.0 * found[1], "{found:?}");

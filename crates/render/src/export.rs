@@ -26,7 +26,6 @@ pub trait Document {
     fn figures(&self) -> Table;
 }
 
-/// The parts of a document for people.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     /// The part that is enough by itself.
@@ -36,7 +35,6 @@ pub struct Body {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Block {
-    /// The sentences that answer the question.
     Answer(Vec<String>),
     /// The title of what follows, and the lines below the title.
     Heading(Vec<String>),
@@ -55,7 +53,6 @@ pub(crate) enum Block {
     Elsewhere(String),
 }
 
-/// Turns a document into one format.
 pub trait Exporter {
     fn export(&self, document: &dyn Document) -> String;
 }
@@ -70,7 +67,6 @@ pub fn export(document: &dyn Document, format: Format, screen: &Screen) -> Strin
     }
 }
 
-/// Indented JSON.
 pub struct JsonText;
 
 impl Exporter for JsonText {
@@ -91,7 +87,6 @@ impl Exporter for Csv {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Markdown {
     Whole,
-    /// The answer alone.
     Short,
 }
 

@@ -7,6 +7,9 @@ use crate::table::Table;
 /// Names with their values, in order.
 pub(crate) type Line = Vec<(String, Value)>;
 
+/// The name of a column, and its value in the line of a `T`.
+pub(crate) type Field<T> = (&'static str, fn(&T) -> Value);
+
 /// Pairs of names and values as a line.
 pub(crate) fn line<const N: usize>(fields: [(&str, Value); N]) -> Line {
     fields.map(|(name, value)| (name.to_owned(), value)).into()

@@ -4,6 +4,8 @@
 //! a file, reads a clock or judges; the caller writes the result.
 
 mod charts;
+#[cfg(test)]
+mod documents;
 mod export;
 mod flat;
 pub mod history;
@@ -12,15 +14,12 @@ pub mod page;
 mod pictures;
 pub mod regression;
 pub mod result;
-
 pub mod study;
 pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod trace;
 mod trends;
-#[cfg(test)]
-mod widths;
 mod words;
 
 pub use export::{Csv, Document, Exporter, Format, JsonText, Markdown, export};

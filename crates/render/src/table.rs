@@ -4,6 +4,7 @@
 mod tests;
 
 use anstyle::{AnsiColor, Style};
+use comparison::judge::report::State;
 use protocol::untrusted;
 
 /// The text in place of a missing figure.
@@ -61,6 +62,12 @@ impl Cell {
         Cell { small: small.into(), ..Cell::from(main) }
     }
 
+    /// A title with its unit, which is in brackets, as small text.
+    pub(crate) fn unit_below(title: &str) -> Cell {
+        let (name, unit) = title.split_once(" (").unwrap_or((title, ""));
+        Cell::with_small(name, unit.trim_end_matches(')'))
+    }
+
     /// The same with a shorter text for narrow terminals.
     pub fn short(self, short: impl Into<String>) -> Cell {
         Cell { short: Some(short.into()), ..self }
@@ -99,7 +106,8 @@ impl Cell {
             |text: &str| if text.is_empty() { String::new() } else { screen.painted(self.tone, text) };
         let before = match (widths.at_right, self.is_figure()) {
             (true, _) => widths.all - width(&self.main),
-            (false, true) => widths.figures - width(&self.main),
+            // A title may begin with a digit, and be wider than the figures.
+            (false, true) => widths.figures.saturating_sub(width(&self.main)),
             (false, false) => 0,
         };
         let small = if self.small.is_empty() { String::new() } else { space(2) + &painted(&self.small) };
@@ -131,7 +139,14 @@ impl Table {
         Table { columns: columns.into_iter().collect(), ..Table::default() }
     }
 
-    /// A table of text only, for programs.
+    /// Columns of text at the left, and columns of figures.
+    pub(crate) fn of<T: Into<Cell>, F: Into<Cell>>(
+        texts: impl IntoIterator<Item = T>,
+        figures: impl IntoIterator<Item = F>,
+    ) -> Table {
+        Table::new(texts.into_iter().map(Column::left).chain(figures.into_iter().map(Column::right)))
+    }
+
     pub fn plain<S: Into<Cell>>(titles: impl IntoIterator<Item = S>) -> Table {
         Table::new(titles.into_iter().map(Column::left))
     }
@@ -142,6 +157,16 @@ impl Table {
 
     pub fn add<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Adds a row of texts and figures.
+    pub(crate) fn push<T: Into<Cell>, F: Into<Cell>>(
+        &mut self,
+        texts: impl IntoIterator<Item = T>,
+        figures: impl IntoIterator<Item = F>,
+    ) {
+        let texts = texts.into_iter().map(Into::into);
+        self.rows.push(texts.chain(figures.into_iter().map(Into::into)).collect());
     }
 
     /// The table as text, no wider than the screen: with short titles if necessary, and if that is not enough, with a block
@@ -252,11 +277,7 @@ impl Table {
 
     /// The table with the units of titles in a line of their own.
     fn units_below(&self) -> Table {
-        let split = |title: &Cell| match title.main.split_once(" (") {
-            Some((name, unit)) => Cell::with_small(name, unit.trim_end_matches(')')),
-            None => title.clone(),
-        };
-        self.with(split, Cell::clone)
+        self.with(|title| Cell { tone: title.tone, ..Cell::unit_below(&title.main) }, Cell::clone)
     }
 
     fn shortened(&self) -> Table {
@@ -301,7 +322,6 @@ impl Table {
 /// Columns of a terminal that the answer fits in.
 pub(crate) const WIDTH: usize = 80;
 
-/// A terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
     /// Columns. No line is wider, unless a single word is.
@@ -328,6 +348,11 @@ pub enum Tone {
 }
 
 impl Tone {
+    /// That of the figures of a contender in this state.
+    pub(crate) fn of(state: State) -> Tone {
+        if state == State::Struck { Tone::Struck } else { Tone::Plain }
+    }
+
     pub(crate) fn style(self) -> Style {
         let coloured = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
         match self {
@@ -350,15 +375,17 @@ impl Screen {
     /// The text in lines that fit, each ended. All lines but the first are indented.
     pub(crate) fn lines(&self, tone: Tone, text: &str) -> String {
         let options = textwrap::Options::new(self.width).subsequent_indent("  ").break_words(false);
-        let text = untrusted::line(text);
-        let lines = textwrap::wrap(&text, options);
-        lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
+        self.wrapped(tone, text, options)
     }
 
     /// A paragraph: lines that fit, none indented.
     pub(crate) fn paragraph(&self, tone: Tone, text: &str) -> String {
+        self.wrapped(tone, text, textwrap::Options::new(self.width).break_words(false))
+    }
+
+    fn wrapped(&self, tone: Tone, text: &str, options: textwrap::Options<'_>) -> String {
         let text = untrusted::line(text);
-        let lines = textwrap::wrap(&text, textwrap::Options::new(self.width).break_words(false));
+        let lines = textwrap::wrap(&text, options);
         lines.into_iter().map(|line| self.painted(tone, &line) + "\n").collect()
     }
 

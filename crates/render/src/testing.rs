@@ -8,60 +8,49 @@ use comparison::judge::Metric;
 use comparison::judge::report::variation::Steadiness;
 use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{
-    Figure, Kind, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
+    Figure, LoadParts, Loads, Machine, Prepared, Report, Requested, Row, SCHEMA, State,
 };
 use comparison::judge::study::{self, Cell, StudyReport, columns};
-use comparison::plan::{Plan, Settings, StudyView};
+use comparison::plan::{Axis, Plan, Setting, Settings, StudyView};
+use serde_json::json;
 
 pub(crate) fn figure(metric: Metric, median: Option<f64>) -> Figure {
     Figure::new(metric, vec![median; 6], Vec::new())
 }
 
-/// The metrics of made-up figures.
 const FIGURES: [Metric; 5] =
     [Metric::Load, Metric::ColdStart, Metric::Latency, Metric::Throughput, Metric::PeakMemory];
 
 pub(crate) fn row(framework: &str, state: State, medians: [Option<f64>; 5], reasons: &[&str]) -> Row {
+    let load = Loads {
+        warm_resident_before: Some(1.0),
+        cold: vec![0.5],
+        cold_median: Some(0.5),
+        cold_resident_before: Some(0.0),
+        cold_unavailable: None,
+        parts: Some(LoadParts {
+            framework_cpu_s: 0.1,
+            system_cpu_s: 0.2,
+            own_bytes: 540e6,
+            mapped_bytes: 4e6,
+        }),
+        memory_ready_in: Some([0.05, 1.5]),
+    };
+    let precision = Requested { requested: Precision::F32, observed: Some("f32".into()), stored: None };
+    let bare = json!({
+        "framework": framework,
+        "state": state,
+        "reasons": [],
+        "precision": precision,
+        "rounds": if medians[0].is_some() { 6 } else { 0 },
+        "metrics": [],
+        "load": load,
+        "steadiness": Steadiness::default(),
+    });
     Row {
-        framework: framework.into(),
-        kind: Kind::Tuned,
-        state,
         reasons: reasons.iter().map(|reason| (*reason).to_owned().into()).collect(),
-        precision: Requested { requested: Precision::F32, observed: Some("f32".into()), stored: None },
-        rounds: if medians[0].is_some() { 6 } else { 0 },
         metrics: FIGURES.into_iter().zip(medians).map(|(metric, median)| figure(metric, median)).collect(),
-        load: Loads {
-            warm_resident_before: Some(1.0),
-            cold: vec![0.5],
-            cold_median: Some(0.5),
-            cold_resident_before: Some(0.0),
-            cold_unavailable: None,
-            parts: Some(LoadParts {
-                framework_cpu_s: 0.1,
-                system_cpu_s: 0.2,
-                own_bytes: 540e6,
-                mapped_bytes: 4e6,
-            }),
-            memory_ready_in: Some([0.05, 1.5]),
-        },
-        limit: None,
-        memory: None,
-        threads: None,
-        steadiness: Steadiness::default(),
-        first_request_excess: None,
-        disturbed_starts: Vec::new(),
-        components: None,
-        energy: None,
-        gpu: None,
-        text: None,
-        agreement: None,
-        outputs: None,
-        shipped: None,
-        tokens: None,
-        hello: None,
-        in_effect: None,
-        compiled: None,
-        padding: None,
+        ..serde_json::from_value(bare).expect("a row without anything that it need not have")
     }
 }
 
@@ -170,6 +159,11 @@ pub(crate) fn study(name: &str, view: StudyView, cells: Vec<Cell>) -> StudyRepor
         results: "results/study".into(),
         view,
     }
+}
+
+/// A place on an axis, with 32 new tokens.
+pub(crate) fn at(axis: Axis, value: u32) -> Settings {
+    Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
 }
 
 /// A cell of two frameworks that decode so many tokens a second.

@@ -14,7 +14,6 @@ pub(crate) struct Trend<'a> {
     pub(crate) points: Vec<Point<'a>>,
 }
 
-/// The figure of one run.
 pub(crate) struct Point<'a> {
     pub(crate) record: &'a Record,
     pub(crate) figure: &'a Figure,
@@ -71,26 +70,24 @@ pub(crate) fn trends<'a>(records: &[&'a Record], metrics: &[Metric]) -> Vec<Tren
     let mut trends: Vec<Trend<'a>> = Vec::new();
     for &metric in metrics {
         for &record in records.iter().filter(|record| records::takes_part(record)) {
-            add(&mut trends, metric, record);
+            let Some(figure) = record.metrics.get(metric.name()) else { continue };
+            let mut point = Point { record, figure, change: None, changed: Vec::new() };
+            match trends.iter_mut().find(|trend| trend.metric == metric && is_same(trend.last(), record)) {
+                Some(trend) => {
+                    let comparable = trend
+                        .points
+                        .iter()
+                        .rev()
+                        .find(|earlier| regression::is_comparable(earlier.record, record));
+                    point.change = comparable.and_then(|earlier| Change::between(earlier, figure));
+                    point.changed = regression::changed(trend.last(), record);
+                    trend.points.push(point);
+                }
+                None => trends.push(Trend { metric, points: vec![point] }),
+            }
         }
     }
     trends
-}
-
-/// Adds a record's figure, if it has one, to its trend.
-fn add<'a>(trends: &mut Vec<Trend<'a>>, metric: Metric, record: &'a Record) {
-    let Some(figure) = record.metrics.get(metric.name()) else { return };
-    let mut point = Point { record, figure, change: None, changed: Vec::new() };
-    match trends.iter_mut().find(|trend| trend.metric == metric && is_same(trend.last(), record)) {
-        Some(trend) => {
-            let comparable =
-                trend.points.iter().rev().find(|earlier| regression::is_comparable(earlier.record, record));
-            point.change = comparable.and_then(|earlier| Change::between(earlier, figure));
-            point.changed = regression::changed(trend.last(), record);
-            trend.points.push(point);
-        }
-        None => trends.push(Trend { metric, points: vec![point] }),
-    }
 }
 
 fn is_same(a: &Record, b: &Record) -> bool {

@@ -16,7 +16,7 @@ use comparison::judge::report::verdicts::Verdict;
 use comparison::judge::report::{Report, State};
 use comparison::judge::study::Cell;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Axis, Setting, Settings, StudyView};
+use comparison::plan::{Axis, Setting, StudyView};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 
@@ -209,19 +209,15 @@ fn crowd() -> String {
     })
 }
 
-fn at(axis: Axis, value: u32) -> Settings {
-    Settings::from([(axis, Setting::Number(value)), (Axis::NewTokens, Setting::Number(32))])
-}
-
 fn sweep() -> String {
     let cells = [1, 2, 4, 8].map(|batch| {
         let times = f64::from(batch);
-        testing::cell(at(Axis::Batch, batch), [50.0 * times.sqrt(), 40.0 * times])
+        testing::cell(testing::at(Axis::Batch, batch), [50.0 * times.sqrt(), 40.0 * times])
     });
     let mut cells = Vec::from(cells);
     cells[1].rows[1].state = State::Struck;
     cells[1].rows[1].reasons = vec!["R5: it kept 3.1 CPUs busy; the budget is 2".to_owned().into()];
-    cells.push(Cell::refused(at(Axis::Batch, 64), "it does not fit into memory".into()));
+    cells.push(Cell::refused(testing::at(Axis::Batch, 64), "it does not fit into memory".into()));
     page(render::page::study(
         &testing::study("sweep generate", StudyView::Sweep(SweepKind::Generate), cells),
         &|_| true,
@@ -230,7 +226,7 @@ fn sweep() -> String {
 
 fn ab() -> String {
     let place = |name: &str, tokens: u32| {
-        let mut place = at(Axis::PromptTokens, tokens);
+        let mut place = testing::at(Axis::PromptTokens, tokens);
         place.insert(Axis::Framework, Setting::Name(name.into()));
         place
     };

@@ -15,34 +15,26 @@
 //! round answers, and [`steady::classify`] whether one process has reached a steady state.
 
 pub mod contrast;
-
 mod decision;
 mod descriptive;
 mod limits;
-
 pub mod order;
 mod paired;
-
 mod sequential;
-
 mod split;
-
 pub mod steady;
 
-pub use contrast::detectable_shift;
-pub use contrast::{Contrast, Samples, contrast};
-pub use decision::holm;
-pub use decision::{Change, classify};
-pub use decision::{Decision, Outcome, Series, Settings, Undecided, decide, settled};
-pub use descriptive::kendall_tau;
-pub use descriptive::state;
-pub use descriptive::{Moments, geometric_interval, geometric_mean, median, median_interval, quantile};
-pub use descriptive::{Slope, slope};
+pub use contrast::{Contrast, Samples, contrast, detectable_shift};
+pub use decision::{Change, Decision, Outcome, Series, Settings, Undecided, classify, decide, holm, settled};
+pub use descriptive::{
+    Moments, Slope, geometric_interval, geometric_mean, kendall_tau, median, median_interval, quantile,
+    slope, state,
+};
 pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
-pub use order::BalancedOrder;
-pub use order::{Components, Costs, Prior, blocks, components, pooled};
-pub use order::{TRIMMED_REQUESTS, TRIMMED_SLICES, of_turns, trimmed_mean};
-pub use paired::{EXACT_UP_TO, FLIPS, LogRatios};
-pub use paired::{mann_whitney, welch};
+pub use order::{
+    BalancedOrder, Components, Costs, Prior, TRIMMED_REQUESTS, TRIMMED_SLICES, blocks, components, of_turns,
+    pooled, trimmed_mean,
+};
+pub use paired::{EXACT_UP_TO, FLIPS, LogRatios, mann_whitney, welch};
 pub use sequential::{Boundaries, Looks};
 pub use split::{Cause, Split};

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -53,7 +53,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let tables = studies::all(&options, &kept);
     let page = page::render(&options, &tables);
     print!("{page}");
-    page::write(&cli.output, &page)?;
+    write(&cli.output, page.as_bytes())?;
     let failed: usize = tables.iter().map(Table::failed).sum();
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -77,6 +77,10 @@ fn record(directories: &[PathBuf]) -> Result<ExitCode> {
         );
         recordings.push(recording);
     }
-    page::write(RECORDED.as_ref(), &recorded::write(&recordings)?)?;
+    write(RECORDED.as_ref(), &recorded::write(&recordings)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, contents: &[u8]) -> Result<()> {
+    std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -13,20 +13,19 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statistics::{Decision, Looks, Series, Settings, decide};
 
-/// Figures of contenders by round.
+use crate::calibrate::simulated::pairs;
+
 type Figures = Vec<Vec<f64>>;
 
 /// A comparison whose rounds are drawn from.
 #[derive(Debug)]
 pub struct Kept {
-    /// Where it is from.
     pub name: String,
     pub contenders: usize,
     pub rounds: usize,
     pub questions: Vec<Question>,
 }
 
-/// One tested metric.
 #[derive(Debug)]
 pub struct Question {
     pub metric: Metric,
@@ -56,9 +55,6 @@ pub type Decisions = Vec<Option<Decision>>;
 impl Kept {
     /// Reads a results directory. `COMMIT:DIRECTORY`: the journal that it had at a commit, with the plan that it has today
     /// (the form of plans has changed since).
-    ///
-    /// # Errors
-    /// If there is none, or it has too few rounds in which all contenders have all figures.
     pub fn read(place: &str) -> Result<Kept> {
         let directory = place.split_once(':').map_or(place, |(_, directory)| directory);
         let (plan, journal) = (file(directory, "plan.json")?, file(place, "samples.jsonl")?);
@@ -107,9 +103,8 @@ impl Kept {
         Ok(Kept { name: place.to_owned(), contenders: labels.len(), rounds, questions })
     }
 
-    /// Pairs of contenders.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
-        (0..self.contenders).flat_map(|a| (a + 1..self.contenders).map(move |b| (a, b))).collect()
+        pairs(self.contenders)
     }
 
     /// A comparison of rounds that are drawn with replacement, as the product decides it. By question.
@@ -136,7 +131,6 @@ impl Kept {
     }
 }
 
-/// The figures of drawn rounds.
 struct Drawn<'a> {
     question: &'a Question,
     all: Vec<Vec<Option<f64>>>,

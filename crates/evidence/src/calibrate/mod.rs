@@ -4,12 +4,8 @@
 //! the code under test is `statistics` itself.
 
 pub mod kept;
-pub mod simulated;
-
 pub mod page;
-
 pub mod recorded;
-
+pub mod simulated;
 pub mod studies;
-
 pub mod uneven;

@@ -1,12 +1,9 @@
 //! Figures with their limits, as Markdown.
 
-use std::io::Write;
 use std::num::NonZero;
 use std::ops::Range;
-use std::path::Path;
 use std::{fmt, thread};
 
-use anyhow::{Context, Result};
 use comparison::judge::{Metric, WorkKind};
 use statistics::{Decision, Outcome, quantile};
 
@@ -15,7 +12,6 @@ use crate::calibrate::simulated::{Comparison, Effort, Scenario};
 /// Share of comparisons in which a weather has to be seen if it makes more of them wrong than are allowed.
 const ENOUGH_SEEN: f64 = 0.8;
 
-/// Where a share has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
     AtMost(f64),
@@ -53,7 +49,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// One study.
 #[derive(Debug, Clone)]
 pub struct Table {
     title: &'static str,
@@ -77,7 +72,6 @@ impl Table {
         Self { title, text: text.into(), header, rows: Vec::new(), judged: 0, failed: 0 }
     }
 
-    /// A row of a plain table.
     pub fn plain_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -110,7 +104,6 @@ impl Table {
         self.rows.push(setting.into_iter().chain(figures).collect());
     }
 
-    /// Figures beyond their limits.
     pub fn failed(&self) -> usize {
         self.failed
     }
@@ -187,25 +180,12 @@ fn wrapped(line: &str) -> String {
     text
 }
 
-/// Writes a file whole or not at all.
-pub fn write(path: &Path, page: impl AsRef<[u8]>) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let save = || -> Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(page.as_ref())?;
-        file.persist(path)?;
-        Ok(())
-    };
-    save().with_context(|| format!("cannot write {}", path.display()))
-}
-
 // The figures of a simulated process.
 
 /// The metrics with a share of the error rate. Those that follow another are not simulated: they have its verdict.
 pub const METRICS: [Metric; 5] =
     [Metric::Load, Metric::ColdStart, Metric::Throughput, Metric::FirstToken, Metric::Total];
 
-/// The place of throughput.
 pub const THROUGHPUT: usize = 2;
 
 /// The places of the metrics of the answer, which decide whether rounds go on.
@@ -225,7 +205,6 @@ pub fn error_share(metric: usize) -> f64 {
 // The outcomes of many simulated comparisons.
 
 impl Options {
-    /// Comparisons of one setting.
     pub fn simulate(&self, scenario: &Scenario) -> Vec<Comparison> {
         repeat(self.comparisons, self.seed, |seed| scenario.compare(seed))
     }
@@ -241,12 +220,14 @@ pub fn last_is_slower(scenario: &Scenario, comparison: &Comparison) -> bool {
     let last = scenario.decode.len() - 1;
     let pairs = scenario.pairs();
     let mut of_last = pairs.iter().zip(comparison.throughput()).filter(|((_, b), _)| *b == last);
-    of_last.all(|(_, decision)| {
-        is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
-    })
+    of_last.all(|(_, decision)| is_slower(decision))
 }
 
-/// Whether a decision has this outcome.
+/// Whether the second of a pair was found to be slower.
+pub(crate) fn is_slower(decision: &Option<Decision>) -> bool {
+    is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
+}
+
 pub fn is(decision: &Option<Decision>, outcome: Outcome) -> bool {
     decision.as_ref().is_some_and(|decision| decision.outcome == outcome)
 }
@@ -318,7 +299,6 @@ pub(crate) fn half_width(outcomes: &[Comparison]) -> String {
     percent(statistics::median(&halves).unwrap_or(f64::NAN), 1)
 }
 
-/// Contenders and hypotheses.
 pub(crate) fn size(scenario: &Scenario) -> String {
     let contenders = scenario.decode.len();
     format!("{contenders} ({})", METRICS.len() * scenario.pairs().len())
@@ -334,10 +314,8 @@ pub(crate) fn rounds_taken(outcomes: &[Comparison]) -> String {
 
 // Many simulated comparisons, and shares of them.
 
-/// How much is simulated.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Comparisons of each setting.
     pub comparisons: usize,
     pub seed: u64,
 }
@@ -436,16 +414,6 @@ mod tests {
         assert!(page.contains("--comparisons 100 --seed 3"));
         assert!(page.contains("| s | 6.00 % | 2.78–12.48 % | ≤ 5 % | FAIL |"), "{page}");
         assert!(page.contains("0 of 1 figures"));
-    }
-
-    #[test]
-    fn a_page_that_cannot_be_written_leaves_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("page.md");
-        write(&path, "whole").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "whole");
-        assert!(write(&directory.path().join("missing/page.md"), "x").is_err());
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{TRIMMED_SLICES, of_turns};
 
 use crate::calibrate::page::Figures;
+use crate::calibrate::simulated::Running;
 
 /// Half of the recordings. The second half tests the choices made on the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +148,6 @@ impl Recording {
     }
 
     /// The comparison of a journal: its rounds in which every contender has a complete process.
-    ///
-    /// # Errors
-    /// A line that is not a fact, or no such round.
     pub fn of_journal(text: &str) -> Result<Recording> {
         let fact =
             |(index, line)| Fact::read(line).map_err(|why| anyhow::anyhow!("line {}: {why}", index + 1));
@@ -191,9 +189,6 @@ pub fn recorded() -> &'static [Recording] {
 }
 
 /// Reads a file of recordings.
-///
-/// # Errors
-/// If the bytes are not compressed, or a line is not a recording.
 pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
     let mut text = String::new();
     GzDecoder::new(bytes).read_to_string(&mut text).context("cannot decompress the recordings")?;
@@ -201,9 +196,6 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
 }
 
 /// A file of recordings.
-///
-/// # Errors
-/// Those of the compressor.
 pub fn write(recordings: &[Recording]) -> Result<Vec<u8>> {
     let mut file = GzEncoder::new(Vec::new(), Compression::best());
     for recording in recordings {
@@ -231,9 +223,11 @@ impl<'a> Replay<'a> {
         let (all, random) = (rounds(estimator, half), ChaCha8Rng::seed_from_u64(seed));
         Self { decode, left: Vec::new(), all, random }
     }
+}
 
-    /// The next round. No round is repeated before all have been used.
-    pub(crate) fn round(&mut self) -> Vec<Figures> {
+impl Running for Replay<'_> {
+    /// The next round, whose order is the recorded one. No round is repeated before all have been used.
+    fn round(&mut self, _: &[usize]) -> Vec<Figures> {
         if self.left.is_empty() {
             self.left = self.all.iter().collect();
             self.left.shuffle(&mut self.random);
@@ -264,8 +258,6 @@ fn rounds(estimator: Estimator, half: Half) -> Rounds {
         Vec::leak(pairs.collect())
     })
 }
-
-// Requests as they were recorded: continuation alone.
 
 // Requests that went token by token.
 

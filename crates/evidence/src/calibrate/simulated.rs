@@ -41,7 +41,6 @@ impl Rounds {
         Arc::clone(looks.or_insert_with(make))
     }
 
-    /// The most rounds there may be.
     fn most(self, allowed: Option<usize>) -> usize {
         match self {
             Rounds::Automatic(most) | Rounds::Fixed(most) => most,
@@ -83,7 +82,6 @@ pub struct Scenario {
     pub rounds: Rounds,
 }
 
-/// How one ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub effort: Effort,
@@ -91,7 +89,6 @@ pub struct Comparison {
     pub table: Vec<Option<Decision>>,
 }
 
-/// The cost of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     pub rounds: usize,
@@ -122,8 +119,7 @@ impl Scenario {
 
     /// Pairs of contenders, the first named first.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
-        let contenders = self.decode.len();
-        (0..contenders).flat_map(|a| (a + 1..contenders).map(move |b| (a, b))).collect()
+        pairs(self.decode.len())
     }
 
     /// Simulates one comparison as the driver runs it.
@@ -175,6 +171,11 @@ impl Scenario {
     }
 }
 
+/// Pairs of so many, the first named first.
+pub(crate) fn pairs(contenders: usize) -> Vec<(usize, usize)> {
+    (0..contenders).flat_map(|a| (a + 1..contenders).map(move |b| (a, b))).collect()
+}
+
 /// The hypotheses of the table, by metric and then by pair, with their shares of its error rate.
 fn family<'a>(
     figures: &'a [Vec<Vec<Option<f64>>>],
@@ -209,20 +210,24 @@ pub enum Machine {
 }
 
 /// A machine in the course of one comparison.
-pub(crate) enum Running<'a> {
-    Even(Box<Processes<'a>>),
-    Changing(Box<Turns<'a>>),
-    Recorded(Box<Replay<'a>>),
+pub(crate) trait Running {
+    /// Runs a round with its contenders in this order. Returns the figures of each contender.
+    fn round(&mut self, order: &[usize]) -> Vec<Figures>;
+
+    /// Simulated seconds so far; 0 without a clock.
+    fn seconds(&self) -> f64 {
+        0.0
+    }
 }
 
 impl Machine {
     /// Whether contenders take turns, so that the others' figures show the state of the machine during a pair's requests.
-    pub(crate) fn takes_turns(&self) -> bool {
+    fn takes_turns(&self) -> bool {
         !matches!(self, Machine::Changing { schedule: Schedule::Sequential, .. })
     }
 
     /// The error rate of a table, as the product sets it.
-    pub(crate) fn significance(&self) -> f64 {
+    fn significance(&self) -> f64 {
         match self {
             Machine::Changing { schedule: Schedule::Sequential, .. } => SEQUENTIAL_SIGNIFICANCE,
             _ => SIGNIFICANCE,
@@ -231,36 +236,15 @@ impl Machine {
 
     /// `decode` says how long each contender's requests take relative to the others', `most` how many rounds there may
     /// be.
-    pub(crate) fn start<'a>(&self, decode: &'a [f64], most: usize, seed: u64) -> Running<'a> {
+    fn start<'a>(&self, decode: &'a [f64], most: usize, seed: u64) -> Box<dyn Running + 'a> {
         match *self {
             Machine::Even { noise, order, uneven } => {
-                Running::Even(Box::new(Processes::new(decode, noise, order, uneven, most, seed)))
+                Box::new(Processes::new(decode, noise, order, uneven, most, seed))
             }
-            Machine::Changing { climate, last_depends, process, schedule } => Running::Changing(Box::new(
-                Turns::new(decode, (climate, last_depends), process, schedule, seed),
-            )),
-            Machine::Recorded { estimator, half } => {
-                Running::Recorded(Box::new(Replay::new(decode, estimator, half, seed)))
+            Machine::Changing { climate, last_depends, process, schedule } => {
+                Box::new(Turns::new(decode, (climate, last_depends), process, schedule, seed))
             }
-        }
-    }
-}
-
-impl Running<'_> {
-    /// Runs a round with its contenders in this order. Returns the figures of each contender.
-    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
-        match self {
-            Running::Even(processes) => processes.round(order),
-            Running::Changing(turns) => turns.round(order),
-            Running::Recorded(replay) => replay.round(),
-        }
-    }
-
-    /// Simulated seconds so far; 0 without a clock.
-    pub(crate) fn seconds(&self) -> f64 {
-        match self {
-            Running::Even(_) | Running::Recorded(_) => 0.0,
-            Running::Changing(turns) => turns.seconds(),
+            Machine::Recorded { estimator, half } => Box::new(Replay::new(decode, estimator, half, seed)),
         }
     }
 }
@@ -281,7 +265,7 @@ pub enum Order {
 }
 
 /// The processes of one comparison.
-pub(crate) struct Processes<'a> {
+struct Processes<'a> {
     decode: &'a [f64],
     noise: Noise,
     order: Order,
@@ -293,7 +277,7 @@ pub(crate) struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    pub(crate) fn new(
+    fn new(
         decode: &'a [f64],
         noise: Noise,
         order: Order,
@@ -304,22 +288,6 @@ impl<'a> Processes<'a> {
         // Its own random numbers, so that it does not depend on the processes.
         let sky = uneven.map(|uneven| Sky::new(uneven, decode.len(), most, seed_of(seed, 0)));
         Self { decode, noise, order, sky, rounds: 0, most, random: ChaCha8Rng::seed_from_u64(seed) }
-    }
-
-    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
-        let contenders = self.decode.len();
-        let mut figures = vec![[0.0; METRICS.len()]; contenders];
-        let factors = self.sky.as_mut().map_or(vec![1.0; contenders], |sky| sky.round(order));
-        for (position, &contender) in order.iter().enumerate() {
-            let started = match self.order {
-                Order::Balanced => self.rounds * contenders + position,
-                Order::OneByOne => contender * self.most + self.rounds,
-            };
-            let started = started as f64 / (self.most * contenders) as f64;
-            figures[contender] = self.process(contender, factors[contender], started);
-        }
-        self.rounds += 1;
-        figures
     }
 
     /// The figures of one process that takes `factor` times as long as usual; `started` at this share of the longest run.
@@ -333,6 +301,24 @@ impl<'a> Processes<'a> {
         let steps = (1..=STEPS).map(|step| factor * decode.of_step(step, random));
         let latency = steps.sum::<f64>() / STEPS as f64;
         [load, cold, latency.recip(), first, PROMPT * first + (1.0 - PROMPT) * latency]
+    }
+}
+
+impl Running for Processes<'_> {
+    fn round(&mut self, order: &[usize]) -> Vec<Figures> {
+        let contenders = self.decode.len();
+        let mut figures = vec![[0.0; METRICS.len()]; contenders];
+        let factors = self.sky.as_mut().map_or(vec![1.0; contenders], |sky| sky.round(order));
+        for (position, &contender) in order.iter().enumerate() {
+            let started = match self.order {
+                Order::Balanced => self.rounds * contenders + position,
+                Order::OneByOne => contender * self.most + self.rounds,
+            };
+            let started = started as f64 / (self.most * contenders) as f64;
+            figures[contender] = self.process(contender, factors[contender], started);
+        }
+        self.rounds += 1;
+        figures
     }
 }
 
@@ -376,20 +362,8 @@ pub enum Schedule {
     Interleaved { blocks: usize, slices: usize },
 }
 
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Schedule::Sequential => f.write_str("sequential"),
-            Schedule::Interleaved { blocks, slices: 1 } => write!(f, "interleaved, {blocks} blocks"),
-            Schedule::Interleaved { blocks, slices } => {
-                write!(f, "interleaved, {blocks} blocks in slices, {slices} a request")
-            }
-        }
-    }
-}
-
 /// The machine in the course of one comparison.
-pub(crate) struct Turns<'a> {
+struct Turns<'a> {
     decode: &'a [f64],
     /// How much the last contender's requests depend on bandwidth; those of the others do so fully.
     last_depends: f64,
@@ -425,26 +399,12 @@ const FIGURES: [fn(&Request) -> Vec<f64>; 3] = [
     |request| vec![request.first + request.decode.iter().sum::<f64>()],
 ];
 
-impl<'a> Turns<'a> {
-    pub(crate) fn new(
-        decode: &'a [f64],
-        (climate, last_depends): (Climate, f64),
-        process: f64,
-        schedule: Schedule,
-        seed: u64,
-    ) -> Self {
-        let noise = Noise { process, step: WITHIN, ..Noise::default() };
-        // The weather has its own random numbers, so that it does not depend on the processes.
-        let weather = Weather::new(climate, seed_of(seed, 0));
-        let random = ChaCha8Rng::seed_from_u64(seed);
-        Self { decode, last_depends, noise, schedule, weather, now: 0.0, random }
-    }
-
-    pub(crate) fn seconds(&self) -> f64 {
+impl Running for Turns<'_> {
+    fn seconds(&self) -> f64 {
         self.now
     }
 
-    pub(crate) fn round(&mut self, order: &[usize]) -> Vec<Figures> {
+    fn round(&mut self, order: &[usize]) -> Vec<Figures> {
         let processes = match self.schedule {
             Schedule::Sequential => order.iter().map(|&contender| self.alone(contender)).collect(),
             Schedule::Interleaved { blocks, slices } => self.together(order, blocks, slices),
@@ -456,6 +416,22 @@ impl<'a> Turns<'a> {
                 [process.load, process.cold, throughputs[place], firsts[place], totals[place]];
         }
         figures
+    }
+}
+
+impl<'a> Turns<'a> {
+    fn new(
+        decode: &'a [f64],
+        (climate, last_depends): (Climate, f64),
+        process: f64,
+        schedule: Schedule,
+        seed: u64,
+    ) -> Self {
+        let noise = Noise { process, step: WITHIN, ..Noise::default() };
+        // The weather has its own random numbers, so that it does not depend on the processes.
+        let weather = Weather::new(climate, seed_of(seed, 0));
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        Self { decode, last_depends, noise, schedule, weather, now: 0.0, random }
     }
 
     /// A process from start to end.

@@ -8,7 +8,7 @@ use statistics::{DEFAULT_MAX_ROUNDS, Decision, Outcome, geometric_mean};
 use crate::calibrate::kept::{Decisions, Kept, Play, Question};
 use crate::calibrate::page::{
     Limit, Options, Share, Table, alone, any_different, coverage, coverage_of_equals, half_width, is,
-    is_split, joint_coverage, last_is_slower, percent, repeat, rounds_taken, size,
+    is_slower, is_split, joint_coverage, last_is_slower, percent, repeat, rounds_taken, size,
 };
 use crate::calibrate::recorded::{Estimator, Half, Part, recorded};
 use crate::calibrate::simulated::{Comparison, Machine, Order, Rounds, Scenario, Schedule};
@@ -201,17 +201,10 @@ fn power(options: &Options, kept: &[Kept]) -> Table {
 
 /// The pairs of the last contender that are decided as different, and slower.
 fn found(kept: &Kept, plays: &[Vec<Decisions>], place: usize) -> Share {
-    let last = kept.contenders - 1;
     let pairs = kept.pairs();
-    let of_last: Vec<&Option<Decision>> = plays
-        .iter()
-        .flat_map(|play| pairs.iter().zip(&play[place]))
-        .filter(|((_, b), _)| *b == last)
-        .map(|(_, decision)| decision)
-        .collect();
-    Share::count(&of_last, |decision| {
-        is(decision, Outcome::Different) && decision.as_ref().is_some_and(|decision| decision.ratio > 1.0)
-    })
+    let mut of_last: Vec<_> = plays.iter().flat_map(|play| pairs.iter().zip(&play[place])).collect();
+    of_last.retain(|((_, b), _)| *b == kept.contenders - 1);
+    Share::count(&of_last, |(_, decision)| is_slower(decision))
 }
 
 // Processes that vary as those of the mock do.

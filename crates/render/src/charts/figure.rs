@@ -22,7 +22,6 @@ pub(crate) struct Figure {
     /// The work and the machine; may be empty.
     pub(crate) subtitle: String,
     pub(crate) panels: Vec<Panel>,
-    /// Panels per row.
     pub(crate) columns: usize,
     /// Below all panels, in paragraphs: how to read the figure, and its origin.
     pub(crate) note: Vec<String>,

@@ -34,7 +34,6 @@ pub(crate) const FIGURE_TITLE: i32 = 21;
 /// plotters' font sizes are this many times the em.
 const PER_EM: f64 = 1.24;
 
-/// A rectangle in pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) left: i32,

@@ -44,7 +44,6 @@ pub(crate) struct Row {
     pub(crate) interval: Option<(f64, f64)>,
     /// The figures that the value is of, one per process. A value of one figure is its own mark.
     pub(crate) points: Vec<f64>,
-    /// Why there is no value.
     pub(crate) note: String,
 }
 
@@ -56,7 +55,6 @@ const ROOMY: i32 = 28;
 /// Height of a heading, and of the line that names the sides of a ratio.
 const HEADING: i32 = SMALL + 6;
 
-/// Positions of the rows and the axis.
 struct Layout {
     frame: Frame,
     labels: i32,

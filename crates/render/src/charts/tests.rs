@@ -19,7 +19,6 @@ fn dots(values: &[Option<f64>]) -> Panel {
     Panel::new("Tokens per second", "higher is better", Content::Rows(rows))
 }
 
-/// A ratio with its interval.
 type Ratio = (Option<f64>, Option<(f64, f64)>);
 
 fn forest(pairs: &[Ratio]) -> Panel {
@@ -55,7 +54,6 @@ fn heatmap(value: f64) -> Panel {
     Panel::new("Heat", "", Content::Heatmap(heatmap))
 }
 
-/// One panel of every kind.
 fn panels() -> Vec<Panel> {
     let far = [vec![(1.0, 10.0), (10.0, 20.0), (1000.0, 15.0)]];
     vec![

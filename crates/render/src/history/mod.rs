@@ -2,7 +2,7 @@
 
 mod optimised;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trend;
 
 use comparison::history::{Figure, Record, Skipped, counted};
@@ -12,11 +12,11 @@ use comparison::judge::report::memory::Parts;
 use comparison::judge::report::number;
 use optimised::is_optimised;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 pub use trend::Trends;
 
 use crate::export::{Block, Body, Document};
-use crate::flat::{self, Line};
+use crate::flat::{self, Field, Line};
 use crate::pictures::{self, over_time};
 use crate::table::{Cell, Column, Screen, Table};
 use crate::words::{self, Json, or_dash};
@@ -25,14 +25,20 @@ use crate::words::{self, Json, or_dash};
 
 /// The files of the layout with its pictures, by name. `records` are in the order of their times.
 pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
-    let optimised = pictures::png(&optimised::picture(records))?;
+    let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
+    let csv = flat::table(&[], &lines).csv();
+    // `json!` would sort the keys of the runs.
+    let run = |line: Line| Json::Fields(line.into_iter().map(|(name, it)| (name, Json::Plain(it))).collect());
+    let runs = Json::List(lines.into_iter().map(run).collect());
+    let json = Json::Fields(vec![("runs".to_owned(), runs)]).pretty() + "\n";
     let over_time: Vec<&Record> =
         records.iter().copied().filter(|record| over_time::has_place(record)).collect();
-    let over_time = pictures::png(&over_time::picture(&over_time::groups(&over_time)))?;
-    let mut files = layout(records);
-    files.push(("optimization_comparison.png", optimised));
-    files.push(("performance_over_time.png", over_time));
-    Ok(files)
+    Ok(vec![
+        ("inference_metrics.json", json.into_bytes()),
+        ("inference_metrics.csv", csv.into_bytes()),
+        ("optimization_comparison.png", pictures::png(&optimised::picture(records))?),
+        ("performance_over_time.png", pictures::png(&over_time::picture(&over_time::groups(&over_time)))?),
+    ])
 }
 
 /// Whether a record has a place in the layout. The layout has no states, so only records with valid figures do.
@@ -41,22 +47,11 @@ pub fn is_exported(record: &Record) -> bool {
         && record.metrics.contains_key(Metric::Throughput.name())
 }
 
-/// The layout's tables by name, oldest record first.
-fn layout(records: &[&Record]) -> Vec<(&'static str, Vec<u8>)> {
-    let lines: Vec<Line> = records.iter().map(|record| line(record)).collect();
-    let csv = flat::table(&[], &lines).csv();
-    // `json!` would sort the keys of the runs.
-    let run = |line: Line| Json::Fields(line.into_iter().map(|(name, it)| (name, Json::Plain(it))).collect());
-    let runs = Json::List(lines.into_iter().map(run).collect());
-    let json = Json::Fields(vec![("runs".to_owned(), runs)]).pretty() + "\n";
-    vec![("inference_metrics.json", json.into_bytes()), ("inference_metrics.csv", csv.into_bytes())]
-}
-
 /// The columns of the layout in its units, then the columns of Photofinish.
 fn line(record: &Record) -> Line {
     let case = &record.case;
     let median = |metric: Metric| record.metrics.get(metric.name()).map(|figure| figure.typical);
-    let columns = [
+    let theirs = flat::line([
         ("run_name", json!(format!("{}/{}", record.run, record.framework))),
         ("timestamp", json!(record.time)),
         ("optimized", json!(is_optimised(record))),
@@ -67,12 +62,10 @@ fn line(record: &Record) -> Line {
         ("time_per_token", json!(median(Metric::Latency))),
         ("memory_used_mb", json!(median(Metric::PeakMemory).map(|gigabytes| gigabytes * 1e3))),
         ("device", json!(case.device)),
-    ];
-    let is_theirs = |name: &str| columns.iter().any(|(theirs, _)| *theirs == name);
-    let ours = flat_line(record).into_iter().filter(|(name, _)| !is_theirs(name));
-    let theirs: Vec<(String, Value)> =
-        columns.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    theirs.into_iter().chain(ours).collect()
+    ]);
+    let mut ours = flat_line(record);
+    ours.retain(|(name, _)| !theirs.iter().any(|(other, _)| other == name));
+    [theirs, ours].concat()
 }
 
 /// The prompt in the middle, because `total_time` is the median over prompts; of two prompts, the shorter one.
@@ -84,102 +77,84 @@ fn middle(prompt_tokens: &[usize]) -> Option<usize> {
 
 // A record as one line of a table for programs.
 
+/// The fields before those of the case.
+const RUN: &[Field<Record>] = &[
+    ("time", |it| json!(it.time)),
+    ("run", |it| json!(it.run)),
+    ("study", |it| json!(it.study)),
+    ("framework", |it| json!(it.framework)),
+    ("state", |it| json!(it.state)),
+    ("rounds", |it| json!(it.rounds)),
+    ("interrupted", |it| json!(it.interrupted)),
+    ("noise", |it| json!(it.noise)),
+    ("apart", |it| json!(it.apart().iter().map(|reason| reason.words()).collect::<Vec<_>>().join("+"))),
+];
+
+const CASE: &[Field<Record>] = &[
+    ("model", |it| json!(it.case.model)),
+    ("weights_sha256", |it| json!(it.case.weights_sha256)),
+    ("precision", |it| json!(it.case.precision)),
+    ("device", |it| json!(it.case.device)),
+    ("threads", |it| json!(it.case.threads)),
+    ("batch", |it| json!(it.case.batch)),
+    ("context", |it| json!(it.case.context)),
+    ("prompt_tokens", |it| {
+        let lengths: Vec<String> = it.case.prompt_tokens.iter().map(usize::to_string).collect();
+        json!(lengths.join("+"))
+    }),
+    ("new_tokens", |it| json!(it.case.new_tokens)),
+    ("decode", |it| json!(it.case.decode)),
+    ("kv_cache", |it| json!(it.case.kv_cache)),
+    ("jit", |it| json!(it.case.jit)),
+    ("optimised", |it| json!(it.optimised)),
+];
+
+/// Settings, machine and outcome.
+const CIRCUMSTANCES: &[Field<Record>] = &[
+    ("suite", |it| json!(it.settings.suite)),
+    ("fair_comparison", |it| json!(it.settings.fair_comparison)),
+    ("iterations", |it| json!(it.settings.iterations)),
+    ("margin", |it| json!(it.settings.margin)),
+    ("seed", |it| json!(it.settings.seed)),
+    ("accept_noise", |it| json!(it.settings.accept_noise)),
+    ("noise_accepted", |it| json!(it.settings.noise_accepted)),
+    ("library", |it| json!(it.library)),
+    ("binding", |it| json!(it.binding)),
+    ("driver_version", |it| json!(it.driver_version)),
+    ("git_commit", |it| json!(it.git_commit)),
+    ("git_modified", |it| json!(it.git_modified)),
+    ("machine", |it| json!(it.machine.fingerprint)),
+    ("host", |it| json!(it.machine.host)),
+    ("os", |it| json!(it.machine.os)),
+    ("kernel", |it| json!(it.machine.kernel)),
+    ("cpu", |it| json!(it.machine.cpu)),
+    ("physical_cores", |it| json!(it.machine.physical_cores)),
+    ("available_cores", |it| json!(it.machine.available_cores)),
+    ("memory_bytes", |it| json!(it.machine.memory_bytes)),
+    ("gpus", |it| json!(it.machine.gpus.join("; "))),
+    ("read_bandwidth", |it| json!(it.machine.read_bandwidth)),
+    ("arithmetic", |it| json!(it.machine.arithmetic)),
+    ("agrees", |it| json!(it.parity.as_ref().map(|parity| parity.agrees))),
+    ("parity", |it| json!(it.parity.as_ref().map(|parity| &parity.text))),
+    ("max_abs", |it| json!(it.parity.as_ref().and_then(|parity| parity.max_abs))),
+    ("top1", |it| json!(it.parity.as_ref().and_then(|parity| parity.top1))),
+    ("results", |it| json!(it.results)),
+];
+
 /// The fields that identify a measurement, then `metric`, `metric_low` and `metric_high` of each metric.
 pub(crate) fn flat_line(record: &Record) -> Line {
-    let plain = [run(record), case(record), settings(record), machine(record), outcome(record)].concat();
-    let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let plain = [RUN, CASE, CIRCUMSTANCES].concat().into_iter();
+    let plain = plain.map(|(name, field)| (name.to_owned(), field(record)));
     let parts = Parts::NAMES.into_iter().chain(["peak"]);
     let parts = parts.map(|part| (format!("memory_{part}"), json!(record.memory.get(part))));
     plain.chain(metrics(record)).chain(parts).collect()
 }
 
-type Plain = Vec<(&'static str, Value)>;
-
-fn run(record: &Record) -> Plain {
-    vec![
-        ("time", json!(record.time)),
-        ("run", json!(record.run)),
-        ("study", json!(record.study)),
-        ("framework", json!(record.framework)),
-        ("state", json!(record.state)),
-        ("rounds", json!(record.rounds)),
-        ("interrupted", json!(record.interrupted)),
-        ("noise", json!(record.noise)),
-        ("apart", json!(record.apart().iter().map(|reason| reason.words()).collect::<Vec<_>>().join("+"))),
-    ]
-}
-
-fn case(record: &Record) -> Plain {
-    let case = &record.case;
-    let prompt_tokens: Vec<String> = case.prompt_tokens.iter().map(usize::to_string).collect();
-    vec![
-        ("model", json!(case.model)),
-        ("weights_sha256", json!(case.weights_sha256)),
-        ("precision", json!(case.precision)),
-        ("device", json!(case.device)),
-        ("threads", json!(case.threads)),
-        ("batch", json!(case.batch)),
-        ("context", json!(case.context)),
-        ("prompt_tokens", json!(prompt_tokens.join("+"))),
-        ("new_tokens", json!(case.new_tokens)),
-        ("decode", json!(case.decode)),
-        ("kv_cache", json!(case.kv_cache)),
-        ("jit", json!(case.jit)),
-        ("optimised", json!(record.optimised)),
-    ]
-}
-
-/// The names of the fields that identify machine, framework and case.
-pub(crate) fn identifying(record: &Record) -> Vec<&'static str> {
-    let of_case = case(record).into_iter().map(|(name, _)| name);
-    let of_case = of_case.filter(|name| !["weights_sha256", "optimised"].contains(name));
-    ["framework", "machine", "host"].into_iter().chain(of_case).collect()
-}
-
-fn settings(record: &Record) -> Plain {
-    let settings = &record.settings;
-    vec![
-        ("suite", json!(settings.suite)),
-        ("fair_comparison", json!(settings.fair_comparison)),
-        ("iterations", json!(settings.iterations)),
-        ("margin", json!(settings.margin)),
-        ("seed", json!(settings.seed)),
-        ("accept_noise", json!(settings.accept_noise)),
-        ("noise_accepted", json!(settings.noise_accepted)),
-        ("library", json!(record.library)),
-        ("binding", json!(record.binding)),
-        ("driver_version", json!(record.driver_version)),
-        ("git_commit", json!(record.git_commit)),
-        ("git_modified", json!(record.git_modified)),
-    ]
-}
-
-fn machine(record: &Record) -> Plain {
-    let machine = &record.machine;
-    vec![
-        ("machine", json!(machine.fingerprint)),
-        ("host", json!(machine.host)),
-        ("os", json!(machine.os)),
-        ("kernel", json!(machine.kernel)),
-        ("cpu", json!(machine.cpu)),
-        ("physical_cores", json!(machine.physical_cores)),
-        ("available_cores", json!(machine.available_cores)),
-        ("memory_bytes", json!(machine.memory_bytes)),
-        ("gpus", json!(machine.gpus.join("; "))),
-        ("read_bandwidth", json!(machine.read_bandwidth)),
-        ("arithmetic", json!(machine.arithmetic)),
-    ]
-}
-
-fn outcome(record: &Record) -> Plain {
-    let parity = record.parity.as_ref();
-    vec![
-        ("agrees", json!(parity.map(|parity| parity.agrees))),
-        ("parity", json!(parity.map(|parity| &parity.text))),
-        ("max_abs", json!(parity.and_then(|parity| parity.max_abs))),
-        ("top1", json!(parity.and_then(|parity| parity.top1))),
-        ("results", json!(record.results)),
-    ]
+/// Whether the field of this name tells machine, framework and case apart.
+pub(crate) fn is_identifying(name: &str) -> bool {
+    let is_of_case = CASE.iter().any(|(field, _)| *field == name);
+    ["framework", "machine", "host"].contains(&name)
+        || (is_of_case && !["weights_sha256", "optimised"].contains(&name))
 }
 
 /// Metrics of newer versions follow the known ones.
@@ -211,12 +186,10 @@ fn speed<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Metric {
     SPEEDS.into_iter().find(has).unwrap_or(Metric::Throughput)
 }
 
-/// Records of the history that were found.
 pub struct Found<'a> {
     pub records: &'a [Record],
     /// Records that match too, but are excluded.
     pub apart: &'a [Record],
-    /// Lines that could not be read.
     pub skipped: &'a [Skipped],
     /// The metrics that were asked for; if there are none, tables have the usual ones.
     pub metrics: &'a [Metric],
@@ -279,22 +252,15 @@ fn place(record: &Record, several: bool) -> String {
 fn list_table<'a>(records: impl Iterator<Item = &'a Record> + Clone, asked: &[Metric]) -> Table {
     let usual = [speed(records.clone()), Metric::PeakMemory];
     let metrics = if asked.is_empty() { &usual[..] } else { asked };
-    let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
-    let title = |metric: &Metric| {
-        let short = metric.short_title();
-        match short.rsplit_once(" (") {
-            Some((name, unit)) => Column::right(Cell::with_small(name, unit.trim_end_matches(')'))),
-            None => Column::right(short),
-        }
-    };
-    let figures = metrics.iter().map(title);
-    let mut table = Table::new(start.into_iter().chain(figures).chain([Column::left("State")]));
+    let titles = metrics.iter().map(|metric| Cell::unit_below(metric.short_title()));
+    let mut table = Table::of(["Time (UTC)", "Commit", "Framework"], titles);
+    table.columns.push(Column::left("State"));
     for record in records {
         let start = [words::minute(&record.time), words::commit(record), record.framework.clone()];
         let figures = metrics.iter().map(|metric| {
             or_dash(record.metrics.get(metric.name()), |found| figure(found, !asked.is_empty()))
         });
-        table.add(start.into_iter().chain(figures).chain([state(record)]));
+        table.push(start, figures.chain([state(record)]));
     }
     table
 }
@@ -327,7 +293,6 @@ pub(crate) fn state(record: &Record) -> String {
 
 // Figures and their intervals as marks on one scale, a row each, for a terminal.
 
-/// Characters of a strip.
 const WIDTH: usize = 10;
 
 /// A strip for each figure, from the least end of an interval to the largest: `├─●─┤`.
@@ -355,7 +320,6 @@ fn strips(figures: &[&Figure]) -> Vec<String> {
     figures.iter().map(strip).collect()
 }
 
-/// Whether there was a KV cache.
 fn has_cache(record: &Record) -> bool {
     record.case.kv_cache != "off"
 }

@@ -1,7 +1,5 @@
 //! The gains of optimisations: each framework with them and without, in one picture.
 
-use std::collections::BTreeMap;
-
 use comparison::history::Record;
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
@@ -9,7 +7,8 @@ use statistics::{median, median_interval};
 
 use super::has_cache;
 use crate::charts::{Colour, Content, Figure, GREY, Group, Panel, Row, RowAxis, Rows};
-use crate::pictures;
+use crate::pictures::Colours;
+use crate::words;
 
 const NOTE: &str = "Mark: median; whisker: its 95 % interval. Both arms of a framework are from the newest run that \
                     measured both; where no run did, they are medians over all runs, and the ratio has no interval.";
@@ -29,7 +28,6 @@ struct Estimate {
     interval: Option<(f64, f64)>,
 }
 
-/// A framework with and without its optimisation.
 struct Arms<'a> {
     framework: String,
     base: Vec<&'a Record>,
@@ -40,8 +38,8 @@ struct Arms<'a> {
 /// Figures of different cases do not belong in one picture.
 pub(super) fn picture(records: &[&Record]) -> Figure {
     let (case, records) = compared(records);
-    let frameworks = crate::words::distinct(records.iter().map(|record| framework(record)));
-    let colours = pictures::colours(&frameworks);
+    let frameworks = words::distinct(records.iter().map(|record| framework(record)));
+    let colours = Colours::new(&frameworks);
     let arms: Vec<Arms> = frameworks.iter().map(|name| Arms::new(name, &records)).collect();
     Figure {
         title: "Base and optimised".into(),
@@ -57,7 +55,7 @@ pub(super) fn picture(records: &[&Record]) -> Figure {
 fn panel(
     (title, hint, metric, factor): (&str, &str, Metric, f64),
     arms: &[Arms<'_>],
-    colours: &BTreeMap<String, Colour>,
+    colours: &Colours,
 ) -> Panel {
     let row = |label: &str, colour: Colour, records: &[&Record]| {
         let found = estimate(records, metric);
@@ -70,7 +68,7 @@ fn panel(
         }
     };
     let group = |arms: &Arms<'_>| {
-        let own = colours.get(&arms.framework).copied().unwrap_or(GREY);
+        let own = colours.of(&arms.framework);
         let both = [("base", GREY, &arms.base), ("optimised", own, &arms.optimised)];
         let both = both.into_iter().filter(|(_, _, records)| !records.is_empty());
         let gain = arms.gain(metric).map_or_else(String::new, |gain| format!(": {gain}"));
@@ -82,16 +80,12 @@ fn panel(
 }
 
 fn compared<'a>(records: &[&'a Record]) -> (String, Vec<&'a Record>) {
-    let mut groups: Vec<(String, Vec<&Record>)> = Vec::new();
-    for record in records {
+    let title = |record: &Record| {
         let machine = &record.machine;
         let case = records::shared_by_arms(&record.case);
-        let title = format!("{}; {} ({})", records::in_full(&case), machine.cpu, machine.fingerprint);
-        match groups.iter_mut().find(|(earlier, _)| *earlier == title) {
-            Some((_, group)) => group.push(record),
-            None => groups.push((title, vec![record])),
-        }
-    }
+        format!("{}; {} ({})", records::in_full(&case), machine.cpu, machine.fingerprint)
+    };
+    let groups = words::grouped(records.iter().map(|&record| (title(record), record)));
     let has_both = |group: &[&Record]| {
         let is_base_of = |base: &Record, name: &str| !is_optimised(base) && framework(base) == name;
         let mut optimised = group.iter().filter(|record| is_optimised(record));
@@ -126,13 +120,18 @@ impl<'a> Arms<'a> {
 
     /// How many times better the optimised arm is: according to its run, or by the medians.
     fn better(&self, metric: Metric) -> Option<Estimate> {
-        let told = match (self.optimised.as_slice(), self.base.as_slice()) {
-            ([optimised], [base]) => verdict(optimised, base, metric),
-            _ => None,
-        };
         let (a, b) = (estimate(&self.optimised, metric)?.value, estimate(&self.base, metric)?.value);
         let ratio = if metric.higher_is_better() { a / b } else { b / a };
-        told.or(Some(Estimate { value: ratio, interval: None })).filter(|found| found.value.is_finite())
+        let told = match (self.optimised.as_slice(), self.base.as_slice()) {
+            ([optimised], [base]) => optimised
+                .verdicts
+                .iter()
+                .find(|verdict| verdict.metric == metric.name() && verdict.against == base.framework),
+            _ => None,
+        };
+        let told = told.and_then(|verdict| Some((verdict.advantage?, verdict.interval)));
+        let (value, interval) = told.unwrap_or((ratio, None));
+        value.is_finite().then_some(Estimate { value, interval })
     }
 
     /// "1.42× as fast (1.38–1.46)", "21 % less memory (20–21 %)".
@@ -158,15 +157,6 @@ impl<'a> Arms<'a> {
         });
         Some(format!("{} % {word} memory{}", percent(value), interval.unwrap_or_default()))
     }
-}
-
-/// How many times better the optimised record is, according to its run.
-fn verdict(optimised: &Record, base: &Record, metric: Metric) -> Option<Estimate> {
-    let is_asked = |verdict: &&comparison::history::Verdict| {
-        verdict.metric == metric.name() && verdict.against == base.framework
-    };
-    let verdict = optimised.verdicts.iter().find(is_asked)?;
-    Some(Estimate { value: verdict.advantage?, interval: verdict.interval })
 }
 
 /// The figure of one record as it is; of several, the median of theirs.

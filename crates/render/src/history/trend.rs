@@ -1,9 +1,7 @@
 //! A figure from run to run: a table for each machine, framework and case, a row for each run.
 
-use comparison::history::Case;
 use comparison::judge::metrics::Metric;
 use comparison::judge::report::number;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Found;
@@ -44,7 +42,7 @@ impl Document for Trends<'_> {
 
     fn json(&self) -> Json {
         let trends = self.all();
-        self.0.document("trends", &trends.iter().map(Described::new).collect::<Vec<_>>())
+        self.0.document("trends", &trends.iter().map(described).collect::<Vec<_>>())
     }
 
     fn figures(&self) -> Table {
@@ -81,29 +79,21 @@ fn whole(change: Change, metric: Metric) -> String {
     }
 }
 
-/// The table, and its notes.
 fn table(trend: &Trend, is_drawn: bool) -> (Table, Vec<String>) {
-    let mut notes: Vec<String> = Vec::new();
-    let mut marks: Vec<String> = Vec::new();
-    for point in &trend.points {
-        marks.push(match point.changed.as_slice() {
-            [] => String::new(),
-            changed => {
-                let number = notes.len() + 1;
-                notes.push(format!("[{number}] {}", changed.join("; ")));
-                format!("[{number}]")
-            }
-        });
-    }
-    let start = ["Commit", "Date"].map(Column::left);
-    let figures = [trend.metric.unit(), "95 %", "Change"].map(Column::right);
-    let end = [(!notes.is_empty()).then_some("Note"), is_drawn.then_some("")];
-    let mut table =
-        Table::new(start.into_iter().chain(figures).chain(end.into_iter().flatten().map(Column::left)));
+    let has_notes = trend.points.iter().any(|point| !point.changed.is_empty());
+    let mut table = Table::of(["Commit", "Date"], [trend.metric.unit(), "95 %", "Change"]);
+    let end = [has_notes.then_some("Note"), is_drawn.then_some("")];
+    table.columns.extend(end.into_iter().flatten().map(Column::left));
     let strips = history::strips(&trend.points.iter().map(|point| point.figure).collect::<Vec<_>>());
-    for ((point, mark), strip) in trend.points.iter().zip(marks).zip(strips) {
-        let end = [(!notes.is_empty()).then_some(mark), is_drawn.then_some(strip)];
-        table.add(cells(point).into_iter().chain(end.into_iter().flatten()));
+    let mut notes: Vec<String> = Vec::new();
+    for (point, strip) in trend.points.iter().zip(strips) {
+        let mut mark = String::new();
+        if !point.changed.is_empty() {
+            mark = format!("[{}]", notes.len() + 1);
+            notes.push(format!("{mark} {}", point.changed.join("; ")));
+        }
+        let end = [has_notes.then_some(mark), is_drawn.then_some(strip)];
+        table.push(cells(point), end.into_iter().flatten());
     }
     (table, notes)
 }
@@ -151,63 +141,42 @@ fn too_few(trends: &[&Trend], several: bool) -> Vec<Block> {
     vec![Block::Paragraph(heading), Block::Lines(trends.iter().map(line).collect())]
 }
 
-/// A trend for programs.
-#[derive(Serialize)]
-struct Described<'a> {
-    framework: &'a str,
-    /// Fingerprint of the machine.
-    machine: &'a str,
-    case: &'a Case,
-    metric: &'static str,
-    unit: &'a str,
-    higher_is_better: bool,
-    /// Points, oldest first.
-    points: Vec<Value>,
-    /// Change from the first point that is comparable with the last to the last, as a share of the first. `null` if there
-    /// is none.
-    change: Option<f64>,
-    /// Whether the 95 % intervals of the two do not overlap; `null` if one has none.
-    intervals_apart: Option<bool>,
+/// A trend for programs, its points oldest first. Its change is from the first point that is comparable with the last,
+/// as a share of the first.
+fn described(trend: &Trend) -> Value {
+    let last = trend.last();
+    let point = |point: &Point| {
+        json!({
+            "time": point.record.time,
+            "run": point.record.run,
+            "git_commit": point.record.git_commit,
+            "library": point.record.library,
+            "value": point.figure.typical,
+            "interval": point.figure.interval,
+            "previous": point.change.map(|change| &change.since.run),
+            "change": point.change.map(|change| change.share),
+            "intervals_apart": point.change.and_then(|change| change.intervals_apart),
+            "changed": point.changed,
+            "apart": point.record.apart(),
+        })
+    };
+    json!({
+        "framework": last.framework,
+        "machine": last.machine.fingerprint,
+        "case": last.case,
+        "metric": trend.metric.name(),
+        "unit": trend.metric.unit(),
+        "higher_is_better": trend.metric.higher_is_better(),
+        "points": trend.points.iter().map(point).collect::<Vec<_>>(),
+        "change": trend.whole().map(|change| change.share),
+        "intervals_apart": trend.whole().and_then(|change| change.intervals_apart),
+    })
 }
 
-impl<'a> Described<'a> {
-    fn new(trend: &'a Trend<'a>) -> Described<'a> {
-        let last = trend.last();
-        let point = |point: &Point| {
-            json!({
-                "time": point.record.time,
-                "run": point.record.run,
-                "git_commit": point.record.git_commit,
-                "library": point.record.library,
-                "value": point.figure.typical,
-                "interval": point.figure.interval,
-                "previous": point.change.map(|change| &change.since.run),
-                "change": point.change.map(|change| change.share),
-                "intervals_apart": point.change.and_then(|change| change.intervals_apart),
-                "changed": point.changed,
-                "apart": point.record.apart(),
-            })
-        };
-        Described {
-            framework: &last.framework,
-            machine: &last.machine.fingerprint,
-            case: &last.case,
-            metric: trend.metric.name(),
-            unit: trend.metric.unit(),
-            higher_is_better: trend.metric.higher_is_better(),
-            points: trend.points.iter().map(point).collect(),
-            change: trend.whole().map(|change| change.share),
-            intervals_apart: trend.whole().and_then(|change| change.intervals_apart),
-        }
-    }
-}
-
-/// A line for each point.
 fn lines(trend: &Trend) -> Vec<flat::Line> {
     let line = |point: &Point| -> flat::Line {
         let mut line = history::flat_line(point.record);
-        let kept = history::identifying(point.record);
-        line.retain(|(name, _)| kept.contains(&name.as_str()));
+        line.retain(|(name, _)| history::is_identifying(name));
         let interval = point.figure.interval;
         line.extend(flat::line([
             ("metric", json!(trend.metric.name())),

@@ -16,7 +16,6 @@ use crate::words::{self, DASH};
 
 const TITLE: &str = "Performance over time";
 
-/// The metrics that are shown over time.
 const METRICS: [Metric; 3] = [Metric::Throughput, Metric::Latency, Metric::PeakMemory];
 
 /// The page of these groups; `apart` are the records that are excluded from trends.
@@ -31,7 +30,7 @@ pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> R
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (runs) @if runs == 1 { " run" } @else { " runs" } "; each machine, model and setting has its own section" }
+            p class="muted" { (words::count(runs, "run")) "; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
@@ -89,10 +88,9 @@ fn place(machine: &Machine) -> String {
 }
 
 fn table(group: &Group<'_>) -> Table {
-    let start = ["Time (UTC)", "Commit", "Framework"].map(Column::left);
-    let figures = METRICS.map(|metric| Column::right(metric.short_title()));
-    let end = [Column::right("Change"), Column::right("Rounds"), Column::left("State")];
-    let mut table = Table::new(start.into_iter().chain(figures).chain(end));
+    let figures = METRICS.map(Metric::short_title).into_iter().chain(["Change", "Rounds"]);
+    let mut table = Table::of(["Time (UTC)", "Commit", "Framework"], figures);
+    table.columns.push(Column::left("State"));
     let trends = trends(&group.records, &[Metric::Throughput]);
     for record in group.records.iter().rev() {
         let own =
@@ -105,7 +103,7 @@ fn table(group: &Group<'_>) -> Table {
         let start = [words::second(&record.time), words::commit(record), record.framework.clone()];
         let end = [Cell::from(record.rounds.to_string()), Cell::from(state(record))];
         let figures = METRICS.map(|metric| figure(record, metric));
-        table.add(start.map(Cell::from).into_iter().chain(figures).chain([change]).chain(end));
+        table.push(start, figures.into_iter().chain([change]).chain(end));
     }
     table.captioned(
         "Medians over processes with their 95 % intervals; change of throughput from the previous comparable run; a + \
@@ -131,8 +129,8 @@ fn figure(record: &Record, metric: Metric) -> Cell {
 
 /// The records that no chart shows, newest first, each with the reason.
 fn kept_apart(apart: &[&Record]) -> Markup {
-    let start = ["Time (UTC)", "Framework", "Case", "Why"].map(Column::left);
-    let mut table = Table::new(start.into_iter().chain([Column::right(Metric::Throughput.short_title())]));
+    let start = ["Time (UTC)", "Framework", "Case", "Why"];
+    let mut table = Table::of(start, [Metric::Throughput.short_title()]);
     for record in apart.iter().rev() {
         let start = [
             words::second(&record.time),
@@ -140,10 +138,9 @@ fn kept_apart(apart: &[&Record]) -> Markup {
             format!("{} on {}", records::in_full(&record.case), words::machine(record)),
             state(record),
         ];
-        table.add(start.map(Cell::from).into_iter().chain([figure(record, Metric::Throughput)]));
+        table.push(start, [figure(record, Metric::Throughput)]);
     }
     let table = table.captioned("Records that say nothing about a development over time");
-    let records = if apart.len() == 1 { "record" } else { "records" };
-    let summary = format!("{} {records}: {}", apart.len(), counted(apart.iter().copied()));
+    let summary = format!("{}: {}", words::count(apart.len(), "record"), counted(apart.iter().copied()));
     html! { @if !apart.is_empty() { (page::section("Kept apart", &page::details(&summary, &html! { (table) }))) } }
 }

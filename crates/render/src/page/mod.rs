@@ -22,7 +22,7 @@ use crate::charts::{self, Figure, Panel, Theme};
 use crate::pictures::{self, over_time};
 use crate::result;
 use crate::table::{Align, Cell, Column, Table};
-use crate::words::{self, DASH};
+use crate::words;
 
 /// Names of files with their content.
 type Files = Vec<(String, Vec<u8>)>;
@@ -96,7 +96,7 @@ fn rules(report: &Report) -> Markup {
         let each = breaches.iter().map(|breach| format!("{}: {}", breach.framework, breach.finding));
         each.collect::<Vec<_>>().join("; ")
     };
-    let mut table = Table::new(["Rule", "State", "Why"].map(Column::left));
+    let mut table = Table::plain(["Rule", "State", "Why"]);
     for rule in &report.rules {
         let RuleState { id, sentence, broken_by, notes, unverified } = rule;
         let (state, why) = match (broken_by.is_empty(), unverified, notes.is_empty()) {
@@ -118,11 +118,11 @@ fn rules(report: &Report) -> Markup {
 
 /// "14 of 16 rules hold; broken: R5; not verified: R6".
 fn rules_summary(rules: &[RuleState]) -> String {
-    let is_broken = |rule: &&RuleState| !rule.broken_by.is_empty();
-    let is_open = |rule: &&RuleState| rule.broken_by.is_empty() && rule.unverified.is_some();
-    let ids = |rules: Vec<&RuleState>| rules.iter().map(|rule| rule.id.clone()).collect::<Vec<_>>();
-    let (broken, open) =
-        (ids(rules.iter().filter(is_broken).collect()), ids(rules.iter().filter(is_open).collect()));
+    let ids = |is: fn(&RuleState) -> bool| -> Vec<&str> {
+        rules.iter().filter(|rule| is(rule)).map(|rule| rule.id.as_str()).collect()
+    };
+    let broken = ids(|rule| !rule.broken_by.is_empty());
+    let open = ids(|rule| rule.broken_by.is_empty() && rule.unverified.is_some());
     let hold = rules.len() - broken.len() - open.len();
     let mut summary = format!("{hold} of {} rules hold", rules.len());
     for (words, ids) in [("broken", broken), ("not verified", open)] {
@@ -136,7 +136,7 @@ fn rules_summary(rules: &[RuleState]) -> String {
 /// The versions and kernels of each contender; the page shows versions only here.
 fn versions(report: &Report) -> Markup {
     let titles = ["Contender", "Library", "Binding", "Built by", "Kernels"];
-    let mut table = Table::new(titles.map(Column::left));
+    let mut table = Table::plain(titles);
     for row in &report.rows {
         let Some(hello) = &row.hello else { continue };
         let build = &hello.build;
@@ -144,15 +144,9 @@ fn versions(report: &Report) -> Markup {
         let built: Vec<&str> = built.into_iter().flatten().collect();
         let built = built.join(" ").trim().to_owned();
         let kernels = row.in_effect.as_ref().map(|in_effect| in_effect.kernels.join("; "));
-        let [library, binding] = [&hello.library, &hello.binding].map(ToString::to_string);
-        let or_dash = |text: String| if text.is_empty() { DASH.to_owned() } else { text };
-        table.add([
-            words::title(row),
-            library,
-            binding,
-            or_dash(built),
-            or_dash(kernels.unwrap_or_default()),
-        ]);
+        let [built, kernels] = [built, kernels.unwrap_or_default()]
+            .map(|text| words::or_dash(Some(text).filter(|text| !text.is_empty()), |text| text));
+        table.add([words::title(row), hello.library.to_string(), hello.binding.to_string(), built, kernels]);
     }
     html! { @if !table.rows.is_empty() { (table.captioned("Versions, as the workers report them")) } }
 }
@@ -164,7 +158,7 @@ fn struck(rows: &[Row]) -> Vec<usize> {
 }
 
 fn environment(report: &Report) -> Table {
-    let mut table = Table::new(["What", "Value"].map(Column::left));
+    let mut table = Table::plain(["What", "Value"]);
     let known = serde_json::to_value(&report.environment).expect("an environment has string keys");
     for (name, value) in known.as_object().into_iter().flatten() {
         match (name.as_str(), value.as_f64()) {
@@ -206,27 +200,13 @@ fn plain(value: &Value) -> String {
 #[derive(Debug, Clone, Copy, Default)]
 struct Source<'a> {
     commit: Option<&'a str>,
-    /// Whether files differed from the commit.
     modified: bool,
     /// The seed that was drawn, or given.
     seed: Option<u64>,
 }
 
-/// The command of a run, and the reasons why it cannot be repeated exactly.
+/// The command of a run, and the reasons why it cannot be repeated exactly; nothing where none is known.
 fn to_repeat(words: &[String], source: Source<'_>) -> Markup {
-    html! {
-        (command(words, source))
-        @if source.modified {
-            (paragraph("Files differed from that commit: the changes are not part of this page."))
-        }
-        @if source.commit.is_none() && !words.is_empty() {
-            (paragraph("No commit is known that all of it ran at: take the version named above."))
-        }
-    }
-}
-
-/// The command; nothing where none is known.
-fn command(words: &[String], source: Source<'_>) -> Markup {
     if words.is_empty() {
         return Markup::default();
     }
@@ -241,6 +221,12 @@ fn command(words: &[String], source: Source<'_>) -> Markup {
                 "{} was a path on the machine that measured: name your own copy.",
                 local.join(", ")
             )))
+        }
+        @if source.modified {
+            (paragraph("Files differed from that commit: the changes are not part of this page."))
+        }
+        @if source.commit.is_none() {
+            (paragraph("No commit is known that all of it ran at: take the version named above."))
         }
     }
 }
@@ -274,12 +260,11 @@ fn looking(table: &Table, look: &Look) -> Markup {
     let has_figures = table.columns.iter().any(|column| column.align == Align::Right);
     // With one column besides its heading, a cell needs no title.
     let pairs = table.columns.len() == look.grouped + 2;
-    let classes = [(has_figures, "figures"), (pairs, "pairs"), (table.signs, "signs")];
-    let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
+    let classes = classes([(has_figures, "figures"), (pairs, "pairs"), (table.signs, "signs")]);
     let shown = table.columns.iter().enumerate().skip(look.grouped);
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(table.caption) {
-            table class=[(!classes.is_empty()).then(|| classes.join(" "))] {
+            table class=[classes] {
                 caption { (table.caption) }
                 thead {
                     tr {
@@ -319,9 +304,13 @@ fn rows(table: &Table, look: &Look) -> Markup {
 }
 
 fn class(column: &Column, struck: bool) -> Option<String> {
-    let classes = [(column.align == Align::Right, "figure"), (struck, "struck")];
-    let classes: Vec<&str> = classes.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
-    (!classes.is_empty()).then(|| classes.join(" "))
+    classes([(column.align == Align::Right, "figure"), (struck, "struck")])
+}
+
+/// The classes that an element has, if any.
+fn classes<const N: usize>(all: [(bool, &str); N]) -> Option<String> {
+    let own: Vec<&str> = all.into_iter().filter(|(is, _)| *is).map(|(_, class)| class).collect();
+    (!own.is_empty()).then(|| own.join(" "))
 }
 
 fn label(column: &Column) -> String {
@@ -340,7 +329,6 @@ fn place(table: &Table, cells: &[Cell]) -> String {
 
 const STYLE: &str = include_str!("page.css");
 
-/// A complete document.
 fn document(title: &str, body: &Markup) -> String {
     let document = html! {
         (DOCTYPE)
@@ -410,7 +398,6 @@ fn details(summary: &str, body: &Markup) -> Markup {
 
 /// A chart with its figures below it, for readers unable to see it, or in need of the numbers.
 struct Chart {
-    /// Identifier that is unique in the page.
     id: String,
     title: String,
     /// Description of the chart for readers unable to see it.
@@ -500,49 +487,6 @@ mod unit {
         assert!(page.contains("git checkout abc") && page.contains("Files differed"), "{page}");
         assert!(to_repeat(&command, Source::default()).0.contains("No commit is known"));
         assert_eq!(to_repeat(&[], Source::default()).0, "");
-    }
-
-    fn table() -> Table {
-        let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
-        table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
-        table.add(["two", "–"]);
-        table.captioned("How fast")
-    }
-
-    #[test]
-    fn html_escapes_what_comes_from_outside_and_sets_figures_at_the_right() {
-        let html = table().render().into_string();
-        for part in [
-            "<caption>How fast</caption>",
-            "<th class=\"figure\" scope=\"col\">Speed<small>tok/s</small></th>",
-            "<th scope=\"row\">one, &lt;b&gt;</th>",
-            "<td class=\"figure\" data-label=\"Speed tok/s\"><span>1.50<small>1 – 2</small></span></td>",
-        ] {
-            assert!(html.contains(part), "{part}: {html}");
-        }
-    }
-
-    #[test]
-    fn a_column_of_a_struck_contender_is_marked_in_its_title_and_every_cell() {
-        let mut table = Table::new(["", "one", "two ✗ R5"].map(Column::left));
-        table.add(["Load", "1", "2"]);
-        let look = Look { struck_columns: vec![2], ..Look::default() };
-        let html = looking(&table, &look).into_string();
-        assert!(html.contains("<th class=\"struck\" scope=\"col\">two ✗ R5</th>"), "{html}");
-        assert!(html.contains("<td class=\"struck\" data-label=\"two ✗ R5\"><span>2</span></td>"), "{html}");
-        assert!(html.contains("<td data-label=\"one\"><span>1</span></td>"), "{html}");
-    }
-
-    #[test]
-    fn rows_that_share_a_place_stand_below_its_heading() {
-        let mut table = Table::new(["Batch", "Framework", "Speed"].map(Column::left));
-        for (batch, framework) in [("1", "one"), ("1", "two"), ("4", "one")] {
-            table.add([batch, framework, "x"]);
-        }
-        let html = looking(&table, &Look { grouped: 1, ..Look::default() }).into_string();
-        assert_eq!(html.matches("class=\"group\"").count(), 2, "{html}");
-        assert!(html.contains("<th colspan=\"2\" scope=\"rowgroup\">Batch 4</th>"), "{html}");
-        assert!(!html.contains(">Batch</th>"), "{html}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use comparison::judge::Metric;
 use comparison::judge::report::generate::{ProcessCurve, Times};
 use comparison::judge::report::memory::Parts;
 use comparison::judge::report::verdicts::{Comparison, Verdict};
-use comparison::judge::report::{Report, Row, State};
+use comparison::judge::report::{Report, State};
 use maud::{Markup, html};
 
 use super::{Chart, Look, Source};
@@ -92,11 +92,9 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     })
 }
 
-/// The figures of a forest plot.
 fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
-    let figures = ["Times better", "Interval", "p"].map(Column::right);
-    let columns = [Column::left("Pair")].into_iter().chain(figures).chain([Column::left("Verdict")]);
-    let mut table = Table::new(columns);
+    let mut table = Table::of(["Pair"], ["Times better", "Interval", "p"]);
+    table.columns.push(Column::left("Verdict"));
     for found in pictures.comparisons(metric) {
         let Comparison { a, b, .. } = found;
         let verdict = match found.verdict {
@@ -153,29 +151,23 @@ fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
 }
 
 fn by_round(report: &Report, metric: Metric) -> Table {
-    let figure = |row: &Row| row.metrics.iter().find(|figure| figure.metric == metric).cloned();
-    let rounds = report.rows.iter().filter_map(|row| Some(figure(row)?.values.len())).max().unwrap_or(0);
-    let titles = ["Geometric mean".to_owned()].into_iter();
-    let titles = titles.chain((1..=rounds).map(|round| round.to_string())).map(Column::right);
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
+    let rounds =
+        report.rows.iter().filter_map(|row| Some(row.figure(metric)?.values.len())).max().unwrap_or(0);
+    let titles = (1..=rounds).map(|round| round.to_string());
+    let mut table = Table::of(["Framework"], ["Geometric mean".to_owned()].into_iter().chain(titles));
     for row in &report.rows {
-        let figure = figure(row);
-        let median = figure.as_ref().and_then(|figure| figure.typical);
-        let start = [words::title(row), median.map_or_else(|| absent(row.state).to_owned(), number)];
-        let values = (0..rounds).map(|round| {
-            or_dash(figure.as_ref().and_then(|figure| figure.values.get(round).copied().flatten()), number)
-        });
-        table.add(start.into_iter().chain(values));
+        let mean = row.typical(metric).map_or_else(|| absent(row.state).to_owned(), number);
+        let value = |round: usize| row.figure(metric)?.values.get(round).copied().flatten();
+        let values = (0..rounds).map(|round| or_dash(value(round), number));
+        table.push([words::title(row), mean], values);
     }
     table.captioned(format!("{}, by round", metric.title()))
 }
 
 fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let Some(panel) = pictures.memory() else { return Ok(Markup::default()) };
-    let parts = Parts::NAMES.map(|name| name.replace('_', " "));
-    let ends = ["peak", "of weights + KV cache"].map(str::to_owned);
-    let columns = parts.into_iter().chain(ends).map(Column::right);
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(columns));
+    let columns = Parts::NAMES.into_iter().chain(["peak", "of weights + KV cache"]);
+    let mut table = Table::of(["Framework"], columns.map(|name| name.replace('_', " ")));
     let mut struck = Vec::new();
     for row in &report.rows {
         let Some(parts) = &row.memory else { continue };
@@ -184,8 +176,7 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         }
         let bytes = parts.summands().map(|(_, bytes)| bytes).into_iter().chain([parts.peak]);
         let times = or_dash(parts.times_needed, |times| format!("{times:.2}x"));
-        let figures = bytes.map(|bytes| number(bytes / 1e6)).chain([times]);
-        table.add([words::title(row)].into_iter().chain(figures));
+        table.push([words::title(row)], bytes.map(|bytes| number(bytes / 1e6)).chain([times]));
     }
     let (title, whose) = match report.plan.is_on_gpu() {
         true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
@@ -211,24 +202,21 @@ fn on_gpu(report: &Report) -> Markup {
     let Some((_, first)) = known.first() else { return Markup::default() };
     let mb = |bytes: Option<f64>| or_dash(bytes.map(|bytes| bytes / 1e6), number);
     let names = first.summands().map(|(name, _)| name);
-    let columns = names.into_iter().chain(["peak", "mean", "weights file"]).map(Column::right);
-    let mut parts = Table::new([Column::left("Framework")].into_iter().chain(columns));
+    let mut parts = Table::of(["Framework"], names.into_iter().chain(["peak", "mean", "weights file"]));
     let phases = first.phases.iter().flat_map(|phase| {
-        ["held", "allocated", "at most"]
-            .map(|what| Column::right(format!("{}: {what}", phase.phase.as_str())))
+        ["held", "allocated", "at most"].map(|what| format!("{}: {what}", phase.phase.as_str()))
     });
-    let mut by_phase = Table::new([Column::left("Framework")].into_iter().chain(phases));
+    let mut by_phase = Table::of(["Framework"], phases);
     for (row, told) in &known {
         let ends = [Some(told.peak), told.mean, Some(told.weights_file)];
         let bytes = told.summands().map(|(_, bytes)| bytes).into_iter().chain(ends);
-        parts.add([words::title(row)].into_iter().chain(bytes.map(mb)));
+        parts.push([words::title(row)], bytes.map(mb));
         let readings = told.phases.iter().flat_map(|phase| [phase.held, phase.in_use, phase.peak]);
-        by_phase.add([words::title(row)].into_iter().chain(readings.map(mb)));
+        by_phase.push([words::title(row)], readings.map(mb));
     }
     let parts = parts.captioned("Memory of the GPU by part (MB); the first four add up to the peak");
     let by_phase = by_phase.captioned("Memory of the GPU after each phase (MB)");
-    let look = Look::default();
-    html! { (page::looking(&parts, &look)) (page::looking(&by_phase, &look)) }
+    html! { (parts) (by_phase) }
 }
 
 // The parts of the page that one kind of work alone has.
@@ -284,8 +272,7 @@ fn curves_of(report: &Report, pictures: &Pictures<'_>, curves: &Curves) -> Vec<C
 /// Medians over processes.
 fn by_iteration(report: &Report, metric: Metric) -> Table {
     let longest = report.rows.iter().map(|row| row.steadiness.curve.len()).max().unwrap_or(0);
-    let iterations = (1..=longest).map(|iteration| Column::right(iteration.to_string()));
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(iterations));
+    let mut table = Table::of(["Framework"], (1..=longest).map(|iteration| iteration.to_string()));
     for row in report.rows.iter().filter(|row| !row.steadiness.curve.is_empty()) {
         let curve = &row.steadiness.curve;
         let values = (0..longest).map(|at| {
@@ -296,18 +283,18 @@ fn by_iteration(report: &Report, metric: Metric) -> Table {
             };
             or_dash(value, number)
         });
-        table.add([words::title(row)].into_iter().chain(values));
+        table.push([words::title(row)], values);
     }
     table.captioned(format!("{} by iteration, median over processes", metric.short_title()))
 }
 
 fn tail(report: &Report, pictures: &Pictures<'_>, gaps: &BTreeMap<String, Vec<f64>>) -> Option<Chart> {
-    let titles = ["Gaps"].into_iter().chain(PERCENTILES.map(|(_, name)| name)).map(Column::right);
-    let mut table = Table::new([Column::left("Framework")].into_iter().chain(titles));
+    let titles = ["Gaps"].into_iter().chain(PERCENTILES.map(|(_, name)| name));
+    let mut table = Table::of(["Framework"], titles);
     for row in &report.rows {
         let Some(gaps) = gaps.get(&row.framework).filter(|gaps| !gaps.is_empty()) else { continue };
         let shares = PERCENTILES.map(|(share, _)| or_dash(statistics::quantile(gaps, share), number));
-        table.add([words::title(row), gaps.len().to_string()].into_iter().chain(shares));
+        table.push([words::title(row), gaps.len().to_string()], shares);
     }
     let panel = pictures.tail(gaps);
     (!table.rows.is_empty()).then(|| Chart {

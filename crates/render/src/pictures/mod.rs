@@ -26,11 +26,18 @@ const WIDTH: u32 = 1200;
 
 const HIGHEST: u32 = 6000;
 
-/// Size in pixels of link previews.
 pub(crate) const PREVIEW: Size = Size { width: 1200, height: 630 };
 
-pub(crate) fn colours(labels: &[String]) -> BTreeMap<String, Colour> {
-    labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect()
+pub(crate) struct Colours(BTreeMap<String, Colour>);
+
+impl Colours {
+    pub(crate) fn new(labels: &[String]) -> Colours {
+        Colours(labels.iter().cloned().zip(charts::assign(labels, &KNOWN)).collect())
+    }
+
+    pub(crate) fn of(&self, label: &str) -> Colour {
+        self.0.get(label).copied().unwrap_or(GREY)
+    }
 }
 
 /// The hint next to a metric's title: the better direction.
@@ -66,7 +73,6 @@ pub(crate) fn png(figure: &Figure) -> Result<Vec<u8>, String> {
     figure.png(size(figure)).map_err(|error| error.to_string())
 }
 
-/// A picture for link previews.
 pub(crate) fn preview(figure: &Figure) -> Result<Vec<u8>, String> {
     figure.png(PREVIEW).map_err(|error| error.to_string())
 }
@@ -82,15 +88,13 @@ pub(crate) fn files(name: &str, figure: &Figure) -> Result<Vec<(String, Vec<u8>)
 /// Most pairs per metric; with more, the picture only shows those of the best contender.
 const FEW: usize = 6;
 
-/// Metrics drawn in addition to speeds.
 const COSTS: [Metric; 2] = [Metric::Load, Metric::PeakMemory];
 
-/// Most contenders in a preview.
 const PREVIEWED: usize = 8;
 
 pub(crate) struct Pictures<'a> {
     report: &'a Report,
-    colours: BTreeMap<String, Colour>,
+    colours: Colours,
 }
 
 pub(crate) fn title(report: &Report) -> String {
@@ -117,12 +121,11 @@ pub(crate) fn absent(state: State) -> &'static str {
 impl<'a> Pictures<'a> {
     pub(crate) fn new(report: &'a Report) -> Pictures<'a> {
         let labels: Vec<String> = report.rows.iter().map(|row| row.framework.clone()).collect();
-        Pictures { report, colours: colours(&labels) }
+        Pictures { report, colours: Colours::new(&labels) }
     }
 
     fn colour(&self, row: &Row) -> Colour {
-        let own = self.colours.get(&row.framework).filter(|_| row.state != State::Struck);
-        own.copied().unwrap_or(GREY)
+        if row.state == State::Struck { GREY } else { self.colours.of(&row.framework) }
     }
 
     /// The metrics with their own picture: the first two that readers ask about, and two costs.
@@ -134,8 +137,7 @@ impl<'a> Pictures<'a> {
     /// A small mark for each process, and their geometric mean. Struck contenders have no marks.
     pub(crate) fn rows(&self, metric: Metric) -> Vec<Mark> {
         let of_row = |row: &Row| {
-            let figure = row.metrics.iter().find(|figure| figure.metric == metric);
-            let figure = figure.filter(|_| row.state != State::Struck);
+            let figure = row.figure(metric).filter(|_| row.state != State::Struck);
             Mark {
                 label: words::title(row),
                 colour: Some(self.colour(row)),
@@ -157,12 +159,9 @@ impl<'a> Pictures<'a> {
     /// The metrics that are compared in pairs, the deciding one first. Metrics that follow from another are
     /// left out.
     pub(crate) fn compared(&self) -> Vec<Metric> {
-        let deciding = Metric::deciding(self.report.plan.work.kind());
-        let is_compared = |metric: &Metric| self.report.comparisons.iter().any(|c| c.metric == *metric);
-        let tested = Metric::tested(self.report.plan.work.kind()).into_iter();
-        let others = tested
-            .filter(|&metric| metric != deciding && metric.follows(self.report.plan.work.kind()).is_none());
-        [deciding].into_iter().chain(others).filter(is_compared).collect()
+        let mut asked = answer::asked(self.report.plan.work.kind());
+        asked.retain(|metric| self.report.comparisons.iter().any(|found| found.metric == *metric));
+        asked
     }
 
     /// The comparisons in one metric, the largest difference first.
@@ -173,7 +172,6 @@ impl<'a> Pictures<'a> {
         compared
     }
 
-    /// Every pair of contenders in one metric.
     pub(crate) fn pairs(&self, metric: Metric) -> Vec<Mark> {
         let compared = self.comparisons(metric).into_iter();
         self.with_struck(compared.map(|found| self.pair(format!("{} vs {}", found.a, found.b), found)))
@@ -218,7 +216,7 @@ impl<'a> Pictures<'a> {
             value: found.advantage.filter(|_| measurable),
             interval: found.interval.filter(|_| measurable),
             colour: match found.verdict {
-                Verdict::Faster => self.colours.get(&found.a).copied(),
+                Verdict::Faster => Some(self.colours.of(&found.a)),
                 Verdict::Equivalent => Some(INK),
                 _ => None,
             },
@@ -253,14 +251,9 @@ impl<'a> Pictures<'a> {
         let metric = Metric::deciding(self.report.plan.work.kind());
         let mut rows = self.rows(metric);
         rows.iter_mut().for_each(|row| row.points.clear());
-        let better = |one: f64, other: f64| match metric.higher_is_better() {
-            true => other.total_cmp(&one),
-            false => one.total_cmp(&other),
-        };
-        rows.sort_by(|one, other| match (one.value, other.value) {
-            (Some(one), Some(other)) => better(one, other),
-            (one, other) => other.is_some().cmp(&one.is_some()),
-        });
+        let sign = if metric.higher_is_better() { -1.0 } else { 1.0 };
+        let worth = |row: &Mark| row.value.map_or(f64::INFINITY, |value| sign * value);
+        rows.sort_by(|one, other| worth(one).total_cmp(&worth(other)));
         let more = rows.len().saturating_sub(PREVIEWED);
         rows.truncate(PREVIEWED);
         let left_out = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
@@ -328,7 +321,6 @@ const ITERATION: &str = "iteration of the process";
 
 // Charts of the times of requests that are generated token by token.
 
-/// The curves of every process, by framework.
 pub(crate) type Curves = BTreeMap<String, Vec<ProcessCurve>>;
 
 /// A figure of an iteration, if it has one.

@@ -5,7 +5,7 @@ use comparison::judge::regression::pairing;
 use comparison::judge::{Metric, records};
 use protocol::untrusted::Foreign;
 
-use super::{better, colours};
+use super::{Colours, better};
 use crate::charts::{Content, Figure, Line, LineAxis, Lines, Panel, Point};
 use crate::trends::{FEWEST_RUNS, Trend, trends};
 use crate::words;
@@ -14,15 +14,12 @@ use crate::words;
 pub(crate) struct Group<'a> {
     pub(crate) machine: &'a Machine,
     case: Case,
-    /// Whether they are arms of A/B studies.
     has_arms: bool,
-    /// Records by time.
     pub(crate) records: Vec<&'a Record>,
 }
 
 /// A change other than in figures, from one run to the next.
 pub(crate) struct Event {
-    /// Index of the run in the group.
     pub(crate) place: usize,
     /// "3f2a9c41, tch: library: torch 2.7 → torch 2.8".
     pub(crate) sentence: String,
@@ -95,21 +92,14 @@ impl<'a> Group<'a> {
     /// once.
     pub(crate) fn events(&self) -> Vec<Event> {
         let runs = self.runs();
-        let mut found: Vec<(usize, Vec<String>, String)> = Vec::new();
-        for trend in trends(&self.records, &[Metric::Throughput]) {
-            for point in &trend.points {
-                let Some(place) = runs.iter().position(|run| run.run == point.record.run) else { continue };
-                for what in &point.changed {
-                    let framework = point.record.framework.clone();
-                    match found.iter_mut().find(|(at, _, told)| *at == place && told == what) {
-                        Some((_, frameworks, _)) => frameworks.push(framework),
-                        None => found.push((place, vec![framework], what.clone())),
-                    }
-                }
-            }
-        }
-        found.sort_by_key(|(place, _, _)| *place);
-        let sentence = |(place, frameworks, what): (usize, Vec<String>, String)| {
+        let trends = trends(&self.records, &[Metric::Throughput]);
+        let changes = trends.iter().flat_map(|trend| &trend.points).flat_map(|point| {
+            let place = runs.iter().position(|run| run.run == point.record.run);
+            point.changed.iter().filter_map(move |what| Some(((place?, what), &*point.record.framework)))
+        });
+        let mut found = words::grouped(changes);
+        found.sort_by_key(|((place, _), _)| *place);
+        let sentence = |((place, what), frameworks): ((usize, &String), Vec<&str>)| {
             let commit = words::commit(runs[place]);
             Event { place, sentence: format!("{commit}, {}: {what}", frameworks.join(", ")) }
         };
@@ -121,25 +111,20 @@ impl<'a> Group<'a> {
         let runs = self.runs();
         let place = |record: &Record| runs.iter().position(|run| run.run == record.run);
         let names = words::distinct(self.records.iter().map(|record| record.framework.clone()));
-        let colours = colours(&names);
+        let colours = Colours::new(&names);
         let line = |trend: &Trend| {
             let points = trend.points.iter().filter_map(|point| {
                 let x = place(point.record)? as f64;
                 Some(Point { x, y: point.figure.typical, interval: point.figure.interval })
             });
             let name = &trend.last().framework;
-            Line::new(name, colours[name], points.collect())
+            Line::new(name, colours.of(name), points.collect())
         };
         let drawn = self.drawn(metric);
         let figures = || drawn.iter().flat_map(|trend| &trend.points).map(|point| point.figure.typical);
-        let mut marks: Vec<(f64, String)> = Vec::new();
-        for (index, event) in self.events().into_iter().enumerate() {
-            let (place, number) = (event.place as f64, (index + 1).to_string());
-            match marks.last_mut().filter(|(at, _)| *at == place) {
-                Some((_, numbers)) => *numbers += &format!(", {number}"),
-                None => marks.push((place, number)),
-            }
-        }
+        let numbers = (1..).zip(self.events()).map(|(number, event)| (event.place, number.to_string()));
+        let marks = words::grouped(numbers).into_iter();
+        let marks = marks.map(|(place, numbers)| (place as f64, numbers.join(", "))).collect();
         let lines = Lines {
             x: LineAxis {
                 label: "commit, oldest run first".into(),
@@ -193,7 +178,6 @@ pub(crate) fn picture(groups: &[Group<'_>]) -> Figure {
 /// The picture shows the first of these that the records have.
 const SPEEDS: [Metric; 3] = [Metric::Throughput, Metric::DenoisingThroughput, Metric::EncodingThroughput];
 
-/// Most panels in the picture.
 const BY_VERSION_PANELS: usize = 4;
 
 /// One column at several versions, the oldest version first.
@@ -238,8 +222,8 @@ fn panel(group: &Group<'_>, versions: &Versions<'_>) -> Option<Panel> {
     });
     let points: Vec<Point> = points.collect();
     let shown = points.iter().flat_map(|point| [point.y * 0.9, point.y * 1.1]).collect();
-    let colours = colours(std::slice::from_ref(&versions.base));
-    let line = Line::new(&versions.base, colours[&versions.base], points);
+    let colour = Colours::new(std::slice::from_ref(&versions.base)).of(&versions.base);
+    let line = Line::new(&versions.base, colour, points);
     let lines = Lines {
         x: LineAxis {
             label: "version".into(),

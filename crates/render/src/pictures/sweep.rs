@@ -7,7 +7,7 @@ use comparison::judge::study::{self, Cell, CellRow, Outcome, Side, StudyReport, 
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{Axis, Setting, StudyView};
 
-use super::{ITERATION, absent, better, colours};
+use super::{Colours, ITERATION, absent, better};
 use crate::charts::{
     Colour, Content, Figure, GREY, Group, Heatmap, INK, Line, LineAxis, Lines, Panel, Point, Row, RowAxis,
     Rows,
@@ -96,17 +96,16 @@ pub(super) fn panels(report: &StudyReport) -> Vec<(String, Panel)> {
     panels
 }
 
-/// A line for each framework, of a point for each cell that has one.
-fn lines_of(report: &StudyReport, x: LineAxis, point: impl Fn(&Cell, &CellRow) -> Option<Point>) -> Content {
-    let names = frameworks(report);
-    let colours = colours(&names);
-    let line = |name: String| {
-        let points = report.cells.iter().filter_map(|cell| point(cell, row(cell, &name)?)).collect();
-        let colour = colours.get(&name).copied().unwrap_or(GREY);
-        Line::new(name, colour, points)
-    };
-    let y = LineAxis { from_zero: true, ..LineAxis::default() };
-    Content::Lines(Lines { x, y, series: names.into_iter().map(line).collect(), shaded: None })
+/// A line for each framework, of a point for each of these cells that has one.
+fn by_framework<'a>(
+    report: &StudyReport,
+    cells: impl Iterator<Item = &'a Cell> + Clone,
+    x: LineAxis,
+    point: impl Fn(&Cell, &CellRow) -> Option<Point>,
+) -> Content {
+    let points = |name: &str| cells.clone().filter_map(|cell| point(cell, row(cell, name)?)).collect();
+    let named = frameworks(report).into_iter().map(|name| (name.clone(), vec![points(&name)]));
+    strands(x, named.collect())
 }
 
 fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
@@ -114,26 +113,23 @@ fn lines(report: &StudyReport, axis: Axis, metric: Metric) -> Panel {
     let wide =
         ticks.first().zip(ticks.last()).is_some_and(|(first, last)| *first > 0.0 && last / first >= 4.0);
     let x = LineAxis { label: axis.title().to_lowercase(), log: wide, ticks, ..LineAxis::default() };
-    let mut content = lines_of(report, x, |cell, row| {
+    // They are in the order that was typed: `--threads 8,1,4`.
+    let mut cells: Vec<(f64, &Cell)> =
+        report.cells.iter().filter_map(|cell| Some((number(cell, axis)?, cell))).collect();
+    cells.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let content = by_framework(report, cells.into_iter().map(|(_, cell)| cell), x, |cell, row| {
         let figure = row.metrics.get(&metric)?;
         let interval = (figure.min < figure.max).then_some((figure.min, figure.max));
         Some(Point { x: number(cell, axis)?, y: figure.typical.unwrap_or(figure.median), interval })
     });
-    // Cells are in the order that was typed: `--threads 8,1,4`.
-    if let Content::Lines(lines) = &mut content {
-        for strand in lines.series.iter_mut().flat_map(|line| &mut line.strands) {
-            strand.sort_by(|a, b| a.x.total_cmp(&b.x));
-        }
-    }
     Panel::new(metric.title(), better(metric), content)
 }
 
 /// Latency against throughput: a curve for each contender, a point for each number of callers or rate.
 fn latency_by_throughput(report: &StudyReport) -> Panel {
     let x = LineAxis { label: "requests a second".into(), ..LineAxis::default() };
-    let content = lines_of(report, x, |_, row| {
-        let (x, y) = (row.typical(Metric::RequestThroughput)?, row.typical(Metric::CallLatency)?);
-        Some(Point { x, y, interval: None })
+    let content = by_framework(report, report.cells.iter(), x, |_, row| {
+        Some(point(row.typical(Metric::RequestThroughput)?, row.typical(Metric::CallLatency)?))
     });
     Panel::new(Metric::CallLatency.title(), better(Metric::CallLatency), content)
 }
@@ -165,12 +161,12 @@ fn heatmaps(report: &StudyReport, [x, y]: [Axis; 2], metric: Metric) -> Vec<(Str
 
 /// The median of each contender, with the range of its processes, on one scale.
 fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
-    let colours = colours(&frameworks(report));
+    let colours = Colours::new(&frameworks(report));
     let mark = |row: &CellRow| {
         let figure = row.metrics.get(&metric).filter(|_| row.state != State::Struck);
         Row {
             label: words::titled(&row.framework, row.state, &row.reasons),
-            colour: Some(colours.get(&row.framework).copied().unwrap_or(GREY)),
+            colour: Some(colours.of(&row.framework)),
             value: row.typical(metric).filter(|_| row.state != State::Struck),
             interval: None,
             points: figure.map_or_else(Vec::new, |figure| vec![figure.min, figure.median, figure.max]),
@@ -186,20 +182,19 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
 }
 
 fn parts(report: &StudyReport, axes: &[Axis]) -> Option<(String, Panel)> {
-    let colours = colours(&frameworks(report));
-    let shown = placed_rows(report, axes).filter(|(_, row)| row.state != State::Struck);
-    let groups = shown.filter_map(|(label, row)| {
-        let colour = colours.get(&row.framework).copied().unwrap_or(GREY);
-        Some(super::parts(label, colour, row.memory.as_ref()?))
+    let colours = Colours::new(&frameworks(report));
+    let groups = placed_rows(report, axes).filter_map(|(label, row)| {
+        Some(super::parts(label, colours.of(&row.framework), row.memory.as_ref()?))
     });
     Some(("parts".into(), super::memory(groups.collect())?))
 }
 
-/// The rows of all cells, each with its framework and place.
+/// The rows of all cells that are not struck, each with its framework and place.
 fn placed_rows<'a>(report: &'a StudyReport, axes: &'a [Axis]) -> impl Iterator<Item = (String, &'a CellRow)> {
     report.cells.iter().flat_map(|cell| {
         let place = study::name(&cell.settings, axes);
-        cell.rows.iter().map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
+        let shown = cell.rows.iter().filter(|row| row.state != State::Struck);
+        shown.map(move |row| (format!("{} {place}", row.framework).trim().to_owned(), row))
     })
 }
 
@@ -209,11 +204,8 @@ fn point(x: f64, y: f64) -> Point {
 
 /// Lines of a colour each, by their names.
 fn strands(x: LineAxis, named: Vec<(String, Vec<Vec<Point>>)>) -> Content {
-    let colours = colours(&named.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    let line = |(label, strands): (String, Vec<Vec<Point>>)| {
-        let colour = colours.get(&label).copied().unwrap_or(GREY);
-        Line { label, colour, strands }
-    };
+    let colours = Colours::new(&named.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let line = |(label, strands): (String, _)| Line { colour: colours.of(&label), label, strands };
     let y = LineAxis { from_zero: true, ..LineAxis::default() };
     Content::Lines(Lines { x, y, series: named.into_iter().map(line).collect(), shaded: None })
 }
@@ -272,11 +264,9 @@ fn by_row(
     x: &str,
     points: impl Fn(&CellRow) -> Vec<Point>,
 ) -> Option<Content> {
-    let shown = placed_rows(report, axes).filter(|(_, row)| row.state != State::Struck);
-    let named: Vec<_> = shown
-        .map(|(name, row)| (name, points(row)))
-        .filter(|(_, points)| points.len() > 1)
-        .map(|(name, points)| (name, vec![points]))
+    let named: Vec<_> = placed_rows(report, axes)
+        .map(|(name, row)| (name, vec![points(row)]))
+        .filter(|(_, strands)| strands[0].len() > 1)
         .collect();
     let x = LineAxis { label: x.to_owned(), ..LineAxis::default() };
     (!named.is_empty()).then(|| strands(x, named))
@@ -310,7 +300,6 @@ pub(crate) fn study_panels(report: &StudyReport) -> Vec<(String, Panel)> {
     }
 }
 
-/// All panels in one picture for sharing.
 pub(crate) fn comparison(report: &StudyReport) -> Option<Figure> {
     let panels: Vec<Panel> = study_panels(report).into_iter().map(|(_, panel)| panel).take(4).collect();
     (!panels.is_empty()).then(|| Figure {
@@ -350,15 +339,6 @@ fn ab(report: &StudyReport) -> Vec<(String, Panel)> {
     panels.into_iter().flatten().collect()
 }
 
-/// The colour of a ratio: that of the framework if it differs, the text's if it is equal, none if that is open.
-fn decided(verdict: Verdict, own: Option<Colour>) -> Option<Colour> {
-    match verdict {
-        Verdict::Faster | Verdict::Slower => own,
-        Verdict::Equivalent => Some(INK),
-        Verdict::Inconclusive | Verdict::NotMeasurable => None,
-    }
-}
-
 fn framework(outcome: &Outcome) -> String {
     let named = outcome.settings.get(&Axis::Framework).map(ToString::to_string);
     named.or_else(|| Some(outcome.a.as_ref()?.contender.clone())).unwrap_or_default()
@@ -374,33 +354,31 @@ fn struck(cell: &Cell) -> Option<String> {
     Some(words::titled(&row.framework, row.state, &row.reasons))
 }
 
-/// Every speed-up on a logarithmic axis around "no change".
+/// Every speed-up on a logarithmic axis around "no change". One has the colour of the framework if it differs, that of
+/// text if it is equal, and none if that is open.
 fn speedups(report: &StudyReport) -> Panel {
-    let colours = colours(&study_frameworks(report));
+    let colours = Colours::new(&study_frameworks(report));
     let axes: Vec<Axis> =
         varied(&report.planned).into_iter().filter(|axis| *axis != Axis::Framework).collect();
-    let mut groups: Vec<Group> = Vec::new();
     // Outcomes have the order of the cells.
-    for (outcome, cell) in report.outcomes.iter().zip(&report.cells) {
-        let (label, name) = (study::name(&outcome.settings, &axes), framework(outcome));
-        let struck = struck(cell);
-        let is_decided = outcome.interval.is_some() && struck.is_none();
+    let pairs = report.outcomes.iter().zip(&report.cells).map(|(outcome, cell)| {
+        let (label, struck) = (framework(outcome), struck(cell));
+        let verdict = outcome.verdict.filter(|_| outcome.interval.is_some() && struck.is_none());
         let pair = Row {
-            colour: outcome
-                .verdict
-                .filter(|_| is_decided)
-                .and_then(|verdict| decided(verdict, colours.get(&name).copied())),
-            label: name,
+            colour: match verdict {
+                Some(Verdict::Faster | Verdict::Slower) => Some(colours.of(&label)),
+                Some(Verdict::Equivalent) => Some(INK),
+                _ => None,
+            },
+            label,
             value: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,
             points: Vec::new(),
             note: struck.map_or("not measured".into(), |who| format!("{who}: no verdict")),
         };
-        match groups.iter_mut().find(|group| group.label == label) {
-            Some(group) => group.rows.push(pair),
-            None => groups.push(Group { label, rows: vec![pair] }),
-        }
-    }
+        (study::name(&outcome.settings, &axes), pair)
+    });
+    let groups = words::grouped(pairs).into_iter().map(|(label, rows)| Group { label, rows }).collect();
     let (title, hint, sides) = match study::has_mistakes(&report.planned) {
         true => ("Times as long", "time of a request with ÷ without the mistake", ["shorter", "longer"]),
         false => ("Speed-up", "throughput with ÷ without", ["slower", "faster"]),
@@ -408,12 +386,11 @@ fn speedups(report: &StudyReport) -> Panel {
     Panel::new(title, hint, Content::Rows(Rows { axis: RowAxis::Ratio { sides, band: None }, groups }))
 }
 
-/// Both sides of each outcome.
 fn sides(report: &StudyReport, value: fn(&Side) -> Option<f64>) -> Vec<Group> {
-    let colours = colours(&study_frameworks(report));
+    let colours = Colours::new(&study_frameworks(report));
     let axes = varied(&report.planned);
     let group = |(outcome, cell): (&Outcome, &Cell)| {
-        let colour = colours.get(&framework(outcome)).copied().unwrap_or(GREY);
+        let colour = colours.of(&framework(outcome));
         let row = |(side, colour): (&Side, Colour)| {
             let own = cell.rows.iter().find(|row| row.framework == side.contender);
             let is_struck = own.is_some_and(|row| row.state == State::Struck);

@@ -18,9 +18,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::export::{self, Block, Body, Exporter, Markdown};
-use crate::flat;
+use crate::flat::{self, Field};
 use crate::table::{Column, Screen, Table};
-use crate::words::{Json, Line, or_dash};
+use crate::words::{self, Json, Line, or_dash};
 
 impl export::Document for Document {
     fn body(&self, _: Option<&Screen>) -> Body {
@@ -44,8 +44,10 @@ impl export::Document for Document {
         json
     }
 
+    /// A line for each finding.
     fn figures(&self) -> Table {
-        figures(self)
+        let line = |finding: &Finding| flat::line(COLUMNS.map(|(name, field)| (name, field(finding))));
+        flat::table(&COLUMNS.map(|(name, _)| name), &self.findings.iter().map(line).collect::<Vec<_>>())
     }
 }
 
@@ -84,7 +86,6 @@ fn heading(document: &Document) -> Vec<String> {
     lines
 }
 
-/// Whether there are several cases to distinguish.
 fn has_several_cases(document: &Document) -> bool {
     document.findings.iter().any(|finding| finding.case != document.findings[0].case)
 }
@@ -92,13 +93,12 @@ fn has_several_cases(document: &Document) -> bool {
 fn grid(document: &Document) -> Table {
     let names = if document.kind == Kind::Diff { ["A", "B"] } else { ["Baseline", "Current"] };
     let several = has_several_cases(document);
-    let case = several.then(|| Column::left("Case"));
-    let figures = [names[0], names[1], "Change", "95 % interval", "Rounds"].map(Column::right);
-    let start = [Column::left("Framework")].into_iter().chain(case).chain([Column::left("Metric")]);
-    let mut table = Table::new(start.chain(figures).chain([Column::left("Verdict")]));
+    let start = ["Framework"].into_iter().chain(several.then_some("Case")).chain(["Metric"]);
+    let mut table = Table::of(start, [names[0], names[1], "Change", "95 % interval", "Rounds"]);
+    table.columns.push(Column::left("Verdict"));
     for finding in &document.findings {
-        let case = several.then(|| finding.case.clone());
-        table.add([finding.framework.clone()].into_iter().chain(case).chain(cells(finding)));
+        let case = several.then_some(&finding.case);
+        table.push([&finding.framework].into_iter().chain(case), cells(finding));
     }
     table
 }
@@ -168,66 +168,33 @@ fn regression(document: &Document, finding: &Finding) -> Option<String> {
 
 /// Findings without a verdict, together by framework and reason.
 fn unmeasured(document: &Document) -> Vec<String> {
-    let mut found: Vec<((&str, String), Vec<String>)> = Vec::new();
-    for finding in document.with(Verdict::NotMeasurable) {
-        let (key, name) = ((finding.framework.as_str(), reason(finding)), metrics::words(&finding.metric));
-        match found.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, names)) => names.push(name),
-            None => found.push((key, vec![name])),
-        }
-    }
-    let told = |((framework, reason), names): ((&str, String), Vec<String>)| {
+    let found = document
+        .with(Verdict::NotMeasurable)
+        .map(|finding| ((&finding.framework, reason(finding)), metrics::words(&finding.metric)));
+    let told = |((framework, reason), names): (_, Vec<String>)| {
         format!("{framework}: {} cannot be judged: {reason}", names.join(", "))
     };
-    found.into_iter().map(told).collect()
+    words::grouped(found).into_iter().map(told).collect()
 }
 
-/// The columns of the figures.
-const TITLES: [&str; 16] = [
-    "framework",
-    "case",
-    "metric",
-    "unit",
-    "baseline",
-    "current",
-    "ratio",
-    "low",
-    "high",
-    "worse",
-    "rounds_baseline",
-    "rounds_current",
-    "p",
-    "p_adjusted",
-    "threshold",
-    "verdict",
+const COLUMNS: [Field<Finding>; 16] = [
+    ("framework", |it| json!(it.framework)),
+    ("case", |it| json!(it.case)),
+    ("metric", |it| json!(it.metric)),
+    ("unit", |it| json!(it.unit)),
+    ("baseline", |it| json!(it.baseline)),
+    ("current", |it| json!(it.current)),
+    ("ratio", |it| json!(it.ratio)),
+    ("low", |it| json!(it.interval.map(|(low, _)| low))),
+    ("high", |it| json!(it.interval.map(|(_, high)| high))),
+    ("worse", |it| json!(it.worse)),
+    ("rounds_baseline", |it| json!(it.rounds.0)),
+    ("rounds_current", |it| json!(it.rounds.1)),
+    ("p", |it| json!(it.p)),
+    ("p_adjusted", |it| json!(it.p_adjusted)),
+    ("threshold", |it| json!(it.threshold)),
+    ("verdict", |it| json!(word(it.verdict).to_lowercase().replace(' ', "_"))),
 ];
-
-/// A line for each finding.
-fn figures(document: &Document) -> Table {
-    let line = |finding: &Finding| {
-        let (low, high) = finding.interval.unzip();
-        let values = [
-            json!(finding.framework),
-            json!(finding.case),
-            json!(finding.metric),
-            json!(finding.unit),
-            json!(finding.baseline),
-            json!(finding.current),
-            json!(finding.ratio),
-            json!(low),
-            json!(high),
-            json!(finding.worse),
-            json!(finding.rounds.0),
-            json!(finding.rounds.1),
-            json!(finding.p),
-            json!(finding.p_adjusted),
-            json!(finding.threshold),
-            json!(word(finding.verdict).to_lowercase().replace(' ', "_")),
-        ];
-        TITLES.map(str::to_owned).into_iter().zip(values).collect()
-    };
-    flat::table(&TITLES, &document.findings.iter().map(line).collect::<Vec<_>>())
-}
 
 // Annotations of a GitHub workflow, and its job summary.
 
@@ -247,7 +214,7 @@ pub fn github(document: &Document) -> String {
         text += &annotation("warning", "Performance is not measurable", reason);
     }
     for finding in document.findings.iter().filter(|finding| finding.follows.is_none()) {
-        let name = format!("{} of {}", metrics::words(&finding.metric), finding.framework);
+        let name = named(finding);
         let (level, title) = match finding.verdict {
             Verdict::Regression => ("error", format!("Performance regression: {name}")),
             Verdict::NotMeasurable => ("warning", format!("Not measurable: {name}")),
@@ -286,11 +253,13 @@ pub fn job_summary(document: &Document) -> String {
 pub fn junit(document: &Document, now: OffsetDateTime) -> String {
     let mut suites: BTreeMap<&str, Vec<TestCase>> = BTreeMap::new();
     for broken in &document.failures {
-        let case = test("runs", &broken.framework, non_success(NonSuccessKind::Error, &broken.reason));
+        let status = because(TestCaseStatus::non_success(NonSuccessKind::Error), &broken.reason);
+        let case = test("runs", &broken.framework, status);
         suites.entry(&broken.framework).or_default().push(case);
     }
     if let Some(reason) = &document.unmeasurable {
-        suites.entry("machine").or_default().push(test("quiet", "machine", skipped(reason)));
+        let case = test("quiet", "machine", because(TestCaseStatus::skipped(), reason));
+        suites.entry("machine").or_default().push(case);
     }
     let several = has_several_cases(document);
     for finding in &document.findings {
@@ -314,14 +283,7 @@ fn test(name: &str, framework: &str, status: TestCaseStatus) -> TestCase {
     case
 }
 
-fn non_success(kind: NonSuccessKind, message: &str) -> TestCaseStatus {
-    let mut status = TestCaseStatus::non_success(kind);
-    status.set_message(message);
-    status
-}
-
-fn skipped(message: &str) -> TestCaseStatus {
-    let mut status = TestCaseStatus::skipped();
+fn because(mut status: TestCaseStatus, message: &str) -> TestCaseStatus {
     status.set_message(message);
     status
 }
@@ -332,11 +294,11 @@ fn case(finding: &Finding, kind: Kind, several: bool) -> TestCase {
     let name = if several { format!("{metric} ({})", finding.case) } else { metric.clone() };
     match finding.verdict {
         Verdict::Regression => {
-            let mut status = non_success(NonSuccessKind::Failure, sentence);
+            let mut status = because(TestCaseStatus::non_success(NonSuccessKind::Failure), sentence);
             status.set_type("regression");
             test(&name, framework, status)
         }
-        Verdict::NotMeasurable => test(&name, framework, skipped(sentence)),
+        Verdict::NotMeasurable => test(&name, framework, because(TestCaseStatus::skipped(), sentence)),
         _ => {
             let mut case = test(&name, framework, TestCaseStatus::success());
             case.set_system_out(sentence.as_str());
@@ -347,13 +309,15 @@ fn case(finding: &Finding, kind: Kind, several: bool) -> TestCase {
 
 // The findings of a check or a diff, in sentences.
 
-/// The outcome in one line.
+/// "throughput of candle".
+fn named(finding: &Finding) -> String {
+    format!("{} of {}", metrics::words(&finding.metric), finding.framework)
+}
+
 pub fn conclusion(document: &Document) -> String {
     let named = |verdict: Verdict| {
         let told = document.with(verdict).filter(|finding| finding.follows.is_none());
-        let told =
-            told.map(|finding| format!("{} of {}", metrics::words(&finding.metric), finding.framework));
-        told.collect::<Vec<_>>()
+        told.map(named).collect::<Vec<_>>()
     };
     match document.exit_code {
         1 => {
@@ -447,7 +411,6 @@ fn more_rounds(finding: &Finding) -> Option<String> {
     })
 }
 
-/// Why there is no verdict.
 fn reason(finding: &Finding) -> String {
     let few = |side, rounds| format!("{side} has {rounds} rounds of the {MIN_ROUNDS} that a verdict takes");
     let (baseline, current) = finding.rounds;
@@ -505,8 +468,7 @@ pub fn undecidable(reason: &Undecidable, source: &str) -> String {
         Undecidable::RoundsOfBaseline(rounds) => {
             let counted = match rounds {
                 0 => "no figures".to_owned(),
-                1 => "1 round".to_owned(),
-                rounds => format!("{rounds} rounds"),
+                rounds => words::count(*rounds, "round"),
             };
             format!(
                 "the baseline {source} has {counted}, and a verdict takes {MIN_ROUNDS}: nothing measured now could decide; \

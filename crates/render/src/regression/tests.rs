@@ -11,7 +11,6 @@ use super::*;
 use crate::export::{Csv, JsonText};
 use crate::table::WIDE;
 
-/// One framework, 8 % slower.
 pub(crate) fn slower() -> Document {
     let (baseline, current) = ([record("one", 100.0)], [record("one", 100.0 / 1.08)]);
     let pairs = pairing::pair(&baseline, &current, false).pairs;
@@ -25,64 +24,9 @@ pub(crate) fn slower() -> Document {
 }
 
 #[test]
-fn the_terminal() {
-    assert_snapshot!(WIDE.export(&slower()), @r"
-    regression: throughput of one
-
-    current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-    baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-
-      Framework  Metric       Baseline     Current  Change     95 % interval  Rounds  Verdict
-      one        load          0.500 s     0.500 s  +0.0 %  -0.5 % to +0.5 %       6  equivalent
-      one        latency       10.0 ms     10.8 ms  +8.0 %  +7.4 % to +8.6 %       6  REGRESSION
-      one        throughput  100 tok/s  92.6 tok/s  -7.4 %  -7.9 % to -6.9 %       6  REGRESSION
-    one: throughput is worse by more than the threshold of 5 %; latency says the same
-    ");
-}
-
-#[test]
-fn the_pull_request() {
-    assert_snapshot!(Markdown::Whole.export(&slower()), @r"
-    **regression: throughput of one**
-
-    - current: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-    - baseline: 20260101T000000Z-host, commit 012345678, on host (A Processor)
-
-    | Framework | Metric     |  Baseline |    Current | Change |    95 % interval | Rounds | Verdict    |
-    |-----------|------------|----------:|-----------:|-------:|-----------------:|-------:|------------|
-    | one       | load       |   0.500 s |    0.500 s | +0.0 % | -0.5 % to +0.5 % |      6 | equivalent |
-    | one       | latency    |   10.0 ms |    10.8 ms | +8.0 % | +7.4 % to +8.6 % |      6 | REGRESSION |
-    | one       | throughput | 100 tok/s | 92.6 tok/s | -7.4 % | -7.9 % to -6.9 % |      6 | REGRESSION |
-
-    - one: throughput is worse by more than the threshold of 5 %; latency says the same
-    ");
-}
-
-#[test]
-fn annotations() {
-    let text = github(&slower());
-    assert_snapshot!(text.lines().filter(|line| line.starts_with("::")).collect::<Vec<_>>().join("\n"), @"::error title=Performance regression%3A throughput of one::one: throughput regressed: -7.4 %25, 92.6 against 100 tok/s (95 %25 interval -7.9 %25 to -6.9 %25, 6 rounds), beyond the threshold of 5 %25");
-}
-
-#[test]
-fn junit_reports() {
-    let now = OffsetDateTime::UNIX_EPOCH;
-    assert_snapshot!(junit(&slower(), now), @r#"
-    <?xml version="1.0" encoding="UTF-8"?>
-    <testsuites name="photofinish" tests="3" failures="2" errors="0">
-        <testsuite name="one" tests="3" disabled="0" errors="0" failures="2" skipped="0" timestamp="1970-01-01T00:00:00Z">
-            <testcase name="load" classname="one">
-                <system-out>one: load is equivalent within 5 %: +0.0 %, 0.500 against 0.500 s (95 % interval -0.5 % to +0.5 %, 6 rounds)</system-out>
-            </testcase>
-            <testcase name="latency" classname="one">
-                <failure message="one: latency regressed: +8.0 %, 10.8 against 10.0 ms (95 % interval +7.4 % to +8.6 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
-            </testcase>
-            <testcase name="throughput" classname="one">
-                <failure message="one: throughput regressed: -7.4 %, 92.6 against 100 tok/s (95 % interval -7.9 % to -6.9 %, 6 rounds), beyond the threshold of 5 %" type="regression"/>
-            </testcase>
-        </testsuite>
-    </testsuites>
-    "#);
+fn servers_that_build_show_it_in_their_own_ways() {
+    assert_snapshot!("github", github(&slower()));
+    assert_snapshot!("junit", junit(&slower(), OffsetDateTime::UNIX_EPOCH));
 }
 
 #[test]
@@ -133,19 +77,10 @@ fn xml_holds_whatever_a_worker_said() {
 }
 
 #[test]
-fn a_spreadsheet_has_a_line_for_each_finding() {
-    let text = Csv.export(&slower());
-    let start: Vec<&str> = text.lines().take(2).collect();
-    assert_snapshot!(start.join("\n"), @r#"
-    framework,case,metric,unit,baseline,current,ratio,low,high,worse,rounds_baseline,rounds_current,p,p_adjusted,threshold,verdict
-    one,"a-model f32, 16 → 32, 2 threads",load,s,0.5,0.5,1,0.9945570240713243,1.0054727640516723,1,6,6,1,1,0.05,equivalent
-    "#);
+fn a_spreadsheet_without_a_finding_has_its_header() {
     let nothing = Document { findings: Vec::new(), ..slower() };
-    assert_eq!(
-        Csv.export(&nothing).lines().next(),
-        text.lines().next(),
-        "the header is there without a line"
-    );
+    assert!(Csv.export(&nothing).starts_with("framework,case,metric,"));
+    assert_eq!(Csv.export(&nothing).lines().next(), Csv.export(&slower()).lines().next());
 }
 
 #[test]

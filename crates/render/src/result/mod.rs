@@ -1,24 +1,23 @@
 //! A comparison: its answer, its tables, and every figure as CSV.
 
-mod changes;
-mod figures;
 pub mod precisions;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod texts;
 
-pub use changes::changes;
 use comparison::judge::metrics::Metric;
+use comparison::judge::report::limit::Share;
 use comparison::judge::report::verdicts::Comparison;
-use comparison::judge::report::{Figure, Report, Row, number};
+use comparison::judge::report::{self, Change, Figure, Report, Row, number};
+use serde_json::{Value, json};
 pub use texts::texts;
 
 use crate::export::{Block, Body, Document};
-use crate::table::{Cell, Column, Screen, Table, WIDTH};
+use crate::flat;
+use crate::table::{Cell, Screen, Table, WIDTH};
 use crate::words::verdicts::warnings;
 use crate::words::{self, Json, Line, answer, findings, summary, verdicts};
 
-/// Warnings that are shown without `-v`.
 const WARNINGS: usize = 3;
 
 impl Document for Report {
@@ -60,18 +59,18 @@ impl Document for Report {
     }
 
     fn figures(&self) -> Table {
-        figures::table(std::slice::from_ref(self))
+        figures(std::slice::from_ref(self))
     }
 }
 
-/// The comparison with its sentences.
 fn told(report: &Report) -> Json {
     let mut json = Json::new(report);
     let tell = |json: &mut Json, found: &Comparison| verdicts::tell(json, found, verdict(report, found));
     json.each("comparisons", &report.comparisons, tell);
     json.each("hybrids", &report.hybrids, |json, hybrid| {
-        let tell = |found| json.field("verdict", |json| tell(json, found));
-        hybrid.verdict.as_ref().map(tell);
+        if let (Some(json), Some(found)) = (json.field("verdict"), &hybrid.verdict) {
+            tell(json, found);
+        }
     });
     json.set("warnings", Json::new(&warnings(report)));
     json.set("summary", Json::new(&summary(report)));
@@ -83,12 +82,10 @@ pub fn verdict(report: &Report, found: &Comparison) -> String {
     verdicts::of_report(report, found)
 }
 
-/// The sections that `-v` would add.
 fn more(report: &Report, warnings: usize) -> String {
     let warnings = match warnings {
         0 => String::new(),
-        1 => "1 more warning, ".into(),
-        count => format!("{count} more warnings, "),
+        more => format!("{}, ", words::count(more, "more warning")),
     };
     let noun = report.plan.work.case_noun();
     format!(
@@ -103,19 +100,25 @@ fn analysis(report: &Report) -> Option<String> {
     (!plan.analysis.is_empty()).then(|| format!("{name}: {}", plan.analysis))
 }
 
-/// A table with a column for each framework, still without rows.
-fn by_row(report: &Report) -> Table {
-    let labels = report.rows.iter().map(|row| Column::right(words::title(row)));
-    Table::new([Column::left("")].into_iter().chain(labels))
+impl Table {
+    /// A table with a column for each contender, still without rows.
+    pub(crate) fn of_contenders(report: &Report) -> Table {
+        Table::of([""], report.rows.iter().map(words::title))
+    }
+}
+
+impl Cell {
+    pub(crate) fn of_metric(metric: Metric) -> Cell {
+        Cell::from(metric.title()).short(metric.short_title())
+    }
 }
 
 /// The metrics that the main table has no room for, one row each.
 pub(crate) fn further_metrics(report: &Report) -> Table {
-    let mut table = by_row(report);
+    let mut table = Table::of_contenders(report);
     let shown = report.table_metrics();
     for metric in Metric::all(report.plan.work.kind()).into_iter().filter(|metric| !shown.contains(metric)) {
-        let figures = report.rows.iter().map(|row| figure(row, metric).into());
-        table.add([Cell::from(metric.title())].into_iter().chain(figures));
+        table.push([metric.title()], report.rows.iter().map(|row| figure(row, metric)));
     }
     table
 }
@@ -123,12 +126,11 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
 /// How much each figure varies between processes: arithmetic mean ± standard deviation, and the coefficient of
 /// variation below.
 pub(crate) fn spread(report: &Report) -> Table {
-    let mut table = by_row(report);
+    let mut table = Table::of_contenders(report);
     for metric in Metric::all(report.plan.work.kind()) {
-        let title = Cell::from(metric.title()).short(metric.short_title());
         let cells =
             report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
-        table.add([title].into_iter().chain(cells));
+        table.push([Cell::of_metric(metric)], cells);
     }
     table.captioned("Between processes: mean ± standard deviation, coefficient of variation")
 }
@@ -153,13 +155,13 @@ fn figure(row: &Row, metric: Metric) -> String {
 /// A line for each batch of texts and each framework: the tokenizer's time, the framework's, and both. `None` where the
 /// tokenizer was not timed.
 pub(crate) fn from_text(report: &Report) -> Option<Table> {
-    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"].map(Column::right);
-    let mut table = Table::new([Column::left("Batch"), Column::left("Framework")].into_iter().chain(titles));
+    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"];
+    let mut table = Table::of(["Batch", "Framework"], titles);
     for batch in &report.from_text {
         for row in &batch.rows {
             let figures =
                 [batch.tokenising_ms, row.request_ms, row.total_ms, row.texts_per_second].map(number);
-            table.add([batch.batch.clone(), row.framework.clone()].into_iter().chain(figures));
+            table.push([&batch.batch, &row.framework], figures);
         }
     }
     (!table.rows.is_empty())
@@ -171,19 +173,135 @@ pub(crate) fn by_prompt(report: &Report) -> Option<Table> {
     if report.prompts.len() < 2 {
         return None;
     }
-    let figures = Metric::of_a_prompt(report.plan.work.kind())
-        .into_iter()
-        .map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
+    let figures = Metric::of_a_prompt(report.plan.work.kind()).into_iter().map(Cell::of_metric);
     let noun = report.plan.work.case_noun();
     let title = noun[..1].to_uppercase() + &noun[1..];
-    let start = [Column::left(title), Column::left("Framework")];
-    let mut table = Table::new(start.into_iter().chain(figures));
+    let mut table = Table::of([title.as_str(), "Framework"], figures);
     for prompt in &report.prompts {
         for row in prompt.rows.iter().filter(|row| row.metrics.iter().any(|f| f.typical.is_some())) {
             let start = [format!("{} ({} tokens)", prompt.name, prompt.tokens), row.framework.clone()];
             let figures = row.metrics.iter().map(|figure| words::or_dash(figure.typical, number));
-            table.add(start.into_iter().chain(figures));
+            table.push(start, figures);
         }
     }
     (!table.rows.is_empty()).then(|| table.captioned(format!("By {noun}, from its samples alone")))
+}
+
+// The changes of a run that is judged again, in words.
+
+/// The decisions that differ between two reports of one run, one sentence each.
+pub fn changes(before: &Report, now: &Report) -> Vec<String> {
+    let was = |found: &Comparison| verdict(before, found);
+    let is = |found: &Comparison| verdict(now, found);
+    let sentence = |change: Change<'_>| match change {
+        Change::State { was, now: row } => {
+            let why = row.reasons.first().map_or(String::new(), |reason| format!(": {reason}"));
+            format!("{} was {} and is {}{why}", row.framework, was.name(), row.state.name())
+        }
+        Change::New(found) => format!("{}: new: {}", found.metric.title(), is(found)),
+        Change::Verdict { was: earlier, now: found } => format!(
+            "{}: {} and {} were {}: {}; now {}: {}",
+            found.metric.title(),
+            found.a,
+            found.b,
+            verdicts::word(earlier.verdict),
+            was(earlier),
+            verdicts::word(found.verdict),
+            is(found)
+        ),
+        Change::Gone(earlier) => {
+            format!("{}: no longer compared: {}", earlier.metric.title(), was(earlier))
+        }
+    };
+    report::changes(before, now).into_iter().map(sentence).collect()
+}
+
+// A line for each figure of each contender: first over all prompts, then for each prompt.
+
+const TITLES: [&str; 14] = [
+    "framework",
+    "state",
+    "precision",
+    "metric",
+    "unit",
+    "median",
+    "min",
+    "max",
+    "rounds",
+    "prompt",
+    "typical",
+    "mean",
+    "standard_deviation",
+    "coefficient_of_variation",
+];
+
+/// The figures of all reports under one header. Each line names its precision.
+fn figures(reports: &[Report]) -> Table {
+    flat::table(&TITLES, &reports.iter().flat_map(lines).collect::<Vec<_>>())
+}
+
+fn lines(report: &Report) -> Vec<flat::Line> {
+    let mut lines = Vec::new();
+    for row in &report.rows {
+        lines.extend(row.metrics.iter().map(|figure| of_figure(row, figure, "")));
+        let Some(limit) = &row.limit else { continue };
+        let shares = [
+            ("encoding_share", &limit.encoding),
+            ("decode_share", &limit.decode),
+            ("prefill_share", &limit.prefill),
+        ];
+        for (name, share) in shares {
+            lines.extend(share.iter().map(|share| of_share(row, name, share)));
+        }
+    }
+    // The figures of a single prompt are those above.
+    for prompt in report.prompts.iter().filter(|_| report.prompts.len() > 1) {
+        for (row, by_prompt) in report.rows.iter().zip(&prompt.rows) {
+            lines.extend(by_prompt.metrics.iter().map(|figure| of_figure(row, figure, &prompt.name)));
+        }
+    }
+    lines
+}
+
+/// The line of one figure; `prompt` is empty for all prompts together.
+fn of_figure(row: &Row, figure: &Figure, prompt: &str) -> flat::Line {
+    let spread = [figure.median, figure.min, figure.max];
+    let mut line = start(row, figure.metric.name(), &figure.unit, spread, prompt);
+    line.extend(flat::line([
+        ("typical", json!(figure.typical)),
+        ("mean", json!(figure.mean)),
+        ("standard_deviation", json!(figure.standard_deviation)),
+        ("coefficient_of_variation", json!(figure.coefficient_of_variation)),
+    ]));
+    line
+}
+
+/// Median, least and largest share of the machine's limit.
+fn of_share(row: &Row, name: &str, share: &Share) -> flat::Line {
+    let known = || share.values.iter().copied().flatten();
+    let (least, most) = (known().reduce(f64::min), known().reduce(f64::max));
+    start(row, name, "of limit", [Some(share.median), least, most], "")
+}
+
+fn start(
+    row: &Row,
+    metric: &str,
+    unit: &str,
+    [median, min, max]: [Option<f64>; 3],
+    prompt: &str,
+) -> flat::Line {
+    // The requested precision is shown only without figures: with figures it might not be the one in effect.
+    let unseen = if row.state.has_figures() { "" } else { row.precision.requested.name() };
+    flat::line([
+        ("framework", json!(row.framework)),
+        ("state", json!(row.state.name())),
+        ("precision", Value::from(row.precision.observed.as_deref().unwrap_or(unseen))),
+        ("metric", json!(metric)),
+        ("unit", json!(unit)),
+        ("median", json!(median)),
+        ("min", json!(min)),
+        ("max", json!(max)),
+        ("rounds", json!(row.rounds)),
+        ("prompt", json!(prompt)),
+    ])
 }

@@ -6,7 +6,7 @@ use comparison::judge::report::{Report, Row, SCHEMA};
 
 use super::{figure, figures, told};
 use crate::export::{Block, Body, Document};
-use crate::table::{Cell, Column, Screen, Table};
+use crate::table::{Cell, Screen, Table};
 use crate::words::{DASH, Json, title};
 
 const METRICS: [Metric; 4] =
@@ -14,7 +14,6 @@ const METRICS: [Metric; 4] =
 const NOTE: &str = "Precisions were measured one after another: a difference between two of them is shown, not \
                     tested; verdicts are those of each comparison above.";
 
-/// Comparisons at several precisions.
 pub struct Precisions<'a>(pub &'a [Report]);
 
 impl Document for Precisions<'_> {
@@ -31,20 +30,19 @@ impl Document for Precisions<'_> {
 
     /// The figures of all comparisons under one header. Each line names its precision.
     fn figures(&self) -> Table {
-        figures::table(self.0)
+        figures(self.0)
     }
 }
 
 fn grid(reports: &[Report]) -> Table {
-    let figures = METRICS.map(|metric| Column::right(Cell::from(metric.title()).short(metric.short_title())));
-    let ends = ["Parity", "Top-1 of f32", "KL from f32"].map(Column::right);
-    let start = ["Precision", "Framework"].map(Column::left);
-    let mut table = Table::new(start.into_iter().chain(figures).chain(ends));
+    let ends = ["Parity", "Top-1 of f32", "KL from f32"].map(Cell::from);
+    let mut table =
+        Table::of(["Precision", "Framework"], METRICS.map(Cell::of_metric).into_iter().chain(ends));
     for row in reports.iter().flat_map(|report| &report.rows) {
         let (top1, kl) = loss(row);
         let start = [row.precision_words(), title(row)];
         let figures = METRICS.map(|metric| figure(row, metric));
-        table.add(start.into_iter().chain(figures).chain([row.parity_words(), top1, kl]));
+        table.push(start, figures.into_iter().chain([row.parity_words(), top1, kl]));
     }
     table
 }

@@ -19,14 +19,8 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
     let mut text = format!("\n{}\n", crate::words::wrapped_at(&heading(report), 60));
     for case in 0..report.plan.work.cases() {
         let name = report.plan.work.case_name(case);
-        let mut chosen: Vec<(Vec<&str>, &[u32])> = Vec::new();
-        for row in &report.rows {
-            let Some(tokens) = tokens(row, case) else { continue };
-            match chosen.iter_mut().find(|(_, same)| *same == tokens) {
-                Some((frameworks, _)) => frameworks.push(&row.framework),
-                None => chosen.push((vec![&row.framework], tokens)),
-            }
-        }
+        let chosen = report.rows.iter().filter_map(|row| Some((tokens(row, case)?, row.framework.as_str())));
+        let chosen = crate::words::grouped(chosen);
         text += &format!(
             "\n{}\n",
             if is_markdown {
@@ -38,7 +32,7 @@ pub fn texts(report: &Report, decode: Decoder<'_>, format: Format) -> String {
         if chosen.is_empty() {
             text += "  no framework finished a request\n";
         }
-        for (frameworks, tokens) in chosen {
+        for (tokens, frameworks) in chosen {
             let (shown, frameworks) = (shown(tokens, decode), frameworks.join(", "));
             if is_markdown {
                 // Each text is on its own lines in a fence, so that no output of a model is read as Markdown.
@@ -117,38 +111,9 @@ mod tests {
 
     #[test]
     fn contenders_with_the_same_tokens_share_a_text_and_nothing_of_it_is_markup() {
-        assert_snapshot!(texts(&report(), &decode, Format::Table), @r#"
-        Text of the last requests of warm-up: what each would have
-        chosen after each token that all were fed (--decode forced).
-
-        p
-          candle, ort:
-            "in the woods.\n\n~~~ \u{1b}[31m"
-          tch:
-            "a a a a a a a a a a a a a a a a a a a a a a a a a a a
-            a a a a a a a a a a a a a a a a a a a a a a a a a a a a
-            a a a a a "
-        "#);
-        assert_snapshot!(texts(&report(), &decode, Format::Markdown), @r#"
-        Text of the last requests of warm-up: what each would have
-        chosen after each token that all were fed (--decode forced).
-
-        **p**
-
-        candle, ort:
-
-        ~~~text
-        "in the woods.\n\n~~~ \u{1b}[31m"
-        ~~~
-
-        tch:
-
-        ~~~text
-        "a a a a a a a a a a a a a a a a a a a a a a a a a a a 
-        a a a a a a a a a a a a a a a a a a a a a a a a a a a a 
-        a a a a a "
-        ~~~
-        "#);
+        for format in [Format::Table, Format::Markdown] {
+            assert_snapshot!(format!("{format:?}"), texts(&report(), &decode, format));
+        }
     }
 
     #[test]

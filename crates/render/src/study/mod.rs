@@ -1,9 +1,6 @@
 //! A study: its cells side by side.
 
-mod figures;
 mod grids;
-#[cfg(test)]
-mod tests;
 mod words;
 
 use comparison::judge::study::StudyReport;
@@ -48,7 +45,7 @@ impl Document for StudyReport {
     }
 
     fn figures(&self) -> Table {
-        figures::table(self)
+        grids::figures(self)
     }
 }
 

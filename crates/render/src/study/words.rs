@@ -15,7 +15,7 @@ use statistics::MIN_ROUNDS;
 use crate::table::Tone;
 use crate::words::answer::Standing;
 use crate::words::verdicts::{self, sentence};
-use crate::words::{Line, Summary, times};
+use crate::words::{Line, Summary, count, grouped, times};
 
 /// The summary in words. The study's own statements about cells are not split any further.
 pub(crate) fn summary(document: &StudyReport) -> Summary {
@@ -81,20 +81,14 @@ fn findings(document: &StudyReport) -> Vec<Line> {
         StudyView::Ab(_) => speed_ups(&document.outcomes),
     };
     lines.extend(of_view.into_iter().map(Line::plain));
-    let mut warnings: Vec<(String, Vec<String>)> = Vec::new();
-    for cell in &document.cells {
-        for warning in cell.warnings.iter().map(verdicts::warnings_sentence) {
-            match warnings.iter_mut().find(|(text, _)| *text == warning) {
-                Some((_, cells)) => cells.push(name(cell)),
-                None => warnings.push((warning, vec![name(cell)])),
-            }
-        }
-    }
-    for (warning, cells) in warnings {
+    let warnings = document.cells.iter().flat_map(|cell| {
+        cell.warnings.iter().map(move |warning| (verdicts::warnings_sentence(warning), cell))
+    });
+    for (warning, cells) in grouped(warnings) {
         let place = match cells.len() {
             count if count == document.cells.len() => String::new(),
-            1 => format!("{}: ", cells[0]),
-            count => format!("{count} cells, {} the first: ", cells[0]),
+            1 => format!("{}: ", name(cells[0])),
+            count => format!("{count} cells, {} the first: ", name(cells[0])),
         };
         lines.push(Line::warning(&format!("{place}{warning}")));
     }
@@ -131,15 +125,14 @@ fn verdicts(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let axes = axes(document);
     let (mut clear, mut open) = (Vec::new(), Vec::new());
     for cell in &document.cells {
-        let name = study::name(&cell.settings, &axes);
         let deciding = of_cell(cell, deciding);
         for verdict in cell.verdicts.iter().filter(|verdict| verdict.metric == deciding) {
             if verdict.verdict == Verdict::Inconclusive {
-                let pair = format!("{} and {}", verdict.a, verdict.b);
+                let (name, pair) =
+                    (study::name(&cell.settings, &axes), format!("{} and {}", verdict.a, verdict.b));
                 open.push(if name.is_empty() { pair } else { format!("{name} ({pair})") });
             } else {
-                let place = if name.is_empty() { String::new() } else { format!("{name}: ") };
-                clear.push(place + &sentence(verdict, cell.origin.margin));
+                clear.push(place(cell, &axes) + &sentence(verdict, cell.origin.margin));
             }
         }
     }
@@ -177,16 +170,17 @@ fn compiling(document: &StudyReport, kind: SweepKind) -> Vec<String> {
     let axes = axes(document);
     let mut lines = Vec::new();
     for cell in &document.cells {
-        let place = match study::name(&cell.settings, &axes) {
-            name if name.is_empty() => name,
-            name => format!("{name}: "),
-        };
-        let told =
-            |row: &CellRow| Some(place.clone() + &compiled(&Compiled::new(cell, row)?, &row.framework));
-        lines.extend(cell.rows.iter().filter_map(told));
-        lines.extend(cell.rows.iter().filter_map(prompts).map(|told| place.clone() + &told));
+        let told = |row: &CellRow| Some(compiled(&Compiled::new(cell, row)?, &row.framework));
+        let told = cell.rows.iter().filter_map(told).chain(cell.rows.iter().filter_map(prompts));
+        lines.extend(told.map(|told| place(cell, &axes) + &told));
     }
     lines
+}
+
+/// The beginning of a sentence about a cell: "batch 4: ", or nothing where there is one cell alone.
+fn place(cell: &Cell, axes: &[Axis]) -> String {
+    let name = study::name(&cell.settings, axes);
+    if name.is_empty() { name } else { name + ": " }
 }
 
 /// The first times of prompts of several lengths, next to later ones.
@@ -225,7 +219,6 @@ fn crossing(crossing: &Crossing) -> String {
     format!("{framework}, {at}: a step takes {step} ms, all tokens one by one {by_token} ms: {steps}")
 }
 
-/// The cost and the gain of compiling.
 fn compiled(compiled: &Compiled, framework: &str) -> String {
     let Compiled { compiling_ms, with_ms, without_ms } = *compiled;
     let took = match compiling_ms {
@@ -245,33 +238,25 @@ fn compiled(compiled: &Compiled, framework: &str) -> String {
 /// The change of each speed-up with the number of new tokens, one sentence for each framework and switch. Only
 /// speed-ups with a verdict count: an estimate from a round or two is noise.
 fn speed_ups(outcomes: &[Outcome]) -> Vec<String> {
-    let mut along: Vec<(Settings, Vec<(&Setting, f64)>)> = Vec::new();
-    for outcome in outcomes {
+    let along = outcomes.iter().filter_map(|outcome| {
         let mut place = outcome.settings.clone();
-        place.remove(&Axis::NewTokens);
-        let tokens = outcome.settings.get(&Axis::NewTokens);
+        let tokens = place.remove(&Axis::NewTokens)?;
         let is_decided =
             matches!(outcome.verdict, Some(Verdict::Faster | Verdict::Slower | Verdict::Equivalent));
-        let (Some(tokens), Some(speedup), true) = (tokens, outcome.speedup, is_decided) else { continue };
-        match along.iter_mut().find(|(found, _)| *found == place) {
-            Some((_, points)) => points.push((tokens, speedup)),
-            None => along.push((place, vec![(tokens, speedup)])),
-        }
-    }
-    let mut lines = Vec::new();
-    for (place, points) in along {
-        let [(first, least), .., (last, most)] = points[..] else { continue };
+        Some((place, (tokens, outcome.speedup.filter(|_| is_decided)?)))
+    });
+    let told = |(place, points): (Settings, Vec<(Setting, f64)>)| {
+        let [(first, least), .., (last, most)] = points.as_slice() else { return None };
         let name = study::name(&place, &place.keys().copied().collect::<Vec<_>>());
-        lines.push(format!(
+        Some(format!(
             "{name}: the speed-up goes from {least:.2}x at {first} new tokens to {most:.2}x at {last}"
-        ));
-    }
-    lines
+        ))
+    };
+    grouped(along).into_iter().filter_map(told).collect()
 }
 
 // The answer of a study: the sentences that every output begins with.
 
-/// The metric that a sweep is about.
 fn deciding(kind: SweepKind) -> Metric {
     match kind {
         SweepKind::Forward => Metric::PrefillThroughput,
@@ -293,7 +278,7 @@ fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> Vec<String>
         let each = if rounds == 1 { "One round decides".into() } else { format!("{rounds} rounds decide") };
         return vec![format!(
             "A first look at {}. {each} nothing; a verdict takes {MIN_ROUNDS} in each cell (`--rounds {MIN_ROUNDS}`).",
-            counted(measured.len())
+            count(measured.len(), "cell")
         )];
     }
     match view {
@@ -303,17 +288,13 @@ fn answer(view: &StudyView, cells: &[Cell], outcomes: &[Outcome]) -> Vec<String>
     }
 }
 
-fn counted(count: usize) -> String {
-    if count == 1 { "1 cell".into() } else { format!("{count} cells") }
-}
-
 /// "ort decodes fastest in 5 of 8 cells, candle in 1; 2 too close to call."
 fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let compared: Vec<&&Cell> = measured.iter().filter(|cell| cell.rows.len() > 1).collect();
     if compared.is_empty() {
         return vec![format!(
             "{} of one framework: there is nothing to compare it with.",
-            counted(measured.len())
+            count(measured.len(), "cell")
         )];
     }
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
@@ -323,7 +304,7 @@ fn sweep(measured: &[&Cell], metric: Metric) -> Vec<String> {
     let open = compared.len() - wins.values().sum::<usize>();
     let mut ranked: Vec<(&str, usize)> = wins.into_iter().collect();
     ranked.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-    let all = counted(compared.len());
+    let all = count(compared.len(), "cell");
     let is_one = |metric| compared.iter().all(|cell| of_cell(cell, metric) == metric);
     // Cells may have several questions: batches of texts, and a single one.
     let is_best =
@@ -381,34 +362,30 @@ fn mistakes(outcomes: &[Outcome]) -> String {
 
 /// "fused against base: faster in 6 of 9 cells (1.05x to 12x), slower in 1 (1.1x); 2 too close to call."
 fn ab(outcomes: &[Outcome], [with, without]: &[String; 2]) -> Vec<String> {
-    let outcomes: Vec<_> = outcomes.iter().filter(|outcome| outcome.speedup.is_some()).collect();
-    let of = |verdict: Verdict| -> Vec<f64> {
-        let found = outcomes.iter().filter(|outcome| outcome.verdict == Some(verdict));
-        found.filter_map(|outcome| outcome.speedup).collect()
-    };
-    let range = |ratios: &[f64]| {
-        let (least, most) = (
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(0.0, f64::max),
-        );
-        let [least, most] = [least, most].map(times);
-        if least == most { least } else { format!("{least} to {most}") }
-    };
-    let (faster, slower, same) = (of(Verdict::Faster), of(Verdict::Slower), of(Verdict::Equivalent));
-    let inverse: Vec<f64> = slower.iter().map(|ratio| 1.0 / ratio).collect();
-    let all = counted(outcomes.len());
-    let groups = [
-        ("faster", faster.len(), range(&faster)),
-        ("slower", slower.len(), range(&inverse)),
-        ("equally fast", same.len(), String::new()),
-    ];
-    let mut told: Vec<String> = Vec::new();
-    for (word, count, range) in groups.into_iter().filter(|(_, count, _)| *count > 0) {
+    let outcomes: Vec<(Option<Verdict>, f64)> =
+        outcomes.iter().filter_map(|outcome| Some((outcome.verdict, outcome.speedup?))).collect();
+    let all = count(outcomes.len(), "cell");
+    let (mut told, mut open): (Vec<String>, usize) = (Vec::new(), outcomes.len());
+    for (word, verdict) in
+        [("faster", Verdict::Faster), ("slower", Verdict::Slower), ("equally fast", Verdict::Equivalent)]
+    {
+        let of_word = outcomes.iter().filter(|(found, _)| *found == Some(verdict));
+        let ratios = of_word.map(|(_, ratio)| if verdict == Verdict::Slower { 1.0 / ratio } else { *ratio });
+        let ratios: Vec<f64> = ratios.collect();
+        let (Some(least), Some(most)) =
+            (ratios.iter().copied().reduce(f64::min), ratios.iter().copied().reduce(f64::max))
+        else {
+            continue;
+        };
+        let range = match (times(least), times(most)) {
+            _ if verdict == Verdict::Equivalent => String::new(),
+            (least, most) if least == most => format!(" ({least})"),
+            (least, most) => format!(" ({least} to {most})"),
+        };
         let of_all = if told.is_empty() { format!(" of {all}") } else { String::new() };
-        let range = if range.is_empty() { range } else { format!(" ({range})") };
-        told.push(format!("{word} in {count}{of_all}{range}"));
+        told.push(format!("{word} in {}{of_all}{range}", ratios.len()));
+        open -= ratios.len();
     }
-    let open = outcomes.len() - faster.len() - slower.len() - same.len();
     let rest = match (told.is_empty(), open) {
         (_, 0) => String::new(),
         (true, _) => format!("too close to call in all of {all}"),

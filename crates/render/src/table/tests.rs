@@ -3,7 +3,7 @@ use insta::assert_snapshot;
 use super::*;
 
 fn table() -> Table {
-    let mut table = Table::new([Column::left("Who"), Column::right(Cell::with_small("Speed", "tok/s"))]);
+    let mut table = Table::of(["Who"], [Cell::with_small("Speed", "tok/s")]);
     table.add([Cell::from("one, <b>"), Cell::with_small("1.50", "1 – 2")]);
     table.add(["two", "–"]);
     table.captioned("How fast")
@@ -16,6 +16,16 @@ fn a_terminal_has_small_text_below() {
                tok/s
     one, <b>   1.50  1 – 2
     two           –
+    ");
+}
+
+#[test]
+fn a_title_that_begins_with_a_digit_may_be_wider_than_the_figures() {
+    let mut table = Table::plain(["Who", "1 text (ms)"]);
+    table.add([Cell::from("one"), Cell::with_small("1.50", "1 – 2")]);
+    assert_snapshot!(table.terminal(&Screen::plain(80)), @r"
+    Who   1 text (ms)
+    one   1.50  1 – 2
     ");
 }
 
@@ -37,7 +47,7 @@ fn csv_quotes_what_needs_it_and_has_main_texts_alone() {
 
 /// A table with text that wants to be something else.
 fn hostile() -> Table {
-    let mut table = Table::new([Column::left("Who"), Column::left("Why")]);
+    let mut table = Table::plain(["Who", "Why"]);
     table.add(["=HYPERLINK(1)", "\u{1b}[2Jx\ny | `z\u{202e}"]);
     table.add(["-1.5", "+2"]);
     table
@@ -60,8 +70,7 @@ fn no_cell_moves_the_cursor_ends_its_row_or_computes() {
 
 /// Two contenders, of which one was struck.
 fn wide() -> Table {
-    let title = |name: &str| Column::right(Cell::from(name));
-    let mut table = Table::new([Column::left(""), title("candle"), title("tch ✗ R5")]);
+    let mut table = Table::of([""], ["candle", "tch ✗ R5"]);
     let head = Cell::from("Average Throughput (tok/s)").short("Decode (tok/s)");
     table.add([head, Cell::from("101"), Cell::from("97.5").toned(Tone::Struck)]);
     table

@@ -24,13 +24,11 @@ const TOKENS: u32 = 3;
 /// The framework's.
 const FRAMEWORK: u32 = 2;
 
-/// The contents of a trace file.
 pub struct TraceFile<'a> {
     /// A name from configs/engines.
     pub framework: &'a str,
     pub steps: Steps,
     pub traced: &'a Traced,
-    /// The framework's own events.
     pub profile: Vec<ProfileEvent>,
     /// The file's description of itself, by name.
     pub about: BTreeMap<String, String>,
@@ -161,7 +159,6 @@ fn named<'a>(kind: &'a str, (pid, tid): (u32, u32), name: impl Into<Cow<'a, str>
     Event { ph: "M", pid, tid, ts: 0.0, dur: None, name: kind.into(), cat: "__metadata", args }
 }
 
-/// A complete event.
 fn lasting<'a>(
     (pid, tid, cat): (u32, u32, &'static str),
     name: impl Into<Cow<'a, str>>,
@@ -180,12 +177,10 @@ fn lasting<'a>(
 /// Half a nanosecond in microseconds: two times that differ by less are one.
 const SAME: f64 = 0.000_5;
 
-/// Counts of a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// Events of the worker's and of the framework's tracks, without those that name a track.
     pub events: usize,
-    /// Tokens of all requests.
     pub tokens: usize,
 }
 
@@ -204,7 +199,7 @@ pub fn check(text: &str) -> Result<Checked, Broken> {
         serde_json::from_str(text).map_err(|error| Broken(format!("it is not JSON: {error}")))?;
     let events =
         trace["traceEvents"].as_array().ok_or_else(|| Broken("it has no list traceEvents".into()))?;
-    let mut tracks: BTreeMap<(u64, u64), Track> = BTreeMap::new();
+    let mut tracks: BTreeMap<(u64, u64), Vec<Fields>> = BTreeMap::new();
     let mut counts = Counts::default();
     for (index, event) in events.iter().enumerate() {
         let broken = |why: String| Broken(format!("event {index} {why}"));
@@ -212,11 +207,11 @@ pub fn check(text: &str) -> Result<Checked, Broken> {
         let read = Fields::read(fields).map_err(broken)?;
         counts.add(&read, fields);
         if read.phase != "M" {
-            tracks.entry(read.track).or_default().0.push(read);
+            tracks.entry(read.track).or_default().push(read);
         }
     }
     for ((pid, tid), track) in tracks {
-        track.check().map_err(|why| Broken(format!("process {pid}, track {tid}: {why}")))?;
+        check_nesting(track).map_err(|why| Broken(format!("process {pid}, track {tid}: {why}")))?;
     }
     counts.check().map_err(Broken)
 }
@@ -253,28 +248,23 @@ impl Fields {
     }
 }
 
-/// The events of one track.
-#[derive(Default)]
-struct Track(Vec<Fields>);
-
-impl Track {
-    fn check(mut self) -> Result<(), String> {
-        self.0.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
-        // The events around the present one, with their ends.
-        let mut open: Vec<(&str, f64)> = Vec::new();
-        for event in &self.0 {
-            while open.last().is_some_and(|(_, end)| *end <= event.start + SAME) {
-                open.pop();
-            }
-            if let Some((around, end)) = open.last()
-                && event.end > end + SAME
-            {
-                return Err(format!("{} reaches over the end of {around}, which it began in", event.name));
-            }
-            open.push((&event.name, event.end));
+/// Checks that the events of a track are nested or apart.
+fn check_nesting(mut track: Vec<Fields>) -> Result<(), String> {
+    track.sort_by(|a, b| a.start.total_cmp(&b.start).then(b.end.total_cmp(&a.end)));
+    // The events around the present one, with their ends.
+    let mut open: Vec<(&str, f64)> = Vec::new();
+    for event in &track {
+        while open.last().is_some_and(|(_, end)| *end <= event.start + SAME) {
+            open.pop();
         }
-        Ok(())
+        if let Some((around, end)) = open.last()
+            && event.end > end + SAME
+        {
+            return Err(format!("{} reaches over the end of {around}, which it began in", event.name));
+        }
+        open.push((&event.name, event.end));
     }
+    Ok(())
 }
 
 /// Events, and tokens by request: the claimed ones, and the existing ones.
@@ -321,7 +311,6 @@ impl Counts {
 /// Profilers round times to microseconds, so an event may seem to end this much after the one around it.
 const ROUNDING_NS: u64 = 2_000;
 
-/// One track.
 struct Lane<'a> {
     name: String,
     /// Each with its begin and end, in the order of their begins.

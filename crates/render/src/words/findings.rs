@@ -11,10 +11,9 @@ use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::{Padding, Side};
 
 use super::{Line, Summary, verdicts};
-use crate::table::{Column, Table, Tone};
+use crate::table::{Table, Tone};
 use crate::words::{self, answer};
 
-/// The report in words.
 pub(crate) fn summary(report: &Report) -> Summary {
     let impossible = report.sanity.iter().map(|flag| {
         Line::qualifying(Tone::Struck, format!("impossible: {}: {}", flag.framework, flag.finding))
@@ -57,7 +56,6 @@ fn same_outputs(report: &Report) -> Option<String> {
 
 // Findings: a row each, with a cell for every contender that has one.
 
-/// A row of the table of findings.
 struct Finding {
     /// `{machine}` is the device if that is a GPU, beside which `{memory}` is the host's.
     label: &'static str,
@@ -136,8 +134,7 @@ const FINDINGS: [Finding; 21] = [
     }),
     finding("shipped without the model", |_, row| {
         let Shipped { bytes, files } = row.shipped?;
-        let noun = if files == 1 { "file" } else { "files" };
-        Some(format!("{:.1} MB in {files} {noun}", bytes as f64 / 1e6))
+        Some(format!("{:.1} MB in {}", bytes as f64 / 1e6, words::count(files, "file")))
     }),
     // So that a pasted table names its versions.
     Finding { is_tabled: true, ..finding("library", |_, row| Some(row.hello.as_ref()?.library.to_string())) },
@@ -170,13 +167,12 @@ impl Finding {
 
 /// The findings as a table; `all`: also those that the page has tables of.
 pub(crate) fn table(report: &Report, all: bool) -> Option<Table> {
-    let titles = report.rows.iter().map(|row| Column::right(words::title(row)));
-    let mut table = Table::new([Column::left("")].into_iter().chain(titles));
+    let mut table = Table::of_contenders(report);
     for finding in FINDINGS.iter().filter(|finding| all || !finding.is_tabled) {
         let cells: Vec<Option<String>> = report.rows.iter().map(|row| (finding.cell)(report, row)).collect();
         if cells.iter().any(Option::is_some) {
             let cells = cells.into_iter().map(|cell| words::or_dash(cell, |text| text));
-            table.add([finding.label(report)].into_iter().chain(cells));
+            table.push([finding.label(report)], cells);
         }
     }
     (!table.rows.is_empty()).then(|| table.captioned("What else was measured"))
@@ -242,7 +238,6 @@ fn by_part_on_gpu(report: &Report, row: &Row) -> Option<String> {
     Some(format!("{told} = {}{mean}", megabytes(parts.peak)))
 }
 
-/// Clocks, heat and slowdowns of the GPU.
 fn clocks(report: &Report, row: &Row) -> Option<String> {
     let work = row.gpu.as_ref().filter(|_| report.plan.is_on_gpu())?;
     let clock = match (work.slowest_mhz, work.fastest_mhz, work.most_mhz) {
@@ -347,7 +342,6 @@ fn load(report: &Report) -> Option<String> {
     })
 }
 
-/// The readings of the machine's probes.
 fn limits(report: &Report) -> Option<String> {
     let machine = &report.machine;
     let of = |spread: &Spread, unit: &str| {

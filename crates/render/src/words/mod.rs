@@ -23,9 +23,7 @@ pub(crate) struct Summary {
     pub(crate) heading: String,
     /// Why rows have no figures or no part in verdicts, and what else limits the answer.
     pub(crate) notes: Vec<Line>,
-    /// The verdict on every pair and metric.
     pub(crate) verdicts: Vec<Line>,
-    /// Further findings.
     pub(crate) details: Vec<Line>,
 }
 
@@ -60,7 +58,6 @@ impl Line {
         Line { label: LABEL.len(), ..Line::qualifying(Tone::Warning, format!("{LABEL}{text}")) }
     }
 
-    /// The sentence without its label.
     pub(crate) fn unlabelled(&self) -> &str {
         &self.text[self.label..]
     }
@@ -87,7 +84,6 @@ pub(crate) fn titled(framework: &str, state: State, reasons: &[Reason]) -> Strin
     }
 }
 
-/// A value, or a dash.
 pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| DASH.to_owned(), text)
 }
@@ -120,6 +116,23 @@ pub(crate) fn without_directories(word: &str) -> String {
     }
     let last = word.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next();
     last.filter(|last| !last.is_empty()).unwrap_or(word).to_owned()
+}
+
+/// "1 round", "3 rounds".
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// The values of each key, in the order of its first appearance.
+pub(crate) fn grouped<K: PartialEq, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
 }
 
 /// The names, each once, in the order of first appearance.
@@ -268,15 +281,15 @@ pub(crate) fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, 
     {
         told.extend(["--seed".to_owned(), seed.to_string()]);
     }
-    let start: &[&str] = match told.first().map(String::as_str) {
-        Some(first) if COMMANDS.contains(&first) => &["cargo", "run", "--release", "-p", "driver", "--"],
+    let start = match told.first().map(String::as_str) {
+        Some(first) if COMMANDS.contains(&first) => "cargo run --release -p driver --",
         Some("compare") => {
             told.remove(0);
-            &["cargo", "xtask", "compare"]
+            "cargo xtask compare"
         }
-        _ => &["cargo", "xtask", "compare"],
+        _ => "cargo xtask compare",
     };
-    (start.iter().map(|&word| word.to_owned()).chain(told).collect(), local)
+    (start.split(' ').map(str::to_owned).chain(told).collect(), local)
 }
 
 fn last(path: &str, local: &mut Vec<String>) -> String {
@@ -285,7 +298,6 @@ fn last(path: &str, local: &mut Vec<String>) -> String {
     name
 }
 
-/// A line for a shell.
 pub(crate) fn quoted(words: &[String]) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_.,=:/+@%".contains(c);
     let quoted = |word: &String| match shlex::try_quote(word) {
@@ -352,35 +364,28 @@ impl Json {
         serde_json::from_str(&text).expect("what was written is read")
     }
 
-    /// As text, indented.
     pub(crate) fn pretty(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data serialises")
     }
 
+    pub(crate) fn field(&mut self, name: &str) -> Option<&mut Json> {
+        let Json::Fields(fields) = self else { return None };
+        fields.iter_mut().find(|(other, _)| other == name).map(|(_, value)| value)
+    }
+
     /// Adds a field to this object, or replaces the field's value.
     pub(crate) fn set(&mut self, name: &str, value: Json) {
-        let Json::Fields(fields) = self else { return };
-        match fields.iter_mut().find(|(other, _)| other == name) {
-            Some((_, old)) => *old = value,
-            None => fields.push((name.to_owned(), value)),
+        if let Some(old) = self.field(name) {
+            *old = value;
+        } else if let Json::Fields(fields) = self {
+            fields.push((name.to_owned(), value));
         }
     }
 
     /// Changes each item of the list `name` by the value that it was written from.
-    pub(crate) fn each<T>(&mut self, name: &str, values: &[T], mut change: impl FnMut(&mut Json, &T)) {
-        if let Json::Fields(fields) = self
-            && let Some((_, Json::List(items))) = fields.iter_mut().find(|(other, _)| other == name)
-        {
+    pub(crate) fn each<T>(&mut self, name: &str, values: &[T], change: impl Fn(&mut Json, &T)) {
+        if let Some(Json::List(items)) = self.field(name) {
             items.iter_mut().zip(values).for_each(|(item, value)| change(item, value));
-        }
-    }
-
-    /// Changes the field `name`, if there is one.
-    pub(crate) fn field(&mut self, name: &str, change: impl FnOnce(&mut Json)) {
-        if let Json::Fields(fields) = self
-            && let Some((_, field)) = fields.iter_mut().find(|(other, _)| other == name)
-        {
-            change(field);
         }
     }
 }
@@ -454,8 +459,8 @@ mod tests {
         let mut json: Json = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&json).unwrap(), text);
         json.each("b", &["one", "two"], |item, told| item.set("told", (*told).to_owned().into()));
-        json.field("a", |field| field.set("k", "w".to_owned().into()));
-        json.field("missing", |_| unreachable!());
+        json.field("a").unwrap().set("k", "w".to_owned().into());
+        assert_eq!(json.field("missing"), None);
         let told = r#"{"b":[{"x":0.1,"a":null,"told":"one"},{"x":-1,"told":"two"}],"a":{"k":"w"}}"#;
         assert_eq!(serde_json::to_string(&json).unwrap(), told);
     }

@@ -9,9 +9,8 @@ use statistics::{MIN_ROUNDS, Undecided};
 
 use super::{Json, Line, between, figure, p, times};
 use crate::table::Tone;
-use crate::words::answer::{cause, has_rounds, split};
+use crate::words::answer::{asked, cause, has_rounds, rounds, split};
 
-/// The heading of the verdicts.
 pub(crate) const HEADING: &str = "Verdicts; their intervals hold together with 95 % certainty. That of an open pair says \
                                   how many times better the first may be";
 
@@ -28,23 +27,17 @@ pub(crate) fn of_report(report: &Report, found: &Comparison) -> String {
 fn with_prompts(found: &Comparison, margin: Option<f64>, prompt: &dyn Fn(usize) -> String) -> String {
     let Comparison { metric, a, b, statistics, .. } = found;
     let words = metric.words();
-    let why = split(found).map(|split| {
+    let end = p_of(found).map_or_else(String::new, |value| format!(", {}", p(value)));
+    let why = split(found).map_or_else(String::new, |split| {
         let (x, y) = split.ratios;
-        format!("{}x: {}", between(x.min(y), x.max(y)), cause(split, prompt))
+        format!("; {}x: {}", between(x.min(y), x.max(y)), cause(split, prompt))
     });
     match found.verdict {
         Verdict::Faster | Verdict::Slower => {
-            let end = p_of(found).map_or_else(String::new, |value| format!(", {}", p(value)));
-            format!(
-                "{}{}{end}{}",
-                difference(found),
-                interval(found, ""),
-                why.map_or_else(String::new, |why| format!("; {why}"))
-            )
+            format!("{}{}{end}{why}", difference(found), interval(found, ""))
         }
         Verdict::Equivalent => {
             let within = margin.map_or(String::new(), |margin| format!(" within {} %", margin * 100.0));
-            let end = p_of(found).map_or_else(String::new, |value| format!(", {}", p(value)));
             format!("equal{within}: {a}, {b} in {words}{}{end}", interval(found, "x"))
         }
         Verdict::NotMeasurable => {
@@ -59,10 +52,8 @@ fn with_prompts(found: &Comparison, margin: Option<f64>, prompt: &dyn Fn(usize) 
         }
         Verdict::Inconclusive => {
             let is_mixed = statistics.as_ref().is_some_and(|found| found.reason == Some(Undecided::Mixed));
-            let end =
-                p_of(found).filter(|_| !is_mixed).map_or_else(String::new, |value| format!(", {}", p(value)));
-            let start = if is_mixed { "no single verdict" } else { "too close to call" };
-            let why = why.map_or_else(String::new, |why| format!("; {why}"));
+            let (start, end) =
+                if is_mixed { ("no single verdict", String::new()) } else { ("too close to call", end) };
             format!("{start}: {a}, {b} in {words}{}{end}{why}", interval(found, "x"))
         }
     }
@@ -96,7 +87,6 @@ fn difference(found: &Comparison) -> String {
     }
 }
 
-/// Why a pair has no verdict.
 pub(super) fn unmeasurable(reason: &Unmeasurable) -> String {
     match reason {
         Unmeasurable::FiguresMissing => "figures are missing".to_owned(),
@@ -109,7 +99,6 @@ pub(super) fn unmeasurable(reason: &Unmeasurable) -> String {
     }
 }
 
-/// A verdict in a word or two.
 pub(crate) fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "faster",
@@ -129,7 +118,7 @@ pub(crate) fn tell(json: &mut Json, found: &Comparison, sentence: String) {
 /// Every pair in every metric that does not follow from another: the first question first, then in the order of the
 /// table; clear ones first. Without rounds enough, or on a noisy machine, one line says that.
 pub(super) fn all(report: &Report) -> Vec<Line> {
-    let rounds = report.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    let rounds = rounds(report);
     if report.comparisons.is_empty() {
         return Vec::new();
     }
@@ -142,13 +131,8 @@ pub(super) fn all(report: &Report) -> Vec<Line> {
         );
         return vec![Line::plain(text)];
     }
-    let kind = report.plan.work.kind();
-    let deciding = Metric::deciding(kind);
-    let mut asked: Vec<Metric> =
-        Metric::tested(kind).into_iter().filter(|metric| metric.follows(kind).is_none()).collect();
-    asked.sort_by_key(|metric| *metric != deciding);
     let mut lines = Vec::new();
-    for metric in asked {
+    for metric in asked(report.plan.work.kind()) {
         let mut found: Vec<&Comparison> =
             report.comparisons.iter().filter(|found| found.metric == metric).collect();
         let is_open = |it: &Comparison| matches!(it.verdict, Verdict::Inconclusive | Verdict::NotMeasurable);
@@ -166,10 +150,7 @@ pub(super) fn reasons(report: &Report) -> Vec<Line> {
     let mut lines = Vec::new();
     for row in report.rows.iter().filter(|row| row.state != State::Measured) {
         let word = row.state.words();
-        let tone = match row.state {
-            State::Struck | State::Failed => Tone::Struck,
-            _ => Tone::Plain,
-        };
+        let tone = if row.state == State::Failed { Tone::Struck } else { Tone::of(row.state) };
         let line = |reason: &Reason| Line::qualifying(tone, format!("{} {word}: {reason}", row.framework));
         lines.extend(row.reasons.iter().map(line));
     }
@@ -210,7 +191,6 @@ fn slow(found: &SlowMoments) -> String {
     )
 }
 
-/// One warning.
 pub(crate) fn warnings_sentence(warning: &Warning) -> String {
     match warning {
         Warning::Interrupted => {

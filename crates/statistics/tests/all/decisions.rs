@@ -20,11 +20,14 @@ fn equal<'a>(a: &'a [Option<f64>], b: &'a [Option<f64>]) -> Series<'a> {
     Series::new(a, b, 1.0)
 }
 
+fn verdicts(family: &[Series<'_>], looks: &Looks, last: bool) -> Vec<Option<Decision>> {
+    decide(family, looks, last, &Settings::default())
+}
+
 /// One hypothesis, looked at once.
 fn one(a: &[f64], b: &[f64]) -> Option<Decision> {
     let (a, b) = (some(a), some(b));
-    let family = [equal(&a, &b)];
-    decide(&family, &Looks::fixed(a.len()), true, &Settings::default()).remove(0)
+    verdicts(&[equal(&a, &b)], &Looks::fixed(a.len()), true).remove(0)
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn the_whole_table_is_answered_for() {
     let noise = some(&[1.1, 0.9, 1.2, 0.8, 1.05, 0.97]);
     let mut family = vec![equal(&noise, &b); 14];
     family.push(equal(&a, &b));
-    let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
+    let table = verdicts(&family, &Looks::fixed(6), true);
     let beside = table[14].clone().unwrap();
     assert!((beside.p_adjusted / beside.p_t - 15.0).abs() < 1e-9);
     assert_eq!(beside.outcome, Outcome::Inconclusive);
@@ -80,7 +83,7 @@ fn what_is_asked_first_has_most_of_the_error_rate() {
     let weights = [0.8, 0.05, 0.05, 0.05, 0.05];
     let family: Vec<Series<'_>> =
         figures.iter().zip(weights).map(|(a, weight)| Series::new(a, &b, weight)).collect();
-    let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
+    let table = verdicts(&family, &Looks::fixed(6), true);
     let (deciding, beside) = (table[0].clone().unwrap(), table[1].clone().unwrap());
     assert!((deciding.p_adjusted / deciding.p_t - 1.0 / 0.8).abs() < 1e-9);
     // The error rate that throughput did not need is left to the others: 0.2/0.05 of p instead of 1/0.05.
@@ -93,9 +96,9 @@ fn looking_again_and_again_is_paid_for() {
     let (a, b) = (some(&scaled(1.03)), some(&STEADY));
     let family = [equal(&a, &b)];
     let looks = Looks::automatic(24);
-    let first = decide(&family, &looks, false, &Settings::default()).remove(0).unwrap();
+    let first = verdicts(&family, &looks, false).remove(0).unwrap();
     assert!((first.p_sequential / first.p_t - 16.0).abs() < 1e-3);
-    let only = decide(&family, &looks, true, &Settings::default()).remove(0).unwrap();
+    let only = verdicts(&family, &looks, true).remove(0).unwrap();
     assert_eq!(only.p_sequential, only.p_t);
 }
 
@@ -112,13 +115,13 @@ fn the_sign_flip_test_has_a_veto() {
 fn nothing_to_compare_is_no_decision_and_no_hypothesis() {
     let (a, b, none) = (some(&scaled(1.9)), some(&STEADY), vec![None; 6]);
     let family = [equal(&a, &b), equal(&a, &none)];
-    let table = decide(&family, &Looks::fixed(6), true, &Settings::default());
+    let table = verdicts(&family, &Looks::fixed(6), true);
     assert_eq!(table[1], None);
     let decided = table[0].clone().unwrap();
     assert_eq!(decided.p_adjusted, decided.p_sequential);
     assert_eq!(one(&[1.0], &[2.0]), None);
     assert_eq!(one(&[1.0, -1.0], &[2.0, 2.0]), None);
-    assert!(decide(&[], &Looks::automatic(24), false, &Settings::default()).is_empty());
+    assert!(verdicts(&[], &Looks::automatic(24), false).is_empty());
 }
 
 #[test]
@@ -136,8 +139,8 @@ fn identical_series_are_equivalent_and_constant_ratios_certain() {
 fn equivalence_is_also_paid_for_under_peeking() {
     let (a, b) = (some(&STEADY), some(&scaled(1.008)));
     let family = [equal(&a, &b)];
-    let peeking = decide(&family, &Looks::automatic(24), false, &Settings::default()).remove(0).unwrap();
-    let once = decide(&family, &Looks::fixed(6), true, &Settings::default()).remove(0).unwrap();
+    let peeking = verdicts(&family, &Looks::automatic(24), false).remove(0).unwrap();
+    let once = verdicts(&family, &Looks::fixed(6), true).remove(0).unwrap();
     assert!(peeking.p_equivalence > 10.0 * once.p_equivalence);
 }
 

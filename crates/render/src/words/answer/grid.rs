@@ -17,7 +17,11 @@ const CONTENDER: &str = "Contender";
 /// Characters of a name, where longer ones take the place of figures.
 const NAME: usize = 22;
 
-/// Whether contenders are rows in this width.
+/// The title of what is no metric, and its text.
+type Text = (&'static str, fn(&Row) -> String);
+
+const TEXTS: [Text; 2] = [("Precision", Row::precision_words), ("Parity", parity)];
+
 pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
     report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
 }
@@ -47,21 +51,15 @@ pub(crate) fn grid(report: &Report, width: usize) -> Table {
 }
 
 fn by_metric(report: &Report) -> Table {
-    let titles = report.rows.iter().map(|row| Column::right(words::title(row)));
-    let mut table = Table::new([Column::left("")].into_iter().chain(titles));
+    let mut table = Table::of_contenders(report);
     for metric in report.table_metrics() {
         let standing = Standing::of_report(report, metric);
         let cells = report.rows.iter().map(|row| cell(report, &standing, row));
-        table.add([Cell::from(metric.title()).short(metric.short_title())].into_iter().chain(cells));
+        table.push([Cell::of_metric(metric)], cells);
     }
-    let texts = |title: &str, of: fn(&Row) -> String| {
-        [Cell::from(title)]
-            .into_iter()
-            .chain(report.rows.iter().map(|row| toned(row, of(row).into())))
-            .collect::<Vec<_>>()
-    };
-    table.add(texts("Precision", Row::precision_words));
-    table.add(texts("Parity", parity));
+    for (title, of) in TEXTS {
+        table.push([title], report.rows.iter().map(|row| toned(row, of(row).into())));
+    }
     table
 }
 
@@ -71,22 +69,13 @@ fn by_contender(report: &Report, width: usize) -> Table {
     let rows = sorted(report, &deciding);
     let all = columns(report, &deciding, &rows);
     let least = usize::from(has_verdicts(report)) + 2;
-    let made = |name: usize| {
-        (least..=all.len())
-            .rev()
-            .map(|count| table(&all[..count], name))
-            .find(|made| made.bracketed().terminal_width() <= width)
-    };
-    let of = |made: &Option<Table>| made.as_ref().map_or(0, |table| table.columns.len());
-    let (whole, short) = (made(usize::MAX), made(NAME));
-    let best = if of(&short) > of(&whole) { short } else { whole };
-    let narrower = || {
-        (1..NAME)
-            .rev()
-            .map(|name| table(&all[..least], name))
-            .find(|it| it.bracketed().terminal_width() <= width)
-    };
-    best.or_else(narrower).unwrap_or_else(|| table(&all[..least], 1))
+    let with_more = (least..=all.len()).rev().flat_map(|count| [(count, usize::MAX), (count, NAME)]);
+    let narrower = (1..NAME).rev().map(|name| (least, name));
+    with_more
+        .chain(narrower)
+        .map(|(count, name)| table(&all[..count], name))
+        .find(|table| table.bracketed().terminal_width() <= width)
+        .unwrap_or_else(|| table(&all[..least], 1))
 }
 
 /// These columns, with names of at most so many characters.
@@ -112,7 +101,7 @@ fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Colu
     columns.push(figures(report, deciding, rows));
     let others = others(report, deciding.metric).into_iter();
     columns.extend(others.map(|metric| figures(report, &Standing::of_report(report, metric), rows)));
-    for (title, of) in [("Precision", Row::precision_words as fn(&Row) -> String), ("Parity", parity)] {
+    for (title, of) in TEXTS {
         let texts: Vec<String> = rows.iter().map(|row| of(row)).collect();
         if texts.iter().any(|text| *text != texts[0]) {
             let cells = rows.iter().zip(texts).map(|(row, text)| toned(row, text.into()));
@@ -124,8 +113,6 @@ fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Colu
 
 /// A metric of every contender; only that of the first question, or where both ends matter, has marks.
 fn figures(report: &Report, standing: &Standing<'_>, rows: &[&Row]) -> (Column, Vec<Cell>) {
-    let title = standing.metric.short_title();
-    let (name, unit) = title.split_once(" (").unwrap_or((title, ""));
     let is_first = standing.metric == Metric::deciding(report.plan.work.kind());
     let of = |row: &&Row| {
         let cell = cell(report, standing, row);
@@ -135,7 +122,7 @@ fn figures(report: &Report, standing: &Standing<'_>, rows: &[&Row]) -> (Column, 
             false => Cell { small: String::new(), ..cell },
         }
     };
-    (Column::right(Cell::with_small(name, unit.trim_end_matches(')'))), rows.iter().map(of).collect())
+    (Column::right(Cell::unit_below(standing.metric.short_title())), rows.iter().map(of).collect())
 }
 
 /// The metrics after the first question, the most asked for first; those that follow from another last.
@@ -226,7 +213,6 @@ pub(crate) fn notes(report: &Report, width: usize) -> Vec<String> {
     lines.into_iter().flatten().chain([about(report)]).collect()
 }
 
-/// The metrics with marks.
 fn marked(report: &Report, width: usize) -> Vec<Metric> {
     match (has_verdicts(report), are_rows(report, width)) {
         (false, _) => Vec::new(),
@@ -292,14 +278,14 @@ pub(crate) fn about(report: &Report) -> String {
     let model = if report.model.name.is_empty() { &plan.model } else { &report.model.name };
     let processor = report.environment.processor(&plan.device);
     let article = if processor.starts_with(['A', 'E', 'I', 'O', 'N']) { "an" } else { "a" };
-    let threads = format!("{} thread{}", plan.threads, if plan.threads == 1 { "" } else { "s" });
+    let threads = words::count(plan.threads, "thread");
     let place = match (processor.is_empty(), plan.is_on_gpu()) {
         (true, _) => threads,
         (false, true) => format!("{article} {processor}"),
         (false, false) => format!("{threads} of {article} {processor}"),
     };
     let schedule = findings::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
-    let rounds = format!("{} round{}", report.rounds, if report.rounds == 1 { "" } else { "s" });
+    let rounds = words::count(report.rounds, "round");
     format!(
         "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}",
         precision(report),

@@ -2,26 +2,34 @@
 
 mod grid;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Row, State};
-use comparison::judge::{Metric, Report};
+use comparison::judge::{Metric, Report, WorkKind};
 use comparison::plan::{Plan, Rounds};
 pub(crate) use grid::{about, grid, in_full, notes};
 use statistics::{Cause, MIN_ROUNDS, Split, Undecided};
 
 use crate::words::verdicts::unmeasurable;
-use crate::words::{between, figures, times, title};
+use crate::words::{between, count, figures, times, title};
 
 /// The most rounds that a contender completed.
-fn rounds(report: &Report) -> usize {
+pub(crate) fn rounds(report: &Report) -> usize {
     report.rows.iter().map(|row| row.rounds).max().unwrap_or(0)
 }
 
 /// Whether there are rounds enough for verdicts, and the machine was quiet enough.
 fn has_verdicts(report: &Report) -> bool {
     report.noise().is_none() && rounds(report) >= statistics::MIN_ROUNDS
+}
+
+/// The metrics with verdicts of their own: the first question, then in the order of the table.
+pub(crate) fn asked(kind: WorkKind) -> Vec<Metric> {
+    let mut asked = Metric::tested(kind);
+    asked.retain(|metric| metric.follows(kind).is_none());
+    asked.sort_by_key(|metric| *metric != Metric::deciding(kind));
+    asked
 }
 
 // The sentences above the table: who wins the first question, and who wins another.
@@ -63,33 +71,30 @@ pub(crate) fn brief(report: &Report) -> String {
     }
 }
 
-/// The verdict on one question.
 fn verdict(report: &Report, standing: &Standing<'_>) -> String {
     if let Some(winner) = standing.winner() {
         return wins(standing, winner);
     }
     let leaders = standing.leaders();
-    let pairs =
-        || leaders.iter().enumerate().flat_map(|(at, x)| leaders[at + 1..].iter().map(move |y| (*x, *y)));
-    let verdicts: Option<Vec<&Comparison>> = pairs().map(|(x, y)| standing.pair(x, y)).collect();
-    let none = |reason: Option<&Unmeasurable>| {
-        let reason = unmeasurable(reason.unwrap_or(&Unmeasurable::FiguresMissing));
-        format!("No verdict on {}, because {reason}.", standing.metric.words())
-    };
-    let open_pair = verdicts.iter().flatten().find(|found| found.verdict == Verdict::NotMeasurable);
-    if let Some(Comparison { a, b, reason: Some(reason @ Unmeasurable::Clocks { .. }), .. }) = open_pair {
-        let (metric, apart) = (standing.metric.words(), unmeasurable(reason));
-        return format!("No verdict on {metric}: {a} leads {b} by {apart}, and a verdict needs both.");
+    let pairs = leaders.iter().enumerate().flat_map(|(at, x)| leaders[at + 1..].iter().map(move |y| (x, y)));
+    // Without a verdict on every pair there is none.
+    let verdicts: Option<Vec<&Comparison>> = pairs.map(|(x, y)| standing.pair(x, y)).collect();
+    let verdicts = verdicts.unwrap_or_default();
+    let open = verdicts.iter().find(|found| found.verdict == Verdict::NotMeasurable);
+    if verdicts.is_empty() || open.is_some() {
+        let metric = standing.metric.words();
+        let reason = open.and_then(|found| found.reason.as_ref()).unwrap_or(&Unmeasurable::FiguresMissing);
+        let why = unmeasurable(reason);
+        return match (open, reason) {
+            (Some(Comparison { a, b, .. }), Unmeasurable::Clocks { .. }) => {
+                format!("No verdict on {metric}: {a} leads {b} by {why}, and a verdict needs both.")
+            }
+            _ => format!("No verdict on {metric}, because {why}."),
+        };
     }
-    match verdicts {
-        _ if open_pair.is_some() => none(open_pair.and_then(|found| found.reason.as_ref())),
-        Some(verdicts)
-            if !verdicts.is_empty() && verdicts.iter().all(|it| it.verdict == Verdict::Equivalent) =>
-        {
-            equal(standing, &leaders, report.plan.margin)
-        }
-        Some(verdicts) if !verdicts.is_empty() => open(report, standing, &leaders, &verdicts),
-        _ => none(None),
+    match verdicts.iter().all(|it| it.verdict == Verdict::Equivalent) {
+        true => equal(standing, &leaders, report.plan.margin),
+        false => self::open(report, standing, &leaders, &verdicts),
     }
 }
 
@@ -220,7 +225,7 @@ fn but(report: &Report) -> Option<String> {
 
 fn first_look(report: &Report, standing: &Standing<'_>) -> String {
     let labels: Vec<&str> = standing.labels().collect();
-    let count = if rounds(report) == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds(report)) };
+    let count = count(rounds(report), "round");
     let how = if report.plan.request.quick {
         "without `--quick`".into()
     } else {
@@ -356,18 +361,14 @@ impl<'a> Standing<'a> {
         figures: impl Iterator<Item = (&'a str, Option<f64>)>,
     ) -> Standing<'a> {
         let compared = comparisons.iter().filter(|found| found.metric == metric).collect();
-        let mut standing = Standing { metric, contenders: figures.collect(), compared };
-        let mut places: Vec<(usize, (&str, Option<f64>))> = standing
-            .contenders
-            .iter()
-            .map(|&(label, figure)| (standing.rank(label), (label, figure)))
-            .collect();
-        let worth = |figure: Option<f64>| figure.map(|it| if metric.higher_is_better() { -it } else { it });
-        places.sort_by(|(one, (_, x)), (other, (_, y))| {
-            let by_figure = worth(*x).unwrap_or(f64::INFINITY).total_cmp(&worth(*y).unwrap_or(f64::INFINITY));
-            one.cmp(other).then(by_figure)
+        let mut standing = Standing { metric, contenders: Vec::new(), compared };
+        let sign = if metric.higher_is_better() { -1.0 } else { 1.0 };
+        let worth = |figure: Option<f64>| figure.map_or(f64::INFINITY, |figure| sign * figure);
+        let mut contenders: Vec<(&str, Option<f64>)> = figures.collect();
+        contenders.sort_by(|(one, x), (other, y)| {
+            standing.rank(one).cmp(&standing.rank(other)).then(worth(*x).total_cmp(&worth(*y)))
         });
-        standing.contenders = places.into_iter().map(|(_, contender)| contender).collect();
+        standing.contenders = contenders;
         standing
     }
 
