@@ -157,7 +157,6 @@ impl<'a> Talk<'a> {
         (0..length).map(|at| ((seed * 5 + at * 3 + 1) % vocabulary) as u32).collect()
     }
 
-    /// Starts the worker with these arguments.
     pub(crate) fn start(&mut self, arguments: &[&str]) -> Result<(), Stop> {
         let worker = self.asked.subject.worker;
         self.findings =
@@ -174,7 +173,7 @@ impl<'a> Talk<'a> {
     /// Starts the worker and sends it a job.
     pub(crate) fn send_job(&mut self, job: Job) -> Result<(), Stop> {
         self.start(&[])?;
-        let spawned_at_ns = self.process.as_ref().and_then(|process| process.spawned_at_ns);
+        let spawned_at_ns = self.process.as_ref().map(|process| process.spawned_at_ns);
         self.asked.job = Job { spawned_at_ns, ..job };
         self.send(&self.asked.job.clone());
         Ok(())
@@ -194,7 +193,7 @@ impl<'a> Talk<'a> {
         // Read before the line is sent: the worker may be quicker than the next lines.
         self.asked_at = now();
         if let Some(process) = &self.process {
-            process.send(serde_json::to_string(value).expect("jobs and turns have string keys"));
+            process.send(value);
         }
     }
 
@@ -213,7 +212,6 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits for the answer to `--hello`.
     pub(crate) fn hello(&mut self) -> Result<Option<Hello>, Stop> {
         let object = self.object("the answer to --hello")?;
         Ok(self.read("hello", object, rules::hello))
