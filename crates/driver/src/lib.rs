@@ -1,5 +1,5 @@
-//! `photofinish`: the commands that people type. The crates `plan`, `measure`, `judge` and `render` do the work. The
-//! program links no framework and loads no weights, so a broken engine can break neither its build nor its run.
+//! `photofinish`: the commands that people type. It links no framework and loads no weights, so a broken engine can break
+//! neither its build nor its run.
 
 mod cli;
 mod commands;

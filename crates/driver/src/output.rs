@@ -36,7 +36,6 @@ pub(crate) fn set_screen(asked: &ScreenArgs, is_file: bool) {
     let _ = SCREEN.set(Screen { width, colour, verbose: asked.verbose });
 }
 
-/// The properties of stdout.
 pub(crate) fn screen() -> Screen {
     SCREEN.get().copied().unwrap_or_else(|| Screen::plain(UNKNOWN_WIDTH))
 }

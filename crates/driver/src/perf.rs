@@ -9,34 +9,26 @@ use std::path::Path;
 use clap::ValueEnum;
 use comparison::facts::run::Ending;
 use comparison::plan::{Failure, Result};
-use protocol::{
-    Case, Decode, Event, Finish, GenerateWork, Job, KvCache, Measure, Task, Turn, Warmup, Work, untrusted,
-};
-use serde::{Deserialize, Serialize};
+use protocol::{Case, Decode, Finish, GenerateWork, Job, KvCache, Measure, Task, Warmup, Work, untrusted};
+use serde::Deserialize;
 use setup::tooling::process::{command, output_of};
 
-use crate::measure::process::{Process, Received, describe, last_line, now};
+use crate::measure::machine::Confinement;
+use crate::measure::process::Process;
+use crate::measure::running_worker::RunningWorker;
 use crate::measure::worker::Worker;
 use crate::measure::{self, Scratch};
 
 /// Samples a second: not a divisor of the kernel's ticks.
 const FREQUENCY: &str = "997";
 
+/// Most iterations of warm-up.
+const MOST_WARMUP: usize = 2;
+
 /// Symbols shown per part, and the least share shown, in percent.
 const SYMBOLS: usize = 3;
 
 const LEAST: f64 = 0.5;
-
-/// The profiled worker and its job.
-pub(crate) struct Subject<'a> {
-    /// Its name in messages.
-    pub(crate) label: &'a str,
-    pub(crate) worker: &'a Worker,
-    /// A job of [`WorkArgs::task`].
-    pub(crate) job: &'a Job,
-    /// Number of recorded requests.
-    pub(crate) requests: usize,
-}
 
 /// Fails unless perf is installed; the error says how to install it.
 pub(crate) fn require_perf() -> Result<()> {
@@ -53,10 +45,17 @@ pub(crate) fn require_perf() -> Result<()> {
     })
 }
 
-/// Profiles the worker: a table of parts with their shares.
-pub(crate) fn profile(subject: &Subject<'_>, rules: &[Rule]) -> Result<String> {
+/// Profiles so many requests of a worker with a job of [`WorkArgs::task`]: a table of parts with their shares. Messages name
+/// it by its label.
+pub(crate) fn profile(
+    label: &str,
+    worker: &Worker,
+    job: &Job,
+    requests: usize,
+    rules: &[Rule],
+) -> Result<String> {
     let scratch = Scratch::new().map_err(|error| failed(&error))?;
-    record(subject, scratch.path())?;
+    measure::finished(label, record(worker, job, requests, scratch.path())?)?;
     Ok(table(&parts(rules, report(&scratch.path().join("data"))?)))
 }
 
@@ -74,8 +73,7 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
 }
 
 /// Runs the worker under perf, which records from the end of warm-up to the last answer.
-fn record(subject: &Subject<'_>, scratch: &Path) -> Result<()> {
-    let Subject { label, worker, job, requests } = subject;
+fn record(worker: &Worker, job: &Job, requests: usize, scratch: &Path) -> Result<Ending> {
     let control = scratch.join("control");
     output_of(command("mkfifo").arg(&control)).map_err(|error| failed(&error))?;
     let fifo = format!("fifo:{}", control.display());
@@ -84,56 +82,27 @@ fn record(subject: &Subject<'_>, scratch: &Path) -> Result<()> {
         ["record", "--quiet", "--no-buildid-cache", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1"];
     let arguments = [&arguments[..], &["--control", &fifo, "--output", &data, "--", &binary]].concat();
     let perf = Process::spawn("perf".as_ref(), &arguments, &worker.environment, worker.cpus.as_deref());
-    let mut perf = perf.map_err(|error| Failure::failed(format!("cannot start perf: {error}")))?;
+    let perf = perf.map_err(|error| Failure::failed(format!("cannot start perf: {error}")))?;
     // For reading as well, so that opening does not wait for perf.
     let mut control =
         File::options().read(true).write(true).open(&control).map_err(|error| failed(&error))?;
     let mut switch = |word: &str| control.write_all(word.as_bytes()).map_err(|error| failed(&error));
-    let broken = |reason: String, last_words| measure::finished(label, Ending::Broken { reason, last_words });
-    let late = || broken(format!("it was not done after {} s (--timeout)", worker.timeout.as_secs()), None);
-    let until = now() + worker.timeout;
-    let mut answers = 0;
-    perf.send(line(job));
-    loop {
-        let text = match perf.try_recv(until) {
-            Received::Line(text) => text,
-            Received::Closed => break,
-            Received::Interrupted => return Err(Failure::Interrupted),
-            Received::TimedOut | Received::TooLong => return late(),
-        };
-        match serde_json::from_str(&text) {
-            Ok(Event::Warmup(_)) => {
-                switch("enable\n")?;
-                (0..*requests).for_each(|_| perf.send(line(&Turn::request(0))));
-            }
-            Ok(Event::Sample(_)) => {
-                answers += 1;
-                if answers == *requests {
-                    switch("disable\n")?;
-                    perf.send(line(&Turn::Finish(Finish::default())));
-                }
-            }
-            Ok(Event::Failed(reported)) => return measure::finished(label, Ending::Reported(reported)),
-            Ok(_) => {}
-            Err(_) => return broken("it sent a line that is not a valid event".into(), None),
+    let mut running = RunningWorker::start(Ok(perf), worker, job, None, Confinement::default(), None);
+    if running.warm_up(MOST_WARMUP) {
+        switch("enable\n")?;
+        if (0..requests).all(|_| running.request(0, None).is_some()) {
+            switch("disable\n")?;
+            running.ask_to_finish(Finish::default());
         }
     }
-    if !perf.has_ended(until) {
-        return late();
+    match running.end().ending {
+        Ending::Broken { last_words: Some(words), .. } if words.contains("perf_event_paranoid") => {
+            Err(Failure::failed(
+                "perf may not record here: as root, `sysctl kernel.perf_event_paranoid=2` allows it until the next start",
+            ))
+        }
+        ending => Ok(ending),
     }
-    let ended = perf.reap();
-    match ended.status.success() {
-        true if answers < *requests => broken("it ended before its job was done".into(), None),
-        true => Ok(()),
-        false if ended.stderr.contains("perf_event_paranoid") => Err(Failure::failed(
-            "perf may not record here: as root, `sysctl kernel.perf_event_paranoid=2` allows it until the next start",
-        )),
-        false => broken(describe(ended.status), last_line(&ended.stderr)),
-    }
-}
-
-fn line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser")
 }
 
 /// The failure of a tool. The cause may be an interruption by the user.
@@ -157,7 +126,6 @@ fn table(parts: &[Part]) -> String {
 
 // Assigns perf's samples to parts, by the rules in `configs/profile.toml`.
 
-/// Name of the rules' file.
 pub(crate) const RULES: &str = "profile.toml";
 
 /// Which symbols belong to which part.
@@ -193,9 +161,9 @@ pub(crate) fn rules(file: &Path, framework: &str) -> Result<Vec<Rule>> {
 #[derive(Debug, Clone, PartialEq)]
 struct Sample {
     /// Percent of all samples.
-    pub(crate) share: f64,
-    pub(crate) object: String,
-    pub(crate) symbol: String,
+    share: f64,
+    object: String,
+    symbol: String,
 }
 
 /// Reads the output of `perf report`, one line per symbol: `12.34;object;[.] name`.
@@ -216,9 +184,9 @@ fn samples(report: &str) -> Vec<Sample> {
 /// One part's share and its symbols, the largest first.
 #[derive(Debug, PartialEq)]
 struct Part {
-    pub(crate) name: String,
-    pub(crate) share: f64,
-    pub(crate) symbols: Vec<Sample>,
+    name: String,
+    share: f64,
+    symbols: Vec<Sample>,
 }
 
 fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
@@ -322,7 +290,7 @@ impl WorkArgs {
             }),
             warmup: Warmup {
                 min_iterations: 1,
-                max_iterations: 2,
+                max_iterations: MOST_WARMUP,
                 max_ns: 30_000_000_000,
                 settled_within: 0.05,
                 from_cold: false,

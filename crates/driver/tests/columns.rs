@@ -172,7 +172,6 @@ fn fixture(name: &str) -> PathBuf {
     root().join("crates/conformance/fixtures").join(kind).join(name)
 }
 
-/// The fixture as a prepared model.
 fn bundle(name: &str) -> Bundle {
     static BUNDLES: OnceLock<tempfile::TempDir> = OnceLock::new();
     let bundles = BUNDLES.get_or_init(|| tempfile::tempdir().unwrap());

@@ -79,17 +79,22 @@ fn the_mock_holds() {
     assert!(text.ends_with("The worker holds protocol 11: 10 phases."), "{text}");
 }
 
+/// A program of this text, in a directory of its own.
+fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("worker.py");
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    (directory, file)
+}
+
 #[test]
 fn the_references_worker_in_python_holds_and_declines_the_probe() {
-    let directory = tempfile::tempdir().unwrap();
-    let launcher = directory.path().join("worker");
     let sources = root().join("references/python");
-    let script = format!(
+    let (_directory, launcher) = script(&format!(
         "#!/bin/sh\nPYTHONPATH={} exec python3 -B -m reference_worker fake \"$@\"\n",
         sources.display()
-    );
-    std::fs::write(&launcher, script).unwrap();
-    std::fs::set_permissions(&launcher, PermissionsExt::from_mode(0o755)).unwrap();
+    ));
     let text = checked(&worker(launcher, &[], Duration::from_secs(60)), true);
     assert!(text.contains("probe     declined, which it may: unsupported: the machine"), "{text}");
     assert!(text.ends_with("9 phases; it declines 1, which it may."), "{text}");
@@ -97,18 +102,15 @@ fn the_references_worker_in_python_holds_and_declines_the_probe() {
 
 #[test]
 fn what_is_no_program_is_said() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("worker.py");
-    std::fs::write(&file, "print('hello')\n").unwrap();
+    let (_directory, file) = script("print('hello')\n");
     let text = checked(&worker(file.clone(), &[], Duration::from_secs(5)), true);
-    assert!(text.contains("make it executable: chmod +x"), "{text}");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-    let text = checked(&worker(file, &[], Duration::from_secs(5)), true);
     assert!(text.contains("#!/usr/bin/env python3"), "{text}");
     assert!(text.ends_with("1 of 10 phases; 9 were not tried; fix these first."), "{text}");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let text = checked(&worker(file, &[], Duration::from_secs(5)), true);
+    assert!(text.contains("make it executable: chmod +x"), "{text}");
 }
 
-/// The text of the example.
 fn example() -> String {
     std::fs::read_to_string(root().join(EXAMPLE)).unwrap()
 }
@@ -152,10 +154,7 @@ fn patched(patches: &[(&str, &str)], timeout: Duration) -> String {
         assert_eq!(text.matches(old).count(), 1, "the example should have {old:?} once");
         text = text.replace(old, new);
     }
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("worker.py");
-    std::fs::write(&file, text).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    let (_directory, file) = script(&text);
     checked(&worker(file, &python(), timeout), false)
 }
 

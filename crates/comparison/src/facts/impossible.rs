@@ -67,8 +67,7 @@ pub fn end(run: &mut Run) -> Option<RunFailure> {
         run.turns.truncate(*at);
     }
     let (_, reason) = said.or(answered)?;
-    let kind = FailureKind::Failed;
-    let failure = RunFailure { kind, reason: reason.into(), last_words: None, repeat: None };
+    let failure = RunFailure::new(FailureKind::Failed, reason);
     run.failure = Some(failure.clone());
     Some(failure)
 }

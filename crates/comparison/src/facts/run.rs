@@ -251,6 +251,10 @@ pub enum FailureKind {
 }
 
 impl RunFailure {
+    pub fn new(kind: FailureKind, reason: impl Into<ForeignText>) -> RunFailure {
+        RunFailure { kind, reason: reason.into(), last_words: None, repeat: None }
+    }
+
     /// One sentence.
     pub fn sentence(&self) -> String {
         match &self.last_words {

@@ -35,7 +35,6 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     }
     let request = args.request.request();
     if request.serving.is_study() {
-        no_text(args)?;
         let asked = StudyRequest { kind: StudyKind::Sweep(SweepKind::Callers), request };
         return study::run(&asked, args, None);
     }
@@ -88,7 +87,6 @@ fn texts(report: &Report, format: Format) -> Result<String> {
     Ok(render::result::texts(report, &decoded, format))
 }
 
-/// Refuses --show-text for studies.
 pub(super) fn no_text(args: &CompareArgs) -> Result<()> {
     if args.show_text {
         return Err(Failure::usage(
@@ -234,7 +232,6 @@ pub(crate) fn measure(
     Ok((report, unsaved))
 }
 
-/// The exit code of a comparison.
 pub(crate) fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {
     if let Some(reason) = unsaved {
         return Err(Failure::failed(reason));
@@ -270,7 +267,6 @@ impl Outputs {
     }
 }
 
-/// Every file of a comparison.
 pub(super) fn report_outputs(report: &Report, evidence: &Evidence) -> Outputs {
     let files = vec![
         (REPORT.to_owned(), JsonText.export(report).into_bytes()),

@@ -44,7 +44,7 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
         Some(_) => return said(VALID),
     };
     said(&match format {
-        Format::Json => planned.json() + "\n",
+        Format::Json => pretty(&planned) + "\n",
         Format::Table | Format::Markdown | Format::Csv => planned.text(),
     })
 }
@@ -77,7 +77,7 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
 fn comparisons(command: &str, request: &Request, each: &[Request], places: &Places) -> Result<Planned> {
     let resolved = |request: &Request| -> Result<Comparison> {
         let draft = resolve::draft(request, places)?;
-        Ok(Comparison::planned(Settings::new(), Resolved::new(&draft, encodes(request, places)?)))
+        Ok(Comparison::new(Settings::new(), Ok(Resolved::new(&draft, encodes(request, places)?))))
     };
     let comparisons: Result<Vec<Comparison>> = each.iter().map(resolved).collect();
     Ok(Planned::new(command, request.to_json(), comparisons?))
@@ -100,19 +100,16 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     let mut comparisons = Vec::new();
     let mut failures = Vec::new();
     for planned in &study.cells {
-        let mut comparison = match resolve::draft(&planned.request, places) {
-            Ok(draft) => {
-                let encodes = encodes(&planned.request, places)?;
-                Comparison::planned(planned.settings.clone(), Resolved::new(&draft, encodes))
-            }
+        let plan = match resolve::draft(&planned.request, places) {
+            Ok(draft) => Ok(Resolved::new(&draft, encodes(&planned.request, places)?)),
             Err(failure) => {
-                let refused = Comparison::refused(planned.settings.clone(), failure.to_string());
+                let reason = failure.to_string();
                 failures.push(failure);
-                refused
+                Err(reason)
             }
         };
-        comparison.name = study::name(&planned.settings, &axes);
-        comparisons.push(comparison);
+        let name = study::name(&planned.settings, &axes);
+        comparisons.push(Comparison { name, ..Comparison::new(planned.settings.clone(), plan) });
     }
     // The same mistake in every cell is one of the request itself.
     let is_whole = failures.len() == comparisons.len()
@@ -133,11 +130,19 @@ fn one(described: Described<'_>) -> Result<(Planned, Format)> {
     let (request, engine) = single::asked(on, &places)?;
     provision::find_model(&places, request.model())?;
     let contender = Contender::new(on.framework.clone(), engine, &request, available_threads());
-    let resolved = Resolved::of_job(&request, contender, prompts, added);
-    Ok((
-        Planned::new(command, request.to_json(), vec![Comparison::planned(Settings::new(), resolved)]),
-        format,
-    ))
+    let resolved = Resolved {
+        model: request.model().to_owned(),
+        device: request.device.clone(),
+        threads: contender.threads,
+        prompts,
+        batch: 1,
+        new_tokens: added,
+        precision_is_open: request.precisions.is_empty(),
+        contenders: vec![contender],
+        ..Resolved::default()
+    };
+    let comparison = Comparison::new(Settings::new(), Ok(resolved));
+    Ok((Planned::new(command, request.to_json(), vec![comparison]), format))
 }
 
 /// A job, as far as its arguments determine it.
@@ -201,7 +206,6 @@ fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
 /// The line that has a study's sides, which may differ from cell to cell.
 const FRAMEWORKS: &str = "frameworks";
 
-/// The plan of a command.
 #[derive(Serialize)]
 struct Planned {
     command: String,
@@ -224,7 +228,7 @@ struct Comparison {
 }
 
 /// The values that are resolved without the model, named as in plan.json.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Resolved {
     model: String,
     contenders: Vec<Contender>,
@@ -247,7 +251,6 @@ struct Resolved {
     encoding: Option<[String; 2]>,
 }
 
-/// A prompt or text.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Prompt {
     pub(super) name: String,
@@ -291,12 +294,22 @@ fn count(count: usize, noun: &str) -> String {
 }
 
 impl Comparison {
-    fn planned(settings: Settings, plan: Resolved) -> Comparison {
-        Comparison { settings, name: String::new(), plan: Some(plan), refused: None }
+    fn new(settings: Settings, plan: std::result::Result<Resolved, String>) -> Comparison {
+        let (plan, refused) = match plan {
+            Ok(plan) => (Some(plan), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        Comparison { settings, name: String::new(), plan, refused }
     }
 
-    fn refused(settings: Settings, reason: String) -> Comparison {
-        Comparison { settings, name: String::new(), plan: None, refused: Some(reason) }
+    fn described(&self, says_frameworks: bool) -> String {
+        let mut parts = vec![self.name.clone()];
+        if let Some(plan) = self.plan.as_ref().filter(|_| says_frameworks) {
+            parts.push(plan.frameworks());
+        }
+        parts.extend(self.refused.iter().map(|reason| format!("cannot run: {reason}")));
+        parts.retain(|part| !part.is_empty());
+        parts.join(" | ")
     }
 }
 
@@ -322,30 +335,11 @@ impl Resolved {
         }
     }
 
-    fn of_job(request: &Request, contender: Contender, prompts: Vec<Prompt>, new_tokens: usize) -> Resolved {
-        Resolved {
-            model: request.model().to_owned(),
-            device: request.device.clone(),
-            threads: contender.threads,
-            suite: None,
-            prompts,
-            batch: 1,
-            context: 0,
-            new_tokens,
-            encoding: None,
-            rounds: None,
-            iterations: None,
-            precision_is_open: request.precisions.is_empty(),
-            contenders: vec![contender],
-        }
-    }
-
     /// The values for people, each with its name.
     fn lines(&self) -> Vec<(&'static str, String)> {
-        let contenders = self.contenders.iter().map(|contender| self.contender(contender));
         let mut lines = vec![
             ("model", self.model.clone()),
-            (FRAMEWORKS, contenders.collect::<Vec<_>>().join("; ")),
+            (FRAMEWORKS, self.frameworks()),
             ("device", self.device.clone()),
             ("threads", self.threads.to_string()),
         ];
@@ -375,6 +369,10 @@ impl Resolved {
             self.iterations.map_or("chosen from costs and variances".to_owned(), |count| count.to_string());
         lines.push(("iterations", iterations));
         lines
+    }
+
+    fn frameworks(&self) -> String {
+        self.contenders.iter().map(|contender| self.contender(contender)).collect::<Vec<_>>().join("; ")
     }
 
     fn requests(&self) -> String {
@@ -441,10 +439,6 @@ impl Planned {
         Planned { command: command.to_owned(), request, comparisons, open }
     }
 
-    fn json(&self) -> String {
-        pretty(self)
-    }
-
     /// The values that all comparisons share, then the comparisons, then the open points.
     fn text(&self) -> String {
         let many = match self.comparisons.len() {
@@ -469,19 +463,5 @@ impl Planned {
         }
         self.open.iter().for_each(|sentence| text += &format!("{sentence}\n"));
         text
-    }
-}
-
-impl Comparison {
-    fn described(&self, says_frameworks: bool) -> String {
-        let mut parts = vec![self.name.clone()];
-        if let Some(plan) = self.plan.as_ref().filter(|_| says_frameworks) {
-            parts.extend(
-                plan.lines().into_iter().filter(|(name, _)| *name == FRAMEWORKS).map(|(_, value)| value),
-            );
-        }
-        parts.extend(self.refused.iter().map(|reason| format!("cannot run: {reason}")));
-        parts.retain(|part| !part.is_empty());
-        parts.join(" | ")
     }
 }

@@ -90,7 +90,7 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     Ok((found, skipped, path))
 }
 
-fn read(path: &Path) -> Result<History> {
+pub(super) fn read(path: &Path) -> Result<History> {
     crate::history_file::read(path).map_err(|error| Failure::usage(error.to_string()))
 }
 

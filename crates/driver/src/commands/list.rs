@@ -193,10 +193,5 @@ pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
 }
 
 /// Programs that show a file as the user's desktop does, with the words before the file.
-const OPENERS: &[(&str, &[&str])] = if cfg!(target_os = "macos") {
-    &[("open", &[])]
-} else if cfg!(windows) {
-    &[("cmd", &["/C", "start", ""])]
-} else {
-    &[("xdg-open", &[]), ("wslview", &[])]
-};
+const OPENERS: &[(&str, &[&str])] =
+    if cfg!(target_os = "macos") { &[("open", &[])] } else { &[("xdg-open", &[]), ("wslview", &[])] };

@@ -36,8 +36,8 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         None => compare::compare(&cli.compare),
         Some(Command::Compare(args)) => compare::compare(args),
-        Some(Command::Sweep(args)) => study::sweep(args),
-        Some(Command::Ab(args)) => study::ab(args),
+        Some(Command::Sweep(args)) => study::run(&args.study(), &args.compare, Some(&args.cells)),
+        Some(Command::Ab(args)) => study::run(&args.study(), &args.compare, Some(&args.cells)),
         Some(Command::Job(job)) => match job {
             Job::Generate(args) => single::generate(args),
             Job::Denoise(args) => single::denoise(args),

@@ -1,11 +1,9 @@
 //! `photofinish parity`: compares frameworks with a reference, layer by layer, token by token, process by process.
 
-use bundle::Bundle;
-use comparison::facts::Evidence;
 use comparison::judge::report::layer_parity::ParityReport;
 use comparison::judge::report::{Facts, Prepared};
 use comparison::plan::prompts;
-use comparison::plan::{Engines, Failure, Plan, PromptSource, Request, Result, RoundsAsked};
+use comparison::plan::{Engines, Failure, PromptSource, Request, Result, RoundsAsked};
 use render::{Exporter, JsonText, Markdown, export};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -14,7 +12,7 @@ use super::compare::results_dir;
 use super::single::of_texts;
 use crate::cli::Format;
 use crate::cli::work::ParityArgs;
-use crate::measure::results::{self, ENVIRONMENT, PLAN, SAMPLES};
+use crate::measure::results::{self, ENVIRONMENT, PARITY, PLAN, SAMPLES};
 use crate::measure::{Places, Results, Session, places, progress, resolve, texts};
 use crate::output::{print, screen};
 
@@ -45,33 +43,20 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     let mut results = Results::create(&parent, started, "parity", SAMPLES)?;
     results.write(ENVIRONMENT, results::pretty(&environment));
     results.write(PLAN, results::plan_text(&plan, &model));
-    let facts =
-        |evidence, directory| Facts { environment, plan: plan.clone(), model, evidence, results: directory };
-    let (report, unsaved) = measured(&plan, &bundle, &places, args, results, facts)?;
+    let session = Session::new(&plan, &bundle, &places, results, args.here.quiet)?;
+    let prose = (!encodes).then(|| texts::text_bundled(&places, &bundle));
+    let (found, evidence, mut results) = session.parity(prose)?;
+    let directory = results.directory().display().to_string();
+    let report = ParityReport::new(&Facts { environment, plan, model, evidence, results: directory }, found);
+    results.write(PARITY, JsonText.export(&report));
+    results.write("parity.md", Markdown::Whole.export(&report));
+    let unsaved = results.finish();
     print(&export(&report, args.format, &screen()))?;
     match unsaved {
         Some(reason) => Err(Failure::failed(reason)),
         None if report.interrupted => Err(Failure::Interrupted),
         None => Ok(report.exit_code()),
     }
-}
-
-fn measured(
-    plan: &Plan,
-    bundle: &Bundle,
-    places: &Places,
-    args: &ParityArgs,
-    results: Results,
-    facts: impl FnOnce(Evidence, String) -> Facts,
-) -> Result<(ParityReport, Option<String>)> {
-    let session = Session::new(plan, bundle, places, results, args.here.quiet)?;
-    let prose = (!bundle.config().encodes()).then(|| texts::text_bundled(places, bundle));
-    let (found, evidence, mut results) = session.parity(prose)?;
-    let directory = results.directory().display().to_string();
-    let report = ParityReport::new(&facts(evidence, directory), found);
-    results.write("parity.json", JsonText.export(&report));
-    results.write("parity.md", Markdown::Whole.export(&report));
-    Ok((report, results.finish()))
 }
 
 /// The request for a comparison of the same frameworks on the same prompts. Parity uses its planning.

@@ -87,7 +87,6 @@ fn write(page: &mut String, of: &Command, before: &str, compare: &Command) {
     }
 }
 
-/// A command's description, and its other names.
 fn about(command: &Command) -> String {
     let text = command.get_long_about().or_else(|| command.get_about());
     let text = text.map_or(String::new(), ToString::to_string);
@@ -236,20 +235,14 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A paragraph as lines of at most 120 columns.
+/// A paragraph as lines of at most 120 columns, each as long as it can be.
 fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is a first line");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= WIDEST {
-            *line += &format!(" {word}");
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines.join("\n")
+    let options = textwrap::Options::new(WIDEST)
+        .wrap_algorithm(textwrap::WrapAlgorithm::FirstFit)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(text, options)
 }
 
 // The fields of `report.json` and `history.jsonl` as a page, from their JSON Schemas. `docs/reference/fields.md` is
@@ -359,7 +352,6 @@ fn shared_definition(properties: &Map<String, Value>) -> Option<&Value> {
     links.all(|link| link == Some(first)).then_some(first)
 }
 
-/// The values of a short enumeration.
 fn listed(value: &Value) -> Vec<String> {
     let values = value["enum"].as_array().filter(|values| values.len() <= MOST_VALUES);
     values.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect()

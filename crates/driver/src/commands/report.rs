@@ -10,16 +10,12 @@ use comparison::judge::report::layer_parity;
 use comparison::plan::{Failure, Result};
 use render::{Exporter, JsonText, Markdown};
 
-use super::archive;
 use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
+use super::{archive, history};
 use crate::cli::{Format, ReportArgs, ReportCommand};
-use crate::measure;
-use crate::measure::results::write_whole;
-use crate::measure::results::{self, REPORT, SAMPLES};
+use crate::measure::results::{self, PARITY, REPORT, SAMPLES, write_whole};
 use crate::output::{print, screen, shown};
-
-const PARITY: &str = "parity.json";
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.directories.len() > 1 {
@@ -93,7 +89,7 @@ pub(super) fn latest(results: &Path) -> Result<PathBuf> {
 
 fn of_history(directory: &Path) -> Result<Vec<Output>> {
     let path = directory.join(HISTORY);
-    let read = crate::history_file::read(&path).map_err(|e| Failure::usage(e.to_string()))?;
+    let read = history::read(&path)?;
     if read.records.is_empty() {
         let reason = "it has no records; measure something first, or name another place with --results-dir";
         return Err(Failure::usage(format!("no history in {}: {reason}", path.display())));
@@ -118,7 +114,6 @@ fn picture(directory: &Path, metric: Metric, title: Option<&str>) -> Result<u8> 
     written(directory, Outputs { files, missing: None })
 }
 
-/// Whether a report is a study's.
 fn is_of_study(text: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Head {
@@ -159,7 +154,7 @@ fn unfinished(directory: &Path) -> Result<Outputs> {
     if let Some(report) = study::unfinished(directory)? {
         return Ok(study_outputs(&report, directory));
     }
-    let (report, evidence) = measure::results::judged(directory)?;
+    let (report, evidence) = results::judged(directory)?;
     Ok(report_outputs(&report, &evidence))
 }
 
@@ -171,7 +166,7 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
             directory.display()
         )));
     }
-    let (report, evidence) = measure::results::judged(directory)?;
+    let (report, evidence) = results::judged(directory)?;
     let mut text = match results::text(&directory.join(REPORT))?.map(|text| judge::report::read(&text)) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
         Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),

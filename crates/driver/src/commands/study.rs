@@ -1,20 +1,18 @@
-//! A comparison for each cell, saved as soon as it is done: what `sweep`, `ab` and suites share.
+//! `photofinish sweep`, `photofinish ab` and suites: a comparison for each cell, saved as soon as it is done.
 
 mod store;
 
-use comparison::judge::report::SCHEMA;
-use comparison::judge::study::{self, Cell, StudyReport, varied};
-use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings};
+use comparison::judge::study::{self, Cell, varied};
+use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 use store::{Asked, Store};
 pub(crate) use store::{CELLS, together, unfinished};
 
 use super::compare::{self, Destination, results_dir};
 use super::history::{export_runs, prepare_export};
-use crate::cli::{AbArgs, CellArgs, CompareArgs, Part, SweepArgs};
+use crate::cli::{CellArgs, CompareArgs, Part};
 use crate::measure::{self, progress};
 use crate::output::{print, screen};
 
-/// The outcome of running the cells.
 struct Outcome {
     cells: Vec<Cell>,
     /// The reason why no more cells were measured.
@@ -26,6 +24,7 @@ struct Outcome {
 /// Measures every unfinished cell of a study, and reports on all cells together. `cells`: the flags for cells, if its
 /// command has them.
 pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellArgs>) -> Result<u8> {
+    compare::no_text(args)?;
     progress::listen()?;
     let places = args.here.places.find()?;
     let mut plan = asked.plan(&places)?;
@@ -46,13 +45,7 @@ pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellA
         store.discard();
         return Err(error);
     }
-    let report = study_report(
-        &plan,
-        outcome.cells,
-        &asked.request.study,
-        outcome.failure.is_some(),
-        (store.started().to_owned(), store.directory().display().to_string()),
-    );
+    let report = store.report(outcome.cells, outcome.failure.is_some());
     let unsaved = store.finish(&report);
     print(&render::export(&report, args.format(), &screen()))?;
     export_runs(std::slice::from_ref(&report.results), &parent, args.export.as_deref())?;
@@ -139,45 +132,6 @@ fn measure_cells(
         outcome.cells.push(cell);
     }
     outcome
-}
-
-/// The report of `cells` together.
-pub(crate) fn study_report(
-    plan: &StudyPlan,
-    cells: Vec<Cell>,
-    settings: &StudySettings,
-    interrupted: bool,
-    (started, results): (String, String),
-) -> StudyReport {
-    study::new(StudyReport {
-        schema: SCHEMA,
-        study: plan.name.clone(),
-        command: measure::progress::typed(),
-        started,
-        analysis: settings.analysis.clone(),
-        published: settings.published.clone(),
-        planned: plan.settings(),
-        cells,
-        scaling: Vec::new(),
-        outcomes: Vec::new(),
-        interrupted,
-        results,
-        view: plan.view.clone(),
-    })
-}
-
-// `photofinish ab`: each framework with an optimisation and without it.
-
-pub(crate) fn ab(args: &AbArgs) -> Result<u8> {
-    compare::no_text(&args.compare)?;
-    run(&args.study(), &args.compare, Some(&args.cells))
-}
-
-// `photofinish sweep`: repeats a comparison while one or several settings change.
-
-pub(crate) fn sweep(args: &SweepArgs) -> Result<u8> {
-    compare::no_text(&args.compare)?;
-    run(&args.study(), &args.compare, Some(&args.cells))
 }
 
 #[cfg(test)]

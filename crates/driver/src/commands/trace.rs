@@ -19,7 +19,7 @@ use crate::commands::single::{Single, asked, of_texts};
 use crate::measure;
 use crate::measure::results::write_whole;
 use crate::output::print;
-use crate::perf::{self, Subject};
+use crate::perf;
 
 pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.on.framework).into());
@@ -133,7 +133,6 @@ fn cannot(output: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", output.display()))
 }
 
-/// The worker's events.
 struct Told<'a> {
     hello: &'a Hello,
     loaded: &'a Loaded,
@@ -168,12 +167,11 @@ impl<'a> Told<'a> {
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
     }
 
-    /// The file's description of itself.
     fn about(&self, args: &TraceArgs, single: &Single) -> BTreeMap<String, String> {
         let mut about: BTreeMap<&str, String> = BTreeMap::new();
         about.insert("made by", concat!("photofinish ", env!("CARGO_PKG_VERSION")).into());
         about.insert("commit", env!("BUILD_COMMIT").into());
-        about.insert("command", command());
+        about.insert("command", format!("photofinish {}", joined(&measure::progress::typed()[1..])));
         about.insert("framework", args.on.framework.clone());
         about.insert("library", self.hello.library.to_string());
         about.insert("binding", self.hello.binding.to_string());
@@ -192,21 +190,19 @@ impl<'a> Told<'a> {
             "times",
             "microseconds from the start of the worker's process, by CLOCK_MONOTONIC".into(),
         );
-        about.insert("profiler", self.profiler());
-        if let Some(profiler) = &self.traced.profiler {
-            about.insert("profiler's clock", aligned(&profiler.alignment));
+        match &self.traced.profiler {
+            None => {
+                about.insert("profiler", "none".into());
+            }
+            Some(profiler) => {
+                about.insert("profiler", format!("{}, {} events", profiler.name, profiler.events));
+                about.insert("profiler's clock", aligned(&profiler.alignment));
+            }
         }
         if !self.traced.notes.is_empty() {
             about.insert("notes", self.traced.notes.join(" "));
         }
         about.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
-    }
-
-    fn profiler(&self) -> String {
-        match &self.traced.profiler {
-            Some(profiler) => format!("{}, {} events", profiler.name, profiler.events),
-            None => "none".into(),
-        }
     }
 
     /// `steps`: how many tokens it has, or batches.
@@ -249,11 +245,9 @@ fn short(ns: u64) -> String {
     if ns < 1000 { format!("{ns} ns") } else { format!("{:.1} µs", ns as f64 / 1e3) }
 }
 
-/// The line that was typed.
-fn command() -> String {
-    let words: Vec<String> = measure::progress::typed().split_off(1);
-    let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
-    format!("photofinish {words}")
+/// A line of these words.
+fn joined(words: &[String]) -> String {
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
 // `photofinish profile`: where a worker's time goes, part by part.
@@ -284,26 +278,19 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
     let usual = || places.results().join(format!("profile-{framework}-{precision}-{phase}"));
     let directory = args.results.clone().unwrap_or_else(usual);
     // Before anything is run, so that nothing is run in vain.
-    std::fs::create_dir_all(&directory).map_err(|error| profile_cannot(&directory, &error))?;
-    let subject = Subject {
-        label: &single.contender.label,
-        worker: &single.worker()?,
-        job: &single.job(false, args.work.task(config.vocab_size)),
-        requests: args.work.phase.requests(),
-    };
-    let table = perf::profile(&subject, &rules)?;
+    let cannot = |error| cannot(&directory.join(FILE), &error);
+    std::fs::create_dir_all(&directory).map_err(cannot)?;
+    let (label, worker) = (&single.contender.label, single.worker()?);
+    let job = single.job(false, args.work.task(config.vocab_size));
+    let table = perf::profile(label, &worker, &job, args.work.phase.requests(), &rules)?;
     let page = untrusted::lines(&format!(
         "```\n{}\n```\n\n{table}",
         profile_command(args, request.model(), &single)
     ))
     .into_owned();
-    write_whole(&directory, FILE, page.as_bytes()).map_err(|error| profile_cannot(&directory, &error))?;
+    write_whole(&directory, FILE, page.as_bytes()).map_err(cannot)?;
     print(&page)?;
     Ok(0)
-}
-
-fn profile_cannot(directory: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format!("cannot write {}: {error}", directory.join(FILE).display()))
 }
 
 /// The line that repeats the profile, with what was left to the defaults.
@@ -321,5 +308,5 @@ fn profile_command(args: &ProfileArgs, model: &str, single: &Single) -> String {
     if !single.contender.jit {
         words.push("--no-jit".to_owned());
     }
-    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+    joined(&words)
 }

@@ -16,10 +16,8 @@ use sha2::{Digest, Sha256};
 
 use crate::measure::places::Places;
 
-/// Most bytes of an array.
 const MOST: u64 = 1 << 32;
 
-/// First bytes of a file.
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Most bytes of a header: NumPy's limit.
@@ -106,7 +104,6 @@ pub fn array(
     Ok((dtype, shape, numbers.to_vec()))
 }
 
-/// Type, shape and numbers of an array.
 fn parse(bytes: &[u8]) -> std::result::Result<(Dtype, Vec<usize>, &[u8]), String> {
     let Described { dtype, shape, numbers } = described(bytes)?;
     let numbers = bytes

@@ -39,7 +39,6 @@ pub enum Contents {
     Unfinished,
 }
 
-/// Which bundles to remove.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// Days without use after which a bundle is removed.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use bundle::Bundle;
-use comparison::facts::run::{self, Outcome};
+use comparison::facts::run::{self, Outcome, RunFailure};
 use comparison::plan::{Contender, Failure, Plan, Result};
-use protocol::{Job, Measure, Output, ParityTask, Task, untrusted};
+use protocol::{Event, Job, Measure, Output, ParityTask, Task, untrusted};
 use setup::tooling::Scratch;
 
 use crate::measure::logits;
@@ -57,7 +57,6 @@ impl Crew<'_> {
         self.workers.iter_mut().for_each(|worker| worker.until = until);
     }
 
-    /// The measurement of a round.
     pub(crate) fn measurement(&self, contender: &Contender, traces: &[Output]) -> Task {
         Task::Measure(Measure {
             work: self.plan.work.asked(contender.cache.policy, traces),
@@ -86,6 +85,12 @@ impl Crew<'_> {
         let outcome = self.workers[index].run(job);
         self.say_left_behind(&self.plan.contenders[index].label, &outcome.left_behind);
         outcome
+    }
+
+    /// The events of such a job that was done.
+    pub(crate) fn done(&self, index: usize, job: &Job) -> std::result::Result<Vec<Event>, RunFailure> {
+        let outcome = self.run_job(index, job);
+        RunFailure::from_ending(outcome.ending).map_or(Ok(outcome.events), Err)
     }
 
     pub(crate) fn say_left_behind(&self, label: &str, processes: &[String]) {

@@ -13,7 +13,6 @@ use crate::measure::places::Places;
 use crate::measure::provision::{failure, provision, references};
 use crate::measure::worker;
 
-/// The findings on this machine.
 #[derive(Debug, Default)]
 pub struct Examined {
     /// Frameworks that can run here, and those that cannot.

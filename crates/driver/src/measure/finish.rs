@@ -26,8 +26,8 @@ impl Session<'_> {
         // Without any, a row has no part in verdicts: a round with too little time leaves them to the next.
         let has_none =
             self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
-        let is_due = work.parity && (has_none || self.has_logits(round.number));
-        let task = self.crew.parity_task(&file).filter(|_| is_due && work.references.is_some());
+        let is_due = work.run.parity && (has_none || self.has_logits(round.number));
+        let task = self.crew.parity_task(&file).filter(|_| is_due && work.run.references.is_some());
         let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
         let task = task.filter(|_| !has_no_time);
         if has_no_time {
@@ -59,7 +59,7 @@ impl Session<'_> {
         self.close(member, |session, run, ended| {
             ended.seen = Some(seen);
             let contender = session.crew.plan.contender(&run.framework);
-            let (Some(contender), Some(references)) = (contender, work.references) else { return };
+            let (Some(contender), Some(references)) = (contender, &work.run.references) else { return };
             let plan = session.crew.plan;
             let tolerance = Tolerance::for_work(contender, &plan.work);
             // Requests that were asked for something new are compared later.

@@ -31,7 +31,6 @@ const SYSTEM: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Footprint {
     pub framework: String,
-    /// Bytes of all shipped files.
     pub shipped_bytes: u64,
     pub files: usize,
     /// The worker itself, stripped of symbols; `None` for one in Python.
@@ -41,7 +40,6 @@ pub struct Footprint {
     /// The environment of a worker in Python: its packages and the worker's own sources, without the
     /// interpreter's library.
     pub environment_bytes: Option<u64>,
-    /// Libraries required of the system.
     pub system: Vec<String>,
     /// Crates that the worker is compiled from, or Python packages; `None` outside a checkout.
     pub packages: Option<usize>,
@@ -52,7 +50,6 @@ pub struct Footprint {
     pub builds: Option<Builds>,
 }
 
-/// Builds of a worker from scratch.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Builds {
     /// Seconds of cargo's usual build of all crates, without downloads.
@@ -239,7 +236,6 @@ mod tests {
         {
             std::fs::write(root.join(file), vec![0; bytes]).unwrap();
         }
-        #[cfg(unix)]
         std::os::unix::fs::symlink(root.join("lib/a.py"), root.join("lib/b.py")).unwrap();
         let mut found = Footprint { packages: Some(0), ..Footprint::default() };
         found.add(root).unwrap();

@@ -31,7 +31,6 @@ const TRIED: f64 = 0.8;
 /// here.
 const COPIES_OF_LOGITS: f64 = 4.0;
 
-/// The result of the search.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Largest {
     pub(crate) batch: usize,
@@ -177,20 +176,19 @@ impl<F: Fn(usize) -> Result<Plan>> Search<'_, F> {
     }
 
     fn told(&self, batch: usize, (available, limit): (u64, &str)) -> Largest {
-        let at = |points: &Vec<(usize, f64)>| expected(points, batch);
-        let by_label = self.points.iter().map(|((label, _), points)| (label.clone(), at(points) as u64));
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        by_label.for_each(|(label, bytes)| {
-            let most = all.entry(label).or_default();
-            *most = bytes.max(*most);
-        });
-        let largest = self.points.iter().max_by(|(_, a), (_, b)| at(a).total_cmp(&at(b)));
-        let sizes =
-            largest.map(|(_, points)| points.iter().map(|(size, _)| size.to_string()).collect::<Vec<_>>());
-        let (label, bytes) = largest.map_or(("", 0.0), |((label, _), points)| (label.as_str(), at(points)));
-        let there = gigabytes(available.into());
-        let needed = gigabytes(bytes as u128);
-        let sizes = sizes.unwrap_or_default().join(", ");
+        let (mut label, mut needed, mut sizes) = ("", 0.0, Vec::new());
+        for ((of, _), points) in &self.points {
+            let bytes = expected(points, batch);
+            let most = all.entry(of.clone()).or_default();
+            *most = (*most).max(bytes as u64);
+            if bytes >= needed {
+                (label, needed) = (of, bytes);
+                sizes = points.iter().map(|(size, _)| size.to_string()).collect();
+            }
+        }
+        let (there, needed, sizes) =
+            (gigabytes(available.into()), gigabytes(needed as u128), sizes.join(", "));
         let why = match batch {
             LARGEST => format!("the bound of {LARGEST} and not memory limits it"),
             _ => format!(

@@ -4,15 +4,14 @@ use bundle::Precision;
 use comparison::facts::agreement::VectorAgreement;
 use comparison::facts::evidence::{End, Evidence, Fact};
 use comparison::facts::run::{FailureKind, RunFailure};
-use comparison::judge::parity::Logits;
 use comparison::judge::parity::layers::{self, LayerDifference, LayerSums};
-use comparison::judge::parity::{self, Continuation};
-use comparison::judge::parity::{ContenderParity, Findings, Repeated};
-use comparison::judge::parity::{Reference, Tolerance};
+use comparison::judge::parity::{
+    self, ContenderParity, Continuation, Findings, Reference, Repeated, Tolerance,
+};
 use comparison::plan::work::Describe;
 use comparison::plan::work::encode::Batch;
 use comparison::plan::{Contender, Prompted, Prose, Result, Work};
-use protocol::{Answer, Event, InEffect, Job, Output, Score, Task};
+use protocol::{Answer, Event, InEffect, Output, Score, Task};
 use tempfile::TempPath;
 
 use crate::measure::crew::Crew;
@@ -30,17 +29,15 @@ type Tokens = Vec<Vec<Vec<u32>>>;
 type Tried<T> = std::result::Result<T, RunFailure>;
 /// Token ids of each sequence, and types of an encoder's tokens.
 type Sequences = (Vec<Vec<u32>>, Vec<Vec<u32>>);
-/// The shapes of logits, if there are any, and of hidden states.
+/// The shapes of logits, which an encoder does not have, and of every hidden state that there may be.
 type Shapes = (Option<logits::Shape>, Vec<logits::Shape>);
-type Checked = std::result::Result<(), String>;
 
 /// Hidden states and logits of every prompt with its continuation, or of every batch of texts, in files of the scratch
 /// directory.
 struct States {
     files: Vec<TempPath>,
-    /// The shapes of each file's logits, which an encoder does not have, and of every hidden state that it
-    /// may hold.
-    shapes: Vec<(Option<logits::Shape>, Vec<logits::Shape>)>,
+    /// Of each file.
+    shapes: Vec<Shapes>,
     in_effect: Option<InEffect>,
     no_layers: Option<String>,
 }
@@ -156,7 +153,6 @@ impl Crew<'_> {
         Some((prose, reference))
     }
 
-    /// Runs every untimed job of one contender.
     fn hold(
         &self,
         index: usize,
@@ -226,8 +222,7 @@ impl Crew<'_> {
         let task = Task::Answer(Answer { work: self.plan.work.of_reference(), parity: None });
         let events = self.done(index, &self.job(&self.plan.contenders[index], task))?;
         let outputs = answers(events).unwrap_or_default();
-        let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
-        if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
+        if !self.plan.work.are_whole(&outputs) {
             return Err(failed("it did not give the vectors asked for".into()));
         }
         Ok(outputs.into_iter().map(Output::into_vectors).collect())
@@ -300,7 +295,6 @@ impl Crew<'_> {
         Ok(states)
     }
 
-    /// The prompts, by case.
     fn prompts(&self) -> Tokens {
         self.plan.work.prompted().map(Prompted::case_prompts).unwrap_or_default()
     }
@@ -311,18 +305,9 @@ impl Crew<'_> {
         let work = self.plan.work.generate().ok_or_else(|| failed("it continues no prompts".into()))?;
         let task = Task::Answer(Answer { work: work.greedy(work.prompted.case_prompts()), parity: None });
         let outputs = answers(self.done(index, &self.job(contender, task))?);
-        let is_whole = |outputs: &Vec<Output>| {
-            outputs.len() == work.cases()
-                && (0..).zip(outputs).all(|(case, output)| work.is_whole(case, output))
-        };
-        let whole = outputs.filter(is_whole);
+        let whole = outputs.filter(|outputs| work.are_whole(outputs));
         let tokens = whole.map(|outputs| outputs.iter().map(|output| output.tokens().to_vec()).collect());
         tokens.ok_or_else(|| failed("it did not generate the tokens asked for".into()))
-    }
-
-    fn done(&self, index: usize, job: &Job) -> Tried<Vec<Event>> {
-        let outcome = self.run_job(index, job);
-        RunFailure::from_ending(outcome.ending).map_or(Ok(outcome.events), Err)
     }
 }
 
@@ -335,20 +320,14 @@ fn compare(
     let mut sums: Vec<LayerSums> = Vec::new();
     let mut of_logits = LayerSums::default();
     let files = theirs.files.iter().zip(&ours.files);
-    let read = |path: &TempPath, (shape, hidden): &Shapes, each: &mut dyn FnMut(usize, Logits) -> Checked| {
-        match shape {
-            Some(shape) => logits::read_states(path, *shape, hidden, each).map(Some),
-            None => logits::read_texts(path, hidden, each).map(|()| None),
-        }
-    };
-    for ((theirs, ours), shapes) in files.zip(&ours.shapes) {
+    for ((theirs, ours), (shape, hidden)) in files.zip(&ours.shapes) {
         let mut reference = Vec::new();
-        let reference_logits = read(theirs, shapes, &mut |_, states| {
+        let reference_logits = logits::read_states(theirs, *shape, hidden, |_, states| {
             reference.push(states);
             Ok(())
         })?;
         let mut count = 0;
-        let our_logits = read(ours, shapes, &mut |layer, states| {
+        let our_logits = logits::read_states(ours, *shape, hidden, |layer, states| {
             count += 1;
             let Some(reference) = reference.get(layer) else { return Ok(()) };
             if sums.len() == layer {
@@ -377,5 +356,5 @@ fn compare(
 }
 
 fn failed(reason: String) -> RunFailure {
-    RunFailure { kind: FailureKind::Failed, reason: reason.into(), last_words: None, repeat: None }
+    RunFailure::new(FailureKind::Failed, reason)
 }

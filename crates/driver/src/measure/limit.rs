@@ -75,7 +75,6 @@ impl Limit {
         Some(self.begun? + self.whole?.mul_f64(share))
     }
 
-    /// Time until processes are ended.
     pub(crate) fn left(&self) -> Duration {
         self.until().map_or(Duration::MAX, |until| until.saturating_duration_since(now()))
     }
@@ -84,7 +83,6 @@ impl Limit {
         self.left().is_zero()
     }
 
-    /// A share of the whole limit.
     pub(crate) fn part(&self, share: f64) -> Duration {
         self.whole.map_or(Duration::MAX, |whole| whole.mul_f64(share))
     }
@@ -155,7 +153,7 @@ impl Session<'_> {
         let process_s = begun.elapsed().as_secs_f64();
         let costs = Costs { process_s, block_s: warm_block_s(members).max(1e-6) };
         // The processes of this round are already started.
-        let most = self.most(costs, work.begun.elapsed().as_secs_f64() - process_s);
+        let most = self.most(costs, work.run.begun.elapsed().as_secs_f64() - process_s);
         Round { blocks: self.choose(round.number, costs, &[], most), ..round }
     }
 

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use comparison::judge::parity::Logits;
+use rustix::fs::{Mode, OFlags};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
@@ -30,44 +31,30 @@ pub fn read_parity(path: &Path, shapes: &[Shape]) -> Result<Vec<Logits>, String>
 
 /// Reads the file of a [`protocol::Score`]; its logits have this shape.
 pub fn read_score(path: &Path, shape: Shape) -> Result<Logits, String> {
-    read_states(path, shape, &[], |_, _| Ok(()))
+    let logits = read_states(path, Some(shape), &[], |_, _| Ok(()))?;
+    Ok(logits.expect("they are read where they have a shape"))
 }
 
-/// Reads the file of a [`protocol::Score`] with hidden states, and returns the logits. Each hidden state goes
-/// to `each` with its number, one at a time, because all together may be large. `hidden` are their shapes, if
-/// there are any: the last dimension is the hidden size.
+/// Reads the file of a [`protocol::Score`] with hidden states, and returns the logits, if it is to have any: a model that
+/// encodes texts has none. Each hidden state goes to `each` with its number, one at a time, because all together may be
+/// large. `hidden` are their shapes, if there are any: the last dimension is the hidden size.
 pub fn read_states(
     path: &Path,
-    shape: Shape,
+    shape: Option<Shape>,
     hidden: &[Shape],
-    each: impl FnMut(usize, Logits) -> Result<(), String>,
-) -> Result<Logits, String> {
-    let bytes = read(path, &[shape], hidden)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
-    each_state(&file, each)?;
-    logits(&file.tensor("logits").map_err(malformed)?)
-}
-
-/// The same for a model that encodes texts, which has no logits.
-pub fn read_texts(
-    path: &Path,
-    hidden: &[Shape],
-    each: impl FnMut(usize, Logits) -> Result<(), String>,
-) -> Result<(), String> {
-    let bytes = read(path, hidden, &[])?;
-    each_state(&SafeTensors::deserialize(&bytes).map_err(malformed)?, each)
-}
-
-fn each_state(
-    file: &SafeTensors<'_>,
     mut each: impl FnMut(usize, Logits) -> Result<(), String>,
-) -> Result<(), String> {
+) -> Result<Option<Logits>, String> {
+    let bytes = match shape {
+        Some(shape) => read(path, &[shape], hidden)?,
+        None => read(path, hidden, &[])?,
+    };
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed)?;
     let mut layer = 0;
     while let Ok(tensor) = file.tensor(&format!("hidden.{layer}")) {
         each(layer, logits(&tensor)?)?;
         layer += 1;
     }
-    Ok(())
+    shape.map(|_| logits(&file.tensor("logits").map_err(malformed)?)).transpose()
 }
 
 /// Reads a file that holds f32 tensors of these shapes, and perhaps the others as well. Anything else that a
@@ -100,17 +87,11 @@ fn read(path: &Path, shapes: &[Shape], optional: &[Shape]) -> Result<Vec<u8>, St
 
 /// Opens a file without following a link, and without waiting for the other end of a pipe.
 fn open(path: &Path) -> std::io::Result<File> {
-    #[cfg(unix)]
-    {
-        use rustix::fs::{Mode, OFlags};
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(rustix::io::Errno::LOOP) => Err(std::io::Error::other("it is a link")),
-            opened => Ok(opened?.into()),
-        }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::LOOP) => Err(std::io::Error::other("it is a link")),
+        opened => Ok(opened?.into()),
     }
-    #[cfg(not(unix))]
-    File::open(path)
 }
 
 fn malformed(error: SafeTensorError) -> String {
@@ -129,7 +110,7 @@ fn logits(tensor: &TensorView<'_>) -> Result<Logits, String> {
     Ok(Logits { batch, positions, vocabulary, values })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -140,7 +121,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", at("link")).unwrap();
         File::create(at("huge")).unwrap().set_len(1 << 40).unwrap();
         std::fs::write(at("short"), "x").unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::RUSR).unwrap();
         for (name, said) in [
             ("link", "it is a link"),
             ("huge", "has 1099511627776 bytes, and their shapes call for 24"),

@@ -22,7 +22,7 @@ mod reference;
 pub mod resolve;
 pub mod results;
 pub mod round;
-mod running_worker;
+pub(crate) mod running_worker;
 mod session;
 mod slices;
 pub mod texts;

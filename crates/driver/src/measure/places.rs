@@ -27,7 +27,6 @@ pub struct GivenPlaces {
 }
 
 impl GivenPlaces {
-    /// The places of this program.
     pub fn find(&self) -> Result<Places> {
         let executable = std::env::current_exe()
             .map_err(|e| Failure::failed(format!("cannot find the path of photofinish itself: {e}")))?;
@@ -135,7 +134,6 @@ impl Places {
         self.cache.join("bundles")
     }
 
-    /// Default directory of the results.
     pub fn results(&self) -> PathBuf {
         match &self.checkout {
             Some(checkout) => checkout.join("results"),
@@ -250,7 +248,6 @@ pub fn origin(workers: &Path) -> (Option<String>, Option<bool>) {
     (build.git_commit, build.git_modified)
 }
 
-/// The commit that is checked out.
 fn head(checkout: &Path) -> Option<String> {
     git(checkout, &["rev-parse", "HEAD"])
 }

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use protocol::untrusted::{self, Foreign, secrets};
 use protocol::{FileIdentity, MAX_LINE};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use serde::Serialize;
 use setup::tooling::Scratch;
 use setup::tooling::process::end_with_parent;
 
@@ -32,13 +36,12 @@ const STOPPED: Duration = Duration::from_secs(1);
 /// Time for which its pipes are still read, once it has ended and all other holders were killed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// A running worker with its pipes.
 pub struct Process {
     child: Child,
     /// The file that was started.
     pub(crate) program: Option<FileIdentity>,
     /// The clock just before it was started, as the worker can read it.
-    pub spawned_at_ns: Option<u64>,
+    pub spawned_at_ns: u64,
     pipes: Pipes,
     family: Family,
     /// The processes that it left behind, by number and name; all were killed.
@@ -56,10 +59,8 @@ pub struct Process {
     caches: Option<Scratch>,
 }
 
-/// A process that has ended.
 pub struct Reaped {
     pub status: ExitStatus,
-    /// The end of its stderr.
     pub stderr: String,
     /// Processes that outlived it and were killed, each by number and name.
     pub left_behind: Vec<String>,
@@ -72,9 +73,8 @@ pub enum Received {
     Closed,
     /// It sent a line that is longer than any event.
     TooLong,
-    /// The time was up.
     TimedOut,
-    /// The user interrupted.
+    /// By the user.
     Interrupted,
 }
 
@@ -91,8 +91,7 @@ impl Process {
         let mark = mark();
         command.args(arguments).env_clear().envs(environment).env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         end_with_parent(&mut command);
         has_a_form(binary)?;
         let (mut child, spawned_at_ns) = {
@@ -145,8 +144,9 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a line.
-    pub fn send(&self, line: String) {
+    /// Sends a line of JSON.
+    pub fn send(&self, value: &impl Serialize) {
+        let line = serde_json::to_string(value).expect("jobs, turns and questions have string keys");
         self.pipes.send(line);
     }
 
@@ -177,7 +177,7 @@ impl Process {
             if progress::requested() {
                 return Received::Interrupted;
             }
-            if self.looked.elapsed() >= LOOK && has_ended(&mut self.child) {
+            if self.looked.elapsed() >= LOOK && has_ended(&self.child) {
                 self.end_family();
             }
             // The pipe comes before the clock: this program itself may have been stopped meanwhile, and a line that is
@@ -213,7 +213,7 @@ impl Process {
     /// Whether the worker has ended. A worker that is still alive when the time is up, or when the user
     /// interrupts, has not.
     pub fn has_ended(&mut self, until: Instant) -> bool {
-        while !has_ended(&mut self.child) {
+        while !has_ended(&self.child) {
             if now() >= until || progress::requested() {
                 return false;
             }
@@ -224,22 +224,19 @@ impl Process {
 
     /// Ends the whole process group at once. A stopped process dies of this signal, too.
     pub fn kill(&mut self) {
-        #[cfg(unix)]
-        signal_group(self.id(), rustix::process::Signal::KILL);
+        signal_group(self.id(), Signal::KILL);
         // An error means that it has already ended; `reap` finds out how.
         let _ = self.child.kill();
     }
 
     /// Stops the process group and all that have left it.
     pub(crate) fn stop(&mut self) -> Reading {
-        #[cfg(unix)]
-        signal_group(self.id(), rustix::process::Signal::STOP);
+        signal_group(self.id(), Signal::STOP);
         self.family.rest()
     }
 
     pub(crate) fn go_on(&mut self) {
-        #[cfg(unix)]
-        signal_group(self.id(), rustix::process::Signal::CONT);
+        signal_group(self.id(), Signal::CONT);
         self.family.go_on();
     }
 
@@ -252,7 +249,7 @@ impl Process {
     }
 
     fn wait(&mut self) -> std::io::Result<ExitStatus> {
-        while !has_ended(&mut self.child) {
+        while !has_ended(&self.child) {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.end_family();
@@ -281,16 +278,10 @@ impl Drop for Process {
 }
 
 /// Whether a child has ended. It is not waited for, so that no other process gets its number or its group's.
-fn has_ended(child: &mut Child) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
-    }
-    #[cfg(not(unix))]
-    !matches!(child.try_wait(), Ok(None))
+fn has_ended(child: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
 }
 
 /// A word that no other worker of any driver has.
@@ -302,27 +293,20 @@ fn mark() -> String {
 /// Refuses a text without a first line that names its interpreter. The standard library starts a child with a signal for
 /// its parent's end by execvp(3), which gives such a text to the shell.
 fn has_a_form(program: &Path) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut first = [0; 2];
-        // What cannot be read, or may not be run, is refused by the start.
-        let Ok(mut file) = untrusted::file::open(program) else { return Ok(()) };
-        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions());
-        let is_read = mode & 0o111 != 0 && file.read(&mut first)? == first.len();
-        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-        if is_read && first.iter().all(is_text) && &first != b"#!" {
-            return Err(rustix::io::Errno::NOEXEC.into());
-        }
+    let mut first = [0; 2];
+    // What cannot be read, or may not be run, is refused by the start.
+    let Ok(mut file) = untrusted::file::open(program) else { return Ok(()) };
+    let mode = file.metadata()?.permissions().mode();
+    let is_read = mode & 0o111 != 0 && file.read(&mut first)? == first.len();
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    if is_read && first.iter().all(is_text) && &first != b"#!" {
+        return Err(rustix::io::Errno::NOEXEC.into());
     }
-    #[cfg(not(unix))]
-    let _ = program;
     Ok(())
 }
 
-#[cfg(unix)]
-fn signal_group(leader: u32, signal: rustix::process::Signal) {
-    let leader = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(leader) = leader {
+fn signal_group(leader: u32, signal: Signal) {
+    if let Some(leader) = i32::try_from(leader).ok().and_then(Pid::from_raw) {
         // Without such a group, the process has ended.
         let _ = rustix::process::kill_process_group(leader, signal);
     }
@@ -330,7 +314,6 @@ fn signal_group(leader: u32, signal: rustix::process::Signal) {
 
 // The pipes of a worker, each served by a thread, so that neither side can block the other.
 
-/// Number of lines that are read ahead.
 const LINES_AHEAD: usize = 2;
 
 /// Bytes kept of the end of a worker's stderr.
@@ -446,14 +429,8 @@ fn thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()
     std::thread::Builder::new().spawn(work)
 }
 
-#[cfg(unix)]
 fn inode(pipe: &impl std::os::fd::AsFd) -> Option<u64> {
     rustix::fs::fstat(pipe).ok().map(|stat| stat.st_ino)
-}
-
-#[cfg(not(unix))]
-fn inode<T>(_: &T) -> Option<u64> {
-    None
 }
 
 fn read_lines(stdout: impl Read, lines: &SyncSender<Line>) {
@@ -502,9 +479,8 @@ pub(crate) fn nonsense(line: &str) -> String {
 }
 
 /// How a process ended, in words.
-pub fn describe(status: std::process::ExitStatus) -> String {
-    #[cfg(unix)]
-    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+pub fn describe(status: ExitStatus) -> String {
+    if let Some(signal) = status.signal() {
         let name = match signal {
             4 => " (SIGILL)",
             6 => " (SIGABRT)",
@@ -524,14 +500,9 @@ pub fn describe(status: std::process::ExitStatus) -> String {
 }
 
 /// Whether a signal from another process ended the process: for faults the system sends other signals.
-pub fn came_from_outside(status: std::process::ExitStatus) -> bool {
-    #[cfg(unix)]
-    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        use rustix::process::Signal;
-        let sent = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
-        return sent.iter().any(|sent| sent.as_raw() == signal);
-    }
-    false
+pub fn came_from_outside(status: ExitStatus) -> bool {
+    let sent = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::KILL, Signal::TERM];
+    status.signal().is_some_and(|signal| sent.iter().any(|sent| sent.as_raw() == signal))
 }
 
 /// The last line of a text that is not empty, trimmed.
@@ -548,14 +519,9 @@ pub fn now() -> Instant {
 }
 
 /// The clock that the worker compares its own readings with.
-pub(crate) fn monotonic_ns() -> Option<u64> {
-    #[cfg(unix)]
-    {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-    }
-    #[cfg(not(unix))]
-    None
+pub(crate) fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -17,6 +17,8 @@ use crate::measure::session::Round;
 pub struct Progress {
     bar: ProgressBar,
     quiet: bool,
+    /// The most there may be.
+    rounds: usize,
     /// The interval of the leading pair after the last round.
     leading: String,
     /// When the rounds are expected to end, with a word before the remaining time.
@@ -38,7 +40,6 @@ struct Lines {
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl Progress {
-    /// `rounds`: the most there may be.
     pub fn new(rounds: usize, quiet: bool) -> Progress {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new(rounds as u64) } else { ProgressBar::hidden() };
@@ -51,17 +52,18 @@ impl Progress {
         }
         // The thread sleeps between lines, like the bar's.
         let lines = (!shown && !quiet).then(|| Lines::printed_by_a_thread(bar.clone()));
-        Progress { bar, quiet, leading: String::new(), end: None, width: width(), lines }
+        Progress { bar, quiet, rounds, leading: String::new(), end: None, width: width(), lines }
     }
 
-    pub(crate) fn running(&self, round: Round, rounds: usize, what: &str) {
+    pub(crate) fn running(&self, round: Round, what: &str) {
         let left = self.end.as_ref().map_or_else(String::new, |(end, word)| left(*end, word, now()));
-        self.message(&format!("{left}round {} of up to {rounds}: {what}{}", round.number + 1, self.leading));
+        let (number, rounds) = (round.number + 1, self.rounds);
+        self.message(&format!("{left}round {number} of up to {rounds}: {what}{}", self.leading));
     }
 
     /// A turn in a block, counted from 0.
-    pub(crate) fn turn(&self, round: Round, rounds: usize, block: usize, label: &str) {
-        self.running(round, rounds, &format!("block {} of {}, {label}", block + 1, round.blocks));
+    pub(crate) fn turn(&self, round: Round, block: usize, label: &str) {
+        self.running(round, &format!("block {} of {}, {label}", block + 1, round.blocks));
     }
 
     /// Stores values known after a round: the width of the leading pair's interval, and the seconds left with

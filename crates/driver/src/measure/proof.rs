@@ -59,7 +59,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The input of a whole request.
     pub(crate) fn whole(&self) -> Input {
         self.input.clone()
     }
@@ -191,7 +190,6 @@ impl Session<'_> {
         }
     }
 
-    /// Compares all requests that wait.
     pub(crate) fn prove(&mut self) {
         let Some(proofs) = &mut self.proofs else { return };
         let begun = now();
@@ -210,7 +208,11 @@ impl Session<'_> {
         }
         for (reference, answered) in [(by, others), (other.unwrap_or(by), own)] {
             let label = self.crew.plan.contenders[reference].label.clone();
-            match self.crew.held_against(reference, &answered) {
+            let found = match self.crew.plan.work.generate() {
+                Some(work) => self.crew.tokens_against(work, reference, &answered),
+                None => self.crew.outputs_against(reference, &answered),
+            };
+            match found {
                 Ok(each) => self.record_compared(&label, &answered, &each),
                 Err(reason) => {
                     let count = answered.len();
@@ -318,15 +320,7 @@ impl Crew<'_> {
         (AT_ONCE.0 / length.max(1)).min(AT_ONCE.1 / bytes.max(1)).max(1)
     }
 
-    /// Holds requests against a reference that is computed now.
-    fn held_against(&self, reference: usize, answered: &[Answered]) -> Result<Vec<Found>, String> {
-        match self.plan.work.generate() {
-            Some(work) => self.tokens_against(work, reference, answered),
-            None => self.outputs_against(reference, answered),
-        }
-    }
-
-    /// The same for requests that continue prompts: each along the tokens that it was fed.
+    /// Holds requests that continue prompts against a reference that is computed now, each along the tokens that it was fed.
     fn tokens_against(
         &self,
         work: &Generate,
@@ -393,7 +387,7 @@ impl Crew<'_> {
         Ok(found.into_iter().map(|tokens| Found { tokens, vectors: None }).collect())
     }
 
-    /// The same for texts and inputs of an ONNX file.
+    /// The same of texts and inputs of an ONNX file.
     fn outputs_against(&self, reference: usize, answered: &[Answered]) -> Result<Vec<Found>, String> {
         let asked: BTreeMap<u64, &Asked> =
             answered.iter().map(|answered| (answered.asked.seed, &*answered.asked)).collect();

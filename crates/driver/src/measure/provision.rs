@@ -317,7 +317,6 @@ pub(crate) const LIBRARY_PATH: &str =
 /// The file of what can be set up.
 const PINS: &str = "native.toml";
 
-/// `photofinish setup`.
 pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
     let done = match &asked.references {
@@ -327,7 +326,6 @@ pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     done.map_err(|error| failure(&error))
 }
 
-/// Provides all of these pieces.
 pub(crate) fn pieces(places: &Places, named: &[String], quiet: bool) -> Result<()> {
     let provision = provision(places, quiet)?;
     for piece in Piece::named(named).map_err(|error| failure(&error))? {
@@ -419,7 +417,6 @@ fn version(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> 
     builder(places, &sources, quiet).build(&framework, &version).map(drop)
 }
 
-/// The path of an engine's worker.
 pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
     match (asked(engine), sources(places)) {
         (Ok(Some((versions, version))), Some(sources)) if is_compiled(versions, &version) => {
@@ -452,7 +449,6 @@ fn is_compiled(versions: &Versions, version: &Version) -> bool {
     versions.package.is_none() && (is_build || !versions.crates.is_empty())
 }
 
-/// The piece whose library a worker loads.
 fn library(versions: &Versions) -> anyhow::Result<Option<Piece>> {
     Ok(Piece::named(versions.library.as_slice())?.first().copied())
 }
@@ -562,7 +558,6 @@ pub(crate) fn stopped(error: &anyhow::Error) -> Failure {
     if progress::requested() { Failure::Interrupted } else { failure(error) }
 }
 
-/// The failure of a set-up.
 pub fn failure(error: &anyhow::Error) -> Failure {
     let text = format!("{error:#}");
     if tooling::is_bad_input(error) { Failure::usage(text) } else { Failure::failed(text) }

@@ -76,8 +76,7 @@ impl Session<'_> {
         if !reason.contains(&spins) {
             return;
         }
-        let failure =
-            RunFailure { kind: FailureKind::Failed, reason: spins.into(), last_words: None, repeat: None };
+        let failure = RunFailure::new(FailureKind::Failed, spins);
         let framework = self.crew.plan.contenders[index].label.clone();
         self.crew.progress.say(&format!("{framework}: {}", failure.sentence()));
         self.recorder.record(Fact::Absent { framework, failure });
@@ -91,8 +90,7 @@ impl Crew<'_> {
         let task =
             Task::Answer(Answer { work: self.plan.work.of_reference(), parity: self.parity_task(&file) });
         let outputs = self.joined(self.answered(index, precision, task)?);
-        let is_whole = |(case, output): (usize, &Output)| self.plan.work.is_whole(case, output);
-        if outputs.len() != self.plan.work.cases() || !outputs.iter().enumerate().all(is_whole) {
+        if !self.plan.work.are_whole(&outputs) {
             return Err("it did not compute the outputs asked for".into());
         }
         let shapes = self.parity_shapes();
@@ -128,7 +126,6 @@ impl Crew<'_> {
         outputs.chunks(self.plan.work.batch()).map(|rows| Output::Tokens(joined(rows))).collect()
     }
 
-    /// The same for logits.
     fn joined_logits(&self, logits: Vec<Logits>) -> Vec<Logits> {
         if !self.plan.work.is_mixed() {
             return logits;
@@ -175,11 +172,7 @@ impl Crew<'_> {
         let contender = Contender { jit: contender.jit && !is_unchanged, ..contender };
         let mut job = self.job(&contender, task);
         job.settings.dequantised = precision.is_quantised();
-        let outcome = self.run_job(index, &job);
-        match RunFailure::from_ending(outcome.ending) {
-            Some(failure) => Err(failure.sentence()),
-            None => Ok(outcome.events),
-        }
+        self.done(index, &job).map_err(|failure| failure.sentence())
     }
 
     pub(crate) fn check_shape(&self, case: usize, logits: &Logits) -> std::result::Result<(), String> {
@@ -200,7 +193,6 @@ const LESS_LIKELY: usize = 3;
 /// `[case][sequence][token]`.
 type Traces = Vec<Vec<Vec<u32>>>;
 
-/// The references of a run.
 #[derive(Debug)]
 pub(crate) struct References {
     /// The contender that computes them, by its place in the plan.
@@ -250,11 +242,19 @@ impl References {
 /// The work of all rounds.
 pub(crate) struct RunWork {
     pub(crate) references: Option<References>,
-    /// The traces to feed if no contender can give a reference.
+    /// Those to feed if no contender can give a reference.
     pub(crate) traces: Vec<Output>,
+    /// Whether processes write logits in some rounds, to be compared with the reference.
     pub(crate) parity: bool,
     /// When the time budget of automatic rounds began.
     pub(crate) begun: Instant,
+}
+
+impl RunWork {
+    /// The traces that warm-up is fed, and along which logits are computed.
+    pub(crate) fn traces(&self) -> &[Output] {
+        self.references.as_ref().map_or(&self.traces, |references| &references.of_jobs().outputs)
+    }
 }
 
 impl Session<'_> {

@@ -83,12 +83,11 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         plan.drawn.iter().for_each(|why| {
             say_once(format!("{why}; ids are drawn from the vocabulary in place of texts"));
         });
-        plan.work
-            .prompted()
-            .into_iter()
-            .flat_map(|work| &work.prompts)
-            .filter_map(chat_line)
-            .for_each(say_once);
+        for prompt in plan.work.prompted().into_iter().flat_map(|work| &work.prompts) {
+            if let Some(chat) = &prompt.chat {
+                say_once(chat::line(&prompt.name, chat, &prompt.tokens));
+            }
+        }
     }
     Ok((plan, bundle))
 }
@@ -180,11 +179,6 @@ fn prompts_of(
         all.extend(of_length.map(|prompt| Prompt { name: format!("{length} tokens"), ..prompt }));
     }
     Ok(all)
-}
-
-/// A prompt after its chat template, in words.
-fn chat_line(prompt: &Prompt) -> Option<String> {
-    Some(chat::line(&prompt.name, prompt.chat.as_ref()?, &prompt.tokens))
 }
 
 /// Prints a line on stderr, unless an earlier cell of a study has printed it.

@@ -5,8 +5,9 @@
 //! completely or not at all. At the end, a run that is not whole in its place goes to the system's temporary directory,
 //! from memory, and one sentence says where the parts are.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -207,8 +208,7 @@ pub fn complete_lines(path: &Path) -> std::io::Result<String> {
 
 /// Opens a file that is changed and that others may have put there: not by way of a link, which may lead anywhere.
 pub fn open_itself(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(options, rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     options.open(path).map_err(|error| if path.is_symlink() { is_link() } else { error })
 }
 
@@ -242,14 +242,8 @@ fn cannot(path: &Path, error: std::io::Error) -> Failure {
 
 /// Gives a temporary file the usual permissions: temporary files are private, results are not.
 pub fn readable_by_all(path: &Path) {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // A result that only its owner can read is still a result.
-        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644));
-    }
-    #[cfg(not(unix))]
-    let _ = path;
+    // A result that only its owner can read is still a result.
+    let _ = std::fs::set_permissions(path, Permissions::from_mode(0o644));
 }
 
 // The facts of a run. Every fact is written to the journal before it joins the evidence, so a killed run
@@ -265,11 +259,6 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn new(results: Results) -> Recorder {
         Recorder { results, evidence: Evidence::default(), time: Stages::new() }
-    }
-
-    /// The evidence, and the directory that it was written to.
-    pub(crate) fn finish(self) -> (Evidence, Results) {
-        (self.evidence, self.results)
     }
 
     /// Writes a fact to the journal and adds it to the evidence.
@@ -305,9 +294,6 @@ impl Recorder {
     }
 }
 
-/// Name of the file of a parity check.
-const PARITY: &str = "parity.json";
-
 /// Judges the facts of a results directory, even of a run that was killed before it could write its report. A
 /// missing file is a warning.
 pub fn judged(directory: &Path) -> Result<(Report, Evidence)> {
@@ -336,6 +322,9 @@ pub const SAMPLES: &str = "samples.jsonl";
 
 pub const REPORT: &str = "report.json";
 
+/// Of a parity check, in the place of a report.
+pub const PARITY: &str = "parity.json";
+
 /// `plan.json`: the plan, and its model.
 #[derive(Serialize)]
 struct PlanFile<'a> {
@@ -350,7 +339,6 @@ struct PreparedOf {
     prepared: Prepared,
 }
 
-/// The text of `plan.json`.
 pub fn plan_text(plan: &Plan, prepared: &Prepared) -> String {
     pretty(&PlanFile { schema: SCHEMA, plan, prepared })
 }
@@ -360,13 +348,10 @@ pub fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain data serialises")
 }
 
-/// Descriptions of the files that a directory lacks, for readers of outputs made from the rest.
-pub type Missing = Vec<String>;
-
-/// The facts of a comparison, from its plan and its journal, and a list of missing files. Works for a run
-/// that was killed, too.
-pub fn facts(directory: &Path) -> Result<(Facts, Missing)> {
-    let mut missing = Missing::new();
+/// The facts of a comparison, from its plan and its journal, and descriptions of the files that are missing. Works for a
+/// run that was killed, too.
+pub fn facts(directory: &Path) -> Result<(Facts, Vec<String>)> {
+    let mut missing = Vec::new();
     let plan_path = directory.join(PLAN);
     if !directory.is_dir() {
         return Err(Failure::usage(format!("{}: there is no such directory", directory.display())));
@@ -457,13 +442,18 @@ pub fn text(path: &Path) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
-    /// A results directory with a journal that cannot be written from now on.
-    fn without_room() -> (tempfile::TempDir, Results) {
+    /// A results directory with two files.
+    fn begun() -> (tempfile::TempDir, Results) {
         let parent = tempfile::tempdir().unwrap();
-        let mut results =
-            Results::create(parent.path(), OffsetDateTime::now_utc(), "", "samples.jsonl").unwrap();
-        results.write("environment.json", "{}");
-        results.append_soon(&"first");
+        let mut results = Results::create(parent.path(), OffsetDateTime::now_utc(), "", SAMPLES).unwrap();
+        results.write(ENVIRONMENT, "{}");
+        results.append(&"first");
+        (parent, results)
+    }
+
+    /// The same with a journal that cannot be written from now on.
+    fn without_room() -> (tempfile::TempDir, Results) {
+        let (parent, mut results) = begun();
         results.samples = OpenOptions::new().write(true).open("/dev/full").unwrap();
         (parent, results)
     }
@@ -480,12 +470,15 @@ mod tests {
             told.contains(&format!("{place} holds 1 of 3 lines of samples.jsonl, environment.json")),
             "{told}"
         );
+        lies_elsewhere(&told, "\"first\"\n\"second\"\n\"third\"\n");
+    }
+
+    /// Asserts that the whole run lies where it is said to be, and removes it.
+    fn lies_elsewhere(told: &str, journal: &str) {
         let elsewhere = told.split("the whole run is in ").nth(1).unwrap().split(':').next().unwrap();
         assert!(told.contains(&format!("`photofinish report {elsewhere}`")), "{told}");
-        let elsewhere = Path::new(elsewhere);
-        let journal = std::fs::read_to_string(elsewhere.join("samples.jsonl")).unwrap();
-        assert_eq!(journal, "\"first\"\n\"second\"\n\"third\"\n");
-        assert_eq!(std::fs::read_to_string(elsewhere.join("environment.json")).unwrap(), "{}");
+        let read = |name: &str| std::fs::read_to_string(Path::new(elsewhere).join(name)).unwrap();
+        assert_eq!((read(SAMPLES).as_str(), read(ENVIRONMENT).as_str()), (journal, "{}"));
         std::fs::remove_dir_all(elsewhere).unwrap();
     }
 
@@ -518,22 +511,12 @@ mod tests {
             (|results| results.flushed = Some(1), "holds 1 of 2 lines of samples.jsonl, environment.json;"),
         ];
         for (harm, part) in harms {
-            let parent = tempfile::tempdir().unwrap();
-            let mut results =
-                Results::create(parent.path(), OffsetDateTime::now_utc(), "", "samples.jsonl").unwrap();
-            results.write("environment.json", "{}");
-            results.append(&"first");
+            let (_parent, mut results) = begun();
             harm(&mut results);
             results.append(&"second");
             let told = results.finish().unwrap();
             assert!(told.contains(part), "{told}");
-            let elsewhere = told.split("the whole run is in ").nth(1).unwrap().split(':').next().unwrap();
-            let read = |name: &str| std::fs::read_to_string(Path::new(elsewhere).join(name)).unwrap();
-            assert_eq!(
-                (read("samples.jsonl").as_str(), read("environment.json").as_str()),
-                ("\"first\"\n\"second\"\n", "{}")
-            );
-            std::fs::remove_dir_all(elsewhere).unwrap();
+            lies_elsewhere(&told, "\"first\"\n\"second\"\n");
         }
     }
 }

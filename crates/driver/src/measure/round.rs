@@ -255,15 +255,11 @@ impl Session<'_> {
     ) -> Result<Option<WarmWorker>, Interrupted> {
         let contender = &self.crew.plan.contenders[index];
         for repeat in 0.. {
-            self.crew.progress.running(
-                round,
-                self.crew.plan.rounds.max(),
-                &format!("{} starts", contender.label),
-            );
+            self.crew.progress.running(round, &format!("{} starts", contender.label));
             let attempt = self.recorder.evidence.attempts(round.number, &contender.label);
             let process = Process { round: round.number, attempt, framework: contender.label.clone() };
             let place = Place { round: round.number, attempt, position };
-            let job = self.crew.job(contender, self.crew.measurement(contender, work.traces));
+            let job = self.crew.job(contender, self.crew.measurement(contender, work.run.traces()));
             let (watch, begun) = (self.guard.watch(), now());
             let held = self.held.remove(&index);
             let mut running = self.crew.workers[index].start(&job, held);
@@ -274,7 +270,8 @@ impl Session<'_> {
             let complaints = noise.complaints();
             let run = Run {
                 noise: Some(noise),
-                failure: Some(cut_off()),
+                // For the journal of a run that is ended before this process.
+                failure: Some(RunFailure::new(FailureKind::Interrupted, "photofinish was ended before it")),
                 ..Run::of_events(
                     Purpose::Measure,
                     place,
@@ -331,16 +328,6 @@ impl Session<'_> {
         let again = can_repeat && *tried < PAGE_REPEATS && self.limit.can_repeat();
         *tried += usize::from(again);
         again
-    }
-}
-
-/// The failure of a process without an end in the journal.
-fn cut_off() -> RunFailure {
-    RunFailure {
-        kind: FailureKind::Interrupted,
-        reason: "photofinish was ended before it".into(),
-        last_words: None,
-        repeat: None,
     }
 }
 
@@ -457,61 +444,54 @@ impl Session<'_> {
         let asked = self.asked(round, (number, repeat), case);
         let (slice, limit) = (self.slice(members), self.limit);
         let mut orders = self.block_orders.by_ref().take(1).chain(self.slice_orders.by_ref());
-        let (mut turns, mut places, mut passes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut passes = Vec::new();
         let mut requests: BTreeMap<usize, Sliced> = BTreeMap::new();
+        let is_done = |requests: &BTreeMap<usize, Sliced>, index: usize| {
+            requests.get(&index).is_some_and(|request| request.sample.is_some())
+        };
         loop {
             let mut pass = Vec::new();
             for index in orders.next().expect("orders have no end") {
                 if progress::requested() || limit.is_over() {
                     return Err(Interrupted);
                 }
-                if turns.iter().any(|(_, done, _)| *done == index) {
+                if is_done(&requests, index) {
                     continue;
                 }
                 let mut open = members.iter_mut().filter(|member| !member.is_over);
                 let Some(member) = open.find(|member| member.index == index) else { continue };
-                self.crew.progress.turn(
-                    round,
-                    self.crew.plan.rounds.max(),
-                    number,
-                    &member.process.framework,
-                );
+                self.crew.progress.turn(round, number, &member.process.framework);
                 pass.push(index);
                 member.running.resume();
                 let vocabulary = self.crew.vocabulary();
                 let drawn = self.proofs.as_mut().and_then(|proofs| proofs.drawn(self.crew.plan, vocabulary));
+                let position = requests.len();
                 let request =
-                    requests.entry(index).or_insert_with(|| Sliced::new(case, places.len(), asked.clone()));
-                if !places.contains(&index) {
-                    places.push(index);
-                }
-                match request.next(&mut member.running, (drawn, self.crew.plan.work.batch()), slice) {
-                    None => member.is_over = true,
-                    Some(None) => {}
-                    Some(Some(sample)) => turns.push((request.position, index, sample)),
-                }
+                    requests.entry(index).or_insert_with(|| Sliced::new(case, position, asked.clone()));
+                let batch = self.crew.plan.work.batch();
+                member.is_over = request.next(&mut member.running, (drawn, batch), slice).is_none();
                 if self.crew.plan.schedule.has_turns() {
                     member.running.pause();
                 }
             }
             passes.push(pass);
-            let is_done = |index: usize| turns.iter().any(|(_, done, _)| *done == index);
-            if members.iter().all(|member| member.is_over || is_done(member.index)) {
+            if members.iter().all(|member| member.is_over || is_done(&requests, member.index)) {
                 break;
             }
         }
-        turns.sort_by_key(|(position, ..)| *position);
+        let mut requests: Vec<(usize, Sliced)> = requests.into_iter().collect();
+        requests.sort_by_key(|(_, request)| request.position);
         let is_forced = self.crew.plan.work.is_forced();
         let (mut taken, mut answered) = (Vec::new(), Vec::new());
-        for (position, index, mut sample) in turns {
-            let Some(request) = requests.remove(&index) else { continue };
+        for (index, request) in requests {
+            let Sliced { position, prepared_ns, seen_ns, drawn, sample: Some(mut sample), .. } = request
+            else {
+                continue;
+            };
             let Some(member) = members.iter().find(|member| member.index == index) else { continue };
-            let Sliced { prepared_ns, seen_ns, drawn, .. } = request;
-            let (process, mut vectors, feeds_itself) = (
-                member.process.clone(),
-                None,
-                is_forced && asked.as_deref().is_some_and(Asked::feeds_itself),
-            );
+            let process = member.process.clone();
+            let feeds_itself = is_forced && asked.as_deref().is_some_and(Asked::feeds_itself);
+            let mut vectors = None;
             match &asked {
                 Some(asked) => {
                     let (asked, output) = (Rc::clone(asked), sample.output.clone());
@@ -519,7 +499,8 @@ impl Session<'_> {
                 }
                 // Its input is the jobs', and so is what the reference gave for it.
                 None => {
-                    let theirs = work.references.and_then(|references| references.own.outputs.get(case));
+                    let references = work.run.references.as_ref();
+                    let theirs = references.and_then(|references| references.own.outputs.get(case));
                     vectors = theirs.and_then(|theirs| judge::work::difference(&sample.output, theirs));
                 }
             }

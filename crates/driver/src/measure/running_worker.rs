@@ -13,6 +13,7 @@ use crate::measure::process::{
     Process, Reaped, came_from_outside, check_version, describe, last_line, nonsense, now,
 };
 use crate::measure::progress;
+use crate::measure::worker::Worker;
 
 /// A worker that is warm and waits for its turns.
 pub(crate) struct WarmWorker {
@@ -27,7 +28,6 @@ pub(crate) struct WarmWorker {
     pub(crate) is_over: bool,
 }
 
-/// A worker with a job.
 pub(crate) struct RunningWorker {
     /// `None` if it could not be started.
     process: Option<Process>,
@@ -56,7 +56,6 @@ pub(crate) struct RunningWorker {
     changes: BTreeSet<&'static str>,
     /// Whether somebody else ever did.
     was_changed: bool,
-    /// The turns that it was asked to take.
     turns: Vec<Turn>,
     /// Why it was given up, or that its stdout is closed.
     over: Option<Over>,
@@ -69,24 +68,11 @@ pub(crate) struct RunningWorker {
     waited: Option<Waited>,
 }
 
-/// The answer to a turn.
-enum Answer {
-    /// The request can begin.
-    Ready,
-    Sample(Sample),
-    /// The request goes on, and has so many marks.
-    Slice {
-        marks: usize,
-    },
-    Logits(Vec<Vec<f32>>),
-}
-
 enum Over {
     Ended,
     GivenUp(String),
 }
 
-/// A wait that has begun.
 struct Waiting {
     since: Instant,
     reading: Reading,
@@ -96,14 +82,14 @@ impl RunningWorker {
     /// Gives a job to a process that has just been started, or records why it could not be started.
     pub(crate) fn start(
         spawned: std::result::Result<Process, String>,
-        (limit, until): (Duration, Option<Instant>),
+        worker: &Worker,
         job: &Job,
         gpus: Option<Watched>,
-        (mut confinement, memory): (Confinement, Option<ReadyMemory>),
+        mut confinement: Confinement,
+        memory: Option<ReadyMemory>,
     ) -> RunningWorker {
-        let spawned_at_ns = spawned.as_ref().ok().and_then(|process| process.spawned_at_ns);
+        let spawned_at_ns = spawned.as_ref().ok().map(|process| process.spawned_at_ns);
         let job = Job { spawned_at_ns, ..job.clone() };
-        let text = serde_json::to_string(&job).expect("a job has string keys and no failing serialiser");
         let (process, over) = match spawned {
             Ok(process) => (Some(process), None),
             Err(reason) => (None, Some(Over::GivenUp(reason))),
@@ -111,7 +97,7 @@ impl RunningWorker {
         let pid = process.as_ref().map_or(0, Process::id);
         if let Some(process) = &process {
             confinement.apply(pid);
-            process.send(text);
+            process.send(&job);
         }
         RunningWorker {
             process,
@@ -131,9 +117,9 @@ impl RunningWorker {
             was_changed: false,
             turns: Vec::new(),
             over,
-            left: limit,
-            limit,
-            until,
+            left: worker.timeout,
+            limit: worker.timeout,
+            until: worker.until,
             waiting: None,
             waited: None,
         }
@@ -202,7 +188,7 @@ impl RunningWorker {
     /// in nanoseconds. `None` if the worker failed.
     pub(crate) fn prepare(&mut self, case: usize) -> Option<u64> {
         match self.turn(Turn::Prepare { case }, case)? {
-            (Answer::Ready, ns) => Some(ns),
+            (Event::Ready(_), ns) => Some(ns),
             _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }
     }
@@ -211,7 +197,7 @@ impl RunningWorker {
     /// `None` if the worker failed.
     pub(crate) fn request(&mut self, case: usize, input: Option<Input>) -> Option<(Sample, u64)> {
         match self.turn(Turn::Request { case, input }, case)? {
-            (Answer::Sample(sample), ns) => Some((sample, ns)),
+            (Event::Sample(sample), ns) => Some((sample, ns)),
             _ => self.give_up("it answered a whole request with something else than a sample".to_owned()),
         }
     }
@@ -226,20 +212,19 @@ impl RunningWorker {
         marks: usize,
     ) -> Option<(Option<Sample>, u64)> {
         match self.turn(Turn::Slice { case, marks: more, input }, case)? {
-            (Answer::Sample(sample), _) if sample.marks_ns.len() > marks => {
+            (Event::Sample(sample), _) if sample.marks_ns.len() > marks => {
                 let made = sample.marks_ns.len();
                 self.give_up(format!(
                     "after a slice its request has to have {marks} marks at most, and has {made}"
                 ))
             }
-            (Answer::Sample(sample), ns) => Some((Some(sample), ns)),
-            (Answer::Slice { marks: made }, ns) if made == marks => Some((None, ns)),
-            (Answer::Ready | Answer::Logits(_), _) => {
-                self.give_up("it answered a slice with something else than its marks".to_owned())
-            }
-            (Answer::Slice { marks: made }, _) => {
-                self.give_up(format!("after a slice its request has to have {marks} marks, and has {made}"))
-            }
+            (Event::Sample(sample), ns) => Some((Some(sample), ns)),
+            (Event::Slice(slice), ns) if slice.marks == marks => Some((None, ns)),
+            (Event::Slice(slice), _) => self.give_up(format!(
+                "after a slice its request has to have {marks} marks, and has {}",
+                slice.marks
+            )),
+            _ => self.give_up("it answered a slice with something else than its marks".to_owned()),
         }
     }
 
@@ -252,43 +237,44 @@ impl RunningWorker {
     ) -> Option<(Vec<Vec<f32>>, u64)> {
         let asked = tokens.len();
         match self.turn(Turn::Logits { case, tokens: tokens.to_vec() }, case)? {
-            (Answer::Logits(values), ns)
-                if values.len() == batch && values.iter().all(|row| row.len() == asked) =>
-            {
-                Some((values, ns))
+            (Event::Logits(logits), ns) => {
+                let is_whole =
+                    logits.values.len() == batch && logits.values.iter().all(|row| row.len() == asked);
+                if is_whole {
+                    return Some((logits.values, ns));
+                }
+                self.give_up(format!(
+                    "asked for {batch} × {asked} logits, it answered with other numbers of them"
+                ))
             }
-            (Answer::Logits(_), _) => self.give_up(format!(
-                "asked for {batch} × {asked} logits, it answered with other numbers of them"
-            )),
             _ => self.give_up("it sent figures that it was not asked for".to_owned()),
         }
     }
 
-    /// The answer to a turn, and how long it took, in nanoseconds.
-    fn turn(&mut self, turn: Turn, case: usize) -> Option<(Answer, u64)> {
+    /// The answer to a turn, which is of this case, and how long it took, in nanoseconds.
+    fn turn(&mut self, turn: Turn, case: usize) -> Option<(Event, u64)> {
         let begun = now();
         self.ask(turn);
-        let other_case = |answered: usize| {
-            format!("asked for a request of case {case}, it answered with one of case {answered}")
-        };
         let event = self.recv()?;
         let ns = self.came_ns(begun);
-        match event {
-            Event::Sample(answer) if answer.case == case => Some((Answer::Sample(answer), ns)),
-            Event::Slice(answer) if answer.case == case => Some((Answer::Slice { marks: answer.marks }, ns)),
-            Event::Ready(answer) if answer.case == case => Some((Answer::Ready, ns)),
-            Event::Logits(answer) if answer.case == case => Some((Answer::Logits(answer.values), ns)),
-            Event::Sample(Sample { case, .. })
-            | Event::Slice(protocol::Slice { case, .. })
-            | Event::Logits(protocol::DrawnLogits { case, .. })
-            | Event::Ready(protocol::Ready { case }) => self.give_up(other_case(case)),
-            failed @ Event::Failed(_) => {
-                self.events.push(failed);
+        let answered = match &event {
+            Event::Sample(answer) => answer.case,
+            Event::Slice(answer) => answer.case,
+            Event::Ready(answer) => answer.case,
+            Event::Logits(answer) => answer.case,
+            Event::Failed(_) => {
+                self.events.push(event);
                 self.finish();
-                None
+                return None;
             }
-            _ => self.give_up("it answered a turn with something else than a sample".to_owned()),
+            _ => return self.give_up("it answered a turn with something else than a sample".to_owned()),
+        };
+        if answered != case {
+            return self.give_up(format!(
+                "asked for a request of case {case}, it answered with one of case {answered}"
+            ));
         }
+        Some((event, ns))
     }
 
     /// Asks for the final readings after the last sample, and listens to the end.
@@ -323,7 +309,6 @@ impl RunningWorker {
         }
     }
 
-    /// Ends its wait.
     pub(crate) fn resume(&mut self) {
         let (Some(waiting), Some(process)) = (self.waiting.take(), &mut self.process) else { return };
         let reading = process.read();
@@ -405,7 +390,7 @@ impl RunningWorker {
         if self.over.is_none()
             && let Some(process) = &self.process
         {
-            process.send(serde_json::to_string(&turn).expect("a turn is plain data"));
+            process.send(&turn);
         }
         self.turns.push(turn);
     }

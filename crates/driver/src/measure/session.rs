@@ -13,7 +13,7 @@ use comparison::judge::report::limit::{Work, weights_read};
 use comparison::plan::prompts::Text;
 use comparison::plan::{Contender, Failure, Plan, Result, Rounds};
 use protocol::untrusted::secrets;
-use protocol::{Event, FileIdentity, Hello, Output, Probed, Task};
+use protocol::{Event, FileIdentity, Hello, Probed, Task};
 use statistics::BalancedOrder;
 
 use crate::measure::crew::Crew;
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
     /// The evidence, and the directory that it was written to.
     pub(crate) fn finish(self) -> (Evidence, Results) {
         self.crew.progress.done();
-        self.recorder.finish()
+        (self.recorder.evidence, self.recorder.results)
     }
 
     /// Sends every worker `--hello`, and waits for a quiet machine unless noise is accepted.
@@ -168,18 +168,17 @@ impl<'a> Session<'a> {
     /// library that the user named is a usage error.
     pub(crate) fn handshake(&mut self) -> Result<()> {
         for (index, contender) in self.crew.plan.contenders.iter().enumerate() {
-            let reason = match self.crew.workers[index].hello() {
-                Ok(hello) => match wrong_framework(contender, &hello) {
-                    None => {
+            let worker = &self.crew.workers[index];
+            let hello =
+                worker.hello().and_then(|hello| wrong_framework(contender, &hello).map_or(Ok(hello), Err));
+            let reason = match hello {
+                Ok(hello) => {
+                    if let Some(shipped) = footprint::shipped(worker, &hello) {
                         let framework = contender.label.clone();
-                        let shipped = footprint::shipped(&self.crew.workers[index], &hello);
-                        if let Some(shipped) = shipped {
-                            self.recorder.record(Fact::Shipped { framework, shipped });
-                        }
-                        continue;
+                        self.recorder.record(Fact::Shipped { framework, shipped });
                     }
-                    Some(reason) => reason,
-                },
+                    continue;
+                }
                 Err(reason) => reason,
             };
             if progress::requested() {
@@ -195,16 +194,11 @@ impl<'a> Session<'a> {
                     contender.label
                 )));
             }
-            let reason = match self.crew.workers[index].absent {
+            let reason = match worker.absent {
                 Some(_) => reason,
                 None => format!("{reason}; {}", self.remedies[index]),
             };
-            let failure = RunFailure {
-                kind: FailureKind::Failed,
-                reason: reason.into(),
-                last_words: None,
-                repeat: None,
-            };
+            let failure = RunFailure::new(FailureKind::Failed, reason);
             self.crew.progress.say(&format!("{}: {}", contender.label, failure.sentence()));
             self.recorder.record(Fact::Absent { framework: contender.label.clone(), failure });
         }
@@ -273,14 +267,7 @@ impl Session<'_> {
             let blocks =
                 self.recorder.evidence.iterations(self.crew.plan, number) * self.crew.plan.work.cases();
             let round = Round { number, blocks, first: 0 };
-            let reference = all.references.as_ref().map(References::of_jobs);
-            let work = &RoundWork {
-                traces: reference.map_or(&all.traces, |reference| &reference.outputs),
-                references: all.references.as_ref(),
-                parity: all.parity,
-                cases: &cases_order,
-                begun: all.begun,
-            };
+            let work = &RoundWork { run: all, cases: &cases_order };
             if let Err(Interrupted) = self.round(round, &order, work) {
                 return if progress::requested() { End::Interrupted } else { self.out_of_time(number) };
             }
@@ -405,21 +392,13 @@ impl Session<'_> {
 // A round, and its work.
 
 /// The work of every process of a round.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct RoundWork<'a> {
-    /// The traces that warm-up is fed, and along which logits are computed.
-    pub(crate) traces: &'a [Output],
-    /// The outputs to compare with.
-    pub(crate) references: Option<&'a References>,
-    /// Whether processes write logits in some rounds, to be compared with the reference.
-    pub(crate) parity: bool,
+    pub(crate) run: &'a RunWork,
     /// The prompts in the order in which the round's blocks have them, over and over.
     pub(crate) cases: &'a [usize],
-    /// When the time budget of automatic rounds began.
-    pub(crate) begun: Instant,
 }
 
-/// One round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     /// Its number, from 0.
@@ -542,8 +521,6 @@ impl Session<'_> {
     }
 }
 
-// State that is kept from one probe of the machine to the next.
-
 /// Limits on the bytes that a probe reads. Within them it reads as much as a decode step; once it exceeds the
 /// caches, more makes no difference.
 const BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 28;
@@ -555,7 +532,6 @@ pub(crate) struct Prober {
     pub(crate) bytes: Vec<u64>,
     /// The first worker that may be able to probe; one that cannot is not asked again.
     pub(crate) worker: usize,
-    /// The latest probe.
     pub(crate) latest: Option<Instant>,
 }
 

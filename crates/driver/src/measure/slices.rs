@@ -104,6 +104,8 @@ pub(crate) struct Sliced {
     /// How long each slice took by the driver's clock, in nanoseconds, its logits included.
     pub(crate) seen_ns: Vec<u64>,
     pub(crate) drawn: Vec<Drawn>,
+    /// Its answer, once it is complete.
+    pub(crate) sample: Option<Sample>,
 }
 
 impl Sliced {
@@ -113,13 +115,13 @@ impl Sliced {
     }
 
     /// The next slice, of so many timed tokens, or the whole request, and then the logits of the `drawn` tokens. `None` if
-    /// the worker failed, `Some(None)` while the request goes on.
+    /// the worker failed.
     pub(crate) fn next(
         &mut self,
         running: &mut RunningWorker,
         (drawn, batch): (Option<Vec<u32>>, usize),
         slice: Option<usize>,
-    ) -> Option<Option<Sample>> {
+    ) -> Option<()> {
         // The worker learns what it is fed when it has nothing left to do before the first mark.
         if self.marks == 0 {
             self.prepared_ns = Some(running.prepare(self.case)?);
@@ -157,7 +159,8 @@ impl Sliced {
             self.drawn.push(Drawn { step, tokens, values });
         }
         self.seen_ns.push(ns + logits_ns);
-        Some(answer)
+        self.sample = answer;
+        Some(())
     }
 }
 

@@ -6,13 +6,10 @@ use std::path::Path;
 use bundle::{Bundle, Pooled, Precision, Scored, Step};
 use comparison::facts::agreement::{QualityScore, TextScore};
 use comparison::facts::evidence::Fact;
-use comparison::facts::run::RunFailure;
-use comparison::judge;
-use comparison::judge::parity::{Logits, TextSums};
+use comparison::judge::parity::{Logits, TextSums, retrieval};
 use comparison::plan::chat::Written;
 use comparison::plan::prompts::{self, Text, Whole};
-use comparison::plan::work::encode;
-use comparison::plan::work::encode::{Made, Width, check, made};
+use comparison::plan::work::encode::{self, Made, Width, check, made};
 use comparison::plan::{
     self, Contender, Failure, Prompt, Prose, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
 };
@@ -27,14 +24,10 @@ use crate::measure::reference::answers;
 use crate::measure::session::Session;
 use crate::measure::{logits, progress, tokenizer};
 
-/// Texts that are encoded together.
 const BATCH: usize = 16;
 
-/// A reference's outputs in f32.
-enum Reference {
-    Text(TextReference),
-    Vectors(Vec<Vec<f32>>),
-}
+/// Judges a contender, by its place in the plan.
+type Judge<'a> = Box<dyn Fn(usize) -> std::result::Result<QualityScore, String> + 'a>;
 
 /// The data for judging quality, if a study asks for it, or if an encoder is measured at a reduced precision.
 /// The inner `Err` says why there is none.
@@ -63,7 +56,7 @@ pub(crate) fn bundled(
         let why = "its pooling leaves out prompts, and queries and documents have prompts of several lengths";
         return Ok(Some(Err(why.to_owned())));
     }
-    retrieval(places, bundle, tokenizer, (task, width), &pooled)
+    retrieval_of(places, bundle, tokenizer, (task, width), &pooled)
         .map(|data| Some(data.map(QualityData::Retrieval)))
 }
 
@@ -95,7 +88,7 @@ pub(crate) fn encoded(
 
 /// The bundled queries and documents in the form of the task. The inner `Err` says why the model cannot
 /// process them.
-fn retrieval(
+fn retrieval_of(
     places: &Places,
     bundle: &Bundle,
     tokenizer: &Text,
@@ -183,13 +176,28 @@ impl Session<'_> {
             return;
         }
         self.crew.progress.message("quality: the reference in f32");
-        let reference = data.as_ref().map_err(Clone::clone).and_then(|data| self.crew.in_f32(data));
+        let crew = &self.crew;
+        let judge: Judge<'_> = match data {
+            Err(reason) => Box::new(|_| Err(reason.clone())),
+            Ok(QualityData::Text(prose)) => {
+                // A text has a perplexity even without a reference.
+                let reference = crew.text_reference(prose).ok();
+                Box::new(move |index| {
+                    crew.score_text(index, prose, reference.as_ref()).map(QualityScore::Text)
+                })
+            }
+            Ok(QualityData::Retrieval(asked)) => {
+                let theirs = crew.first_in_f32(|index, contender| crew.vectors(index, contender, asked));
+                Box::new(move |index| {
+                    let (_, theirs) = theirs.as_ref().map_err(Clone::clone)?;
+                    let ours = crew.vectors(index, &crew.plan.contenders[index], asked)?;
+                    retrieval::score(asked, &ours, theirs).map(QualityScore::Retrieval)
+                })
+            }
+        };
         for (index, contender) in ran {
-            self.crew.progress.message(&format!("quality: {}", contender.label));
-            let score = data
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(|data| self.crew.quality(index, data, reference.as_ref().map_err(Clone::clone)));
+            crew.progress.message(&format!("quality: {}", contender.label));
+            let score = judge(index);
             if progress::requested() {
                 return;
             }
@@ -199,42 +207,6 @@ impl Session<'_> {
 }
 
 impl Crew<'_> {
-    fn in_f32(&self, data: &QualityData) -> std::result::Result<Reference, String> {
-        match data {
-            QualityData::Text(prose) => self.text_reference(prose).map(Reference::Text),
-            QualityData::Retrieval(asked) => {
-                let (_, vectors) =
-                    self.first_in_f32(|index, contender| self.vectors(index, contender, asked))?;
-                Ok(Reference::Vectors(vectors))
-            }
-        }
-    }
-
-    /// A text has a perplexity even without a reference.
-    fn quality(
-        &self,
-        index: usize,
-        data: &QualityData,
-        reference: std::result::Result<&Reference, String>,
-    ) -> std::result::Result<QualityScore, String> {
-        match data {
-            QualityData::Text(prose) => {
-                let reference = reference.ok().and_then(|reference| match reference {
-                    Reference::Text(reference) => Some(reference),
-                    Reference::Vectors(_) => None,
-                });
-                self.score_text(index, prose, reference).map(QualityScore::Text)
-            }
-            QualityData::Retrieval(asked) => {
-                let Reference::Vectors(theirs) = reference? else {
-                    return Err("there is no reference".into());
-                };
-                let ours = self.vectors(index, &self.plan.contenders[index], asked)?;
-                judge::parity::retrieval::score(asked, &ours, theirs).map(QualityScore::Retrieval)
-            }
-        }
-    }
-
     /// The f32 output of the first contender that can compute it, with its name. `Err` says why none can.
     pub(crate) fn first_in_f32<T>(
         &self,
@@ -264,12 +236,9 @@ impl Crew<'_> {
         let cases = texts.zip(types).map(|(texts, types)| TextBatch { texts, types }).collect();
         let work = Work::Encode(EncodeWork { cases, task: work.task, steps: work.steps.clone() });
         let task = Task::Answer(Answer { work, parity: None });
-        let outcome = self.run_job(index, &self.job(contender, task));
-        if let Some(failure) = RunFailure::from_ending(outcome.ending) {
-            return Err(failure.sentence());
-        }
+        let events = self.done(index, &self.job(contender, task)).map_err(|failure| failure.sentence())?;
         let vectors: Vec<Vec<f32>> =
-            answers(outcome.events).unwrap_or_default().into_iter().flat_map(Output::into_vectors).collect();
+            answers(events).unwrap_or_default().into_iter().flat_map(Output::into_vectors).collect();
         let is_whole = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
             vector.len() == width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
         };
@@ -359,11 +328,8 @@ impl Crew<'_> {
             kept: None,
             file: file.display().to_string(),
         });
-        let outcome = self.run_job(index, &self.job(contender, task));
-        match RunFailure::from_ending(outcome.ending) {
-            Some(failure) => Err(failure.sentence()),
-            None => Ok(file),
-        }
+        let done = self.done(index, &self.job(contender, task));
+        done.map(|_| file).map_err(|failure| failure.sentence())
     }
 }
 

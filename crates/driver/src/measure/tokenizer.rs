@@ -34,7 +34,6 @@ const SLOWED: u32 = 10;
 /// Interval of reading the CPU time.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A model's tokenizer.
 pub fn text(bundle: &Bundle) -> Result<Text> {
     match bundle.tokenizer() {
         None => Text::open(bundle),
@@ -42,7 +41,6 @@ pub fn text(bundle: &Bundle) -> Result<Text> {
     }
 }
 
-/// A model's chat template.
 pub fn chat(bundle: &Bundle) -> Result<Chat> {
     chat::file(bundle).map(|_| Chat::Apart(asked(bundle, Client::default())))
 }
@@ -116,7 +114,7 @@ impl Apart for Client {
             None => self.start()?,
         };
         bound(process.id(), self.limit);
-        process.send(serde_json::to_string(question).expect("a question is plain data"));
+        process.send(question);
         match self.recv(&mut process) {
             Ok(Some(line)) => {
                 *held = Some(process);
@@ -129,7 +127,6 @@ impl Apart for Client {
 }
 
 impl Client {
-    /// Waits for the answer, within the limits.
     fn recv(&self, process: &mut Process) -> std::result::Result<Option<String>, String> {
         let (begun, before) = (now(), cpu_time(process.id()));
         let has_time = |process: &Process| {

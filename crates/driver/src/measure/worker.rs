@@ -32,7 +32,6 @@ const FILLER: &str = "PHOTOFINISH_FILLER";
 /// Most bytes of its value: a page.
 const MOST_FILLER: usize = 4096;
 
-/// Number of processes with a filler so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// A worker that can be started repeatedly.
@@ -128,7 +127,7 @@ impl Worker {
         let is_timed = matches!(job.task, Task::Measure(_) | Task::Load);
         let mut memory = held.or_else(|| is_timed.then(|| ReadyMemory::take(self.ready_bytes)).flatten());
         memory.iter_mut().for_each(ReadyMemory::release);
-        RunningWorker::start(self.spawn(&[]), (self.timeout, self.until), job, gpus, (confinement, memory))
+        RunningWorker::start(self.spawn(&[]), self, job, gpus, confinement, memory)
     }
 
     fn spawn(&self, arguments: &[&str]) -> Result<Process, String> {
@@ -187,7 +186,6 @@ fn to_line(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("protocol types have string keys and no failing serialiser") + "\n"
 }
 
-/// Quotes a word for a shell.
 fn quoted(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
@@ -270,31 +268,11 @@ pub fn own_caches(contender: &Contender, asked: KernelCache, target: Target) -> 
 }
 
 #[cfg(test)]
-mod unit {
-    use comparison::plan::Request;
-    use configs::{Engine, EngineSettings};
-
-    use super::*;
-
-    #[test]
-    fn a_column_s_own_setting_of_its_kernel_cache_comes_first() {
-        let contender = |kernel_cache| {
-            let settings = EngineSettings { kernel_cache, ..EngineSettings::default() };
-            let engine = Engine { settings, kernel_cache: vec!["CACHE".into()], ..Engine::default() };
-            Contender::new("a".into(), engine, &Request::default(), 1)
-        };
-        let own = |setting, asked| own_caches(&contender(setting), asked, Target::Cpu).len();
-        assert_eq!((own(None, KernelCache::Keep), own(None, KernelCache::Fresh)), (0, 1));
-        assert_eq!(own(Some(KernelCache::Fresh), KernelCache::Keep), 1);
-        assert_eq!(own(Some(KernelCache::Keep), KernelCache::Fresh), 0);
-        let on_a_gpu = own_caches(&contender(None), KernelCache::Fresh, Target::Cuda);
-        assert_eq!(on_a_gpu, ["CACHE", provision::CUDA_KERNELS]);
-    }
-}
-
-#[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use comparison::plan::Request;
+    use configs::{Engine, EngineSettings};
 
     use super::*;
 
@@ -343,5 +321,20 @@ END
         let keeping = Worker { own_caches: Vec::new(), ..worker };
         assert_eq!(place(&keeping), shared);
         assert!(Path::new(&shared).join("kernel").exists());
+    }
+
+    #[test]
+    fn a_column_s_own_setting_of_its_kernel_cache_comes_first() {
+        let contender = |kernel_cache| {
+            let settings = EngineSettings { kernel_cache, ..EngineSettings::default() };
+            let engine = Engine { settings, kernel_cache: vec!["CACHE".into()], ..Engine::default() };
+            Contender::new("a".into(), engine, &Request::default(), 1)
+        };
+        let own = |setting, asked| own_caches(&contender(setting), asked, Target::Cpu).len();
+        assert_eq!((own(None, KernelCache::Keep), own(None, KernelCache::Fresh)), (0, 1));
+        assert_eq!(own(Some(KernelCache::Fresh), KernelCache::Keep), 1);
+        assert_eq!(own(Some(KernelCache::Keep), KernelCache::Fresh), 0);
+        let on_a_gpu = own_caches(&contender(None), KernelCache::Fresh, Target::Cuda);
+        assert_eq!(on_a_gpu, ["CACHE", provision::CUDA_KERNELS]);
     }
 }

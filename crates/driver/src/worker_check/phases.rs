@@ -39,7 +39,7 @@ fn hello(talk: &mut Talk<'_>) -> Result<String, Stop> {
 }
 
 fn load(talk: &mut Talk<'_>) -> Result<String, Stop> {
-    talk.asked.job.evict = true;
+    talk.job.evict = true;
     talk.begin(Task::Load)?;
     talk.finish()?;
     Ok("hello, started, loaded, done, exit code 0".to_owned())
@@ -81,14 +81,7 @@ fn measured(
     turns: &[usize],
     prompt_last_only: bool,
 ) -> Result<String, Stop> {
-    talk.asked.cases = cases.clone();
-    let work = GenerateWork {
-        cases: cases.clone(),
-        new_tokens: NEW_TOKENS,
-        decode: Decode::Forced,
-        kv_cache,
-        prefill_chunk: None,
-    };
+    talk.cases = cases.clone();
     let warmup = Warmup {
         min_iterations: 1,
         max_iterations: MAX_ITERATIONS,
@@ -96,11 +89,12 @@ fn measured(
         settled_within: 0.05,
         from_cold: false,
     };
-    let task = Measure { work: Work::Generate(work), warmup, lead_in: 2, load: None };
+    let work = work(cases.clone(), Decode::Forced, kv_cache);
+    let task = Measure { work, warmup, lead_in: 2, load: None };
     let has_slices = talk.begin(Task::Measure(task))?;
     talk.event("cold_start", rules::cold_start)?;
     talk.event("warmup", rules::warmup)?;
-    let warm_after = talk.findings.since_start;
+    let warm_after = talk.since_start;
 
     let mut chosen = vec![Vec::new(); cases.len()];
     let (mut told, mut seen) = (Duration::ZERO, Duration::ZERO);
@@ -109,7 +103,7 @@ fn measured(
         talk.pause();
         let mut seen_before = Duration::ZERO;
         talk.send(&Turn::Prepare { case });
-        talk.event("ready", |ready: &Ready, _, findings| rules::ready(ready, case, findings))?;
+        talk.event("ready", |ready: &Ready, talk| rules::ready(ready, case, talk))?;
         let Case { prompts, trace, .. } = cases[case].clone();
         let of_step = |step: usize| trace.iter().map(|row| vec![row[step]]).collect();
         let sent = |prompts, trace| Some(Input::Continue(Continued { prompts, trace }));
@@ -121,8 +115,8 @@ fn measured(
                 };
                 talk.send(&Turn::Slice { case, marks: 1, input });
                 let expected = Slice { case, marks };
-                talk.event("slice", |slice, _, findings| rules::slice(slice, expected, findings))?;
-                seen_before += talk.findings.since_asked;
+                talk.event("slice", |slice, talk| rules::slice(slice, expected, talk))?;
+                seen_before += talk.since_asked;
                 talk.pause();
             }
             let input = sent(Vec::new(), of_step(NEW_TOKENS - 2));
@@ -132,10 +126,10 @@ fn measured(
             let input = if number == 0 { None } else { sent(prompts, trace) };
             talk.send(&Turn::Request { case, input });
         }
-        let sample = talk.event("sample", |sample: &Sample, asked, findings| {
-            rules::sample(sample, case, seen_before + findings.since_asked, asked, findings);
+        let sample = talk.event("sample", |sample: &Sample, talk| {
+            rules::sample(sample, case, seen_before + talk.since_asked, talk);
         })?;
-        seen += seen_before + talk.findings.since_asked;
+        seen += seen_before + talk.since_asked;
         if let Some(sample) = sample {
             told += Duration::from_nanos(sample.marks_ns.end());
             chosen[case].push(sample.output.tokens().to_vec());
@@ -144,20 +138,16 @@ fn measured(
         let tokens = talk.ids(LOGITS, number);
         talk.send(&Turn::Logits { case, tokens });
         let shape = (cases[case].prompts.len(), LOGITS);
-        talk.event("logits", |logits: &DrawnLogits, _, findings| {
-            rules::logits(logits, case, shape, findings)
-        })?;
+        talk.event("logits", |logits: &DrawnLogits, talk| rules::logits(logits, case, shape, talk))?;
     }
 
     let file = talk.file("parity.safetensors");
     let parity = ParityTask { steps: 1, file: file.clone(), prompt_last_only, sequences: None };
     talk.send(&Turn::Finish(Finish { hash: true, parity: Some(parity) }));
-    talk.event("usage", |usage: &Usage, asked, findings| {
-        rules::usage(usage, (told, seen), asked, findings);
-    })?;
-    talk.event("parity", |parity: &Parity, asked, findings| {
-        rules::file(&parity.file, &file, findings);
-        rules::parity(&file, &cases, prompt_last_only, &chosen, asked, findings);
+    talk.event("usage", |usage: &Usage, talk| rules::usage(usage, (told, seen), talk))?;
+    talk.event("parity", |parity: &Parity, talk| {
+        rules::file(&parity.file, &file, talk);
+        rules::parity(&file, &cases, prompt_last_only, &chosen, talk);
     })?;
     talk.finish()?;
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -171,25 +161,23 @@ fn measured(
 
 /// A prompt that is continued by the most likely tokens.
 fn greedy(prompt: Vec<u32>) -> Work {
-    Work::Generate(GenerateWork {
-        cases: vec![Case { prompts: vec![prompt], ..Case::default() }],
-        new_tokens: NEW_TOKENS,
-        decode: Decode::Greedy,
-        kv_cache: KvCache::On,
-        prefill_chunk: None,
-    })
+    work(vec![Case { prompts: vec![prompt], ..Case::default() }], Decode::Greedy, KvCache::On)
+}
+
+fn work(cases: Vec<Case>, decode: Decode, kv_cache: KvCache) -> Work {
+    Work::Generate(GenerateWork { cases, new_tokens: NEW_TOKENS, decode, kv_cache, prefill_chunk: None })
 }
 
 fn answer(talk: &mut Talk<'_>) -> Result<String, Stop> {
     let (prompt, file) = (talk.ids(4, 3), talk.file("generated.safetensors"));
     let parity = ParityTask { steps: 1, file: file.clone(), prompt_last_only: false, sequences: None };
     talk.begin(Task::Answer(Answer { work: greedy(prompt.clone()), parity: Some(parity) }))?;
-    talk.event("parity", |parity: &Parity, _, findings| rules::file(&parity.file, &file, findings))?;
+    talk.event("parity", |parity: &Parity, talk| rules::file(&parity.file, &file, talk))?;
     let answered = talk.event("answered", rules::answered)?;
     if let Some([output]) = answered.as_ref().map(|answered| answered.outputs.as_slice()) {
         let trace = output.tokens().to_vec();
         let cases = [Case { prompts: vec![prompt], trace: trace.clone(), ..Case::default() }];
-        rules::parity(&file, &cases, false, &[vec![trace]], &talk.asked, &mut talk.findings);
+        rules::parity(&file, &cases, false, &[vec![trace]], talk);
     }
     talk.finish()?;
     Ok(format!("{NEW_TOKENS} tokens continued greedily, with their logits"))
@@ -198,12 +186,12 @@ fn answer(talk: &mut Talk<'_>) -> Result<String, Stop> {
 fn score(talk: &mut Talk<'_>) -> Result<String, Stop> {
     let file = talk.file("scored.safetensors");
     let sequences = vec![talk.ids(5, 1), talk.ids(5, 2)];
-    let shape = [sequences.len(), sequences[0].len(), talk.asked.vocabulary()];
+    let shape = [sequences.len(), sequences[0].len(), talk.vocabulary()];
     let task = Score { sequences, types: Vec::new(), piece: 2, kept: None, file: file.clone() };
     talk.begin(Task::Score(task))?;
-    talk.event("scored", |scored: &Scored, _, findings| {
-        rules::file(&scored.file, &file, findings);
-        rules::score(&file, shape, findings);
+    talk.event("scored", |scored: &Scored, talk| {
+        rules::file(&scored.file, &file, talk);
+        rules::score(&file, shape, talk);
     })?;
     talk.finish()?;
     Ok(format!("logits of {} sequences of {} tokens", shape[0], shape[1]))
@@ -211,9 +199,9 @@ fn score(talk: &mut Talk<'_>) -> Result<String, Stop> {
 
 fn probe(talk: &mut Talk<'_>) -> Result<String, Stop> {
     let task = Task::Probe(Probe { bytes: 1 << 20, sweep_ns: 1_000_000, repeats: 2 });
-    talk.send_job(Job { task, ..talk.asked.job.clone() })?;
+    talk.send_job(Job { task, ..talk.job.clone() })?;
     talk.event("probed", rules::probed)?;
-    let seconds = talk.findings.since_start.as_secs_f64();
+    let seconds = talk.since_start.as_secs_f64();
     talk.finish()?;
     Ok(format!("the machine probed in {seconds:.1} s"))
 }
@@ -233,7 +221,7 @@ fn trace(talk: &mut Talk<'_>) -> Result<String, Stop> {
 
 /// How a worker reacts to impossible jobs: it says so and ends.
 fn failures(talk: &mut Talk<'_>) -> Result<String, Stop> {
-    let job = talk.asked.job.clone();
+    let job = talk.job.clone();
     talk.send_job(Job { protocol: protocol::VERSION + 1, ..job.clone() })?;
     talk.refusal("a job of another protocol")?;
     talk.send_job(Job { bundle: format!("{}/not-there", job.bundle), ..job })?;

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent,
-    Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
+    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, Loaded, Marks, Memory, Probe, Probed,
+    ProfileEvent, Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
 };
 
 use crate::measure::logits;
-use crate::worker_check::talk::{Asked, Findings};
+use crate::worker_check::talk::Talk;
 
 /// Tokens that are added to every prompt.
 pub(crate) const NEW_TOKENS: usize = 3;
 
-/// Most iterations of warm-up.
 pub(crate) const MAX_ITERATIONS: usize = 2;
 
 /// Policies of the KV cache.
@@ -29,51 +28,51 @@ const CLOCKS: [&str; 3] = ["CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"];
 /// The last phases of every trace, and the tokens of their requests.
 const REQUESTS: [(&str, usize); 3] = [("cold start", 1), ("warm-up", NEW_TOKENS), ("request", NEW_TOKENS)];
 
-pub(crate) fn hello(hello: &Hello, _: &Asked<'_>, findings: &mut Findings) {
+pub(crate) fn hello(hello: &Hello, talk: &mut Talk<'_>) {
     let (theirs, ours) = (hello.protocol, protocol::VERSION);
     let text = format!(
         "{theirs}, but this driver speaks {ours}; follow docs/reference/protocol.md, and send {ours}"
     );
-    findings.wrong(theirs != ours, "protocol", text);
+    talk.wrong(theirs != ours, "protocol", text);
     let text = "empty; send the `framework` of its file in configs/engines";
-    findings.wrong(hello.framework.trim().is_empty(), "framework", text);
+    talk.wrong(hello.framework.trim().is_empty(), "framework", text);
     let text = format!(
         "{:?}, which rule R10 strikes; build it optimised, and send \"release\"",
         hello.build.profile
     );
-    findings.wrong(hello.build.profile != "release", "build.profile", text);
+    talk.wrong(hello.build.profile != "release", "build.profile", text);
 }
 
-pub(crate) fn started(started: &Started, _: &Asked<'_>, findings: &mut Findings) {
-    findings.time("runtime_ns", started.runtime_ns, findings.since_start);
-    within("startup_ns", started.startup_ns, ("runtime_ns", started.runtime_ns), findings);
-    memory(&started.memory, findings);
+pub(crate) fn started(started: &Started, talk: &mut Talk<'_>) {
+    talk.time("runtime_ns", started.runtime_ns, talk.since_start);
+    within("startup_ns", started.startup_ns, ("runtime_ns", started.runtime_ns), talk);
+    memory(&started.memory, talk);
 }
 
 /// A time since the process was spawned, of which another is a part.
-fn within(field: &str, ns: Option<u64>, part: (&str, u64), findings: &mut Findings) {
+fn within(field: &str, ns: Option<u64>, part: (&str, u64), talk: &mut Talk<'_>) {
     let Some(ns) = ns else { return };
-    findings.time(field, ns, findings.since_start);
+    talk.time(field, ns, talk.since_start);
     let text = format!(
         "shorter than `{}`, which is a part of it; count it from `spawned_at_ns`, or send null",
         part.0
     );
-    findings.wrong(ns < part.1, field, text);
+    talk.wrong(ns < part.1, field, text);
 }
 
 /// A peak is the highest.
-fn memory(memory: &Memory, findings: &mut Findings) {
+fn memory(memory: &Memory, talk: &mut Talk<'_>) {
     if let (Some(peak @ 1..), Some(resident)) = (memory.peak_bytes, memory.resident_bytes) {
         let text =
             format!("{peak} is below `memory.resident_bytes`, {resident}; send the highest of the phase");
-        findings.wrong(peak < resident, "memory.peak_bytes", text);
+        talk.wrong(peak < resident, "memory.peak_bytes", text);
     }
 }
 
-pub(crate) fn loaded(loaded: &Loaded, asked: &Asked<'_>, findings: &mut Findings) {
-    findings.time("load_ns", loaded.load_ns, findings.since_start);
-    memory(&loaded.memory, findings);
-    let (in_effect, settings) = (&loaded.in_effect, &asked.job.settings);
+pub(crate) fn loaded(loaded: &Loaded, talk: &mut Talk<'_>) {
+    talk.time("load_ns", loaded.load_ns, talk.since_start);
+    memory(&loaded.memory, talk);
+    let (in_effect, settings) = (&loaded.in_effect, talk.job.settings.clone());
     for (field, observed, expected) in [
         ("in_effect.precision", &in_effect.precision, settings.precision.name()),
         ("in_effect.device", &in_effect.device, settings.device.as_str()),
@@ -82,145 +81,122 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &Asked<'_>, findings: &mut Findings
             "{observed:?}, but the job asked for {expected:?}; do what is asked, or send {{\"event\": \"failed\", \
              \"kind\": \"unsupported\", \"reason\": …}}"
         );
-        findings.wrong(observed != expected, field, text);
+        talk.wrong(observed != expected, field, text);
     }
     let (field, policy) = ("in_effect.kv_cache", in_effect.cache.policy.as_str());
-    findings.wrong(!CACHES.contains(&policy), field, format!("{policy:?}; send one of {CACHES:?}"));
-    let is_off = matches!(&asked.job.task, Task::Measure(task) if task.work.kv_cache() == KvCache::Off);
+    talk.wrong(!CACHES.contains(&policy), field, format!("{policy:?}; send one of {CACHES:?}"));
+    let is_off = matches!(&talk.job.task, Task::Measure(task) if task.work.kv_cache() == KvCache::Off);
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
-    findings.wrong(is_off && policy != "recomputed", field, text);
+    talk.wrong(is_off && policy != "recomputed", field, text);
     let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
     match std::fs::metadata(file.as_str()) {
         Err(error) => {
             let text =
                 format!("{file:?}: {error}; send the path of the file that the weights were read from");
-            findings.wrong(true, "weights_file", text);
+            talk.wrong(true, "weights_file", text);
         }
         Ok(found) => {
             let text = format!("{bytes}, but {file} has {} bytes; send that", found.len());
-            findings.wrong(found.len() != bytes, "weights_bytes", text);
+            talk.wrong(found.len() != bytes, "weights_bytes", text);
         }
     }
-    let evict = asked.job.evict;
+    let evict = talk.job.evict;
     let is_other = loaded.page_cache.as_ref().is_some_and(|cache| cache.evicted != evict);
-    findings.wrong(is_other, "page_cache.evicted", format!("the job's `evict` was {evict}; send that"));
+    talk.wrong(is_other, "page_cache.evicted", format!("the job's `evict` was {evict}; send that"));
 }
 
-pub(crate) fn cold_start(cold: &ColdStart, _: &Asked<'_>, findings: &mut Findings) {
-    marks(&cold.marks_ns, "marks_ns", findings.since_start, findings);
-    within("since_spawn_ns", cold.since_spawn_ns, ("marks_ns[0]", cold.marks_ns.first()), findings);
-    memory(&cold.memory, findings);
+pub(crate) fn cold_start(cold: &ColdStart, talk: &mut Talk<'_>) {
+    marks(&cold.marks_ns, "marks_ns", talk.since_start, talk);
+    within("since_spawn_ns", cold.since_spawn_ns, ("marks_ns[0]", cold.marks_ns.first()), talk);
+    memory(&cold.memory, talk);
 }
 
 /// One mark for each new token.
-fn marks(marks: &Marks, field: &str, at_most: Duration, findings: &mut Findings) {
+fn marks(marks: &Marks, field: &str, at_most: Duration, talk: &mut Talk<'_>) {
     let count = marks.len();
     let text = format!(
         "{count} for {NEW_TOKENS} new tokens; send the time from the start of the request to each token"
     );
-    findings.wrong(count != NEW_TOKENS, field, text);
-    findings.time(field, marks.end(), at_most);
+    talk.wrong(count != NEW_TOKENS, field, text);
+    talk.time(field, marks.end(), at_most);
 }
 
-pub(crate) fn warmup(warmup: &WarmupDone, asked: &Asked<'_>, findings: &mut Findings) {
-    memory(&warmup.memory, findings);
+pub(crate) fn warmup(warmup: &WarmupDone, talk: &mut Talk<'_>) {
+    memory(&warmup.memory, talk);
     let count = warmup.iterations.len();
     let text =
         format!("{count} iterations; run at least one and at most `warmup.max_iterations`, {MAX_ITERATIONS}");
-    findings.wrong(count == 0 || count > MAX_ITERATIONS, "iterations", text);
+    talk.wrong(count == 0 || count > MAX_ITERATIONS, "iterations", text);
+    let batches: Vec<usize> = talk.cases.iter().map(|case| case.prompts.len()).collect();
     for (index, iteration) in warmup.iterations.iter().enumerate() {
         let path = format!("iterations[{index}]");
         let text = format!("{}; number the iterations from 0: send {index}", iteration.index);
-        findings.wrong(iteration.index != index, &format!("{path}.index"), text);
-        let (ran, cases) = (iteration.cases.len(), asked.cases.len());
+        talk.wrong(iteration.index != index, &format!("{path}.index"), text);
+        let (ran, cases) = (iteration.cases.len(), batches.len());
         let text = format!("{ran} cases; an iteration runs each of the job's {cases} cases once");
-        findings.wrong(ran != cases, &format!("{path}.cases"), text);
-        for (number, (ran, case)) in iteration.cases.iter().zip(&asked.cases).enumerate() {
-            request(ran, case, &format!("{path}.cases[{number}]."), findings.since_start, asked, findings);
+        talk.wrong(ran != cases, &format!("{path}.cases"), text);
+        for (number, (ran, &batch)) in iteration.cases.iter().zip(&batches).enumerate() {
+            request(ran, batch, &format!("{path}.cases[{number}]."), talk.since_start, talk);
         }
     }
 }
 
 /// The answer to a turn at this case. `seen`: the time of its slices together.
-pub(crate) fn sample(
-    sample: &Sample,
-    case: usize,
-    seen: Duration,
-    asked: &Asked<'_>,
-    findings: &mut Findings,
-) {
+pub(crate) fn sample(sample: &Sample, case: usize, seen: Duration, talk: &mut Talk<'_>) {
     let text = format!("{}, but the turn asked for case {case}; answer the case that was asked", sample.case);
-    findings.wrong(sample.case != case, "case", text);
-    request(sample, &asked.cases[case], "", seen, asked, findings);
+    talk.wrong(sample.case != case, "case", text);
+    request(sample, talk.cases[case].prompts.len(), "", seen, talk);
 }
 
-fn request(
-    sample: &Sample,
-    case: &Case,
-    path: &str,
-    at_most: Duration,
-    asked: &Asked<'_>,
-    findings: &mut Findings,
-) {
-    marks(&sample.marks_ns, &format!("{path}marks_ns"), at_most, findings);
+fn request(sample: &Sample, batch: usize, path: &str, at_most: Duration, talk: &mut Talk<'_>) {
+    marks(&sample.marks_ns, &format!("{path}marks_ns"), at_most, talk);
     let field = format!("{path}output.tokens");
-    tokens(sample.output.tokens(), (case.prompts.len(), NEW_TOKENS), &field, asked, findings);
+    tokens(sample.output.tokens(), (batch, NEW_TOKENS), &field, talk);
 }
 
 /// `[batch][new tokens]`, ids of the vocabulary.
-fn tokens(
-    tokens: &[Vec<u32>],
-    (batch, new_tokens): (usize, usize),
-    field: &str,
-    asked: &Asked<'_>,
-    findings: &mut Findings,
-) {
+fn tokens(tokens: &[Vec<u32>], (batch, new_tokens): (usize, usize), field: &str, talk: &mut Talk<'_>) {
     let text = format!("{} rows for {batch} sequences; send [batch][new tokens]", tokens.len());
-    findings.wrong(tokens.len() != batch, field, text);
-    let vocabulary = asked.vocabulary();
+    talk.wrong(tokens.len() != batch, field, text);
+    let vocabulary = talk.vocabulary();
     for (row, ids) in tokens.iter().enumerate() {
         let field = format!("{field}[{row}]");
         let text = format!("{} tokens, but {new_tokens} were asked for; send as many", ids.len());
-        findings.wrong(ids.len() != new_tokens, &field, text);
+        talk.wrong(ids.len() != new_tokens, &field, text);
         for id in ids.iter().filter(|id| **id as usize >= vocabulary) {
             let text = format!(
                 "{id} is no token: the vocabulary has {vocabulary}; send the index of the largest logit"
             );
-            findings.wrong(true, &field, text);
+            talk.wrong(true, &field, text);
         }
     }
 }
 
-pub(crate) fn ready(ready: &Ready, case: usize, findings: &mut Findings) {
-    findings.wrong(ready.case != case, "case", format!("{ready:?}, but case {case} was to be prepared"));
+pub(crate) fn ready(ready: &Ready, case: usize, talk: &mut Talk<'_>) {
+    talk.wrong(ready.case != case, "case", format!("{ready:?}, but case {case} was to be prepared"));
 }
 
-pub(crate) fn slice(slice: &Slice, expected: Slice, findings: &mut Findings) {
+pub(crate) fn slice(slice: &Slice, expected: Slice, talk: &mut Talk<'_>) {
     let text = format!("{slice:?}, but this slice ends with {expected:?}; make one mark in each slice");
-    findings.wrong(*slice != expected, "marks", text);
+    talk.wrong(*slice != expected, "marks", text);
 }
 
 /// `shape`: sequences, and tokens asked for.
-pub(crate) fn logits(logits: &DrawnLogits, case: usize, shape: (usize, usize), findings: &mut Findings) {
+pub(crate) fn logits(logits: &DrawnLogits, case: usize, shape: (usize, usize), talk: &mut Talk<'_>) {
     let text = format!("{}, but the turn asked for case {case}; answer the case that was asked", logits.case);
-    findings.wrong(logits.case != case, "case", text);
+    talk.wrong(logits.case != case, "case", text);
     let (batch, tokens) = shape;
     let is_whole = logits.values.len() == batch && logits.values.iter().all(|row| row.len() == tokens);
     let text = format!("no {batch} rows of {tokens} numbers; send [batch][token], of the last step");
-    findings.wrong(!is_whole, "values", text);
+    talk.wrong(!is_whole, "values", text);
     let is_finite = logits.values.iter().flatten().all(|logit| logit.is_finite());
-    findings.wrong(!is_finite, "values", "a logit is null; send the last step's own");
+    talk.wrong(!is_finite, "values", "a logit is null; send the last step's own");
 }
 
 /// `told`: the times of the samples, according to the worker; `seen`: as the driver saw them.
-pub(crate) fn usage(
-    usage: &Usage,
-    (told, seen): (Duration, Duration),
-    asked: &Asked<'_>,
-    findings: &mut Findings,
-) {
-    memory(&usage.memory, findings);
-    findings.time("wall_ns", usage.wall_ns, seen);
+pub(crate) fn usage(usage: &Usage, (told, seen): (Duration, Duration), talk: &mut Talk<'_>) {
+    memory(&usage.memory, talk);
+    talk.time("wall_ns", usage.wall_ns, seen);
     let wall = Duration::from_nanos(usage.wall_ns);
     let text = format!(
         "{:.1} ms, but the samples took {:.1} ms; send the wall time of all measured requests together",
@@ -228,86 +204,86 @@ pub(crate) fn usage(
         told.as_secs_f64() * 1e3
     );
     let is_short = usage.wall_ns > 0 && wall + Duration::from_millis(1) < told;
-    findings.wrong(is_short, "wall_ns", text);
-    let file = asked.subject.precision.file_name();
-    let record = asked.subject.bundle.manifest().files.get(&file);
+    talk.wrong(is_short, "wall_ns", text);
+    let file = talk.subject.precision.file_name();
+    let record = talk.subject.bundle.manifest().files.get(&file);
     let hash = record.map_or("", |record| &record.sha256);
     let told = usage.weights_sha256.as_deref();
     let text = format!(
         "{}, but the sha256 of the file that `weights_file` names is {hash}, and the turn asked for it (`hash`: true)",
         told.unwrap_or("null")
     );
-    findings.wrong(told != Some(hash), "weights_sha256", text);
+    talk.wrong(told != Some(hash), "weights_sha256", text);
     let times = usage.thread_cpu_ns.as_deref().unwrap_or_default();
     let is_falling = times.is_sorted_by(|one, next| one >= next);
-    findings.wrong(!is_falling, "thread_cpu_ns", "not in order; send the busiest thread first");
+    talk.wrong(!is_falling, "thread_cpu_ns", "not in order; send the busiest thread first");
     if let (Some(peak), Some(own)) = (usage.peak_bytes, usage.memory.peak_bytes) {
         let text = format!("{peak} is below `memory.peak_bytes`, {own}; send the highest of all phases");
-        findings.wrong(peak < own, "peak_bytes", text);
+        talk.wrong(peak < own, "peak_bytes", text);
     }
 }
 
-pub(crate) fn answered(answered: &Answered, asked: &Asked<'_>, findings: &mut Findings) {
+pub(crate) fn answered(answered: &Answered, talk: &mut Talk<'_>) {
     let outputs = &answered.outputs;
     let text = format!("{} outputs for 1 case; send one for each", outputs.len());
-    findings.wrong(outputs.len() != 1, "outputs", text);
+    talk.wrong(outputs.len() != 1, "outputs", text);
     for output in outputs {
-        tokens(output.tokens(), (1, NEW_TOKENS), "outputs[0].tokens", asked, findings);
+        tokens(output.tokens(), (1, NEW_TOKENS), "outputs[0].tokens", talk);
     }
 }
 
-pub(crate) fn probed(probed: &Probed, asked: &Asked<'_>, findings: &mut Findings) {
-    let Task::Probe(task) = &asked.job.task else { return };
-    findings.time("compute_ns", probed.compute_ns, findings.since_start);
-    findings.wrong(probed.sweeps_ns.is_empty(), "sweeps_ns", "empty; sweep the buffer once at least");
-    let (times, repeats) = (probed.multiply_adds_ns.len(), task.repeats);
+pub(crate) fn probed(probed: &Probed, talk: &mut Talk<'_>) {
+    let Task::Probe(Probe { bytes, repeats, .. }) = talk.job.task else { return };
+    talk.time("compute_ns", probed.compute_ns, talk.since_start);
+    talk.wrong(probed.sweeps_ns.is_empty(), "sweeps_ns", "empty; sweep the buffer once at least");
+    let times = probed.multiply_adds_ns.len();
     let text = format!("{times} times; the job asked for {repeats} (`repeats`)");
-    findings.wrong(times != repeats, "multiply_adds_ns", text);
+    talk.wrong(times != repeats, "multiply_adds_ns", text);
     for (field, times) in [("sweeps_ns", &probed.sweeps_ns), ("multiply_adds_ns", &probed.multiply_adds_ns)] {
-        findings.time(field, times.iter().copied().max().unwrap_or(0), findings.since_start);
+        talk.time(field, times.iter().copied().max().unwrap_or(0), talk.since_start);
     }
-    let text = format!("{}, but {} were asked for; say how many one sweep reads", probed.bytes, task.bytes);
-    findings.wrong(probed.bytes < task.bytes, "bytes", text);
-    let threads = asked.job.settings.threads;
+    let text = format!("{}, but {bytes} were asked for; say how many one sweep reads", probed.bytes);
+    talk.wrong(probed.bytes < bytes, "bytes", text);
+    let threads = talk.job.settings.threads;
     let text = format!("{}, but the job gave {threads}; use that many at once", probed.threads);
-    findings.wrong(probed.threads != threads, "threads", text);
+    talk.wrong(probed.threads != threads, "threads", text);
 }
 
-pub(crate) fn traced(traced: &Traced, asked: &Asked<'_>, findings: &mut Findings) {
+pub(crate) fn traced(traced: &Traced, talk: &mut Talk<'_>) {
     let names: Vec<&str> = traced.phases.iter().map(|phase| phase.name.as_str()).collect();
     let begin: &[&str] = if traced.profiler.is_some() { &["profiler start"] } else { &[] };
     let expected = [&["start-up", "load"], begin, &REQUESTS.map(|(phase, _)| phase)].concat();
     let text = format!("are {}; send {}", names.join(", "), expected.join(", "));
-    findings.wrong(names != expected, "phases", text);
+    talk.wrong(names != expected, "phases", text);
     let readings: Vec<u64> = traced.phases.iter().flat_map(|phase| [phase.start_ns, phase.end_ns]).collect();
     let text = "must follow one another, each with its start before its end";
-    findings.wrong(!readings.is_sorted(), "phases", text);
+    talk.wrong(!readings.is_sorted(), "phases", text);
     let text =
         format!("{} requests; send one for each of cold start, warm-up and request", traced.requests.len());
-    findings.wrong(traced.requests.len() != REQUESTS.len(), "requests", text);
+    talk.wrong(traced.requests.len() != REQUESTS.len(), "requests", text);
     for (index, (request, (phase, count))) in traced.requests.iter().zip(REQUESTS).enumerate() {
         let at = |field: &str| format!("requests[{index}].{field}");
         let text = format!("is {:?}; send {phase:?} here", request.phase);
-        findings.wrong(request.phase != phase, &at("phase"), text);
+        talk.wrong(request.phase != phase, &at("phase"), text);
         let is_ordered = request.tokens_ns.is_sorted()
             && request.tokens_ns.first().is_none_or(|&first| first >= request.start_ns);
         let text = format!("must be the {count} readings of the clock when a token was there, in order");
-        findings.wrong(request.tokens_ns.len() != count || !is_ordered, &at("tokens_ns"), text);
-        tokens(&request.tokens, (1, count), &at("tokens"), asked, findings);
+        talk.wrong(request.tokens_ns.len() != count || !is_ordered, &at("tokens_ns"), text);
+        tokens(&request.tokens, (1, count), &at("tokens"), talk);
     }
     match &traced.profiler {
-        Some(found) => profiler(found, findings),
+        Some(found) => profiler(found, talk),
         None => {
             let text = "must say in a sentence why there is no profiler";
-            findings.wrong(traced.notes.is_empty(), "notes", text);
+            talk.wrong(traced.notes.is_empty(), "notes", text);
         }
     }
 }
 
-fn profiler(profiler: &Profiler, findings: &mut Findings) {
+fn profiler(profiler: &Profiler, talk: &mut Talk<'_>) {
     let clock = profiler.alignment.clock.as_str();
     let text = format!("{clock:?}; send one of {CLOCKS:?}");
-    findings.wrong(!CLOCKS.contains(&clock), "profiler.alignment.clock", text);
+    talk.wrong(!CLOCKS.contains(&clock), "profiler.alignment.clock", text);
     let text = untrusted::file::read_text(Path::new(profiler.file.as_str()), untrusted::file::RESULTS)
         .map_err(|error| error.to_string());
     let events = text
@@ -319,20 +295,20 @@ fn profiler(profiler: &Profiler, findings: &mut Findings) {
         }
         Ok(_) => return,
     };
-    findings.wrong(true, "profiler.file", wrong);
+    talk.wrong(true, "profiler.file", wrong);
 }
 
 /// The path that the worker names must be the one that it was given.
-pub(crate) fn file(named: &str, given: &str, findings: &mut Findings) {
+pub(crate) fn file(named: &str, given: &str, talk: &mut Talk<'_>) {
     let text = format!("{named:?}, but the driver named {given:?}; write there, and say so");
-    findings.wrong(named != given, "file", text);
+    talk.wrong(named != given, "file", text);
 }
 
 /// Checks the logits of a score.
-pub(crate) fn score(file: &str, shape: logits::Shape, findings: &mut Findings) {
+pub(crate) fn score(file: &str, shape: logits::Shape, talk: &mut Talk<'_>) {
     match logits::read_score(Path::new(file), shape) {
-        Ok(found) => is_sound("logits in the file", &found, shape, findings),
-        Err(reason) => unreadable(file, &reason, findings),
+        Ok(found) => is_sound("logits in the file", &found, shape, talk),
+        Err(reason) => unreadable(file, &reason, talk),
     }
 }
 
@@ -343,27 +319,26 @@ pub(crate) fn parity(
     cases: &[Case],
     prompt_last_only: bool,
     chosen: &[Vec<Vec<Vec<u32>>>],
-    asked: &Asked<'_>,
-    findings: &mut Findings,
+    talk: &mut Talk<'_>,
 ) {
     // The positions of context and prompt, and the shape.
     let expected = cases.iter().map(|case| {
         let prefix = if prompt_last_only { 1 } else { case.prefixes().first().map_or(0, Vec::len) };
         let positions = prefix + case.trace.first().map_or(0, Vec::len);
-        (prefix, [case.prompts.len(), positions, asked.vocabulary()])
+        (prefix, [case.prompts.len(), positions, talk.vocabulary()])
     });
     let expected: Vec<(usize, logits::Shape)> = expected.collect();
     let shapes: Vec<logits::Shape> = expected.iter().map(|(_, shape)| *shape).collect();
     let found = match logits::read_parity(Path::new(file), &shapes) {
         Ok(found) => found,
-        Err(reason) => return unreadable(file, &reason, findings),
+        Err(reason) => return unreadable(file, &reason, talk),
     };
     let text = format!("{} tensors of cases in it; write case.0 to case.{}", found.len(), cases.len() - 1);
-    findings.wrong(found.len() != cases.len(), "file", text);
-    let tie = Tolerance::for_precision(asked.subject.precision).tie;
+    talk.wrong(found.len() != cases.len(), "file", text);
+    let tie = Tolerance::for_precision(talk.subject.precision).tie;
     for (index, (logits, (prefix, shape))) in found.iter().zip(expected).enumerate() {
         let what = format!("case.{index} in the file");
-        is_sound(&what, logits, shape, findings);
+        is_sound(&what, logits, shape, talk);
         if [logits.batch, logits.positions, logits.vocabulary] != shape {
             continue;
         }
@@ -377,29 +352,29 @@ pub(crate) fn parity(
                          send the most likely token of each step, computed from the same tokens fed",
                         argmax(row)
                     );
-                    findings.wrong(!is_choice(row, token as usize, tie), "file", text);
+                    talk.wrong(!is_choice(row, token as usize, tie), "file", text);
                 }
             }
         }
     }
 }
 
-fn is_sound(what: &str, logits: &Logits, expected: logits::Shape, findings: &mut Findings) {
+fn is_sound(what: &str, logits: &Logits, expected: logits::Shape, talk: &mut Talk<'_>) {
     let found = [logits.batch, logits.positions, logits.vocabulary];
     let text = format!(
         "{what} has shape {found:?}; write f32 [batch, positions, vocabulary], here {expected:?}: a position for each \
          token of context, prompt and trace, or only the last of context and prompt (`prompt_last_only`)"
     );
-    findings.wrong(found != expected, "file", text);
+    talk.wrong(found != expected, "file", text);
     let odd = logits.values.iter().filter(|value| !value.is_finite()).count();
     let text = format!("{odd} numbers of {what} are not finite; write the logits as computed, in f32");
-    findings.wrong(odd > 0, "file", text);
+    talk.wrong(odd > 0, "file", text);
 }
 
-fn unreadable(file: &str, reason: &str, findings: &mut Findings) {
+fn unreadable(file: &str, reason: &str, talk: &mut Talk<'_>) {
     let text = format!(
         "{file} is not what was asked for: {reason}; write safetensors with F32 tensors, and close it, before \
                  this event"
     );
-    findings.wrong(true, "file", text);
+    talk.wrong(true, "file", text);
 }

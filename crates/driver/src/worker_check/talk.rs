@@ -34,15 +34,67 @@ pub(crate) enum Stop {
     Interrupted,
 }
 
-/// What the worker was asked to do.
-pub(crate) struct Asked<'a> {
+pub(crate) struct Talk<'a> {
     pub(crate) subject: &'a Subject<'a>,
     pub(crate) job: Job,
     /// The requests of its work; none for other tasks.
     pub(crate) cases: Vec<Case>,
+    scratch: Scratch,
+    /// `None` before it is started, and once it has been reaped.
+    process: Option<Process>,
+    begun: Instant,
+    asked_at: Instant,
+    problems: Vec<Problem>,
+    /// The number of the latest line, and its event.
+    line: usize,
+    event: String,
+    /// The line's time since the worker was started.
+    pub(crate) since_start: Duration,
+    /// Its time since the last line was sent to the worker.
+    pub(crate) since_asked: Duration,
 }
 
-impl Asked<'_> {
+impl<'a> Talk<'a> {
+    pub(crate) fn new(subject: &'a Subject<'a>, scratch: Scratch) -> Talk<'a> {
+        let job = Job {
+            protocol: protocol::VERSION,
+            bundle: subject.bundle.directory().display().to_string(),
+            model: subject.bundle.config().described(),
+            settings: Settings {
+                decoder: Default::default(),
+                precision: subject.precision,
+                device: subject.device.into(),
+                threads: subject.threads,
+                shards: 1,
+                jit: subject.jit,
+                hidden_states: false,
+                dequantised: false,
+                options: subject.options.clone(),
+                slowdown: 0.0,
+                anew: false,
+                serve: Default::default(),
+            },
+            spawned_at_ns: None,
+            evict: false,
+            task: Task::Load,
+        };
+        let begun = now();
+        Talk {
+            subject,
+            job,
+            cases: Vec::new(),
+            scratch,
+            process: None,
+            begun,
+            asked_at: begun,
+            problems: Vec::new(),
+            line: 0,
+            event: String::new(),
+            since_start: Duration::ZERO,
+            since_asked: Duration::ZERO,
+        }
+    }
+
     pub(crate) fn vocabulary(&self) -> usize {
         self.subject.bundle.config().vocab_size
     }
@@ -60,21 +112,7 @@ impl Asked<'_> {
             Task::Trace(_) => "hello, started, loaded, traced, done",
         }
     }
-}
 
-/// The problems of a phase, and its latest line.
-#[derive(Default)]
-pub(crate) struct Findings {
-    problems: Vec<Problem>,
-    line: usize,
-    event: String,
-    /// The line's time since the worker was started.
-    pub(crate) since_start: Duration,
-    /// Its time since the last line was sent to the worker.
-    pub(crate) since_asked: Duration,
-}
-
-impl Findings {
     /// Notes a problem of a field of the latest line, if there is one.
     pub(crate) fn wrong(&mut self, is_wrong: bool, field: &str, text: impl Into<String>) {
         if is_wrong {
@@ -105,46 +143,6 @@ impl Findings {
         self.problems.push(Problem::new(text));
         Stop::Broken
     }
-}
-
-pub(crate) struct Talk<'a> {
-    pub(crate) asked: Asked<'a>,
-    pub(crate) findings: Findings,
-    scratch: Scratch,
-    /// `None` before it is started, and once it has been reaped.
-    process: Option<Process>,
-    begun: Instant,
-    asked_at: Instant,
-}
-
-impl<'a> Talk<'a> {
-    pub(crate) fn new(subject: &'a Subject<'a>, scratch: Scratch) -> Talk<'a> {
-        let job = Job {
-            protocol: protocol::VERSION,
-            bundle: subject.bundle.directory().display().to_string(),
-            model: subject.bundle.config().described(),
-            settings: Settings {
-                decoder: Default::default(),
-                precision: subject.precision,
-                device: subject.device.into(),
-                threads: subject.threads,
-                shards: 1,
-                jit: subject.jit,
-                hidden_states: false,
-                dequantised: false,
-                options: subject.options.clone(),
-                slowdown: 0.0,
-                anew: false,
-                serve: Default::default(),
-            },
-            spawned_at_ns: None,
-            evict: false,
-            task: Task::Load,
-        };
-        let (begun, findings) = (now(), Findings::default());
-        let asked = Asked { subject, job, cases: Vec::new() };
-        Talk { asked, findings, scratch, process: None, begun, asked_at: begun }
-    }
 
     /// The path of a file for the worker to write, which is deleted after the phase.
     pub(crate) fn file(&self, name: &str) -> String {
@@ -153,20 +151,19 @@ impl<'a> Talk<'a> {
 
     /// `length` token ids of the vocabulary, others for another `seed`.
     pub(crate) fn ids(&self, length: usize, seed: usize) -> Vec<u32> {
-        let vocabulary = self.asked.vocabulary();
+        let vocabulary = self.vocabulary();
         (0..length).map(|at| ((seed * 5 + at * 3 + 1) % vocabulary) as u32).collect()
     }
 
-    /// Starts the worker with these arguments.
     pub(crate) fn start(&mut self, arguments: &[&str]) -> Result<(), Stop> {
-        let worker = self.asked.subject.worker;
-        self.findings =
-            Findings { problems: std::mem::take(&mut self.findings.problems), ..Default::default() };
+        let worker = self.subject.worker;
+        self.line = 0;
+        self.event.clear();
         self.begun = now();
         self.asked_at = self.begun;
         match Process::spawn(&worker.binary, arguments, &worker.environment, worker.cpus.as_deref()) {
             Ok(process) => self.process = Some(process),
-            Err(error) => return Err(self.findings.broken_off(cannot_start(&worker.binary, &error))),
+            Err(error) => return Err(self.broken_off(cannot_start(&worker.binary, &error))),
         }
         Ok(())
     }
@@ -174,16 +171,16 @@ impl<'a> Talk<'a> {
     /// Starts the worker and sends it a job.
     pub(crate) fn send_job(&mut self, job: Job) -> Result<(), Stop> {
         self.start(&[])?;
-        let spawned_at_ns = self.process.as_ref().and_then(|process| process.spawned_at_ns);
-        self.asked.job = Job { spawned_at_ns, ..job };
-        self.send(&self.asked.job.clone());
+        let spawned_at_ns = self.process.as_ref().map(|process| process.spawned_at_ns);
+        self.job = Job { spawned_at_ns, ..job };
+        self.send(&self.job.clone());
         Ok(())
     }
 
     /// Gives the worker a task, and hears the events that every task but the probe begins with. Returns whether
     /// the worker can pause within a request.
     pub(crate) fn begin(&mut self, task: Task) -> Result<bool, Stop> {
-        self.send_job(Job { task, ..self.asked.job.clone() })?;
+        self.send_job(Job { task, ..self.job.clone() })?;
         let hello = self.event("hello", rules::hello)?;
         self.event("started", rules::started)?;
         self.event("loaded", rules::loaded)?;
@@ -194,7 +191,7 @@ impl<'a> Talk<'a> {
         // Read before the line is sent: the worker may be quicker than the next lines.
         self.asked_at = now();
         if let Some(process) = &self.process {
-            process.send(serde_json::to_string(value).expect("jobs and turns have string keys"));
+            process.send(value);
         }
     }
 
@@ -213,7 +210,6 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits for the answer to `--hello`.
     pub(crate) fn hello(&mut self) -> Result<Option<Hello>, Stop> {
         let object = self.object("the answer to --hello")?;
         Ok(self.read("hello", object, rules::hello))
@@ -224,18 +220,18 @@ impl<'a> Talk<'a> {
     pub(crate) fn event<T: DeserializeOwned>(
         &mut self,
         awaited: &str,
-        rules: impl FnOnce(&T, &Asked<'_>, &mut Findings),
+        rules: impl FnOnce(&T, &mut Self),
     ) -> Result<Option<T>, Stop> {
         let mut object = self.object(&format!("`{awaited}`"))?;
-        let order = self.asked.order();
+        let order = self.order();
         match object.remove("event") {
             Some(Value::String(name)) if name == awaited => Ok(self.read(&name, object, rules)),
             Some(Value::String(name)) if name == "failed" => Err(self.failed(object, awaited)),
-            Some(found) => Err(self.findings.broken(format!(
+            Some(found) => Err(self.broken(format!(
                 "`{}` came where `{awaited}` must come, or `{awaited}` is missing; the order is {order}",
                 found.as_str().unwrap_or("event")
             ))),
-            None => Err(self.findings.broken(format!(
+            None => Err(self.broken(format!(
                 "`event` is missing: here must come {{\"event\": {awaited:?}, …}}; the order is {order}"
             ))),
         }
@@ -247,13 +243,13 @@ impl<'a> Talk<'a> {
             let mut object = self.object(&format!("`failed`, the answer to {what},"))?;
             match object.remove("event").as_ref().and_then(Value::as_str) {
                 Some("failed") => {
-                    self.read("failed", object, |_: &Failed, _, _| {});
+                    self.read("failed", object, |_: &Failed, _| {});
                     return self.end("`failed`", false);
                 }
                 // It may find out after it has begun.
                 Some("hello" | "started") => {}
                 found => {
-                    return Err(self.findings.broken(format!(
+                    return Err(self.broken(format!(
                         "{} in answer to {what}; send {{\"event\": \"failed\", \"kind\": \"input\", \"reason\": …}} \
                          and exit with 1",
                         found.map_or("a line that is no event".to_owned(), |name| format!("`{name}`"))
@@ -265,10 +261,10 @@ impl<'a> Talk<'a> {
 
     /// A `failed` in the place of another event.
     fn failed(&mut self, object: Map<String, Value>, awaited: &str) -> Stop {
-        let Some(failed) = self.read("failed", object, |_: &Failed, _, _| {}) else { return Stop::Broken };
+        let Some(failed) = self.read("failed", object, |_: &Failed, _| {}) else { return Stop::Broken };
         if failed.kind != FailureKind::Unsupported {
             let text = format!("it failed where `{awaited}` must come: {}", failed.reason);
-            return self.findings.broken(text);
+            return self.broken(text);
         }
         match self.end("`failed`", false) {
             Err(Stop::Interrupted) => Stop::Interrupted,
@@ -281,20 +277,20 @@ impl<'a> Talk<'a> {
         &mut self,
         name: &str,
         object: Map<String, Value>,
-        rules: impl FnOnce(&T, &Asked<'_>, &mut Findings),
+        rules: impl FnOnce(&T, &mut Self),
     ) -> Option<T> {
-        self.findings.event = name.to_owned();
+        self.event = name.to_owned();
         let mut line = object.clone();
         line.insert("event".to_owned(), name.into());
         if let Ok(event) = serde_json::from_value::<Event>(line.into()) {
             for impossible::Impossible { field, value, possible } in impossible::readings(&event) {
                 let text = format!("{value} is impossible; {}", remedy(&field, &possible));
-                self.findings.wrong(true, &field, text);
+                self.wrong(true, &field, text);
             }
         }
         match serde_path_to_error::deserialize(Value::Object(object)) {
             Ok(event) => {
-                rules(&event, &self.asked, &mut self.findings);
+                rules(&event, self);
                 Some(event)
             }
             Err(error) => {
@@ -302,7 +298,7 @@ impl<'a> Talk<'a> {
                 let field = if path == "." { "" } else { &path };
                 let text =
                     format!("{error}; {}", remedy(field, "the type that docs/reference/protocol.md says"));
-                self.findings.wrong(true, field, text);
+                self.wrong(true, field, text);
                 None
             }
         }
@@ -312,21 +308,20 @@ impl<'a> Talk<'a> {
     fn object(&mut self, awaited: &str) -> Result<Map<String, Value>, Stop> {
         loop {
             let Some(process) = &mut self.process else { return Err(Stop::Broken) };
-            let line = match process.try_recv(now() + self.asked.subject.worker.timeout) {
+            let line = match process.try_recv(now() + self.subject.worker.timeout) {
                 Received::Line(line) => line,
                 Received::TimedOut => return Err(self.silent(awaited)),
                 Received::Closed => return Err(self.left(awaited)),
                 Received::TooLong => {
                     let text = "it sent a line without end; end every event with \\n";
-                    return Err(self.findings.broken_off(text));
+                    return Err(self.broken_off(text));
                 }
                 Received::Interrupted => return Err(Stop::Interrupted),
             };
             let at = now();
-            let findings = &mut self.findings;
-            (findings.since_start, findings.since_asked) = (at - self.begun, at - self.asked_at);
-            findings.line += 1;
-            findings.event.clear();
+            (self.since_start, self.since_asked) = (at - self.begun, at - self.asked_at);
+            self.line += 1;
+            self.event.clear();
             if let Ok(Value::Object(object)) = serde_json::from_str(&line) {
                 return Ok(object);
             }
@@ -334,8 +329,8 @@ impl<'a> Talk<'a> {
                 "not a JSON object: {}; stdout belongs to the protocol, print everything else to stderr",
                 quoted(&line)
             );
-            findings.wrong(true, "", text);
-            if findings.problems.len() > MAX_PROBLEMS {
+            self.wrong(true, "", text);
+            if self.problems.len() > MAX_PROBLEMS {
                 return Err(Stop::Broken);
             }
         }
@@ -345,23 +340,23 @@ impl<'a> Talk<'a> {
     pub(crate) fn expect_silence(&mut self, what: &str) -> Result<(), Stop> {
         let Some(process) = &mut self.process else { return Ok(()) };
         let Received::Line(line) = process.try_recv(now() + UNASKED) else { return Ok(()) };
-        self.findings.line += 1;
+        self.line += 1;
         let text = format!(
             "{what}: {}; send exactly one `sample` for a turn, then wait for the next one",
             quoted(&line)
         );
-        Err(self.findings.broken(text))
+        Err(self.broken(text))
     }
 
     /// No line arrived in time.
     fn silent(&mut self, awaited: &str) -> Stop {
-        let seconds = self.asked.subject.worker.timeout.as_secs_f64();
+        let seconds = self.subject.worker.timeout.as_secs_f64();
         self.close_input();
         let Some(process) = &mut self.process else { return Stop::Broken };
         // Lines in a buffer are flushed when the worker ends, and it ends when its stdin does.
         let is_late = matches!(process.try_recv(now() + GRACE), Received::Line(_));
         process.kill();
-        self.findings.broken_off(if is_late {
+        self.broken_off(if is_late {
             format!(
                 "{awaited} did not come within {seconds} s, only when stdin was closed: the lines were in a buffer; \
                  flush stdout after every line (Python: print(…, flush=True))"
@@ -379,9 +374,7 @@ impl<'a> Talk<'a> {
         let Some(mut process) = self.process.take() else { return Stop::Broken };
         if !process.has_ended(now() + GRACE) {
             process.kill();
-            return self
-                .findings
-                .broken_off(format!("it closed stdout before {awaited}; keep it open until `done`"));
+            return self.broken_off(format!("it closed stdout before {awaited}; keep it open until `done`"));
         }
         let Reaped { status, stderr, .. } = process.reap();
         let words = last_line(&stderr).map_or_else(String::new, |line| format!("; its last words: {line}"));
@@ -390,25 +383,25 @@ impl<'a> Talk<'a> {
             true => "",
             false => "; send {\"event\": \"failed\", \"kind\": …, \"reason\": …} before you exit with 1",
         };
-        self.findings.broken_off(format!("{awaited} did not come: {}{words}{remedy}", describe(status)))
+        self.broken_off(format!("{awaited} did not come: {}{words}{remedy}", describe(status)))
     }
 
     /// The event `done`, and the end of the process.
     pub(crate) fn finish(&mut self) -> Result<(), Stop> {
-        self.event("done", |_: &Value, _, _| {})?;
+        self.event("done", |_: &Value, _| {})?;
         self.end("`done`", true)
     }
 
     /// Waits for the end after the last line. `is_success`: what its exit code must say.
     pub(crate) fn end(&mut self, last: &str, is_success: bool) -> Result<(), Stop> {
-        let limit = self.asked.subject.worker.timeout;
+        let limit = self.subject.worker.timeout;
         self.close_input();
         let Some(mut process) = self.process.take() else { return Err(Stop::Broken) };
         match process.try_recv(now() + limit) {
             Received::Line(line) => {
-                self.findings.line += 1;
+                self.line += 1;
                 let text = format!("a line after {last}, which is the last: {}", quoted(&line));
-                self.findings.wrong(true, "", text);
+                self.wrong(true, "", text);
             }
             Received::Interrupted => return Err(Stop::Interrupted),
             _ => {}
@@ -416,25 +409,25 @@ impl<'a> Talk<'a> {
         if !process.has_ended(now() + limit) {
             process.kill();
             let text = format!("it still ran {} s after {last}; exit then", limit.as_secs_f64());
-            return Err(self.findings.broken_off(text));
+            return Err(self.broken_off(text));
         }
         let Reaped { status, left_behind, .. } = process.reap();
         let text =
             format!("processes that it started outlived it: {}; end them first", left_behind.join(", "));
         if !left_behind.is_empty() {
-            self.findings.broken_off(text);
+            self.broken_off(text);
         }
         let (expected, why) = if is_success { (0, "success") } else { (1, "a failure") };
         let text = format!("{} after {last}; exit with {expected}, which means {why}", describe(status));
         if status.success() != is_success {
-            self.findings.broken_off(text);
+            self.broken_off(text);
         }
         Ok(())
     }
 
     /// The problems; the worker is ended.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
-        self.findings.problems
+        self.problems
     }
 }
 

@@ -1,11 +1,8 @@
 //! `--chat`: prompts through the model's own chat template.
 
-use std::process::{Command, Stdio};
-
 use serde_json::json;
 
-use crate::common::{Installation, keep};
-use crate::pipeline::wait_for;
+use crate::common::{Installation, keep, signal, unheard, wait_for};
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}<u>{{ m.content }}</u>{% endfor %}\
     {% if add_generation_prompt %}<a>{% endif %}";
@@ -133,8 +130,7 @@ fn before_anything_is_measured_a_signal_ends_the_driver_at_once() {
     // A template that runs until its time limit.
     let endless = "{% for i in range(9999) %}{% set x = range(99999)|list|sort|length %}{% endfor %}";
     let installation = installation(Some(endless));
-    let mut command = installation.driver(COMPARE);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = unheard(installation.driver(COMPARE));
     let status = format!("/proc/{}/status", child.id());
     wait_for(|| {
         let status = std::fs::read_to_string(&status).unwrap_or_default();
@@ -142,7 +138,7 @@ fn before_anything_is_measured_a_signal_ends_the_driver_at_once() {
         let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).unwrap_or(0);
         caught & (1 << 14) != 0 // SIGTERM
     });
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    signal(child.id(), "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(installation.all_results().is_empty());
 }

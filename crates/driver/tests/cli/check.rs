@@ -186,26 +186,19 @@ fn a_noisy_machine_is_not_measurable() {
     assert!(told.contains("not measurable: the machine was too noisy in the current run"), "{told}");
 }
 
-#[cfg(unix)]
 mod interleaved {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::common::program;
 
     /// A build of the mock's worker with its job, events and answer to `--hello` piped through these
     /// commands.
     fn build(installation: &Installation, name: &str, [job, events, hello]: [&str; 3]) -> String {
-        let directory = installation.path(name);
-        std::fs::create_dir(&directory).unwrap();
-        let (mock, worker) = (program("engine-mock").display().to_string(), directory.join("engine-mock"));
+        let mock = program("engine-mock").display().to_string();
         let script = format!(
             "#!/bin/sh\nif [ \"$1\" = --hello ]; then\n  {mock} --hello | sed -u '{hello}'\nelse\n  \
              sed -u '{job}' | {mock} | sed -u '{events}'\nfi\n"
         );
-        std::fs::write(&worker, script).unwrap();
-        std::fs::set_permissions(&worker, std::fs::Permissions::from_mode(0o755)).unwrap();
-        directory.display().to_string()
+        installation.script(&format!("{name}/engine-mock"), &script).parent().unwrap().display().to_string()
     }
 
     fn check(installation: &Installation, base: &str, more: &str) -> Ran {

@@ -1,7 +1,8 @@
 //! A whole installation in a temporary directory: mock engines, a tiny model, a results directory.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -56,14 +57,7 @@ impl Installation {
         std::fs::create_dir_all(installation.path("configs/texts")).unwrap();
         let pairs = "[\"who\", \"me\"]\n{\"query\": \"what is it\", \"text\": \"that\"}\n";
         std::fs::write(installation.path("configs/texts/pairs.jsonl"), pairs).unwrap();
-        let (file, manifest) = (bundle::POOLING, installation.path("model").join(bundle::MANIFEST));
-        let pooling = installation.path("model").join(file);
-        std::fs::write(&pooling, "{\"pooling\": \"mean\", \"normalise\": false}").unwrap();
-        let mut described = read(&manifest);
-        let sha256 = bundle::sha256_of(&pooling).unwrap();
-        described["files"][file] =
-            serde_json::json!({"sha256": sha256, "bytes": 40, "derived": "by the test"});
-        std::fs::write(manifest, described.to_string()).unwrap();
+        keep(&installation, bundle::POOLING, "{\"pooling\": \"mean\", \"normalise\": false}");
         let texts = "a text\none that is longer\nb\nsome more words\n";
         std::fs::write(installation.path("configs/texts/encoders.txt"), texts).unwrap();
         installation
@@ -98,14 +92,25 @@ impl Installation {
 
     /// With more lines for its configuration.
     pub(crate) fn configured(self, name: &str, options: &[(&str, &str)], more: &str) -> Installation {
-        let mut text =
-            String::from("framework = \"mock\"\nworker = \"engine-mock\"\nsummary = \"\"\n[options]\n");
-        for (option, value) in options {
-            text += &format!("{option} = \"{value}\"\n");
-        }
-        text += more;
-        std::fs::write(self.path(&format!("configs/engines/{name}.toml")), text).unwrap();
+        let options = options.iter().map(|(option, value)| format!("{option} = \"{value}\"\n"));
+        let options = options.collect::<String>();
+        self.of_worker(name, "mock", "engine-mock", &format!("[options]\n{options}{more}"));
         self
+    }
+
+    /// Adds an engine of any framework and worker, with more lines for its configuration.
+    pub(crate) fn of_worker(&self, name: &str, framework: &str, worker: &str, more: &str) {
+        let text = format!("framework = {framework:?}\nworker = {worker:?}\nsummary = \"\"\n{more}");
+        std::fs::write(self.path(&format!("configs/engines/{name}.toml")), text).unwrap();
+    }
+
+    /// Adds a program.
+    pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        path
     }
 
     /// The driver with the words of this line and all paths, and without provisioning. Tests run at the same
@@ -162,12 +167,10 @@ impl Installation {
         <[PathBuf; 1]>::try_from(self.all_results()).expect("one results directory")[0].clone()
     }
 
-    /// A file in it.
     pub(crate) fn result(&self, name: &str) -> String {
         std::fs::read_to_string(self.results().join(name)).unwrap()
     }
 
-    /// The records of the history.
     pub(crate) fn records(&self) -> Vec<Value> {
         lines(&std::fs::read_to_string(self.path("results/history.jsonl")).unwrap())
     }
@@ -179,7 +182,6 @@ impl Installation {
         samples
     }
 
-    /// Every fact of the journal.
     pub(crate) fn all_samples(&self) -> Vec<Value> {
         lines(&self.result("samples.jsonl"))
     }
@@ -196,7 +198,6 @@ pub(crate) fn keep(installation: &Installation, name: &str, content: &str) {
     std::fs::write(manifest, value.to_string()).unwrap();
 }
 
-/// A program that cargo has built.
 pub(crate) fn program(name: &str) -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("photofinish");
     let program = program.with_file_name(format!("{name}{}", std::env::consts::EXE_SUFFIX));
@@ -209,6 +210,21 @@ pub(crate) fn photofinish(line: &str) -> Command {
     let mut command = Command::new(program("photofinish"));
     command.args(shlex::split(line).unwrap());
     command
+}
+
+/// What that prints, with these results.
+pub(crate) fn of_results(results: &Path, line: &str) -> Ran {
+    Ran::output_of(photofinish(line).arg("--results-dir").arg(results))
+}
+
+/// Starts a command whose output nobody reads.
+pub(crate) fn unheard(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Starts a command whose output is read when it has ended.
+pub(crate) fn heard(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn command_of(line: &str) -> &str {
@@ -224,7 +240,6 @@ pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The elements of a list.
 pub(crate) fn array(value: &Value) -> &[Value] {
     value.as_array().unwrap_or_else(|| panic!("no list: {value}"))
 }
@@ -239,7 +254,6 @@ pub(crate) fn verdict<'a>(report: &'a Value, metric: &str) -> &'a Value {
     array(&report["comparisons"]).iter().find(|one| one["metric"] == metric).unwrap()
 }
 
-/// A fairness rule in a report.
 pub(crate) fn rule<'a>(report: &'a Value, id: &str) -> &'a Value {
     array(&report["rules"]).iter().find(|rule| rule["id"] == id).unwrap()
 }
@@ -254,6 +268,14 @@ pub(crate) fn figure(report: &Value, framework: &str, metric: &str) -> Option<f6
 pub(crate) fn outcome<'a>(report: &'a Value, framework: &str) -> (&'a str, &'a str) {
     let row = row(report, framework);
     (row["state"].as_str().unwrap(), row["reasons"][0].as_str().unwrap_or_default())
+}
+
+/// Asserts the state of a row, and that its first reason says all of this; a reason to strike it begins so.
+pub(crate) fn has_outcome(report: &Value, framework: &str, state: &str, parts: &[&str]) {
+    let (found, reason) = outcome(report, framework);
+    let is_said = parts.iter().all(|part| reason.contains(part));
+    assert!(found == state && is_said, "{framework}: {found}: {reason}");
+    assert!(found != "struck" || reason.starts_with(parts[0]), "{framework}: {reason}");
 }
 
 /// The text with its lines joined: where they break depends on the processor's name.
@@ -338,4 +360,59 @@ fn write_model(directory: &Path, config: &Value) {
         "format": bundle::MANIFEST_FORMAT, "name": "nothing", "source": {"kind": "test", "sha256": {}}, "files": files
     });
     std::fs::write(directory.join(bundle::MANIFEST), manifest.to_string()).unwrap();
+}
+
+// Processes, as the system shows them.
+
+/// Number of processes of the only run that are warm.
+pub(crate) fn samples_so_far(installation: &Installation) -> usize {
+    let journals = installation.all_results().into_iter().map(|results| results.join("samples.jsonl"));
+    let text: String = journals.filter_map(|journal| std::fs::read_to_string(journal).ok()).collect();
+    text.matches("\"fact\":\"warm\"").count()
+}
+
+/// A process that has not ended (proc_pid_stat(5)).
+pub(crate) struct Stat {
+    pub(crate) is_stopped: bool,
+    parent: u32,
+    /// The time for which it has computed, in hundredths of a second.
+    pub(crate) ticks: u64,
+}
+
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    let state = *fields.first()?;
+    let ticks = number(11)? + number(12)?;
+    (state != "Z").then_some(Stat { is_stopped: state == "T", parent: number(1)? as u32, ticks })
+}
+
+/// The processes that this one has started, and those that they have started.
+pub(crate) fn descendants(of: u32) -> Vec<u32> {
+    let parent = |pid: u32| Some(stat(pid)?.parent);
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| std::iter::successors(parent(pid), |&above| parent(above)).any(|above| above == of))
+        .collect()
+}
+
+/// Sends a signal, and returns whether there was a process to get it.
+pub(crate) fn signal(pid: u32, name: &str) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args([name, &pid.to_string()]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it did not come to pass within 20 s");
+}
+
+pub(crate) fn wait_for_end(pid: u32) {
+    wait_for(|| !Path::new(&format!("/proc/{pid}/exe")).exists());
 }

@@ -1,14 +1,15 @@
 //! `--dry-run`: the plan of a command, and nothing else.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, read};
+use crate::common::{Installation, Ran, array, photofinish, read};
 
 /// With an engine without a worker: a plan starts none.
 fn installation() -> Installation {
     let installation = Installation::new().timed("quick", &[("token_ms", "1")]);
-    let absent = "framework = \"mock\"\nworker = \"engine-absent\"\nsummary = \"\"\n";
-    std::fs::write(installation.path("configs/engines/absent.toml"), absent).unwrap();
+    installation.of_worker("absent", "mock", "engine-absent", "");
     installation
 }
 
@@ -123,4 +124,18 @@ fn what_measures_nothing_does_nothing() {
     std::fs::create_dir_all(&cached).unwrap();
     installation.run("cache prune --unused-for 0 --dry-run").exits(0);
     assert!(cached.exists());
+}
+
+#[test]
+fn every_command_of_a_claim_is_a_study_that_can_be_planned() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for claim in std::fs::read_dir(root.join("configs/claims")).unwrap() {
+        let claim: toml::Table = std::fs::read_to_string(claim.unwrap().path()).unwrap().parse().unwrap();
+        for run in claim["run"].as_array().unwrap() {
+            let command = run["command"].as_str().unwrap();
+            let mut plan = photofinish(command.strip_prefix("photofinish ").unwrap());
+            let ran = Ran::output_of(plan.args(["--dry-run", "--configs"]).arg(root.join("configs")));
+            assert_eq!(ran.code, Some(0), "{command}: {}", ran.stderr);
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! Workers that print text that should never reach a terminal, a page or a spreadsheet.
 
-use std::os::unix::fs::PermissionsExt;
-
 use crate::common::{Installation, joined};
 
 /// A line that only the program itself may print in a report, after escapes that would hide the text before
@@ -20,15 +18,12 @@ fn liar(version: &str, reason: &str) -> Installation {
     for (name, text) in [("hello", hello), ("failed", failed)] {
         std::fs::write(installation.path(name), text + "\n").unwrap();
     }
-    let worker = installation.path("liar");
     let directory = installation.path("").display().to_string();
     let text = format!(
         "#!/bin/sh\ncat {directory}/hello\n[ \"$1\" = --hello ] && exit 0\ncat {directory}/failed\nprintf '\\033[2Jlast\\n' >&2\nexit 1\n"
     );
-    std::fs::write(&worker, text).unwrap();
-    std::fs::set_permissions(&worker, PermissionsExt::from_mode(0o755)).unwrap();
-    let engine = "framework = \"liar\"\nworker = \"{root}/liar\"\nsummary = \"\"\n";
-    std::fs::write(installation.path("configs/engines/liar.toml"), engine).unwrap();
+    installation.script("liar", &text);
+    installation.of_worker("liar", "liar", "{root}/liar", "");
     installation
 }
 

@@ -49,11 +49,14 @@ impl Machine {
 }
 
 fn installation(contenders: &[(&str, &str)], more: &[(&str, &str)]) -> Installation {
-    contenders.iter().fold(Installation::large(), |installation, (name, token_ms)| {
-        let own =
-            [("token_ms", *token_ms), ("prefill_token_ms", "0.01"), ("load_ms", "100"), ("kv_cache", "true")];
-        installation.timed(name, &[&own[..], &GPU, more].concat())
-    })
+    let all = contenders.iter();
+    all.fold(Installation::large(), |installation, contender| with(installation, *contender, more))
+}
+
+fn with(all: Installation, (name, token_ms): (&str, &str), more: &[(&str, &str)]) -> Installation {
+    let own =
+        [("token_ms", token_ms), ("prefill_token_ms", "0.01"), ("load_ms", "100"), ("kv_cache", "true")];
+    all.timed(name, &[&own[..], &GPU, more].concat())
 }
 
 /// The lines of the findings about the GPU.
@@ -101,11 +104,9 @@ fn what_a_worker_misreads_is_found_out_and_what_it_does_not_read_is_read_for_it(
     let unread = ["started", "loaded", "cold_start", "warmup", "usage"];
     let unread = unread.map(|event| format!("{event}/memory/gpu=null")).join(";");
     let all = installation(&[("fast", AT_1_4_TIMES)], &[]);
-    let common = [("token_ms", "1"), ("prefill_token_ms", "0.01"), ("load_ms", "100"), ("kv_cache", "true")];
-    let with = |more: &[(&'static str, &'static str)]| [&common[..], &GPU, more].concat();
-    let all = all.timed("early", &with(&[("synchronises", "false")]));
-    let options = with(&[("gpu_allocated_mb", "8000"), ("gpu_loaded_mb", "7000")]);
-    let all = all.timed("unread", &[&options[..], &[("say", unread.as_str())]].concat());
+    let all = with(all, ("early", "1"), &[("synchronises", "false")]);
+    let options = [("gpu_allocated_mb", "8000"), ("gpu_loaded_mb", "7000"), ("say", unread.as_str())];
+    let all = with(all, ("unread", "1"), &options);
     let machine = Machine::new(all, &Script::default());
     let ran = machine.compare("fast,early,unread", "--rounds 2");
     let report = machine.report();

@@ -6,7 +6,7 @@ use driver::measure::arrays;
 use protocol::Tensor;
 use serde_json::json;
 
-use crate::common::{Installation, array, outcome, program, row};
+use crate::common::{Installation, array, has_outcome, outcome, program, row};
 
 /// A file that engines are held to: its inputs are `x`, `ids` and `mask`, its free dimensions `rows` and `ids`.
 pub(crate) fn file(name: &str) -> String {
@@ -20,7 +20,6 @@ pub(crate) fn inputs() -> String {
     format!("{} --dim rows=5,ids=4", file("inputs"))
 }
 
-/// Writes floats as a `.npy` file.
 fn npy(installation: &Installation, name: &str, dtype: &str, shape: &[usize], byte: u8) -> PathBuf {
     let bytes = shape.iter().product::<usize>() * bundle::Dtype::from_name(dtype).unwrap().bytes();
     let tensor =
@@ -56,11 +55,7 @@ fn an_engine_that_cannot_run_the_file_is_unsupported_with_its_reason() {
         .timed("one", &[])
         .timed("none", &[("unsupported", "there is no operator Where here")]);
     let report = installation.json(0, &format!("--frameworks one,none --rounds 2 {}", inputs()));
-    let (state, reason) = outcome(&report, "none");
-    assert!(
-        state == "unsupported" && reason.contains("there is no operator Where here"),
-        "{state}: {reason}"
-    );
+    has_outcome(&report, "none", "unsupported", &["there is no operator Where here"]);
     assert_eq!(row(&report, "one")["state"], "measured");
 }
 
@@ -253,7 +248,6 @@ fn commands_for_models_of_texts_refuse_an_onnx_file() {
     }
 }
 
-/// So many sizes of a dimension.
 fn sizes(count: usize) -> String {
     (1..=count).map(|size| size.to_string()).collect::<Vec<_>>().join(",")
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, array, photofinish, read};
+use crate::common::{Installation, Ran, array, of_results, read, unheard};
 use crate::schema;
 
 /// Two runs of the mock, some days and a speed-up apart; `docs/reference/files.md` shows their output.
@@ -23,7 +22,7 @@ pub(crate) fn changed(change: impl Fn(String) -> String) -> tempfile::TempDir {
 }
 
 fn history(results: &Path, line: &str) -> Ran {
-    Ran::output_of(photofinish(&format!("history {line}")).arg("--results-dir").arg(results))
+    of_results(results, &format!("history {line}"))
 }
 
 fn json_of(results: &Path, line: &str) -> (Value, String) {
@@ -78,10 +77,7 @@ fn who_has_nothing_to_switch_off_is_not_the_base_of_itself() {
 #[test]
 fn two_comparisons_at_once_share_a_history() {
     let installation = Installation::new().timed("one", &[]).timed("two", &[]);
-    let start = || {
-        let mut command = installation.driver("--frameworks one,two --rounds 1");
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-    };
+    let start = || unheard(installation.driver("--frameworks one,two --rounds 1"));
     for mut child in [start(), start()] {
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }

@@ -6,8 +6,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Installation, Ran, array, outcome, photofinish, program, row, rule};
-use crate::pipeline::{Bad, beside_a_good_one, descendants, wait_for};
+use crate::common::{
+    Installation, Ran, array, descendants, has_outcome, heard, outcome, photofinish, program, row, rule,
+    samples_so_far, stat, unheard, wait_for, wait_for_end,
+};
+use crate::pipeline::{Bad, beside_a_good_one};
 
 /// The processes that were killed according to stderr; all must be gone.
 fn killed(stderr: &str) -> usize {
@@ -17,7 +20,7 @@ fn killed(stderr: &str) -> usize {
         let (pid, name) = process.split_once(' ').unwrap();
         // It is called setsid before it becomes sleep.
         assert!(["(sleep)", "(setsid)"].contains(&name), "{name}");
-        wait_for(|| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
+        wait_for_end(pid.parse().unwrap());
     }
     processes.len()
 }
@@ -87,8 +90,7 @@ fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
 fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself_too() {
     let installation = Installation::new().engine("good", &[]).engine("echo", &[("fault", "echo")]);
     let report = installation.json(1, "--frameworks good,echo --rounds 1 --decode greedy");
-    let (state, reason) = outcome(&report, "echo");
-    assert!(state == "struck" && reason.starts_with("R11: "), "{state}: {reason}");
+    has_outcome(&report, "echo", "struck", &["R11: "]);
     assert_eq!(outcome(&report, "good"), ("measured", ""));
     let rule = rule(&report, "R11");
     assert!(rule["unverified"].is_null(), "{rule}");
@@ -98,8 +100,7 @@ fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself
 fn a_model_that_spins_costs_one_time_limit() {
     let installation = Installation::new().engine("spin", &[("fault", "hang")]).timed("good", &[]);
     let report = installation.json(1, "--frameworks spin,good --rounds 1 --timeout 3");
-    let (state, reason) = outcome(&report, "spin");
-    assert!(state == "failed" && reason.contains("not done after 3 s (--timeout)"), "{state}: {reason}");
+    has_outcome(&report, "spin", "failed", &["not done after 3 s (--timeout)"]);
     assert_eq!(outcome(&report, "good"), ("measured", ""));
     let facts = installation.all_samples();
     let mut of_spin = facts.iter().filter(|fact| fact["framework"] == "spin").map(|fact| &fact["fact"]);
@@ -182,8 +183,8 @@ fn temporary_directories_of_a_killed_driver_are_removed_by_the_next() {
     std::fs::create_dir(&temporary).unwrap();
     let count = || std::fs::read_dir(&temporary).unwrap().count();
     let mut command = installation.driver("--frameworks slow --rounds 1");
-    command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    command.env("TMPDIR", &temporary);
+    let mut child = unheard(command);
     wait_for(|| {
         let mut entries = std::fs::read_dir(&temporary).unwrap();
         entries.any(|entry| entry.unwrap().path().join(".lock").exists())
@@ -198,14 +199,10 @@ fn temporary_directories_of_a_killed_driver_are_removed_by_the_next() {
 
 /// Adds a worker that is a script which starts the mock without `exec`, after this line.
 fn wrapped(installation: Installation, name: &str, before: &str, more: &str) -> Installation {
-    let path = installation.path(name);
     let script = format!("#!/bin/sh\n{before}\n{} \"$@\"\n", program("engine-mock").display());
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let engine = format!(
-        "framework = \"mock\"\nworker = \"{{root}}/{name}\"\nsummary = \"\"\n[options]\ntoken_ms = \"20\"\n{more}\n"
-    );
-    std::fs::write(installation.path(&format!("configs/engines/{name}.toml")), engine).unwrap();
+    installation.script(name, &script);
+    let options = format!("[options]\ntoken_ms = \"20\"\n{more}\n");
+    installation.of_worker(name, "mock", &format!("{{root}}/{name}"), &options);
     installation
 }
 
@@ -236,10 +233,8 @@ fn a_reference_that_two_others_contradict_strikes_none_of_them() {
     let installation = wrapped(Installation::new(), "wrong", "", "perturb = \"2\"");
     let installation = wrapped(installation, "shell", "", "").engine("good", &[("token_ms", "20")]);
     let report = installation.json(1, "--frameworks wrong,shell,good --rounds 1 --iterations 2");
-    let (state, reason) = outcome(&report, "wrong");
-    assert!(state == "struck" && reason.starts_with("R11: "), "{state}: {reason}");
+    has_outcome(&report, "wrong", "struck", &["R11: ", "reference: shell in f32"]);
     assert!(["shell", "good"].map(|name| outcome(&report, name).0) == ["measured"; 2], "{report}");
-    assert!(reason.contains("reference: shell in f32"), "{reason}");
 }
 
 #[test]
@@ -254,15 +249,11 @@ fn who_changes_the_cpus_of_a_worker_that_waits_disturbs_the_run_and_strikes_no_r
     let slow = [("token_ms", "30")];
     let installation = Installation::new().engine("one", &slow).engine("two", &slow);
     let line = "--frameworks one,two --rounds 1 --iterations 6 --threads 2 --format json";
-    let mut command = installation.driver(line);
-    let driver = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let is_stopped = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
-    };
+    let driver = heard(installation.driver(line));
+    let is_stopped = |pid: &u32| stat(*pid).is_some_and(|one| one.is_stopped);
     wait_for(|| {
         let stopped = descendants(driver.id()).into_iter().find(is_stopped);
-        let is_warm = crate::pipeline::samples_so_far(&installation) >= 2;
+        let is_warm = samples_so_far(&installation) >= 2;
         let stopped = stopped.filter(|_| is_warm).and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
         stopped.is_some_and(|pid| sched_setaffinity(Some(pid), &one).is_ok())
     });

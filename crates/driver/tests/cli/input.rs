@@ -1,8 +1,8 @@
-//! Bad input gets one clear sentence and exit code 2, before anything is measured.
+//! Bad input gets one clear sentence and exit code 2, before anything is measured; what people guess works.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::{Installation, array};
+use crate::common::{Installation, Ran, array, photofinish, program};
 
 fn installation() -> Installation {
     Installation::new().engine("one", &[])
@@ -110,4 +110,106 @@ fn score_writes_the_file_whole_or_not_at_all() {
     let bytes = std::fs::read(&out).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(tensors.tensor("logits").unwrap().shape(), [2, 3, 16]);
+}
+
+// Commands and spellings that people guess: they work, or one sentence says what to type.
+
+#[test]
+fn names_are_listed_and_a_slip_of_the_pen_is_answered_with_the_nearest() {
+    let installation = Installation::new().engine("quick", &[]).engine("steady", &[]);
+    let run = |line: &str| {
+        let mut command = photofinish(line);
+        Ran::output_of(command.arg("--configs").arg(installation.path("configs")))
+    };
+    let listed = run("list frameworks --format json").exits(0).json();
+    let names: Vec<_> = listed["frameworks"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["quick", "steady"]);
+    let all = run("list").exits(0).stdout;
+    assert!(all.contains("steady") && all.contains("default"), "{all}");
+    run("suites").refused(&["write `list suites` in place of `suites`"]);
+    installation.refuses(&[
+        ("--frameworks stedy", &["did you mean steady?", "photofinish list frameworks"]),
+        ("--frameworks xyz", &["there are quick, steady"]),
+    ]);
+}
+
+#[test]
+fn the_doctor_answers_first_and_names_a_remedy_for_what_cannot_run() {
+    let installation = Installation::new().engine("one", &[]);
+    installation.of_worker("none", "none", "engine-none", "");
+    let mut command = photofinish("doctor");
+    command.arg("--configs").arg(installation.path("configs"));
+    let workers = program("engine-mock").parent().unwrap().to_path_buf();
+    let ran = Ran::output_of(command.arg("--workers").arg(workers)).exits(1);
+    assert!(ran.stdout.starts_with("mock can run here; none cannot: remedies below\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("to fix it: cargo xtask build --frameworks none"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_output_file_gets_the_format_of_its_ending_whole_or_not_at_all() {
+    let installation = Installation::new().engine("one", &[]);
+    let file = installation.path("table.md");
+    let ran = installation.run(&format!("-q --frameworks one --rounds 1 -n 2 -t 1 -o {}", file.display()));
+    let ran = ran.exits(0);
+    assert!(ran.stdout.is_empty() && std::fs::read_to_string(&file).unwrap().contains("| Model Load"));
+    let nowhere = installation.path("absent/table.md");
+    let line = format!("--frameworks one -o {}", nowhere.display());
+    installation.refuses(&[(&line, &["cannot write", "there is no directory"])]);
+}
+
+#[test]
+fn other_spellings_get_a_hint_and_times_have_units() {
+    let installation = Installation::new().engine("one", &[]);
+    let line = "--frameworks one --time-budget 90s --margin 3% --fair-comparison --dry-run --format json";
+    let request = &installation.run(line).exits(0).json()["request"];
+    assert_eq!((&request["time_budget_min"], &request["margin_percent"]), (&json!(1.5), &json!(3.0)));
+    installation.refuses(&[
+        ("--dtype f32", &["write `--precision` in place of `--dtype`"]),
+        ("--fair-comparison=false", &["write `--allow-unfair` in place of `--fair-comparison`"]),
+    ]);
+}
+
+#[test]
+fn the_newest_page_is_opened_by_its_path() {
+    let installation = Installation::new().engine("one", &[]);
+    let open = || {
+        let mut command = photofinish("open");
+        // Without a desktop the path is still printed.
+        Ran::output_of(command.env("PATH", "").arg("--results-dir").arg(installation.path("results")))
+    };
+    open().refused(&["no results in"]);
+    installation.run("--frameworks one --rounds 1 --iterations 1").exits(0);
+    let ran = open().exits(0);
+    assert_eq!(ran.stdout.trim_end(), installation.results().join("report.html").to_str().unwrap());
+    assert!(ran.stderr.contains("open the file above in a browser"), "{}", ran.stderr);
+}
+
+// Models of published shapes; `prepare` draws their weights.
+
+const TINY: &str = "--model synthetic:llama-tiny";
+
+#[test]
+fn a_synthetic_model_is_prepared_and_compared_like_any_other() {
+    program("prepare");
+    let installation = Installation::new().timed("one", &[]);
+    let line = format!("--frameworks one --rounds 1 --prompt ab --prompt-tokens 5 {TINY}");
+    let report = installation.json(0, &line);
+    assert_eq!(report["model"]["name"], "synthetic-llama-tiny");
+    assert_eq!(report["rows"][0]["state"], "measured");
+    // Ids are drawn in place of the text, up to the length that is asked for, and the report says so.
+    let tokens = report["plan"]["work"]["generate"]["prompts"][0]["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), 5);
+    assert!(report["plan"]["drawn"].as_str().unwrap().contains("a synthetic model has none"));
+    let bundles = std::fs::read_dir(installation.path("cache/photofinish/bundles")).unwrap().flatten();
+    let names = bundles.map(|entry| entry.file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with("synthetic-llama-tiny-")).count(), 1);
+
+    // Text is refused with the reason each time; ids are no text.
+    let generate = |more: &str| installation.run(&format!("generate --framework one --new-tokens 2 {more}"));
+    for _ in 0..2 {
+        generate(&format!("{TINY} --prompt Hé"))
+            .refused(&["has no tokenizer: a synthetic model has none", "--tokens"]);
+    }
+    let generated = generate(&format!("{TINY} --tokens 72 --format json")).exits(0).json();
+    assert_eq!((&generated["prompt_tokens"], &generated["text"]), (&json!([72]), &Value::Null));
 }

@@ -7,21 +7,21 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
 use comparison::facts::Fact;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Installation, Ran, photofinish, program};
-use crate::pipeline::{children, descendants, stat, wait_for};
+use crate::common::{Installation, Ran, descendants, photofinish, program, signal, stat, unheard, wait_for};
 use crate::set_up::Wheel;
 
 /// Longest wait before a kill, in milliseconds: a run takes about as long.
 const LONGEST_MS: u64 = 900;
 const MODEL: &str = "synthetic:llama-tiny";
 
-/// The process to kill.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
     Driver,
@@ -35,31 +35,12 @@ enum Victim {
 const VICTIMS: [Victim; 5] =
     [Victim::Driver, Victim::Worker, Victim::DriverOfTwo, Victim::Prepare, Victim::SetUp];
 
-/// Numbers that a seed decides (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
-
-/// The data that must not be lost.
-#[derive(Default)]
-struct Saved {
-    /// Complete lines of every journal, and of the history.
-    lines: BTreeMap<PathBuf, usize>,
-}
-
 struct Campaign {
     installation: Installation,
     wheel: Wheel,
-    random: Random,
-    saved: Saved,
+    random: ChaCha8Rng,
+    /// Complete lines of every journal, and of the history: they must not be lost.
+    saved: BTreeMap<PathBuf, usize>,
 }
 
 impl Campaign {
@@ -68,7 +49,8 @@ impl Campaign {
         let installation = Installation::new().engine("one", &slow).engine("two", &slow);
         std::fs::create_dir(installation.path("tmp")).unwrap();
         let wheel = Wheel::new(&installation);
-        Campaign { installation, wheel, random: Random(seed), saved: Saved::default() }
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        Campaign { installation, wheel, random, saved: BTreeMap::new() }
     }
 
     fn run(&mut self, kills: usize) {
@@ -92,13 +74,13 @@ impl Campaign {
             "{kills} kills, {} of them before the end of what was killed ({}); {} files",
             hits.iter().sum::<usize>(),
             by_victim.join(", "),
-            self.saved.lines.len()
+            self.saved.len()
         );
     }
 
     fn spawn(&self, mut command: Command) -> Child {
         command.env("TMPDIR", self.installation.path("tmp"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        unheard(command)
     }
 
     fn compare(&self) -> Child {
@@ -117,7 +99,7 @@ impl Campaign {
 
     /// Kills at a random moment. Returns whether there still was something to kill.
     fn kill(&mut self, victim: Victim) -> bool {
-        let wait = Duration::from_millis(self.random.below(LONGEST_MS));
+        let wait = Duration::from_millis(self.random.random_range(0..LONGEST_MS));
         match victim {
             Victim::Driver => {
                 let driver = self.compare();
@@ -134,19 +116,16 @@ impl Campaign {
             Victim::Worker => {
                 let mut driver = self.compare();
                 std::thread::sleep(wait);
-                let workers = children(&driver.id().to_string());
-                let chosen = self.random.below(workers.len().max(1) as u64) as usize;
-                let hit = workers.get(chosen).is_some_and(|worker| {
-                    let mut kill = Command::new("kill");
-                    kill.args(["-KILL", worker]).stderr(Stdio::null()).status().unwrap().success()
-                });
+                let workers = descendants(driver.id());
+                let chosen = self.random.random_range(0..workers.len().max(1));
+                let hit = workers.get(chosen).is_some_and(|&worker| signal(worker, "-KILL"));
                 let code = driver.wait().unwrap().code();
                 assert!(matches!(code, Some(0 | 1)), "a killed worker is a row: {code:?}");
                 hit
             }
             Victim::Prepare => {
                 // A bundle that exists is not made again.
-                if self.random.below(2) == 0 {
+                if self.random.random_range(0..2) == 0 {
                     let _ = std::fs::remove_dir_all(self.bundles());
                 }
                 let prepare = self.prepare();
@@ -154,9 +133,9 @@ impl Campaign {
                 end(prepare)
             }
             Victim::SetUp => {
-                match self.random.below(3) {
+                match self.random.random_range(0..3) {
                     0 => drop(std::fs::remove_dir_all(self.wheel.place())),
-                    1 => self.wheel.pin(self.random.below(1000) as usize),
+                    1 => self.wheel.pin(self.random.random_range(0..1000)),
                     _ => {}
                 }
                 let set_up = self.spawn(self.wheel.set_up());
@@ -185,7 +164,7 @@ impl Campaign {
             std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().path().join("samples.jsonl")),
         );
         for file in files.into_iter().filter(|file| file.is_file()) {
-            let known = self.saved.lines.get(&file).copied().unwrap_or(0);
+            let known = self.saved.get(&file).copied().unwrap_or(0);
             let is_journal = file.ends_with("samples.jsonl");
             if is_journal && known > 0 {
                 continue; // its run has ended
@@ -200,7 +179,7 @@ impl Campaign {
                 }
                 self.report_is_made(file.parent().unwrap());
             }
-            self.saved.lines.insert(file, count.max(1));
+            self.saved.insert(file, count.max(1));
         }
     }
 
@@ -254,7 +233,6 @@ fn end(mut child: Child) -> bool {
     ran
 }
 
-/// The complete lines of a file.
 fn complete_lines(file: &Path) -> String {
     let mut text = std::fs::read_to_string(file).unwrap();
     text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
@@ -275,14 +253,13 @@ fn campaign() {
 }
 
 /// Kills a driver once what it has started computes, and expects that nothing of it is left two seconds later.
-fn nothing_survives(what: &str, mut driver: Command) {
-    driver.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut driver = driver.spawn().unwrap();
+fn nothing_survives(what: &str, driver: Command) {
+    let mut driver = unheard(driver);
     let mut started = Vec::new();
     wait_for(|| {
         started = descendants(driver.id());
         assert!(driver.try_wait().unwrap().is_none(), "{what}: the driver ended before");
-        started.iter().any(|&pid| stat(pid).is_some_and(|(_, ticks)| ticks >= 20))
+        started.iter().any(|&pid| stat(pid).is_some_and(|one| one.ticks >= 20))
     });
     assert!(end(driver));
     let since = Instant::now();
@@ -295,14 +272,10 @@ fn nothing_survives(what: &str, mut driver: Command) {
 #[test]
 fn what_computes_and_reads_no_stdin_ends_with_its_driver() {
     let installation = Installation::new().timed("one", &[]);
-    let engine = "framework = \"burns\"\nworker = \"{root}/burns\"\nsummary = \"\"\n";
-    std::fs::write(installation.path("configs/engines/burns.toml"), engine).unwrap();
+    installation.of_worker("burns", "burns", "{root}/burns", "");
     let wheel = Wheel::new(&installation);
     for name in ["burns", "workers/prepare", "programs/python3"] {
-        let path = installation.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        installation.script(name, "#!/bin/sh\nwhile :; do :; done\n");
     }
     nothing_survives("a worker", installation.driver("--frameworks burns"));
     nothing_survives("set-up", wheel.set_up());

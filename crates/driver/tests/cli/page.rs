@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Installation, Ran, photofinish};
+use crate::common::{Installation, Ran, of_results};
 
 fn two() -> Installation {
     Installation::new().timed("one", &[("token_ms", "2")]).timed("two", &[("token_ms", "4")])
 }
 
 fn report(installation: &Installation, what: &str) -> Ran {
-    let results = installation.path("results");
-    Ran::output_of(photofinish(&format!("report {what}")).arg("--results-dir").arg(results))
+    of_results(&installation.path("results"), &format!("report {what}"))
 }
 
 /// The page of the only run. The failed framework is there with the reason.
@@ -32,8 +31,7 @@ pub(crate) fn has_figures_and_verdicts_and_asks_nobody_for_anything(
 #[test]
 fn the_history_has_a_page_too() {
     let directory = crate::history::changed(|text| text);
-    let mut command = photofinish("report history --results-dir");
-    Ran::output_of(command.arg(directory.path())).exits(0);
+    of_results(directory.path(), "report history").exits(0);
     let page = std::fs::read_to_string(directory.path().join("history.html")).unwrap();
     assert!(page.matches(">quick</").count() >= 2 && page.contains("over time"), "{page}");
     assert!(directory.path().join("performance_over_time.png").is_file());

@@ -16,7 +16,6 @@ fn rows(installation: &Installation, frameworks: &str, code: i32) -> Vec<Value> 
     array(&report["rows"]).to_vec()
 }
 
-/// Adds the tokenizer to the model.
 pub(crate) fn add_tokenizer(installation: &Installation) {
     keep(installation, "tokenizer.json", TOKENIZER);
 }

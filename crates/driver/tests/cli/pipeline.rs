@@ -1,12 +1,13 @@
 //! The pipeline end to end, with engines whose times are known.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, array, outcome, read, row};
+use crate::common::{
+    Installation, Ran, array, descendants, has_outcome, heard, outcome, read, row, samples_so_far, signal,
+    stat, wait_for, wait_for_end,
+};
 
 #[test]
 fn known_differences_are_found_with_their_sizes_and_every_sample_and_the_environment_are_saved() {
@@ -185,23 +186,20 @@ fn greedy_decoding_the_cache_switched_off_or_in_16_bits_and_batches_agree_too() 
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn an_interrupt_saves_what_there_is_and_leaves_no_process() {
     let installation = Installation::new().engine("slow", &[("token_ms", "20")]);
-    let mut command = installation.driver("--frameworks slow --rounds 50");
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = child.id().to_string();
+    let child = heard(installation.driver("--frameworks slow --rounds 50"));
     wait_for(|| samples_so_far(&installation) >= 2);
-    let workers = children(&pid);
+    let workers = descendants(child.id());
     if cfg!(target_os = "linux") {
-        let first_to_die = |pid: &String| {
+        let first_to_die = |pid: &u32| {
             std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))
                 .is_ok_and(|adj| adj.trim() == "1000")
         };
         assert!(workers.iter().any(first_to_die), "a worker is the first that the kernel kills: {workers:?}");
     }
-    std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    signal(child.id(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stdout).contains("interrupted"), "a table of what there is");
@@ -210,9 +208,7 @@ fn an_interrupt_saves_what_there_is_and_leaves_no_process() {
     assert_eq!((records.len(), &records[0]["interrupted"]), (1, &Value::Bool(true)));
     assert!(records[0]["metrics"]["throughput"]["typical"].as_f64().unwrap() > 0.0, "what there is is kept");
     crate::schema::validate_record(&records[0]);
-    for worker in workers {
-        wait_for(|| !std::path::Path::new(&format!("/proc/{worker}/exe")).exists());
-    }
+    workers.into_iter().for_each(wait_for_end);
 }
 
 #[cfg(target_os = "linux")]
@@ -221,30 +217,26 @@ fn a_worker_killed_from_outside_is_a_failed_row() {
     // It hangs in the measurement, so that another framework is the reference.
     let hangs = [("fault", "hang"), ("fault_at", "12")];
     let installation = Installation::new().timed("slow", &hangs).timed("good", &[]);
-    let mut command =
-        installation.driver("--frameworks good,slow --parity-reference good --rounds 2 --format json");
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = child.id().to_string();
+    let line = "--frameworks good,slow --parity-reference good --rounds 2 --format json";
+    let child = heard(installation.driver(line));
     let mut idle = std::collections::HashMap::new();
     wait_for(|| {
-        // The one that has computed nothing for two seconds: the others wait for a quiet machine at most.
-        let hanging = children(&pid).into_iter().find(|worker| {
-            let times = cpu_ticks(worker);
-            let (before, polls) = idle.entry(worker.clone()).or_insert((times.clone(), 0));
-            if times.is_some() && *before == times {
+        // The one that has computed nothing for two seconds: the others wait for a quiet machine at most. One that waits
+        // for its turn is stopped, and does not hang.
+        let hanging = descendants(child.id()).into_iter().find(|&worker| {
+            let ticks = stat(worker).filter(|one| !one.is_stopped).map(|one| one.ticks);
+            let (before, polls) = idle.entry(worker).or_insert((ticks, 0));
+            if ticks.is_some() && *before == ticks {
                 *polls += 1;
             } else {
-                (*before, *polls) = (times, 0);
+                (*before, *polls) = (ticks, 0);
             }
             *polls > 200
         });
-        hanging.is_some_and(|worker| {
-            std::process::Command::new("kill").args(["-KILL", &worker]).status().unwrap().success()
-        })
+        hanging.is_some_and(|worker| signal(worker, "-KILL"))
     });
     let report = Ran::from(child.wait_with_output().unwrap()).exits(1).json();
-    let (state, reason) = outcome(&report, "slow");
-    assert!(state == "failed" && reason.contains("signal 9"), "{state}: {reason}");
+    has_outcome(&report, "slow", "failed", &["signal 9"]);
 }
 
 #[cfg(target_os = "linux")]
@@ -270,57 +262,6 @@ fn a_full_disk_costs_the_files_but_not_the_table() {
     assert!(samples.is_empty() || samples.ends_with('\n'), "no half-written line");
 }
 
-pub(crate) fn samples_so_far(installation: &Installation) -> usize {
-    let journals = installation.all_results().into_iter().map(|results| results.join("samples.jsonl"));
-    let text: String = journals.filter_map(|journal| std::fs::read_to_string(journal).ok()).collect();
-    text.matches("\"fact\":\"warm\"").count()
-}
-
-/// The parent of a process, and the time for which it has computed, in hundredths of a second (proc_pid_stat(5)).
-#[cfg(unix)]
-pub(crate) fn stat(pid: u32) -> Option<(u32, u64)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let is_alive = fields.first()? != &"Z";
-    let ticks = fields.get(11)?.parse::<u64>().ok()?;
-    is_alive.then_some((fields.get(1)?.parse().ok()?, ticks))
-}
-
-/// The processes that this one has started, and those that they have started.
-#[cfg(unix)]
-pub(crate) fn descendants(of: u32) -> Vec<u32> {
-    let parent = |pid: u32| Some(stat(pid)?.0);
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| std::iter::successors(parent(pid), |&above| parent(above)).any(|above| above == of))
-        .collect()
-}
-
-#[cfg(unix)]
-pub(crate) fn children(pid: &str) -> Vec<String> {
-    let all = descendants(pid.parse().unwrap());
-    all.into_iter().map(|pid| pid.to_string()).collect()
-}
-
-/// User and system time of a process that has neither ended nor was stopped, as `/proc` has them (proc_pid_stat(5)). One
-/// that waits for its turn is stopped, and does not hang.
-#[cfg(target_os = "linux")]
-fn cpu_ticks(pid: &str) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    (!["Z", "T"].contains(fields.first()?)).then(|| fields.get(11..13).map(|times| times.join(" ")))?
-}
-
-pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it did not come to pass within 20 s");
-}
-
 /// A framework that cannot divide its weights says so.
 #[test]
 fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_lengths_a_case_for_each() {
@@ -328,8 +269,7 @@ fn weights_over_several_devices_are_a_column_each_and_one_prompt_at_several_leng
     let line = "--frameworks a --tensor-parallel 1,2 --prompt x --prompt-lengths 4,6 --rounds 1";
     let report = installation.json(0, line);
     assert_eq!(outcome(&report, "a").0, "measured");
-    let (state, reason) = outcome(&report, "a on 2 devices");
-    assert!(state == "unsupported" && reason.contains("not divided over devices (2 "), "{state}: {reason}");
+    has_outcome(&report, "a on 2 devices", "unsupported", &["not divided over devices (2 "]);
     let prompts = array(&report["plan"]["work"]["generate"]["prompts"]).iter();
     let told: Vec<_> = prompts.map(|prompt| (&prompt["name"], array(&prompt["tokens"]).len())).collect();
     assert_eq!(told, [(&json!("4 tokens"), 4), (&json!("6 tokens"), 6)]);

@@ -1,6 +1,5 @@
 //! `profile` as it is typed, on the mock, with a stand-in for perf.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::common::{Installation, Ran, photofinish};
@@ -22,9 +21,7 @@ fn installation(perf: &str) -> Installation {
         .engine("leaving", &[("fault", "leave")]);
     let rules = "[[mock]]\npart = \"products\"\nsymbols = [\"multiply\"]\n[[all]]\npart = \"memory\"\nsymbols = [\"malloc\"]\n";
     std::fs::write(installation.path("configs/profile.toml"), rules).unwrap();
-    let file = installation.path("perf");
-    std::fs::write(&file, perf).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    installation.script("perf", perf);
     installation
 }
 

@@ -1,6 +1,5 @@
 //! References run by the driver: the Python worker on a fake framework, which computes the same as the mock.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,22 +14,13 @@ fn python_sources() -> PathBuf {
 /// The mock as `ours`, and the fake framework as `theirs` with these lines of configuration.
 pub(crate) fn installation(more: &str) -> Installation {
     let installation = Installation::new().engine("ours", &[]);
-    let launcher = installation.path("launcher");
     let text = format!(
         "#!/bin/sh\nPYTHONPATH={} exec python3 -B -m reference_worker fake \"$@\"\n",
         python_sources().display()
     );
-    std::fs::write(&launcher, text).unwrap();
-    std::fs::set_permissions(&launcher, PermissionsExt::from_mode(0o755)).unwrap();
-    reference(&installation, "fake", "launcher", more);
+    installation.script("launcher", &text);
+    installation.of_worker("theirs", "fake", "{root}/launcher", &format!("reference = true\n{more}"));
     installation
-}
-
-fn reference(installation: &Installation, framework: &str, launcher: &str, more: &str) {
-    let text = format!(
-        "framework = {framework:?}\nworker = \"{{root}}/{launcher}\"\nsummary = \"\"\nreference = true\n{more}"
-    );
-    std::fs::write(installation.path("configs/engines/theirs.toml"), text).unwrap();
 }
 
 const COMPARE: &str = "--frameworks ours,theirs --rounds 2";
@@ -56,11 +46,10 @@ fn a_reference_that_computes_something_else_is_struck() {
 #[test]
 fn a_reference_that_is_not_set_up_is_a_row_with_the_command() {
     let installation = installation("");
-    let launcher = installation.path("python");
-    std::os::unix::fs::symlink(python_sources(), launcher).unwrap();
-    let environment =
-        "[env]\nPHOTOFINISH_REFERENCE = \"genai\"\nPHOTOFINISH_REFERENCES = \"{cache}/references\"\n";
-    reference(&installation, "genai", "python/worker", environment);
+    std::os::unix::fs::symlink(python_sources(), installation.path("python")).unwrap();
+    let more = "reference = true\n[env]\nPHOTOFINISH_REFERENCE = \"genai\"\n\
+        PHOTOFINISH_REFERENCES = \"{cache}/references\"\n";
+    installation.of_worker("theirs", "genai", "{root}/python/worker", more);
     let report = installation.json(1, COMPARE);
     let (_, reason) = outcome(&report, "theirs");
     assert!(reason.contains("cargo xtask setup --references=genai"), "{reason}");

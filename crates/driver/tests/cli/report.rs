@@ -1,14 +1,15 @@
 //! `photofinish report`: everything that was written can be read, and decided again.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, array, lines, outcome, photofinish, read, verdict};
+use crate::common::{
+    Installation, Ran, array, lines, of_results, outcome, photofinish, read, unheard, verdict,
+};
 
-fn two() -> Installation {
+pub(crate) fn two() -> Installation {
     Installation::new().timed("quick", &[("token_ms", "1")]).timed("slow", &[("token_ms", "2")])
 }
 
@@ -35,7 +36,6 @@ fn forge(directory: &Path, change: impl Fn(&mut Value)) {
     std::fs::write(journal, facts.iter().map(|fact| format!("{fact}\n")).collect::<String>()).unwrap();
 }
 
-/// Copies the files of a results directory.
 pub(crate) fn copied(from: &Path, to: PathBuf) -> PathBuf {
     std::fs::create_dir_all(&to).unwrap();
     let files = std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path());
@@ -82,8 +82,7 @@ fn every_output_is_made_again_and_is_the_same_to_the_byte(installation: &Install
     for name in &OUTPUTS[1..] {
         std::fs::remove_file(directory.join(name)).unwrap();
     }
-    let mut latest = photofinish("report latest --results-dir");
-    let ran = Ran::output_of(latest.arg(installation.path("results"))).exits(0);
+    let ran = of_results(&installation.path("results"), "report latest").exits(0);
     for (name, before) in OUTPUTS.iter().zip(before) {
         assert!(std::fs::read(directory.join(name)).unwrap() == before, "{name}");
     }
@@ -217,8 +216,7 @@ fn a_round_that_no_run_has_is_refused_before_figures_are_listed_by_round(
 #[test]
 fn a_run_that_was_killed_is_shown_as_far_as_it_got() {
     let installation = two();
-    let mut command = installation.driver("--frameworks quick,slow --rounds 5000 --seed 7");
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = unheard(installation.driver("--frameworks quick,slow --rounds 5000 --seed 7"));
     let rounds = || {
         let journals = installation.all_results().into_iter().map(|path| path.join("samples.jsonl"));
         let text: String = journals.filter_map(|path| std::fs::read_to_string(path).ok()).collect();

@@ -1,7 +1,6 @@
 //! A piece of set-up with a wheel made here, and a pip that has it: `photofinish setup` without any network.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,10 +27,7 @@ impl Wheel {
         let (programs, configs) = (installation.path("programs"), installation.path("configs"));
         let wheel = installation.path("piece-1-py3-none-any.whl");
         std::fs::write(&wheel, archive()).unwrap();
-        std::fs::create_dir(&programs).unwrap();
-        let python = programs.join("python3");
-        std::fs::write(&python, pip(&wheel)).unwrap();
-        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        installation.script("programs/python3", &pip(&wheel));
         let (sha256, bytes) = (bundle::sha256_of(&wheel).unwrap(), wheel.metadata().unwrap().len());
         let made = Wheel { programs, configs, cache: installation.path("cache"), sha256, bytes };
         made.pin(0);

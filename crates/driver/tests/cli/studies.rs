@@ -1,8 +1,11 @@
 //! Sweeps, A/B studies and `--quantize`: whole comparisons, one after the other.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
-use crate::common::{Installation, array, outcome, read, row};
+use crate::common::{Installation, Ran, array, joined, lines, outcome, photofinish, read, row};
+use crate::report::two;
 
 fn cells(document: &Value) -> &[Value] {
     array(&document["cells"])
@@ -183,4 +186,172 @@ fn a_sweep_over_precisions_compares_each_and_tells_what_quantising_costs() {
     let csv = run("csv").stdout;
     assert_eq!(csv.lines().filter(|line| line.starts_with("framework,")).count(), 1);
     assert!(csv.contains("\none,measured,int8,load,"), "{csv}");
+}
+
+// `ab mistakes`: each is made for real, the most expensive is first, and a mistake that cannot be made has its reason.
+
+/// The mistakes of a study in its order, with how many times as long a request takes.
+fn costs(study: &Value) -> Vec<(&str, Option<f64>)> {
+    let of = |outcome: &'_ Value| outcome["speedup"].as_f64();
+    let outcomes = array(&study["outcomes"]).iter();
+    outcomes.map(|outcome| (outcome["settings"]["mistake"].as_str().unwrap(), of(outcome))).collect()
+}
+
+#[test]
+fn mistakes_are_made_and_told_by_their_cost() {
+    let installation = Installation::new()
+        .timed("one", &[("load_ms", "90"), ("token_ms", "1"), ("prefill_token_ms", "1")])
+        .timed("one-growing", &[("load_ms", "90"), ("token_ms", "2"), ("prefill_token_ms", "1")]);
+    let study = installation.json(0, "ab mistakes --framework one --new-tokens 3 --prompt-tokens 4 --seed 7");
+    let costs = costs(&study);
+    let cost = |name: &str| costs.iter().find(|(mistake, _)| *mistake == name).unwrap().1;
+    // Four tokens of prompt and two steps take 6 ms, and two slower steps 2 ms more.
+    assert!((cost("a new session per request").unwrap() - 96.0 / 6.0).abs() < 0.1, "{costs:?}");
+    assert!((cost("a growing cache").unwrap() - 8.0 / 6.0).abs() < 0.01, "{costs:?}");
+    assert_eq!(cost("twice as many threads").map(f64::round), Some(1.0));
+    assert_eq!((costs[0].0, costs[1].0), ("a new session per request", "a growing cache"));
+    let verdicts: Vec<&Value> = array(&study["outcomes"]).iter().map(|outcome| &outcome["verdict"]).collect();
+    assert_eq!(verdicts[..2], [&json!("faster"), &json!("faster")]);
+    let of_build = array(&study["cells"]).iter().find(|cell| cell["settings"]["mistake"] == "debug build");
+    let reason = of_build.unwrap()["refused"].as_str().unwrap();
+    assert!(reason.contains("no variant that makes this mistake"), "{reason}");
+}
+
+#[test]
+fn mistakes_of_encoders_are_theirs() {
+    let installation =
+        Installation::encoder().engine("one", &[]).engine("one-padded-512", &[("padded", "true")]);
+    let study = installation.json(0, "ab mistakes --framework one --rounds 1");
+    let made: Vec<&str> = costs(&study).into_iter().map(|(mistake, _)| mistake).collect();
+    assert!(made.contains(&"padding to 512 tokens") && !made.contains(&"a growing cache"), "{made:?}");
+    installation.refuses(&[
+        ("ab mistakes --frameworks one --callers 2", &["has one caller"]),
+        ("ab mistakes --frameworks one --model x.onnx", &["x.onnx"]),
+    ]);
+}
+
+// `ab optimised` on scripted engines with known ratios.
+
+/// A token takes 1 ms with all switches on, 8 without the cache, 2 without fusing, 12 without both. The JIT
+/// has no effect.
+fn with_switches() -> Installation {
+    let with =
+        |token_ms: &'static str| [("token_ms", token_ms), ("prefill_token_ms", "1"), ("clock", "scripted")];
+    let variants = "compiles = \"a script\"\nwithout_cache = \"one-nocache\"\nwithout_fused = \"one-base\"\n";
+    let installation = Installation::new()
+        .engine("one-nocache", &with("8"))
+        .engine("one-base", &with("2"))
+        .engine("one-nocache-base", &with("12"))
+        .timed("bare", &[]);
+    let options = "[options]\ntoken_ms = \"1\"\nprefill_token_ms = \"1\"\nclock = \"scripted\"\n";
+    installation.of_worker("one", "mock", "engine-mock", &format!("{variants}{options}"));
+    installation
+}
+
+const OPTIMISED: &str = "ab optimised --frameworks one,bare --prompt-tokens 4 --new-tokens 6 --rounds";
+
+#[test]
+fn all_switches_and_each_alone_are_an_ab_that_every_output_shows() {
+    let installation = with_switches();
+    let document = installation.json(0, &format!("{OPTIMISED} 6"));
+    let expected = [
+        ("all on", 12.0, "faster"),
+        ("cache", 6.0, "faster"),
+        ("JIT", 1.0, "equivalent"),
+        ("fused", 1.5, "faster"),
+    ];
+    let outcomes = array(&document["outcomes"]);
+    for (outcome, (switch, speedup, verdict)) in outcomes.iter().zip(expected) {
+        assert_eq!((&outcome["settings"]["switch"], &outcome["verdict"]), (&switch.into(), &verdict.into()));
+        let found = outcome["speedup"].as_f64().unwrap();
+        assert!((found / speedup - 1.0).abs() < 1e-3, "{switch}: {found} is not {speedup}");
+    }
+    let refused = outcomes[4]["reason"].as_str().unwrap();
+    assert!(outcomes.len() == 5 && refused.starts_with("bare has too few switches"), "{refused}");
+
+    let answer = document["summary"]["answer"][0].as_str().unwrap();
+    assert_eq!(
+        answer,
+        "switched on against all off: faster in 3 of 4 cells (1.50x to 12x), equally fast in 1."
+    );
+    let table = joined(&installation.result("report.md"));
+    for told in ["| one | all on |", "12.00x", refused] {
+        assert!(table.contains(told), "{told}: {table}");
+    }
+    assert!(installation.results().join("comparison.png").is_file());
+}
+
+#[test]
+fn what_a_framework_lacks_is_refused() {
+    with_switches().refuses(&[
+        ("ab optimised --frameworks bare", &["bare has too few switches", "cache"]),
+        ("ab optimised --frameworks bare --switches cache,jit", &["bare has no switch jit"]),
+        ("ab optimised --frameworks one --switches cache", &["two switches"]),
+        ("ab optimised --frameworks one --switches cache,speed", &["cache, jit, precision and fused"]),
+        ("ab jit --frameworks one --switches cache,jit", &["--switches is for `ab optimised`"]),
+    ]);
+}
+
+// A study in parts, and their measurements together.
+
+const SWEEP: &str = "sweep generate --frameworks quick,slow --prompt-tokens 4,6 --new-tokens 4 --seed 5 \
+                     --rounds";
+
+/// Runs a part of the sweep, or all of it; returns its directory, which is moved to `place`.
+fn measured_part(installation: &Installation, part: &str, place: &str) -> String {
+    installation.run(&format!("{SWEEP} 6 {part}")).exits(0);
+    let to = installation.path(place);
+    std::fs::rename(installation.results(), &to).unwrap();
+    to.display().to_string()
+}
+
+fn together(directories: &str) -> Ran {
+    Ran::output_of(&mut photofinish(&format!("report {directories}")))
+}
+
+/// Cells without the figures that a scripted clock does not script.
+fn scripted(merged: &Value) -> Value {
+    let of_row = |row: &Value| {
+        let of_clock = ["latency", "throughput", "first_token", "prefill_throughput", "total"];
+        let metrics = of_clock.map(|name| row["metrics"][name].clone());
+        json!([row["framework"], row["parity"], metrics, row["tokens"]])
+    };
+    let of_cell = |cell: &Value| {
+        let rows: Vec<Value> = array(&cell["rows"]).iter().map(of_row).collect();
+        let mut verdicts = array(&cell["verdicts"]).to_vec();
+        verdicts.retain(|verdict| ["latency", "throughput"].contains(&verdict["metric"].as_str().unwrap()));
+        json!([cell["settings"], rows, verdicts, cell["rounds"]])
+    };
+    array(&merged["cells"]).iter().map(of_cell).collect()
+}
+
+#[test]
+fn parts_together_are_what_one_run_gives_and_what_cannot_be_put_together_is_told() {
+    let installation = two();
+    let whole = read(&PathBuf::from(measured_part(&installation, "", "whole")).join("report.json"));
+    let [first, second] = ["1", "2"]
+        .map(|part| measured_part(&installation, &format!("--cells {part}/2"), &format!("part-{part}")));
+    let out = installation.path("out");
+    let table = together(&format!("{second} {first} --output {}", out.display())).exits(0);
+    assert!(table.stdout.contains("2 cells, 6 rounds each"), "{}", table.stdout);
+    let all = read(&out.join("report.json"));
+    assert_eq!(scripted(&all), scripted(&whole));
+    let verdicts = array(&all["cells"][0]["verdicts"]);
+    assert!(verdicts.iter().any(|verdict| verdict["verdict"] == "faster"), "{verdicts:?}");
+
+    let cells = PathBuf::from(&first).join("cells.jsonl");
+    let mut cell = lines(&std::fs::read_to_string(&cells).unwrap()).remove(0);
+    std::fs::write(&cells, "").unwrap();
+    let missing = together(&format!("{first} {second}")).exits(1);
+    assert!(missing.stderr.contains("1 of 2 cells are there"), "{}", missing.stderr);
+    cell["rows"][0]["metrics"]["latency"]["median"] = json!(1e308);
+    together(&format!("{second} {second}")).refused(&["measured the same cell"]);
+    std::fs::write(&cells, format!("{cell}\n")).unwrap();
+    let model = installation.path("model");
+    together(&format!("{first} {second}")).refused(&["cells.jsonl, line 1: latency of", "1e308 ms"]);
+    together(&format!("{second} {}", model.display())).refused(&["is not of a study"]);
+    installation.run(&format!("{SWEEP} 6 --cells 1/9")).refused(&["--cells 1/9", "2 cells"]);
+    for wrong in ["0/4", "5/4", "1", "x/y"] {
+        installation.run(&format!("{SWEEP} 6 --cells {wrong}")).refused(&["a part is I/N"]);
+    }
 }

@@ -61,7 +61,6 @@ fn a_trace_holds_phases_requests_tokens_and_the_profiler_s_events_and_is_no_resu
     assert!(!left.iter().any(|name| name.starts_with(".trace-")), "{left:?}");
 }
 
-#[cfg(unix)]
 #[test]
 fn a_reference_in_python_is_traced_alike() {
     let installation = crate::references::installation("[options]\nprofiler = \"CLOCK_REALTIME\"\n");
@@ -73,8 +72,7 @@ fn a_reference_in_python_is_traced_alike() {
 #[test]
 fn mistakes_are_told_in_a_sentence_before_anything_is_run() {
     let installation = installation();
-    let absent = "framework = \"mock\"\nworker = \"engine-absent\"\nsummary = \"\"\n";
-    std::fs::write(installation.path("configs/engines/absent.toml"), absent).unwrap();
+    installation.of_worker("absent", "mock", "engine-absent", "");
     for (line, output, said) in [
         ("--framework plain", "results", "results: it is a directory"),
         ("--framework plain", "no/such/directory/trace.json", "no/such/directory/trace.json"),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Installation, Ran, array, outcome, row, rule};
+use crate::common::{Installation, Ran, array, has_outcome, outcome, row, rule};
 
 #[test]
 fn five_rounds_are_inconclusive_and_the_reason_is_said() {
@@ -22,9 +22,7 @@ fn threads_beyond_the_budget_are_struck_by_r5() {
         .engine("good", &[("token_ms", "2")])
         .engine("greedy", &[("token_ms", "20"), ("busy_threads", "5")]);
     let report = installation.json(1, "--frameworks good,greedy --threads 1 --rounds 2");
-    let (state, reason) = outcome(&report, "greedy");
-    assert_eq!(state, "struck", "{}", row(&report, "greedy")["threads"]);
-    assert!(reason.starts_with("R5: ") && reason.contains("the budget is 1"), "{reason}");
+    has_outcome(&report, "greedy", "struck", &["R5: ", "the budget is 1"]);
     assert_eq!(outcome(&report, "good"), ("measured", ""));
 }
 
@@ -42,22 +40,17 @@ fn warm_up_and_the_curve_are_told() {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_secret_of_a_configuration_is_in_any_output() {
-    use std::os::unix::fs::PermissionsExt;
     const SECRETS: &str =
         "[env]\nMY_TOKEN = \"swordfish-1\"\nPLACE = \"https://bob:swordfish@host/?key=swordfish\"\n";
     let installation =
         Installation::new().configured("one", &[("clock", "scripted")], SECRETS).timed("two", &[]);
     // A worker that tells what it was given.
-    let leaky = installation.path("leaky");
-    std::fs::write(&leaky, "#!/bin/sh\necho \"401 of $PLACE for $MY_TOKEN\" | tee /dev/stderr\nexit 3\n")
-        .unwrap();
-    std::fs::set_permissions(&leaky, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let engine = format!("framework = \"mock\"\nworker = \"{}\"\nsummary = \"\"\n{SECRETS}", leaky.display());
-    std::fs::write(installation.path("configs/engines/leaky.toml"), engine).unwrap();
+    let script = "#!/bin/sh\necho \"401 of $PLACE for $MY_TOKEN\" | tee /dev/stderr\nexit 3\n";
+    let leaky = installation.script("leaky", script).display().to_string();
+    installation.of_worker("leaky", "mock", &leaky, SECRETS);
     let ran = installation.run("--frameworks one,two,leaky --rounds 1 --format json");
     let report = ran.json();
-    let (state, reason) = outcome(&report, "leaky");
-    assert!(state == "failed" && reason.contains("***"), "{reason}");
+    has_outcome(&report, "leaky", "failed", &["***"]);
     let directory = installation.results();
     let archive = format!("report {} --archive", directory.display());
     let archived = crate::common::Ran::output_of(&mut crate::common::photofinish(&archive)).exits(0);

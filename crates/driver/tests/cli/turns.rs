@@ -1,12 +1,13 @@
 //! Interleaved rounds: processes that run at the same time and take turns, also if one of them fails.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Installation, array, outcome, row, rule};
-use crate::pipeline::wait_for;
+use crate::common::{
+    Installation, array, descendants, has_outcome, outcome, row, rule, samples_so_far, unheard, wait_for,
+    wait_for_end,
+};
 
 /// The labels of each block's turns, in the order they were taken.
 fn blocks(installation: &Installation) -> Vec<Vec<String>> {
@@ -142,8 +143,7 @@ fn a_worker_that_dies_or_hangs_is_a_failed_row_and_the_others_go_on() {
         }
         let limit = "not done after 2 s";
         for (label, said) in [("crash", "SIGABRT"), ("hang", limit), ("early", limit)] {
-            let (state, reason) = outcome(&report, label);
-            assert!(state == "failed" && reason.contains(said), "{label}: {state}: {reason}");
+            has_outcome(&report, label, "failed", &[said]);
             let turns = blocks(&installation).concat().iter().filter(|taken| *taken == label).count();
             assert!(turns > 0 || label == "early", "what {label} did before is kept");
         }
@@ -215,18 +215,15 @@ fn no_stopped_process_outlives_a_driver_that_is_ended_in_whatever_way() {
 #[cfg(target_os = "linux")]
 fn no_worker_is_left(slow: &[(&str, &str)], signal: &str) {
     let installation = Installation::new().engine("slow", slow).engine("other", &[]);
-    let mut command = installation.driver("--frameworks slow,other --rounds 50 --parity-reference other");
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = child.id().to_string();
+    let line = "--frameworks slow,other --rounds 50 --parity-reference other";
+    let mut child = unheard(installation.driver(line));
     let mut workers = BTreeSet::new();
     wait_for(|| {
-        workers.extend(crate::pipeline::children(&pid));
-        crate::pipeline::samples_so_far(&installation) >= 2
+        workers.extend(descendants(child.id()));
+        samples_so_far(&installation) >= 2
     });
-    workers.extend(crate::pipeline::children(&pid));
-    std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
+    workers.extend(descendants(child.id()));
+    crate::common::signal(child.id(), signal);
     child.wait().unwrap();
-    for worker in &workers {
-        wait_for(|| !std::path::Path::new(&format!("/proc/{worker}/exe")).exists());
-    }
+    workers.into_iter().for_each(wait_for_end);
 }

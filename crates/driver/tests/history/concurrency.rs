@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use driver::history_file;
 
-use crate::{append, record};
+use crate::{append, nowhere, record};
 
 /// Records that one run appends together: enough for a kill to interrupt a write.
 const TOGETHER: usize = 20;
@@ -42,8 +42,7 @@ fn records_by_run(history: &Path) -> BTreeMap<String, usize> {
 #[test]
 fn no_kill_loses_a_record_that_was_reported_as_saved() {
     const KILLS: usize = 50;
-    let directory = tempfile::tempdir().unwrap();
-    let history = directory.path().join("history.jsonl");
+    let (directory, history) = nowhere();
     let mut saved = Vec::new();
     for kill in 0..KILLS {
         let log = directory.path().join(format!("saved-{kill}"));
@@ -76,8 +75,7 @@ fn no_kill_loses_a_record_that_was_reported_as_saved() {
 
 #[test]
 fn processes_that_append_at_once_do_not_mix_their_lines() {
-    let directory = tempfile::tempdir().unwrap();
-    let history = directory.path().join("history.jsonl");
+    let (_directory, history) = nowhere();
     let mut writers: Vec<Child> =
         ["a", "b", "c"].iter().map(|run| start(&history, run, Stdio::piped())).collect();
     for writer in &mut writers {
@@ -98,11 +96,9 @@ fn processes_that_append_at_once_do_not_mix_their_lines() {
     assert!(history_file::read(&history).unwrap().skipped.len() <= 3, "one for each that was killed at most");
 }
 
-#[cfg(unix)]
 #[test]
 fn what_does_not_fit_on_the_disk_is_taken_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let history = directory.path().join("history.jsonl");
+    let (directory, history) = nowhere();
     append(&history, "before");
     let before = std::fs::read(&history).unwrap();
     let input = directory.path().join("record.json");

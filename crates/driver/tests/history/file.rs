@@ -6,7 +6,7 @@ use driver::history_file;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{append, record, value};
+use crate::{append, nowhere, record, value};
 
 fn runs(path: &std::path::Path) -> Vec<String> {
     history_file::read(path).unwrap().records.into_iter().map(|record| record.run).collect()
@@ -14,8 +14,7 @@ fn runs(path: &std::path::Path) -> Vec<String> {
 
 #[test]
 fn a_history_that_is_not_there_is_empty() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("history.jsonl");
+    let (_directory, path) = nowhere();
     assert_eq!(history_file::read(&path).unwrap(), history::History::default());
     history_file::append(&path, &[]).unwrap();
     assert!(!path.exists(), "nothing to keep makes no file");
@@ -26,8 +25,7 @@ fn a_history_that_is_not_there_is_empty() {
 
 #[test]
 fn a_line_that_was_cut_off_spoils_itself_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("history.jsonl");
+    let (_directory, path) = nowhere();
     append(&path, "a");
     append(&path, "b");
     let whole = std::fs::read(&path).unwrap();
@@ -54,8 +52,7 @@ fn a_line_that_was_cut_off_spoils_itself_alone() {
 
 #[test]
 fn lines_that_are_no_records_are_told() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("history.jsonl");
+    let (_directory, path) = nowhere();
     append(&path, "a");
     let mut text = std::fs::read(&path).unwrap();
     text.extend_from_slice(b"\n  \n{}\nno JSON\n\xff\xfe\n{\"schema\": 9, \"run\": 7}\n");
@@ -70,8 +67,7 @@ fn lines_that_are_no_records_are_told() {
 
 #[test]
 fn a_figure_that_json_cannot_hold_is_refused_and_not_lost_later() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("history.jsonl");
+    let (_directory, path) = nowhere();
     let mut bad = record("bad");
     bad.metrics.get_mut("throughput").unwrap().typical = f64::INFINITY;
     assert!(history_file::append(&path, &[record("good"), bad]).is_err());
@@ -129,8 +125,7 @@ proptest! {
 
     #[test]
     fn fields_of_newer_versions_are_kept_as_they_came(unknown in json_value(), typical in prop::num::f64::NORMAL) {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("history.jsonl");
+        let (_directory, path) = nowhere();
         let mut written = value("r");
         for object in OBJECTS {
             let fields = written.pointer_mut(object).unwrap().as_object_mut().unwrap();

@@ -4,7 +4,7 @@ mod concurrency;
 mod file;
 mod filter;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use comparison::history;
 use driver::history_file;
@@ -22,6 +22,13 @@ pub(crate) fn value(run: &str) -> Value {
 
 pub(crate) fn record(run: &str) -> history::Record {
     serde_json::from_value(value(run)).unwrap()
+}
+
+/// A history that is not there yet, and its directory.
+pub(crate) fn nowhere() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let history = directory.path().join("history.jsonl");
+    (directory, history)
 }
 
 pub(crate) fn append(history: &Path, run: &str) {

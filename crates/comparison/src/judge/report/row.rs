@@ -558,7 +558,7 @@ mod tests {
     fn where_a_signal_ended_a_process_the_row_names_who_left_processes_behind() {
         let plan = testing::plan(&["a", "b"]);
         let reason = |kind, left_behind: &[&str]| {
-            let failure = RunFailure { kind, reason: "signal 9".into(), last_words: None, repeat: None };
+            let failure = RunFailure::new(kind, "signal 9");
             let left_behind = left_behind.iter().map(|&name| name.to_owned()).collect();
             let run = Run { left_behind, ..testing::run("b", 0, Vec::new()) };
             let mut evidence = Evidence { runs: vec![run], ..Evidence::default() };

@@ -175,6 +175,12 @@ pub trait Describe {
     /// Whether an output of a case is everything that the reference was asked for.
     fn is_whole(&self, case: usize, output: &Output) -> bool;
 
+    /// Whether there is such an output for each case.
+    fn are_whole(&self, outputs: &[Output]) -> bool {
+        outputs.len() == self.cases()
+            && outputs.iter().enumerate().all(|(case, output)| self.is_whole(case, output))
+    }
+
     /// Whether a request has an output for each sequence of its case.
     fn has_all_sequences(&self, sample: &Sample) -> bool {
         sample.output.tokens().len() == self.batch()

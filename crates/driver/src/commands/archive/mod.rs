@@ -138,16 +138,14 @@ fn unpack(archive: &Path, directory: &Path) -> Result<()> {
             let (has, most) = (size as f64 / 1e6, most as f64 / 1e6);
             return Err(refused(format!("{name}: it has {has:.1} MB, and at most {most} MB are allowed")));
         }
-        write_new(&directory.join(name), member.take(most)).map_err(|error| match error.kind() {
+        let written = File::create_new(directory.join(name))
+            .and_then(|mut file| std::io::copy(&mut member.take(most), &mut file));
+        written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => refused(format!("it holds {name} twice")),
             _ => refused(format!("{name} cannot be unpacked: {error}")),
         })?;
     }
     Ok(())
-}
-
-fn write_new(path: &Path, mut content: impl Read) -> std::io::Result<()> {
-    std::io::copy(&mut content, &mut File::create_new(path)?).map(drop)
 }
 
 /// Judges the run in an archive again: every figure and verdict of its report must follow from its samples.
@@ -225,7 +223,7 @@ fn of_texts(directory: &Path, name: &str) -> Vec<String> {
                 continue;
             }
         };
-        each(&value, &mut |place, _, value| {
+        each(&value, "", "", &mut |place, _, value| {
             let length = value.as_str().map_or(0, |text| text.chars().count());
             if length > LONGEST_TEXT {
                 long.push(format!(
@@ -307,7 +305,6 @@ fn foreign_weights(report: &Report, evidence: &Evidence) -> Option<String> {
     ))
 }
 
-/// The numbers of a version.
 fn version(text: &str) -> Vec<u64> {
     text.split(['.', '-', '+']).map_while(|part| part.parse().ok()).collect()
 }
@@ -398,7 +395,7 @@ fn without_names(text: &str, names: &[String]) -> String {
 fn personal(value: &Value) -> Vec<String> {
     let is_open = |text: &str| without_paths(text) != text || secrets::without_credentials(text) != text;
     let mut found = Vec::new();
-    each(value, &mut |place, name, value| {
+    each(value, "", "", &mut |place, name, value| {
         let is_kept = match (name, value) {
             ("host", Value::String(host)) => !host.is_empty() && host != NAME,
             ("kernel", kernel) => !kernel.is_null(),
@@ -517,85 +514,27 @@ fn quoted(value: &Value) -> String {
     }
 }
 
-/// Calls `visit` with the place, the field's own name and the value of everything below `value`.
-fn each(value: &Value, visit: &mut dyn FnMut(&str, &str, &Value)) {
-    below(value, "", "", visit);
-}
-
-fn below(value: &Value, place: &str, name: &str, visit: &mut dyn FnMut(&str, &str, &Value)) {
+/// Calls `visit` with the place, the field's own name and the value of everything below `value`, which has this place and
+/// name.
+fn each(value: &Value, place: &str, name: &str, visit: &mut dyn FnMut(&str, &str, &Value)) {
     if !place.is_empty() {
         visit(place, name, value);
     }
     match value {
         Value::Array(values) => {
             for (index, value) in values.iter().enumerate() {
-                below(value, &format!("{place}[{index}]"), "", visit);
+                each(value, &format!("{place}[{index}]"), "", visit);
             }
         }
         Value::Object(fields) => {
             for (name, value) in fields {
-                below(value, &inner(place, name), name, visit);
+                each(value, &inner(place, name), name, visit);
             }
         }
         _ => {}
     }
 }
 
-/// The path of a field within `place`.
 fn inner(place: &str, name: &str) -> String {
     if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") }
-}
-
-#[cfg(test)]
-mod unit {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn paths_and_names_are_taken_out_and_units_are_not() {
-        let names = ["carols-box", "carol"].map(str::to_owned);
-        let said = |text: &str| without_names(&without_paths(text), &names);
-        assert_eq!(said("cannot read /srv/people/carol/models/x: gone"), "cannot read (path): gone");
-        assert_eq!(said("/srv/people/carol/my models/x"), "(path)");
-        assert_eq!(said("2000 GB/s at 1/2, tok/s"), "2000 GB/s at 1/2, tok/s");
-        assert_eq!(said("--model=~/models/a --configs ../mine"), "--model=(path) --configs (path)");
-        assert_eq!(said("carols-box, by carol"), "(name), by (name)");
-    }
-
-    #[test]
-    fn what_is_left_is_found_by_its_field_and_what_was_cleaned_is_not() {
-        let value = serde_json::json!({
-            "host": "carols-box", "kernel": "6.1-carol", "rows": [{"why": "no /srv/carol/x"}], "a:/b": 1, "n": "tok/s"
-        });
-        assert_eq!(personal(&value), ["a:/b", "host", "kernel", "rows[0].why"]);
-        assert_eq!(personal(&without(value, &[])), [""; 0]);
-        let value = json!({
-            "env": {"HF_TOKEN": "swordfish"}, "a@git:https://a:swordfish@b#c": "of https://a:swordfish@b"
-        });
-        assert_eq!(personal(&value), ["a@git:https://a:swordfish@b#c", "env"]);
-        assert!(!without(value.clone(), &[]).to_string().contains("swordfish"));
-        assert_eq!(personal(&without(value, &[])), [""; 0]);
-    }
-
-    #[test]
-    fn figures_and_verdicts_are_compared_and_sentences_are_not() {
-        let judged = json!({"rows": [{"state": "struck", "typical": 2.0, "reasons": ["a"]}], "n": null});
-        let found = |submitted: Value| difference(&submitted, &judged, "").unwrap_or_default();
-        assert_eq!(
-            found(json!({"rows": [{"state": "struck", "typical": 2.000_000_000_1, "reasons": []}]})),
-            ""
-        );
-        assert_eq!(found(json!({"rows": [], "n": null})), "rows has 0 entries, and the samples give 1");
-        assert_eq!(
-            found(json!({"rows": [{"typical": 2.1}]})),
-            "rows[0].typical is 2.1, and the samples give 2.0"
-        );
-        assert_eq!(
-            found(json!({"rows": [{"state": "measured"}]})),
-            "rows[0].state is \"measured\", and the samples give \"struck\""
-        );
-        assert_eq!(found(json!({"made_up": [1]})), "made_up is [1], and the samples give not there");
-        assert_eq!(found(json!({"left_out": [], "n": null})), "");
-    }
 }

@@ -1,4 +1,4 @@
-//! The archive of the published run, and forgeries of it.
+//! The archive of the published run, forgeries of it, and texts as an archive has them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -178,4 +178,48 @@ fn an_archive_writes_nothing_but_the_files_of_a_run() {
     assert!(why.contains("samples.jsonl: it has 30.0 MB, and at most 20 MB"), "{why}");
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing beside it");
+}
+
+#[test]
+fn paths_and_names_are_taken_out_and_units_are_not() {
+    let names = ["carols-box", "carol"].map(str::to_owned);
+    let said = |text: &str| without_names(&without_paths(text), &names);
+    assert_eq!(said("cannot read /srv/people/carol/models/x: gone"), "cannot read (path): gone");
+    assert_eq!(said("/srv/people/carol/my models/x"), "(path)");
+    assert_eq!(said("2000 GB/s at 1/2, tok/s"), "2000 GB/s at 1/2, tok/s");
+    assert_eq!(said("--model=~/models/a --configs ../mine"), "--model=(path) --configs (path)");
+    assert_eq!(said("carols-box, by carol"), "(name), by (name)");
+}
+
+#[test]
+fn what_is_left_is_found_by_its_field_and_what_was_cleaned_is_not() {
+    let value = serde_json::json!({
+        "host": "carols-box", "kernel": "6.1-carol", "rows": [{"why": "no /srv/carol/x"}], "a:/b": 1, "n": "tok/s"
+    });
+    assert_eq!(personal(&value), ["a:/b", "host", "kernel", "rows[0].why"]);
+    assert_eq!(personal(&without(value, &[])), [""; 0]);
+    let value = json!({
+        "env": {"HF_TOKEN": "swordfish"}, "a@git:https://a:swordfish@b#c": "of https://a:swordfish@b"
+    });
+    assert_eq!(personal(&value), ["a@git:https://a:swordfish@b#c", "env"]);
+    assert!(!without(value.clone(), &[]).to_string().contains("swordfish"));
+    assert_eq!(personal(&without(value, &[])), [""; 0]);
+}
+
+#[test]
+fn figures_and_verdicts_are_compared_and_sentences_are_not() {
+    let judged = json!({"rows": [{"state": "struck", "typical": 2.0, "reasons": ["a"]}], "n": null});
+    let found = |submitted: Value| difference(&submitted, &judged, "").unwrap_or_default();
+    assert_eq!(found(json!({"rows": [{"state": "struck", "typical": 2.000_000_000_1, "reasons": []}]})), "");
+    assert_eq!(found(json!({"rows": [], "n": null})), "rows has 0 entries, and the samples give 1");
+    assert_eq!(
+        found(json!({"rows": [{"typical": 2.1}]})),
+        "rows[0].typical is 2.1, and the samples give 2.0"
+    );
+    assert_eq!(
+        found(json!({"rows": [{"state": "measured"}]})),
+        "rows[0].state is \"measured\", and the samples give \"struck\""
+    );
+    assert_eq!(found(json!({"made_up": [1]})), "made_up is [1], and the samples give not there");
+    assert_eq!(found(json!({"left_out": [], "n": null})), "");
 }

@@ -23,7 +23,6 @@ pub(super) const BASE: &str = "@base";
 /// Rules that may differ: the builds are the subject of the comparison.
 const VARIED: &str = "R10";
 
-/// The base of the comparison.
 pub(super) enum Base {
     /// The workers of another build.
     Workers(PathBuf),
@@ -123,7 +122,6 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
     regression::interleaved((kind, sides), (&baseline, &current), report, &args.asked)
 }
 
-/// Describes the two sides.
 fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) -> (Side, Side) {
     match base {
         Base::Workers(directory) => {

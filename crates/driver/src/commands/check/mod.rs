@@ -15,12 +15,13 @@ use render::{Format, export, regression};
 use setup::versions::Repository;
 use time::OffsetDateTime;
 
-use super::archive;
 use super::compare::{self, Destination, results_dir};
+use super::{archive, history};
 use crate::cli::commands::{CheckArgs, Output};
 use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
-use crate::measure::{Places, places, progress, results};
+use crate::measure::results::{self, REPORT};
+use crate::measure::{Places, places, progress};
 use crate::output::{print, screen};
 
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
@@ -297,19 +298,15 @@ fn frameworks(records: &[Record]) -> Vec<String> {
 
 // Sources of runs: files from anywhere, or the history.
 
-/// The runs of a history, oldest first.
 pub(in crate::commands) struct Runs {
     path: PathBuf,
     runs: Vec<Vec<Record>>,
 }
 
-const REPORT: &str = "report.json";
-
 /// Ends a sentence on a directory that was taken for results.
 const IS_DIRECTORY: &str = "is a directory that holds neither report.json nor history.jsonl: name the directory of one \
                             run, its report.json, or a history.jsonl";
 
-/// The name of the newest run.
 pub(in crate::commands) const LATEST: &str = "latest";
 
 /// Shortest prefix of a commit that is accepted, in digits; shorter ones match too many commits.
@@ -362,7 +359,7 @@ fn read(text: &str, path: &Path, run: Option<&str>) -> Result<Run> {
 
 impl Runs {
     pub(in crate::commands) fn read(path: &Path) -> Result<Runs> {
-        let read = crate::history_file::read(path).map_err(|error| Failure::usage(error.to_string()))?;
+        let read = history::read(path)?;
         let mut runs: Vec<Vec<Record>> = Vec::new();
         for record in read.records {
             match runs.iter_mut().rev().find(|run| run[0].run == record.run) {

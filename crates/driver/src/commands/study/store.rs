@@ -8,15 +8,14 @@ use comparison::judge;
 use comparison::judge::records;
 use comparison::judge::report::SCHEMA;
 use comparison::judge::study::{Cell, StudyReport};
-use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudyView};
+use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest, StudySettings, StudyView};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::commands::compare::study_outputs;
-use crate::measure::results::complete_lines;
-use crate::measure::results::{self, pretty};
-use crate::measure::{Places, Results, places};
+use crate::measure::results::{self, complete_lines, pretty};
+use crate::measure::{Places, Results, places, progress};
 
 pub(crate) const CELLS: &str = "cells.jsonl";
 pub(super) const ASKED: &str = "study.json";
@@ -69,6 +68,26 @@ impl Asked {
         }
     }
 
+    /// The report of these cells together.
+    fn report(self, cells: Vec<Cell>, interrupted: bool, results: String) -> StudyReport {
+        let StudySettings { analysis, published, .. } = self.asked.request.study;
+        judge::study::new(StudyReport {
+            schema: SCHEMA,
+            study: self.study,
+            command: progress::typed(),
+            started: self.started,
+            analysis,
+            published,
+            planned: self.planned,
+            cells,
+            scaling: Vec::new(),
+            outcomes: Vec::new(),
+            interrupted,
+            results,
+            view: self.view,
+        })
+    }
+
     /// The difference from an earlier study, if there is one.
     fn difference(&self, earlier: &Asked) -> Option<String> {
         Some(if earlier.study != self.study {
@@ -111,8 +130,9 @@ impl Store {
         self.results.directory()
     }
 
-    pub(super) fn started(&self) -> &str {
-        &self.asked.started
+    /// The report of these cells together.
+    pub(super) fn report(&self, cells: Vec<Cell>, interrupted: bool) -> StudyReport {
+        self.asked.clone().report(cells, interrupted, self.directory().display().to_string())
     }
 
     pub(super) fn append(&mut self, cell: &Cell) {
@@ -200,12 +220,9 @@ pub(crate) fn together(directories: &[PathBuf]) -> Result<StudyReport> {
         }
         cells.extend(found.first().map(|(_, cell)| (*cell).clone()));
     }
-    let plan = StudyPlan { name: asked.study.clone(), view: asked.view.clone(), cells: Vec::new() };
     let started = parts.iter().map(|(_, asked, _)| asked.started.clone()).min().unwrap_or_default();
-    let places = (started, "in the directories of the parts".to_owned());
-    let mut report = super::study_report(&plan, cells, &asked.asked.request.study, false, places);
-    report.planned.clone_from(&asked.whole);
-    Ok(judge::study::new(report))
+    let whole = Asked { started, planned: asked.whole.clone(), ..asked.clone() };
+    Ok(whole.report(cells, false, "in the directories of the parts".to_owned()))
 }
 
 /// The report so far of a study that was killed; `None` if the directory does not hold a study.
@@ -214,10 +231,5 @@ pub(crate) fn unfinished(directory: &Path) -> Result<Option<StudyReport>> {
         return Ok(None);
     }
     let asked = read_asked(directory, "cannot be shown")?;
-    let plan = StudyPlan { name: asked.study, view: asked.view, cells: Vec::new() };
-    let places = (asked.started, directory.display().to_string());
-    let settings = asked.asked.request.study;
-    let mut report = super::study_report(&plan, read_cells(directory)?, &settings, true, places);
-    report.planned = asked.planned;
-    Ok(Some(judge::study::new(report)))
+    Ok(Some(asked.report(read_cells(directory)?, true, directory.display().to_string())))
 }

@@ -2,6 +2,7 @@
 //! end.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl Confinement {
     fn reason(&self, status: ExitStatus, words: &str, oom_kills: Option<u64>) -> Option<String> {
         let killed = || {
             let more = self.oom_kills.zip(oom_kills).is_some_and(|(before, now)| now > before);
-            (more && signal(status) == Some(9)).then(|| "the kernel killed it (SIGKILL)".to_owned())
+            (more && status.signal() == Some(9)).then(|| "the kernel killed it (SIGKILL)".to_owned())
         };
         let what = complaint(words).or_else(killed)?;
         let limit = self.limit.map(|limit| {
@@ -78,16 +79,6 @@ fn set_limit(pid: u32, limit: u64) -> Option<u64> {
     let pid = Pid::from_raw(pid.try_into().ok()?)?;
     let limits = Rlimit { current: Some(limit), maximum: inherited.maximum };
     prlimit(Some(pid), Resource::Data, limits).ok().map(|_| limit)
-}
-
-fn signal(status: ExitStatus) -> Option<i32> {
-    #[cfg(unix)]
-    return std::os::unix::process::ExitStatusExt::signal(&status);
-    #[cfg(not(unix))]
-    {
-        let _ = status;
-        None
-    }
 }
 
 /// The kernel's count since boot, including control groups; `None` where it does not count.
@@ -146,7 +137,6 @@ pub(super) fn given(thread: Option<u32>) -> Option<Vec<usize>> {
     }
 }
 
-/// Gives a thread these CPUs.
 pub(super) fn give(thread: u32, cpus: &[usize]) {
     #[cfg(target_os = "linux")]
     if let Some(thread) = rustix::process::Pid::from_raw(thread as i32) {
@@ -341,16 +331,15 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_kill_is_the_kernel_s_only_if_the_kernel_counts_one_more() {
-        let killed: ExitStatus = std::os::unix::process::ExitStatusExt::from_raw(9);
+        let killed = ExitStatus::from_raw(9);
         let confinement = Confinement { limit: Some(3_000_000_000), oom_kills: Some(4) };
         assert_eq!(confinement.reason(killed, "", Some(4)), None);
         assert_eq!(confinement.reason(killed, "", None), None);
         let reason = confinement.reason(killed, "", Some(5)).unwrap();
         assert!(reason.contains("(SIGKILL); 3.00 GB were available when it started"), "{reason}");
-        let crashed: ExitStatus = std::os::unix::process::ExitStatusExt::from_raw(11);
+        let crashed = ExitStatus::from_raw(11);
         assert_eq!(confinement.reason(crashed, "", Some(5)), None, "the kernel killed another");
     }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use comparison::facts::Noise;
 
 use super::family::{below, ticks_per_second};
-use super::readings::Watched;
+use super::readings::{Watched, bytes};
+use crate::measure::process::now;
 
 /// Readings at one moment. Times are in seconds of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -25,7 +26,6 @@ pub(super) struct Counters {
     pub thermal_events: Option<u64>,
 }
 
-/// Reads the counters.
 pub(super) fn read(cpus: &[usize]) -> Counters {
     let Some(ticks) = ticks_per_second() else { return Counters::default() };
     let text = |path: &str| std::fs::read_to_string(path).ok();
@@ -36,9 +36,9 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
     Counters {
         busy_s: of_cpus(busy),
         stolen_s: of_cpus(|fields| fields.get(7).copied()),
-        own_s: text("/proc/self/stat").and_then(|stat| own_ticks(&stat)).map(|own| {
-            let of_children: u64 = below().values().flat_map(|status| status.ticks).sum();
-            (own + of_children) as f64 / ticks
+        own_s: text("/proc/self/stat").and_then(|stat| cpu_ticks(&stat)).map(|own| {
+            let of_children = below().into_values().flat_map(|status| status.ticks);
+            own.into_iter().chain(of_children).sum::<u64>() as f64 / ticks
         }),
         throttled_s: cgroup_file("cpu.stat").and_then(|stat| throttled_us(&stat)).map(|us| us as f64 / 1e6),
         thermal_events: thermal_events(cpus),
@@ -68,9 +68,7 @@ pub(crate) fn processor_time(pid: u32) -> Option<[u64; 2]> {
 /// The highest resident memory of a process since that was last reset, in bytes (`VmHWM`, proc_pid_status(5)); `None` where
 /// the system does not report.
 pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+    bytes(&format!("/proc/{pid}/status"), "VmHWM:")
 }
 
 /// Tenths of its time that each CPU was busy, while this function waited for `wait`. Empty where the system
@@ -126,11 +124,6 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<[u64; 4]> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let ticks: Vec<u64> = fields.get(11..15)?.iter().map_while(|field| field.parse().ok()).collect();
     ticks.try_into().ok()
-}
-
-/// The sum of them.
-fn own_ticks(stat: &str) -> Option<u64> {
-    Some(cpu_ticks(stat)?.iter().sum())
 }
 
 /// Reads a file of this process's cgroup (version 2), by its own path or, inside a container, at the root.
@@ -293,11 +286,6 @@ fn between(before: Counters, after: Counters, elapsed: Duration, cpus: usize) ->
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a stretch of time to hold the kernel's counters against")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,8 +304,8 @@ mod tests {
     #[test]
     fn own_time_is_counted_behind_any_name() {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
-        assert_eq!(own_ticks(stat), Some(100));
-        assert_eq!(own_ticks("42 (x) S 1"), None);
+        assert_eq!(cpu_ticks(stat), Some([10, 20, 30, 40]));
+        assert_eq!(cpu_ticks("42 (x) S 1"), None);
     }
 
     #[cfg(target_os = "linux")]

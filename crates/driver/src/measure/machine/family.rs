@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use super::counters::{cpu_ticks, cpu_time, peak_bytes};
+use super::readings::bytes;
 use crate::measure::process::now;
 
 /// The variable that marks a worker and all processes that it starts.
@@ -256,8 +257,12 @@ impl Family {
     /// that several share counts once (`Pss`, proc_pid_smaps(5)).
     pub(crate) fn memory(&self) -> (Option<u64>, Option<u64>) {
         let living = self.living();
-        let all =
-            || living.keys().map(|pid| shared(*pid).or_else(|| kibibytes(*pid, "status", "VmRSS:"))).sum();
+        // Its share of the memory, where the system divides it.
+        let of = |pid: &u32| {
+            let shared = bytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:");
+            shared.or_else(|| bytes(&format!("/proc/{pid}/status"), "VmRSS:"))
+        };
+        let all = || living.keys().map(of).sum();
         let highest = living.keys().filter_map(|pid| peak_bytes(*pid)).max();
         (highest, if living.len() > 1 { all() } else { None })
     }
@@ -384,7 +389,6 @@ pub(super) fn below() -> BTreeMap<u32, Status> {
     read
 }
 
-/// The numbers of all processes.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -451,18 +455,6 @@ fn threads(pid: u32) -> Vec<(u32, Settings)> {
         Some((tid, Settings { cpus: super::confinement::given(Some(tid))?, nice, policy }))
     };
     entries.filter_map(settings).collect()
-}
-
-/// A process's share of the memory that it uses, in bytes.
-fn shared(pid: u32) -> Option<u64> {
-    kibibytes(pid, "smaps_rollup", "Pss:")
-}
-
-/// A line of a file about a process, in bytes.
-fn kibibytes(pid: u32, file: &str, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 /// Clock ticks of all processes that this one has waited for.

@@ -8,14 +8,11 @@ mod counters;
 mod family;
 pub mod readings;
 
-pub use confinement::Confinement;
-pub use confinement::{Pinned, allowed, choose};
+pub use confinement::{Confinement, Pinned, allowed, choose};
 pub use counters::Guard;
 pub(crate) use counters::{cpu_time, processor_time};
 pub use counters::{governor, quota};
 pub use family::{Family, MARK};
 pub(crate) use family::{Reading, nice, start};
-pub(crate) use readings::ReadyMemory;
-pub(crate) use readings::Watched;
-pub use readings::gpus;
-pub use readings::memory_modules;
+pub(crate) use readings::{ReadyMemory, Watched};
+pub use readings::{gpus, memory_modules};

@@ -24,10 +24,8 @@ pub fn available(device: &str) -> Option<u64> {
 
 /// The same for main memory, with the cause of the limit, for people.
 pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
-    let machine = match std::fs::read_to_string("/proc/meminfo") {
-        Ok(text) => mem_available(&text),
-        Err(_) => of_another_system(),
-    };
+    // An estimate of the memory that can be allocated without swapping, which includes page cache that can be dropped.
+    let machine = bytes(MEMINFO, "MemAvailable:").or_else(of_another_system);
     let machine = machine.map(|bytes| (bytes, "what is free on the machine"));
     let group =
         confinement::memory_left(Cache::Dropped).map(|bytes| (bytes, "what the control group leaves"));
@@ -37,19 +35,20 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
 /// Bytes of main memory that hold nothing, not even pages of files, and that this process's control groups leave. `None`
 /// where the system does not report.
 pub(crate) fn free() -> Option<u64> {
-    let machine = field(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemFree:")?;
+    let machine = bytes(MEMINFO, "MemFree:")?;
     Some(confinement::memory_left(Cache::Kept).map_or(machine, |group| group.min(machine)))
 }
 
-/// Available memory by proc_meminfo(5): an estimate of the memory that can be allocated without swapping. It
-/// includes page cache that can be dropped.
-fn mem_available(meminfo: &str) -> Option<u64> {
-    field(meminfo, "MemAvailable:")
+/// What Linux says of its memory (proc_meminfo(5)).
+const MEMINFO: &str = "/proc/meminfo";
+
+/// The bytes on a line of a file of `/proc`, which is in kibibytes.
+pub(super) fn bytes(file: &str, name: &str) -> Option<u64> {
+    field(&std::fs::read_to_string(file).ok()?, name)
 }
 
-/// Bytes of a line of proc_meminfo(5).
-fn field(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -301,37 +300,16 @@ impl Taken {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-    use crate::measure::machine::counters::peak_bytes;
-
-    #[test]
-    fn as_much_memory_becomes_resident_as_is_taken() {
-        let bytes = 64 << 20;
-        let taken = Taken::new(bytes);
-        assert!(taken.is_none() || peak_bytes(std::process::id()).unwrap() >= bytes as u64);
-    }
-
-    #[test]
-    fn half_of_the_free_memory_is_taken_at_most() {
-        assert_eq!(
-            [within(50, Some(100)), within(51, Some(100)), within(0, Some(100)), within(50, None)],
-            [Some(50), None, None, None]
-        );
-    }
-}
-
 #[cfg(test)]
-mod unit {
+mod tests {
     use super::*;
 
     #[test]
     fn available_memory_is_read() {
         let meminfo =
             "MemTotal:       24684084 kB\nMemFree:        22378944 kB\nMemAvailable:   23790120 kB\n";
-        assert_eq!(mem_available(meminfo), Some(23_790_120 * 1024));
-        assert_eq!(mem_available("MemTotal: 1 kB\n"), None);
+        assert_eq!(field(meminfo, "MemAvailable:"), Some(23_790_120 * 1024));
+        assert_eq!(field("MemTotal: 1 kB\n", "MemAvailable:"), None);
         assert!(available("cpu").is_some_and(|bytes| bytes > 0), "every system here tells");
     }
 
@@ -346,5 +324,22 @@ mod unit {
         structure[0x20..0x22].copy_from_slice(&4800u16.to_le_bytes());
         assert_eq!(module(&structure).as_deref(), Some("DDR5 at 4800 MT/s"));
         assert_eq!(module(&structure[..0x12]), None, "cut off");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn as_much_memory_becomes_resident_as_is_taken() {
+        let bytes = 64 << 20;
+        let taken = Taken::new(bytes);
+        let peak = crate::measure::machine::counters::peak_bytes(std::process::id());
+        assert!(taken.is_none() || peak.unwrap() >= bytes as u64);
+    }
+
+    #[test]
+    fn half_of_the_free_memory_is_taken_at_most() {
+        assert_eq!(
+            [within(50, Some(100)), within(51, Some(100)), within(0, Some(100)), within(50, None)],
+            [Some(50), None, None, None]
+        );
     }
 }
