@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use bundle::{Architecture, ModelConfig, TensorSpec};
+use bundle::{Architecture, MODULES, ModelConfig, POOLING, TensorSpec};
 use serde_json::Value;
 
 use crate::PrepareError;
@@ -19,8 +19,7 @@ use crate::safetensors::{Entry, Header};
 use crate::{tokenizer_files, vocabulary};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
-    let not_a_model =
-        |reason: &str| PrepareError::NotAModel { path: directory.to_path_buf(), reason: reason.into() };
+    let not_a_model = |reason: &str| PrepareError::not_a_model(directory, reason);
     if !directory.exists() {
         return Err(not_a_model("there is no such directory"));
     }
@@ -91,9 +90,10 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
-        chat,
-        pooling: processing.pooling,
-        modules: processing.weights,
+        others: [(TOKENIZER_CONFIG, chat), (POOLING, processing.pooling), (MODULES, processing.weights)]
+            .into_iter()
+            .filter_map(|(file, document)| Some((file, document?)))
+            .collect(),
         tensors: Box::new(weights),
         verbatim: Vec::new(),
         derived,
@@ -188,14 +188,15 @@ fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareErr
     let quantised = quantised.iter().find_map(|name| value.get(*name).filter(|value| !value.is_null()));
     if let Some(quantization) = quantised {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
-        let reason = format!(
-            "weights quantised by {method:?} are not supported; use the model's unquantised safetensors or a GGUF"
-        );
-        return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
+        return Err(PrepareError::unsupported(
+            file.path(),
+            format!(
+                "weights quantised by {method:?} are not supported; use the model's unquantised safetensors or a GGUF"
+            ),
+        ));
     }
-    let path = file.path().parent().unwrap_or(file.path()).to_path_buf();
     let read = renamed(&value, pools).map_or(value, |(read, _)| read);
-    ModelConfig::checked(&read).map_err(|source| PrepareError::Model { path, source })
+    ModelConfig::checked(&read).map_err(PrepareError::model(file.path().parent().unwrap_or(file.path())))
 }
 
 struct Weights {
@@ -398,14 +399,12 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
     if directory.join(WEIGHTS).is_file() {
         return Ok((vec![WEIGHTS.to_owned()], None));
     }
+    let not_a_model = |reason: String| PrepareError::not_a_model(directory, reason);
     if directory.join(INDEX).is_file() {
         let index = SourceFile::within(directory, INDEX)?;
         let names = indexed_files(&index)?;
-        for name in &names {
-            if !directory.join(name).is_file() {
-                let reason = format!("{INDEX} lists {name}, which is not there");
-                return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
-            }
+        if let Some(name) = names.iter().find(|name| !directory.join(name).is_file()) {
+            return Err(not_a_model(format!("{INDEX} lists {name}, which is not there")));
         }
         return Ok((names.into_iter().collect(), Some(index)));
     }
@@ -416,7 +415,7 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
             let other = other.file_name().unwrap_or_default().to_string_lossy();
             reason = format!("{reason}, only {other}; convert it with transformers' save_pretrained");
         }
-        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+        return Err(not_a_model(reason));
     }
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<_> = shards.iter().map(name).collect();
@@ -428,10 +427,8 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
         return Ok((names, None));
     };
     let parts = (1..=count).map(|part| format!("model-{part:05}-of-{count:05}.safetensors"));
-    let missing = parts.clone().find(|part| !names.contains(part));
-    if let Some(part) = missing {
-        let reason = format!("{part} is not there, one of the {count} files of its weights");
-        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+    if let Some(part) = parts.clone().find(|part| !names.contains(part)) {
+        return Err(not_a_model(format!("{part} is not there, one of the {count} files of its weights")));
     }
     Ok((parts.collect(), None))
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, TOKENIZER_CONFIG, matrix};
+use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, matrix};
 use crate::safetensors::{Piece, Writer};
 use crate::{PrepareError, Reporter, Request};
 
@@ -90,10 +90,8 @@ impl State {
 /// The text files of the bundle of `model`.
 fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
     let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
-    let chat = model.chat.as_ref().map(|document| (TOKENIZER_CONFIG, document));
-    let pooling = model.pooling.as_ref().map(|document| (bundle::POOLING, document));
-    let modules = model.modules.as_ref().map(|document| (bundle::MODULES, document));
-    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat).chain(pooling).chain(modules)
+    let others = model.others.iter().map(|(file, document)| (*file, document));
+    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(others)
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {
@@ -112,10 +110,12 @@ fn write_files(
         // Every reader of a bundle has this bound.
         if file != TOKENIZER && document.bytes.len() as u64 > untrusted::file::CONFIG {
             let (bytes, most) = (document.bytes.len(), untrusted::file::CONFIG);
-            let reason = format!(
-                "its {file} would have {bytes} bytes, and at most {most} are read: it is no usual model"
-            );
-            return Err(PrepareError::Unsupported { path: directory.join(file), reason });
+            return Err(PrepareError::unsupported(
+                directory.join(file),
+                format!(
+                    "its {file} would have {bytes} bytes, and at most {most} are read: it is no usual model"
+                ),
+            ));
         }
         write_file(&directory.join(file), &document.bytes)?;
         let record = FileRecord {
