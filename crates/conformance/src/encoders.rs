@@ -212,14 +212,12 @@ const GRAPHS_TOLERANCE: f64 = 2e-4;
 /// The largest number of an output counts as at least this.
 const LEAST: f64 = 0.01;
 
-/// The inputs of a file and its expected outputs.
 #[derive(serde::Deserialize)]
 struct Expected {
     inputs: Vec<protocol::Tensor>,
     outputs: Vec<protocol::Tensor>,
 }
 
-/// Where the files are in a checkout.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs")
 }
@@ -289,7 +287,6 @@ fn prepared(file: &Path, bundles: &Path) -> Bundle {
     bundle_of(prepare::Source::Onnx(file.to_owned()), bundles, &[Precision::F32])
 }
 
-/// The outputs of two runs, each with the file's inputs.
 fn outputs<E: InferenceEngine>(file: &Path) -> Result<[Vec<Tensor>; 2], EngineError> {
     let place = tempfile::tempdir().expect("a temporary directory");
     let bundle = prepared(file, place.path());

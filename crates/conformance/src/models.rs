@@ -87,7 +87,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The tiny model of this name.
     pub fn tiny(name: &str) -> Model {
         Model::prepared(fixtures().join(name))
     }
@@ -109,7 +108,6 @@ pub fn each(sources: Vec<PathBuf>) -> impl Iterator<Item = Model> {
     sources.into_iter().map(Model::prepared)
 }
 
-/// Each of the tiny models.
 pub fn tiny() -> impl Iterator<Item = Model> {
     each(tiny_models())
 }
@@ -124,7 +122,6 @@ pub fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bun
     bundle_of(prepare::Source::Directory(source.to_owned()), bundles, precisions)
 }
 
-/// The synthetic model `name` as a bundle.
 pub fn synthetic(name: &str, bundles: &Path, precisions: &[Precision]) -> Bundle {
     bundle_of(prepare::Source::Synthetic(name.to_owned()), bundles, precisions)
 }
@@ -142,7 +139,6 @@ pub(crate) fn bundle_of(source: prepare::Source, bundles: &Path, precisions: &[P
     Bundle::open(directory).expect("opens")
 }
 
-/// Reference outputs of one tiny model.
 pub struct Reference {
     pub batch: usize,
     pub positions: usize,
@@ -171,13 +167,11 @@ impl Reference {
         }
     }
 
-    /// The tokens of each sequence.
     pub fn rows(&self) -> Vec<&[u32]> {
         self.tokens.chunks_exact(self.positions).collect()
     }
 }
 
-/// The bytes of a model's reference.
 pub(crate) fn reference_file(model: &Path) -> Vec<u8> {
     let path = model.join("reference.safetensors");
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))

@@ -153,7 +153,6 @@ impl PrepareError {
         }
     }
 
-    /// For `map_err` on writing `path`.
     pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
         let path = path.to_path_buf();
         move |source| PrepareError::Write { path, source }
@@ -167,7 +166,6 @@ impl PrepareError {
         PrepareError::Unsupported { path: path.into(), reason: reason.into() }
     }
 
-    /// For `map_err` on reading a configuration.
     pub(crate) fn model(path: &Path) -> impl FnOnce(BundleError) -> PrepareError {
         let path = path.to_path_buf();
         move |source| PrepareError::Model { path, source }
@@ -184,7 +182,6 @@ impl PrepareError {
 
 // The display while a bundle is made.
 
-/// Whether to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing but errors, and those are returned.
@@ -221,7 +218,6 @@ impl Reporter {
         self.bar.finish_and_clear();
     }
 
-    /// One line on stderr.
     pub(crate) fn note(&self, text: &str) {
         if self.progress == Progress::Bar {
             self.bar.suspend(|| protocol::say!("{text}"));
@@ -271,7 +267,6 @@ fn free(directory: &Path) -> Option<u64> {
 
 // The request to prepare a model.
 
-/// The model to prepare, and the place of the bundle.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub source: Source,
@@ -284,16 +279,13 @@ pub struct Request {
     pub progress: Progress,
 }
 
-/// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
     Directory(PathBuf),
     /// A GGUF file, or a part of a model in several.
     Gguf(PathBuf),
-    /// An `.onnx` file.
     Onnx(PathBuf),
-    /// `owner/name` on the Hugging Face hub.
     Hub(String),
     /// A model of a published shape with random weights; one of [`synthetic_names`](synthetic_names).
     Synthetic(String),

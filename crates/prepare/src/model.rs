@@ -30,13 +30,11 @@ pub(crate) const WEIGHTS: &str = "model.safetensors";
 /// A model; every tensor is known to exist in the shape that the configuration requires.
 /// No weights have been read yet.
 pub(crate) struct Model {
-    /// Its name, unless the request gives another.
     pub(crate) name: String,
     /// The manifest's word for this kind of source.
     pub(crate) kind: &'static str,
     /// Every file that the bundle is made from; none where it is made from nothing but its shape.
     pub(crate) files: Vec<SourceFile>,
-    /// The seed, where weights are drawn.
     pub(crate) seed: Option<u64>,
     pub(crate) config: ModelConfig,
     pub(crate) config_json: Document,
@@ -53,7 +51,6 @@ pub(crate) struct Model {
     pub(crate) derived: String,
 }
 
-/// A text file of the bundle.
 pub(crate) struct Document {
     pub(crate) bytes: Vec<u8>,
     /// For the manifest.
@@ -79,7 +76,6 @@ pub(crate) trait Tensors {
         None
     }
 
-    /// The file that holds it, for errors.
     fn path_of(&self, name: &str) -> &Path;
 }
 
@@ -91,7 +87,6 @@ pub(crate) fn matrix(spec: &TensorSpec) -> (usize, usize) {
     }
 }
 
-/// A mapped file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
     /// As named within the model's directory.
@@ -186,7 +181,6 @@ impl SourceFile {
         let _ = range;
     }
 
-    /// Its name within the model's directory.
     pub(crate) fn name(&self) -> String {
         self.name.clone()
     }

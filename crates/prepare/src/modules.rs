@@ -90,7 +90,6 @@ const KINDS: [(&[&str], Kind); 14] = [
     (&["LogitScore"], Kind::Refused("it scores texts by the logits of two tokens")),
 ];
 
-/// The modules of a directory, in their order.
 pub(crate) struct Listed(Vec<Module>);
 
 struct Module {
@@ -196,12 +195,10 @@ fn kind(name: &str) -> Option<Kind> {
 }
 
 impl Listed {
-    /// The folder of the Transformer within the directory.
     pub(crate) fn body(&self) -> &str {
         &self.0[0].folder
     }
 
-    /// Whether the vectors of tokens are pooled.
     pub(crate) fn pools(&self) -> bool {
         self.0.len() > 1
     }
@@ -493,7 +490,6 @@ pub(crate) fn usual() -> Document {
     Document::pretty(&Pooled { normalise: true, ..Pooled::default() }, "as most sentence encoders do")
 }
 
-/// A tensor of a module, in f32.
 fn tensor(
     directory: &Path,
     (name, index): (&str, usize),

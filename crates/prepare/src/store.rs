@@ -87,7 +87,6 @@ impl State {
     }
 }
 
-/// The text files of the bundle of `model`.
 fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
     let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
     let others = model.others.iter().map(|(file, document)| (*file, document));
@@ -98,7 +97,6 @@ fn is_intact(path: &Path, record: &FileRecord) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == record.bytes)
 }
 
-/// Writes `files` into `directory` and returns their records.
 fn write_files(
     model: &Model,
     files: &BTreeSet<String>,
@@ -144,7 +142,6 @@ fn write_files(
     Ok(records)
 }
 
-/// The precisions with weights among `files`.
 fn weights_in(files: &BTreeSet<String>) -> Vec<Precision> {
     Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect()
 }
@@ -325,7 +322,6 @@ const REMEMBERED: &str = ".sources.json";
 /// The coarsest step of a file system's times: a file that changed this recently may change again at the same time.
 const STEP: Duration = Duration::from_secs(2);
 
-/// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 22;
 
 /// sha256 by name of every file of the source; without files, of the configuration, which then is the source.

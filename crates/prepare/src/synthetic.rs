@@ -209,7 +209,6 @@ fn diffucoder(sizes: [usize; 5], is_tied: bool) -> Value {
     )
 }
 
-/// BERT of these sizes.
 fn bert([hidden, intermediate, layers, heads]: [usize; 4], vocabulary: usize) -> Value {
     json!({
         "model_type": "bert", "hidden_act": "gelu", "hidden_size": hidden, "initializer_range": 0.02,

@@ -147,7 +147,6 @@ fn sentencepiece(bytes: &[u8], class: Class, beside: &Beside<'_>) -> Result<Valu
     }
 }
 
-/// The kind of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,

@@ -74,7 +74,6 @@ pub struct LayerAttention {
 }
 
 impl LayerAttention {
-    /// The first key that the query at `position` sees.
     pub fn first_key(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
@@ -93,7 +92,6 @@ impl LayerAttention {
 }
 
 impl ModelConfig {
-    /// The attention of layer `index`.
     pub fn layer_attention(&self, index: usize) -> LayerAttention {
         let form = &self.form;
         let listed = |list: &[bool], absent| list.get(index).copied().unwrap_or(absent);
@@ -187,7 +185,6 @@ impl Feature {
 }
 
 impl ModelConfig {
-    /// The features of this model beyond a plain layer.
     pub fn features(&self) -> Vec<Feature> {
         let form = &self.form;
         let layers = || (0..self.layers).map(|index| self.layer_attention(index));

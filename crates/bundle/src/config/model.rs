@@ -104,7 +104,6 @@ pub struct ModelConfig {
     pub kv_heads: usize,
     pub head_dim: usize,
     pub vocab_size: usize,
-    /// Longest context in tokens.
     pub max_positions: usize,
     /// RMSNorm without biases, or LayerNorm with them.
     pub rms_norm: bool,
@@ -184,7 +183,6 @@ impl ModelConfig {
 /// `model_type` in the config.json of a bundle that holds an ONNX file.
 pub(super) const MODEL_TYPE: &str = "onnx";
 
-/// The file itself.
 pub const GRAPH_FILE: &str = "graph.onnx";
 
 /// Properties of an ONNX file that a run needs.
@@ -203,7 +201,6 @@ pub struct Graph {
     pub operators: std::collections::BTreeMap<String, usize>,
 }
 
-/// An input tensor of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphInput {
     pub name: String,
@@ -212,14 +209,12 @@ pub struct GraphInput {
     pub shape: Option<Vec<Size>>,
 }
 
-/// An output tensor of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphOutput {
     pub name: String,
     pub dtype: Dtype,
 }
 
-/// The size of a dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Size {
@@ -283,7 +278,6 @@ impl Dtype {
         Dtype::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes of one number.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::Int8 | Dtype::Uint8 | Dtype::Bool => 1,
@@ -318,7 +312,6 @@ impl Graph {
         names
     }
 
-    /// The config.json of its bundle.
     pub fn config_json(&self) -> Value {
         serde_json::json!({ "model_type": MODEL_TYPE, "graph": self })
     }

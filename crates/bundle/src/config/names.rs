@@ -6,7 +6,6 @@ use super::Position;
 use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
 
-/// Name and shape of one tensor of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     pub name: String,
@@ -27,12 +26,10 @@ pub struct NormNames {
     pub bias: Option<String>,
 }
 
-/// The tensors of an encoder's head.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HeadNames {
     /// Before the scores.
     pub dense: Option<LinearNames>,
-    /// After `dense`.
     pub norm: Option<NormNames>,
     /// `[labels, hidden]`
     pub scores: LinearNames,
@@ -252,7 +249,6 @@ impl ModelConfig {
         if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
     }
 
-    /// The encoder's head, if it has one.
     pub fn head(&self) -> Option<HeadNames> {
         let (head, parts) = (self.scoring()?, self.parts());
         let [dense, of_texts] = parts.head;

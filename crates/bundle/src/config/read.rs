@@ -267,7 +267,6 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
 
 // The tensors in the file of each precision.
 
-/// A tensor as it is in a file of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTensor {
     pub name: String,

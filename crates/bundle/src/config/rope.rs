@@ -17,7 +17,6 @@ const LOCAL_THETA: f64 = 10_000.0;
 /// The context before the frequencies were scaled.
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// The rotations of a model.
 pub(super) struct Rotations {
     pub(super) main: Rotary,
     /// The rotation of sliding layers, if it differs.
@@ -124,7 +123,6 @@ fn partial(
 
 struct Reader {
     architecture: Architecture,
-    /// Dimensions that are rotated.
     dims: usize,
     max_positions: usize,
     /// From outside of the parameters, where transformers looks first.

@@ -301,7 +301,6 @@ fn dequantise(info: &TensorInfo, bytes: &[u8]) -> Result<Vec<f32>, String> {
     }
 }
 
-/// Heads of queries or of keys, depending on the tensor.
 fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
     match name {
         _ if name.contains(".q_proj.") => config.heads,

@@ -276,7 +276,6 @@ fn merges(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Vec<(S
 // the patterns of the models' own tokenizer.json where they are known: llama.cpp writes the same without `(?i:…)`,
 // possessive repetition and cased letters.
 
-/// One way to split.
 struct Splitting {
     /// The names that stand for it, with spaces between them.
     names: &'static str,
@@ -307,7 +306,6 @@ impl Splitting {
         Splitting { raw: true, ..self }
     }
 
-    /// The `pre_tokenizer` of a tokenizer.json.
     fn pre_tokenizer(&self) -> Value {
         let bytes = (!self.raw).then(|| byte_level(false, false));
         let parts: Vec<_> = self.patterns.iter().map(|pattern| split(pattern)).chain(bytes).collect();
