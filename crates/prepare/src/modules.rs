@@ -5,7 +5,7 @@
 
 use std::path::{Component, Path};
 
-use bundle::{Element, ModelConfig, Pooled, Residual, Step, StepActivation, Way, step_tensors};
+use bundle::{Element, ModelConfig, Pooled, Residual, Step, StepActivation, StoredTensor, Way, step_tensors};
 use protocol::Dense;
 use serde_json::{Map, Value, json};
 
@@ -131,7 +131,7 @@ pub(crate) fn listed(directory: &Path, files: &mut Vec<SourceFile>) -> Result<Op
     let value = parse(&file)?;
     let modules = value.as_array().into_iter().flatten().map(|module| Module::read(module, file.path()));
     let listed = Listed(modules.collect::<Result<_, _>>()?);
-    let settings = optional(directory, SETTINGS, files)?.unwrap_or_default();
+    let settings = Folder { directory, files }.optional(SETTINGS)?;
     listed.check(file.path(), &settings)?;
     files.push(file);
     Ok(Some(listed))
@@ -251,37 +251,37 @@ impl Listed {
         config: &ModelConfig,
         files: &mut Vec<SourceFile>,
     ) -> Result<Processing, PrepareError> {
-        let hidden = config.hidden_size;
-        let own = self.transformer(directory, files)?;
+        let (hidden, folder) = (config.hidden_size, &mut Folder { directory, files });
+        let own = self.transformer(folder)?;
         let lowers = own["do_lower_case"].as_bool() == Some(true);
         if !self.pools() {
             if config.scoring().is_none() {
-                return Err(PrepareError::unsupported(
-                    &directory.join(MODULES),
+                return folder.refuse(
+                    MODULES,
                     "it lists a Transformer and no Pooling, and the Transformer has no head that gives scores",
-                ));
+                );
             }
             return Ok(Processing { pooling: None, weights: None, lowers });
         }
-        let (ways, skips_prompt) = self.ways(directory, hidden, files)?;
+        let (ways, skips_prompt) = self.ways(folder, hidden)?;
         let mut steps = vec![Step::Pool { ways, skipped: 0 }];
         let (mut width, mut tensors) = (steps[0].width(hidden), Vec::new());
         for (index, module) in self.0.iter().enumerate().skip(2) {
-            let step = module.step((directory, index, width), files)?;
+            let step = module.step(folder, index, width)?;
             for stored in step.iter().flat_map(step_tensors) {
-                let file = module.file(WEIGHTS);
-                tensors.push((stored.name.clone(), tensor(directory, (&file, index), &stored, files)?));
+                let values = folder.tensor((&module.file(WEIGHTS), index), &stored)?;
+                tensors.push((stored, values));
             }
             width = step.as_ref().map_or(width, |step| step.width(width));
             steps.extend(step);
         }
-        let settings = optional(directory, SETTINGS, files)?.unwrap_or_default();
+        let settings = folder.optional(SETTINGS)?;
         if let Some(most) = settings["truncate_dim"].as_u64() {
             steps.push(Step::Cut(most as usize));
         }
         let mut pooled = Pooled { skips_prompt, ..Pooled::default() }.with(steps);
         pooled.max_tokens = own["max_seq_length"].as_u64().map(|tokens| tokens as usize);
-        add_prompts(&mut pooled, &settings, &directory.join(SETTINGS))?;
+        add_prompts(&mut pooled, &settings, folder)?;
         let derived = format!("from the source's {MODULES} and the files of its modules");
         Ok(Processing {
             pooling: Some(Document::pretty(&pooled, derived)),
@@ -291,11 +291,11 @@ impl Listed {
     }
 
     /// The Transformer's own settings, all of which are known.
-    fn transformer(&self, directory: &Path, files: &mut Vec<SourceFile>) -> Result<Value, PrepareError> {
+    fn transformer(&self, folder: &mut Folder<'_>) -> Result<Value, PrepareError> {
         let mut names = FILES[3..].iter().map(|name| self.0[0].file(name));
-        let is_there = |name: &String| directory.join(name).symlink_metadata().is_ok();
+        let is_there = |name: &String| folder.directory.join(name).symlink_metadata().is_ok();
         let Some(name) = names.find(is_there) else { return Ok(Value::Null) };
-        let own = optional(directory, &name, files)?.unwrap_or_default();
+        let own = folder.optional(&name)?;
         let is_harmless = |name: &str, value: &Value| match name {
             "max_seq_length" | "do_lower_case" | "unpad_inputs" | "model_args" | "model_kwargs" => true,
             "transformer_task" => {
@@ -322,23 +322,17 @@ impl Listed {
         let mut fields = own.as_object().into_iter().flatten();
         match fields.find(|(name, value)| !is_empty(value) && !is_harmless(name, value)) {
             None => Ok(own),
-            Some((field, value)) => Err(PrepareError::unsupported(
-                &directory.join(&name),
-                format!("{field} is {value}, which is not supported"),
-            )),
+            Some((field, value)) => {
+                folder.refuse(&name, format!("{field} is {value}, which is not supported"))
+            }
         }
     }
 
     /// The ways of pooling, and whether a prompt's tokens are left out.
-    fn ways(
-        &self,
-        directory: &Path,
-        hidden: usize,
-        files: &mut Vec<SourceFile>,
-    ) -> Result<(Vec<Way>, bool), PrepareError> {
+    fn ways(&self, folder: &mut Folder<'_>, hidden: usize) -> Result<(Vec<Way>, bool), PrepareError> {
         let name = self.0[1].file(CONFIG);
-        let own = required(directory, &name, files)?;
-        let refuse = |reason: String| Err(PrepareError::unsupported(&directory.join(&name), reason));
+        let own = folder.required(&name)?;
+        let refuse = |reason: String| folder.refuse(&name, reason);
         let fields = own.as_object().into_iter().flatten();
         let is_known = |name: &str| {
             ["word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"]
@@ -382,19 +376,19 @@ impl Module {
     /// What it computes, as the module `index` of vectors of `width` numbers; `None` if nothing.
     fn step(
         &self,
-        (directory, index, width): (&Path, usize, usize),
-        files: &mut Vec<SourceFile>,
+        folder: &mut Folder<'_>,
+        index: usize,
+        width: usize,
     ) -> Result<Option<Step>, PrepareError> {
         let name = self.file(CONFIG);
         let own = match self.kind {
-            Kind::Dense | Kind::LayerNorm => required(directory, &name, files)?,
-            _ => optional(directory, &name, files)?.unwrap_or_default(),
+            Kind::Dense | Kind::LayerNorm => folder.required(&name)?,
+            _ => folder.optional(&name)?,
         };
-        let refuse = |reason: String| Err(PrepareError::unsupported(&directory.join(&name), reason));
+        let refuse = |reason: String| folder.refuse(&name, reason);
         for field in ["module_input_name", "module_output_name"] {
-            let of_text = own.get(field).is_none_or(|value| value.is_null() || value == "sentence_embedding");
-            if !of_text {
-                let value = &own[field];
+            let value = &own[field];
+            if !value.is_null() && value != "sentence_embedding" {
                 return refuse(format!(
                     "{field} is {value}: it works on the vectors of tokens, as ColBERT does"
                 ));
@@ -449,7 +443,7 @@ impl Module {
     }
 }
 
-fn add_prompts(pooled: &mut Pooled, settings: &Value, path: &Path) -> Result<(), PrepareError> {
+fn add_prompts(pooled: &mut Pooled, settings: &Value, folder: &Folder<'_>) -> Result<(), PrepareError> {
     for (name, text) in settings["prompts"].as_object().into_iter().flatten() {
         pooled.prompts.extend(text.as_str().map(|text| (name.clone(), text.to_owned())));
     }
@@ -458,10 +452,8 @@ fn add_prompts(pooled: &mut Pooled, settings: &Value, path: &Path) -> Result<(),
         pooled.default_prompt = Some(name.to_owned());
     } else if !["query", "document"].contains(&name) {
         // sentence-transformers has these two always, without a text.
-        return Err(PrepareError::unsupported(
-            path,
-            format!("default_prompt_name is {name:?}, and there is no such prompt"),
-        ));
+        let reason = format!("default_prompt_name is {name:?}, and there is no such prompt");
+        return folder.refuse(SETTINGS, reason);
     }
     Ok(())
 }
@@ -490,43 +482,10 @@ pub(crate) fn usual() -> Document {
     Document::pretty(&Pooled { normalise: true, ..Pooled::default() }, "as most sentence encoders do")
 }
 
-fn tensor(
-    directory: &Path,
-    (name, index): (&str, usize),
-    stored: &bundle::StoredTensor,
-    files: &mut Vec<SourceFile>,
-) -> Result<(Vec<usize>, Vec<f32>), PrepareError> {
-    let Some(file) = SourceFile::optional(directory, name)? else {
-        return Err(PrepareError::not_a_model(
-            directory.join(name),
-            "it is missing, and holds the weights of a module; save the model again with sentence-transformers",
-        ));
-    };
-    let own = stored.name.strip_prefix(&format!("{index}.")).unwrap_or(&stored.name);
-    let wrong = |reason: &str| PrepareError::tensor(file.path(), own, reason);
-    let mut held = Header::parse(&file)?.tensors;
-    let entry = held.remove(own).ok_or_else(|| wrong("is missing"))?;
-    if entry.shape != stored.shape {
-        return Err(wrong(&format!(
-            "has shape {:?}, but its config.json calls for {:?}",
-            entry.shape, stored.shape
-        )));
-    }
-    let element = entry
-        .element()
-        .ok_or_else(|| wrong(&format!("is stored as {}, which is not supported", entry.dtype)))?;
-    let values = decode(&file.bytes()[entry.range], element);
-    if values.iter().any(|value| !value.is_finite()) {
-        return Err(wrong("has a number that is not finite"));
-    }
-    note(files, file);
-    Ok((stored.shape.clone(), values))
-}
-
 /// A safetensors file of tensors in f32.
-fn weights(tensors: &[(String, (Vec<usize>, Vec<f32>))]) -> Document {
+fn weights(tensors: &[(StoredTensor, Vec<f32>)]) -> Document {
     let (mut header, mut data) = (Map::new(), Vec::new());
-    for (name, (shape, values)) in tensors {
+    for (StoredTensor { name, shape, .. }, values) in tensors {
         let start = data.len();
         encode(values, Element::F32, &mut data).expect("every f32 is one");
         let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
@@ -534,35 +493,70 @@ fn weights(tensors: &[(String, (Vec<usize>, Vec<f32>))]) -> Document {
     }
     let mut header = serde_json::to_vec(&header).expect("a value is valid JSON");
     header.resize(header.len().next_multiple_of(8), b' ');
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
-    bytes.extend(data);
+    let length = (header.len() as u64).to_le_bytes();
+    let bytes = [&length[..], &header, &data].concat();
     Document { bytes, derived: "the weights of the source's modules, in f32".into() }
 }
 
-fn required(directory: &Path, name: &str, files: &mut Vec<SourceFile>) -> Result<Value, PrepareError> {
-    optional(directory, name, files)?.ok_or_else(|| {
-        PrepareError::not_a_model(
-            directory.join(name),
-            format!("it is missing, and {MODULES} lists its folder"),
-        )
-    })
+/// A source's directory, and the files of it that were read.
+struct Folder<'a> {
+    directory: &'a Path,
+    files: &'a mut Vec<SourceFile>,
 }
 
-fn optional(
-    directory: &Path,
-    name: &str,
-    files: &mut Vec<SourceFile>,
-) -> Result<Option<Value>, PrepareError> {
-    let Some(file) = SourceFile::optional(directory, name)? else { return Ok(None) };
-    let value = parse(&file)?;
-    note(files, file);
-    Ok(Some(value))
-}
+impl Folder<'_> {
+    /// The value of a JSON file; null if it is not there.
+    fn optional(&mut self, name: &str) -> Result<Value, PrepareError> {
+        let Some(file) = SourceFile::optional(self.directory, name)? else { return Ok(Value::Null) };
+        let value = parse(&file)?;
+        self.note(file);
+        Ok(value)
+    }
 
-fn note(files: &mut Vec<SourceFile>, file: SourceFile) {
-    if files.iter().all(|other| other.path() != file.path()) {
-        files.push(file);
+    fn required(&mut self, name: &str) -> Result<Value, PrepareError> {
+        let path = self.directory.join(name);
+        if path.symlink_metadata().is_err() {
+            let reason = format!("it is missing, and {MODULES} lists its folder");
+            return Err(PrepareError::not_a_model(path, reason));
+        }
+        self.optional(name)
+    }
+
+    /// A tensor of module `index`, in f32.
+    fn tensor(
+        &mut self,
+        (name, index): (&str, usize),
+        stored: &StoredTensor,
+    ) -> Result<Vec<f32>, PrepareError> {
+        let Some(file) = SourceFile::optional(self.directory, name)? else {
+            let reason = "it is missing, and holds the weights of a module; save the model again with sentence-transformers";
+            return Err(PrepareError::not_a_model(self.directory.join(name), reason));
+        };
+        let own = stored.name.strip_prefix(&format!("{index}.")).unwrap_or(&stored.name);
+        let wrong = |reason: &str| PrepareError::tensor(file.path(), own, reason);
+        let mut held = Header::parse(&file)?.tensors;
+        let entry = held.remove(own).ok_or_else(|| wrong("is missing"))?;
+        if entry.shape != stored.shape {
+            let (found, wanted) = (&entry.shape, &stored.shape);
+            return Err(wrong(&format!("has shape {found:?}, but its config.json calls for {wanted:?}")));
+        }
+        let unknown = || wrong(&format!("is stored as {}, which is not supported", entry.dtype));
+        let values = decode(&file.bytes()[entry.range.clone()], entry.element().ok_or_else(unknown)?);
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(wrong("has a number that is not finite"));
+        }
+        self.note(file);
+        Ok(values)
+    }
+
+    fn note(&mut self, file: SourceFile) {
+        if self.files.iter().all(|other| other.path() != file.path()) {
+            self.files.push(file);
+        }
+    }
+
+    fn refuse<T>(&self, name: &str, reason: impl Into<String>) -> Result<T, PrepareError> {
+        Err(PrepareError::unsupported(self.directory.join(name), reason))
     }
 }
 
