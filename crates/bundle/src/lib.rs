@@ -89,7 +89,12 @@ impl Bundle {
 
     /// Path of `tokenizer.json`, if the source had a tokenizer.
     pub fn tokenizer(&self) -> Option<PathBuf> {
-        self.manifest.files.contains_key("tokenizer.json").then(|| self.directory.join("tokenizer.json"))
+        self.held("tokenizer.json")
+    }
+
+    /// Path of a file that not every bundle has.
+    fn held(&self, file: &str) -> Option<PathBuf> {
+        self.manifest.files.contains_key(file).then(|| self.directory.join(file))
     }
 
     /// Why there is no `tokenizer.json`; `None` if there is one.
@@ -100,16 +105,12 @@ impl Bundle {
 
     /// Path of `tokenizer_config.json`, if the source had a chat template.
     pub fn chat_template(&self) -> Option<PathBuf> {
-        let is_there = self.manifest.files.contains_key("tokenizer_config.json");
-        is_there.then(|| self.directory.join("tokenizer_config.json"))
+        self.held("tokenizer_config.json")
     }
 
     /// How an encoder's vectors are pooled; `None` if its source does not say.
     pub fn pooled(&self) -> Result<Option<Pooled>, BundleError> {
-        if !self.manifest.files.contains_key(POOLING) {
-            return Ok(None);
-        }
-        let path = self.directory.join(POOLING);
+        let Some(path) = self.held(POOLING) else { return Ok(None) };
         let text =
             untrusted::file::read_text(&path, untrusted::file::CONFIG).map_err(BundleError::io(&path))?;
         let pooled = serde_json::from_str(&text);
@@ -166,18 +167,15 @@ impl Bundle {
     /// Reads a file of the bundle and compares its sha256 with the manifest's.
     pub fn verify(&self, file: &str) -> Result<String, BundleError> {
         let path = self.directory.join(file);
-        let expected = match self.manifest.files.get(file) {
-            Some(record) => &record.sha256,
-            None => {
-                let reason = format!("its manifest does not list {file}");
-                return Err(BundleError::NotABundle { path: self.directory.clone(), reason });
-            }
+        let Some(FileRecord { sha256: expected, .. }) = self.manifest.files.get(file) else {
+            let reason = format!("its manifest does not list {file}");
+            return Err(BundleError::NotABundle { path: self.directory.clone(), reason });
         };
         let found = sha256_of(&path).map_err(BundleError::io(&path))?;
-        if &found != expected {
-            return Err(BundleError::HashMismatch { path, found, expected: expected.clone() });
+        match found == *expected {
+            true => Ok(found),
+            false => Err(BundleError::HashMismatch { path, found, expected: expected.clone() }),
         }
-        Ok(found)
     }
 }
 

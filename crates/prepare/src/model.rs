@@ -270,7 +270,7 @@ fn default_template(config: &Value) -> Option<&str> {
 }
 
 /// A special token is a text, or an object with a text.
-fn content(token: &Value) -> Option<&str> {
+pub(crate) fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
 }
 

@@ -53,9 +53,7 @@ pub(crate) fn store(
         bundle::Source { kind: model.kind.into(), seed: model.seed, stored: model.tensors.stored(), sha256 };
     let no_tokenizer = model.tokenizer.as_ref().err().cloned();
     let manifest = Manifest { format: MANIFEST_FORMAT, name, source, no_tokenizer, files };
-    let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
-    json.push(b'\n');
-    write_file(&staging.0.join(MANIFEST), &json)?;
+    write_file(&staging.0.join(MANIFEST), &Document::pretty(&manifest, "").bytes, "")?;
     publish(&staging.0, &directory, &missing, is_bundle)?;
     Ok(directory)
 }
@@ -115,19 +113,12 @@ fn write_files(
                 ),
             ));
         }
-        write_file(&directory.join(file), &document.bytes)?;
-        let record = FileRecord {
-            sha256: bundle::hexadecimal(&Sha256::digest(&document.bytes)),
-            bytes: document.bytes.len() as u64,
-            derived: document.derived.clone(),
-        };
+        let record = write_file(&directory.join(file), &document.bytes, &document.derived)?;
         records.insert(file.to_owned(), record);
     }
     for (file, source) in model.verbatim.iter().filter(|(file, _)| files.contains(file)) {
-        write_file(&directory.join(file), source.bytes())?;
-        let (sha256, bytes) =
-            (bundle::hexadecimal(&Sha256::digest(source.bytes())), source.bytes().len() as u64);
-        records.insert(file.clone(), FileRecord { sha256, bytes, derived: "the source's, as it is".into() });
+        let record = write_file(&directory.join(file), source.bytes(), "the source's, as it is")?;
+        records.insert(file.clone(), record);
     }
     let precisions = weights_in(files);
     if let Err(reason) = &model.tokenizer
@@ -236,10 +227,12 @@ fn sync_directory(directory: &Path) -> Result<(), PrepareError> {
     untrusted::file::sync_directory(directory).map_err(PrepareError::writing(directory))
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {
+/// Writes a file and returns its record.
+fn write_file(path: &Path, bytes: &[u8], derived: &str) -> Result<FileRecord, PrepareError> {
     let mut file = File::create_new(path).map_err(PrepareError::writing(path))?;
-    file.write_all(bytes).map_err(PrepareError::writing(path))?;
-    file.sync_all().map_err(PrepareError::writing(path))
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(PrepareError::writing(path))?;
+    let sha256 = hexadecimal(&Sha256::digest(bytes));
+    Ok(FileRecord { sha256, bytes: bytes.len() as u64, derived: derived.to_owned() })
 }
 
 /// A directory that is removed when this value is dropped, unless it was renamed.
@@ -309,7 +302,7 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     for hash in sha256.values() {
         hasher.update(format!("{hash}\n"));
     }
-    bundle::hexadecimal(&hasher.finalize())[..16].to_owned()
+    hexadecimal(&hasher.finalize())[..16].to_owned()
 }
 
 // sha256 of a source's files. A file that was hashed before and has not changed since is not read again.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::reader::{Metadata, missing};
 use crate::model::Document;
 use crate::vocabulary::{
-    self, LLAMA3, QWEN2, SPACE, added_token, bpe, byte_level, bytes_to_text, ends, pieces_to_text, replace,
+    self, LLAMA3, QWEN2, SPACE, added_token, bpe, byte_level, bytes_to_text, ends, pieces_to_text, spaces,
     split, whole,
 };
 
@@ -81,7 +81,7 @@ fn parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Parts, 
         })?;
     let (merges, left_out) = vocabulary.merges(metadata)?;
     let (normalizer, decoder) = match splitting.raw {
-        true => (spaces(), pieces_to_text(false)),
+        true => (spaces(), pieces_to_text(false, true)),
         // Their own tokenizers compose characters.
         false if matches!(name, "qwen2" | "qwen35") => (json!({ "type": "NFC" }), bytes_to_text()),
         false => (Value::Null, bytes_to_text()),
@@ -226,7 +226,7 @@ fn sentencepiece_parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> 
         merges,
         normalizer: json!({ "type": "Sequence", "normalizers": normalizers }),
         pre_tokenizer: Value::Null,
-        decoder: pieces_to_text(add_prefix),
+        decoder: pieces_to_text(add_prefix, true),
         model: vec![
             ("unk_token", json!(unknown.map(|id| vocabulary.tokens[id]))),
             ("fuse_unk", json!(true)),
@@ -236,10 +236,6 @@ fn sentencepiece_parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> 
         usual_ends: [1, 2],
         derived: "SentencePiece vocabulary and scores".into(),
     })
-}
-
-fn spaces() -> Value {
-    replace(json!({ "String": " " }), SPACE)
 }
 
 fn merges(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Vec<(String, String)>, String> {
