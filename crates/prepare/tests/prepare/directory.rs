@@ -159,7 +159,8 @@ fn names_that_transformers_changes_on_load_are_understood() {
         }
     };
     let tower = ["vision_tower.a.weight", "model.multi_modal_projector.b.weight"];
-    let cases: [(&str, &[&str], &dyn Fn(&str) -> String); 8] = [
+    type Rename<'a> = &'a dyn Fn(&str) -> String;
+    let cases: [(&str, &[&str], Rename<'_>); 8] = [
         ("encoders/bert", &["cls.predictions.bias", "bert.embeddings.position_ids"], &gammas),
         ("encoders/distilbert", &["vocab_transform.weight"], &prefixed("distilbert.")),
         ("encoders/mpnet", &["lm_head.bias"], &prefixed("mpnet.")),
