@@ -37,7 +37,7 @@ use protocol::untrusted;
 pub use protocol::{Element, FileIdentity, Pooling, Precision, Residual, Step, StepActivation, Way};
 pub use quantised::{Quantised, scale_name};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 pub use weights::Weights;
 
@@ -89,7 +89,12 @@ impl Bundle {
 
     /// Path of `tokenizer.json`, if the source had a tokenizer.
     pub fn tokenizer(&self) -> Option<PathBuf> {
-        self.manifest.files.contains_key("tokenizer.json").then(|| self.directory.join("tokenizer.json"))
+        self.held("tokenizer.json")
+    }
+
+    /// Path of a file that not every bundle has.
+    fn held(&self, file: &str) -> Option<PathBuf> {
+        self.manifest.files.contains_key(file).then(|| self.directory.join(file))
     }
 
     /// Why there is no `tokenizer.json`; `None` if there is one.
@@ -100,16 +105,12 @@ impl Bundle {
 
     /// Path of `tokenizer_config.json`, if the source had a chat template.
     pub fn chat_template(&self) -> Option<PathBuf> {
-        let is_there = self.manifest.files.contains_key("tokenizer_config.json");
-        is_there.then(|| self.directory.join("tokenizer_config.json"))
+        self.held("tokenizer_config.json")
     }
 
     /// How an encoder's vectors are pooled; `None` if its source does not say.
     pub fn pooled(&self) -> Result<Option<Pooled>, BundleError> {
-        if !self.manifest.files.contains_key(POOLING) {
-            return Ok(None);
-        }
-        let path = self.directory.join(POOLING);
+        let Some(path) = self.held(POOLING) else { return Ok(None) };
         let text =
             untrusted::file::read_text(&path, untrusted::file::CONFIG).map_err(BundleError::io(&path))?;
         let pooled = serde_json::from_str(&text);
@@ -166,18 +167,15 @@ impl Bundle {
     /// Reads a file of the bundle and compares its sha256 with the manifest's.
     pub fn verify(&self, file: &str) -> Result<String, BundleError> {
         let path = self.directory.join(file);
-        let expected = match self.manifest.files.get(file) {
-            Some(record) => &record.sha256,
-            None => {
-                let reason = format!("its manifest does not list {file}");
-                return Err(BundleError::NotABundle { path: self.directory.clone(), reason });
-            }
+        let Some(FileRecord { sha256: expected, .. }) = self.manifest.files.get(file) else {
+            let reason = format!("its manifest does not list {file}");
+            return Err(BundleError::NotABundle { path: self.directory.clone(), reason });
         };
         let found = sha256_of(&path).map_err(BundleError::io(&path))?;
-        if &found != expected {
-            return Err(BundleError::HashMismatch { path, found, expected: expected.clone() });
+        match found == *expected {
+            true => Ok(found),
+            false => Err(BundleError::HashMismatch { path, found, expected: expected.clone() }),
         }
-        Ok(found)
     }
 }
 
@@ -423,69 +421,39 @@ impl Manifest {
 
 // A model's description as plain data, for workers that cannot call this crate.
 
-/// The values of [`ModelConfig`] and its methods, resolved: readers need no knowledge of architectures.
-#[derive(Serialize)]
-struct Described<'a> {
-    #[serde(flatten)]
-    config: &'a ModelConfig,
-    /// `[head_dim / 2]`, or `null` if positions are learned.
-    inverse_frequencies: Option<Vec<f32>>,
-    /// The same for sliding layers, if they have a rotation of their own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sliding_inverse_frequencies: Option<Vec<f32>>,
-    /// Features beyond a plain layer, by name, in words: a reader must know or reject each.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    features: BTreeMap<&'static str, &'static str>,
-    tensors: Tensors,
-}
-
-/// Names of tensors by their role.
-#[derive(Serialize)]
-struct Tensors {
-    embedding: String,
-    position_embedding: Option<String>,
-    layers: Vec<LayerNames>,
-    final_norm: NormNames,
-    lm_head: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    encoder: Option<EncoderTensors>,
-}
-
-/// Names of tensors that an encoder has and a decoder does not; null if this one has none.
-#[derive(Serialize)]
-struct EncoderTensors {
-    token_type_embedding: Option<String>,
-    embedding_norm: Option<NormNames>,
-    relative_bias: Option<String>,
-    head: Option<HeadNames>,
-}
-
 impl ModelConfig {
-    /// The properties, the names of the tensors and the frequencies of the rotation, in the form of
-    /// `docs/reference/protocol.md`.
+    /// The properties, the names of the tensors and the frequencies of the rotation, resolved, in the form of
+    /// `docs/reference/protocol.md`: readers need no knowledge of architectures.
     pub fn described(&self) -> Value {
         let rotations = self.rotations().into_iter();
-        let mut frequencies =
-            rotations.map(|rotary| crate::rotary::inverse_frequencies(rotary, self.rotary_dim()));
-        let (inverse_frequencies, sliding_inverse_frequencies) = (frequencies.next(), frequencies.next());
-        let features = self.features().into_iter().map(|feature| (feature.name(), feature.words())).collect();
-        let tensors = Tensors {
-            embedding: self.embedding(),
-            position_embedding: self.position_embedding(),
-            layers: (0..self.layers).map(|index| self.layer(index)).collect(),
-            final_norm: self.final_norm(),
-            lm_head: self.lm_head(),
-            encoder: self.encoder.as_ref().map(|_| EncoderTensors {
-                token_type_embedding: self.token_type_embedding(),
-                embedding_norm: self.embedding_norm(),
-                relative_bias: self.relative_bias(),
-                head: self.head(),
-            }),
-        };
-        let described =
-            Described { config: self, inverse_frequencies, sliding_inverse_frequencies, features, tensors };
-        // Only strings and numbers: JSON can hold all of it.
-        serde_json::to_value(described).unwrap_or_default()
+        let mut frequencies = rotations.map(|rotary| rotary::inverse_frequencies(rotary, self.rotary_dim()));
+        let mut described = json!(self);
+        described["inverse_frequencies"] = json!(frequencies.next());
+        if let Some(of_sliding_layers) = frequencies.next() {
+            described["sliding_inverse_frequencies"] = json!(of_sliding_layers);
+        }
+        // A reader must know or reject each.
+        let features = self.features();
+        if !features.is_empty() {
+            described["features"] =
+                features.into_iter().map(|feature| (feature.name(), feature.words())).collect();
+        }
+        described["tensors"] = json!({
+            "embedding": self.embedding(),
+            "position_embedding": self.position_embedding(),
+            "layers": (0..self.layers).map(|index| self.layer(index)).collect::<Vec<_>>(),
+            "final_norm": self.final_norm(),
+            "lm_head": self.lm_head(),
+        });
+        if self.encodes() {
+            described["tensors"]["encoder"] = json!({
+                "token_type_embedding": self.token_type_embedding(),
+                "embedding_norm": self.embedding_norm(),
+                "relative_bias": self.relative_bias(),
+                "head": self.head(),
+            });
+        }
+        described
     }
 }
 

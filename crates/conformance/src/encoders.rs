@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use bundle::{Bundle, Dtype, Pooling, Scored};
 use half::f16;
 use protocol::{Event, FailureKind};
-use safetensors::{SafeTensorError, SafeTensors};
+use safetensors::SafeTensors;
 use serde_json::json;
 use worker::engine::{Encode, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Tensor, Texts};
 
-use crate::models::{at, bundle_at, directories, fixtures, max_abs_difference, threads};
+use crate::models::{
+    self, at, bundle_at, bundle_of, directories, fixtures, max_abs_difference, reference_file, threads,
+};
 
 /// Largest difference of a component in f32.
 const TOLERANCE: f32 = 2e-4;
@@ -81,7 +83,7 @@ fn each_encoder(precisions: &[Precision], mut check: impl FnMut(&str, &Bundle, &
         println!("{}", source.display());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let bundle = bundle_at(&source, directory.path(), precisions);
-        let bytes = std::fs::read(source.join("reference.safetensors")).expect("the reference is there");
+        let bytes = reference_file(&source);
         let name = source.file_name().expect("a name").to_string_lossy();
         check(&name, &bundle, &SafeTensors::deserialize(&bytes).expect("a valid reference file"));
     }
@@ -101,10 +103,7 @@ fn check<E: InferenceEngine>(
     };
     assert!(engine.decode().is_err(), "an encoder continues nothing");
     let encoder = engine.encode().expect("encodes");
-    let ids = |name: &str| -> Vec<u32> {
-        let data = reference.tensor(name).expect("present").data().to_vec();
-        data.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
+    let ids = |name: &str| models::ids(reference, name).expect("present");
     let lengths: Vec<usize> = ids("lengths").into_iter().map(|length| length as usize).collect();
     let padded = reference.tensor("input_ids").expect("present").shape()[1];
     let rows = |name: &str| -> Vec<Vec<u32>> {
@@ -167,14 +166,9 @@ fn check_states(encoder: &mut dyn Encode, texts: Texts<'_>, reference: &SafeTens
     assert!(layers.iter().all(|layer| layer.len() == numbers), "a row for each token");
     assert!(layers.windows(2).all(|pair| pair[0] != pair[1]), "each layer changes them");
     let names = (0..texts.lengths.len()).map(|text| format!("last_hidden.{text}"));
-    if let Ok(last) = names.map(|name| floats(reference, &name)).collect::<Result<Vec<_>, _>>() {
+    if let Some(last) = names.map(|name| models::floats(reference, &name)).collect::<Option<Vec<_>>>() {
         compare(&layers[count - 1], &last.concat(), limits, "the last hidden states");
     }
-}
-
-fn floats(reference: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>, SafeTensorError> {
-    let data = reference.tensor(name)?.data().to_vec();
-    Ok(data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
 /// The tasks for so many texts, with the reference's numbers for each.
@@ -183,7 +177,7 @@ fn cases(
     reference: &SafeTensors<'_>,
     texts: usize,
 ) -> Vec<(&'static str, EncodeTask, Vec<Vec<f32>>)> {
-    let floats = |name: &str| floats(reference, name).expect("present");
+    let floats = |name: &str| models::floats(reference, name).expect("present");
     let rows = |name: &str, width| floats(name).chunks_exact(width).map(<[f32]>::to_vec).collect();
     let hidden = bundle.config().hidden_size;
     let pooled = POOLED.iter().map(|&(name, pooling, normalise)| {
@@ -218,14 +212,12 @@ const GRAPHS_TOLERANCE: f64 = 2e-4;
 /// The largest number of an output counts as at least this.
 const LEAST: f64 = 0.01;
 
-/// The inputs of a file and its expected outputs.
 #[derive(serde::Deserialize)]
 struct Expected {
     inputs: Vec<protocol::Tensor>,
     outputs: Vec<protocol::Tensor>,
 }
 
-/// Where the files are in a checkout.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs")
 }
@@ -292,18 +284,9 @@ pub fn refuses_graphs<E: InferenceEngine>() {
 
 /// The file as a bundle, in the directory `bundles`.
 fn prepared(file: &Path, bundles: &Path) -> Bundle {
-    let request = prepare::Request {
-        source: prepare::Source::Onnx(file.to_owned()),
-        name: None,
-        precisions: vec![Precision::F32],
-        bundles: bundles.to_owned(),
-        progress: prepare::Progress::Silent,
-    };
-    let directory = prepare::prepare(&request).unwrap_or_else(|error| panic!("{error}"));
-    Bundle::open(directory).expect("opens")
+    bundle_of(prepare::Source::Onnx(file.to_owned()), bundles, &[Precision::F32])
 }
 
-/// The outputs of two runs, each with the file's inputs.
 fn outputs<E: InferenceEngine>(file: &Path) -> Result<[Vec<Tensor>; 2], EngineError> {
     let place = tempfile::tempdir().expect("a temporary directory");
     let bundle = prepared(file, place.path());
@@ -357,13 +340,10 @@ fn graphs_compare(file: &str, path: &Path, found: &[Vec<Tensor>; 2]) {
 }
 
 fn graphs_floats(tensor: &Tensor) -> Vec<f64> {
-    match tensor.dtype {
-        Dtype::Float16 => {
-            tensor.data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f64()).collect()
-        }
-        Dtype::Float32 => {
-            tensor.data.as_chunks().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
-        }
-        _ => tensor.data.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect(),
-    }
+    let number = |bytes: &[u8]| match *bytes {
+        [a, b] => f16::from_le_bytes([a, b]).to_f64(),
+        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
+        _ => f64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+    };
+    tensor.data.chunks_exact(tensor.dtype.bytes()).map(number).collect()
 }

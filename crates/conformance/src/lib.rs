@@ -170,13 +170,11 @@ fn check_both_ways<E: InferenceEngine + Decode>(model: &Model, settings: &Settin
     let first = reference.rows()[0];
     engine.begin(1, first.len()).expect("begins");
     engine.append(&first[..1], Want::Last).expect("one position attends to itself");
-    match engine.append(&first[1..2], Want::Last) {
-        Err(EngineError::Input(_)) => {}
-        other => panic!(
-            "a second piece is refused, since the first would have to see it: {:?}",
-            other.map(<[f32]>::len)
-        ),
-    }
+    let second = engine.append(&first[1..2], Want::Last).map(<[f32]>::len);
+    assert!(
+        matches!(second, Err(EngineError::Input(_))),
+        "a second piece is refused, since the first would have to see it: {second:?}"
+    );
     logits_match(&mut engine, reference, reference.positions, 0..reference.batch);
 }
 
@@ -300,9 +298,8 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
 
 fn bad_input_is_refused<E: InferenceEngine + Decode>(engine: &mut E, bundle: &Bundle, r: &Reference) {
     let config = bundle.config();
-    let refused = |result: Result<(), EngineError>, rule: &str| match result {
-        Err(EngineError::Input(_)) => {}
-        other => panic!("{rule}: {other:?}"),
+    let refused = |result: Result<(), EngineError>, rule: &str| {
+        assert!(matches!(result, Err(EngineError::Input(_))), "{rule}: {result:?}");
     };
     refused(engine.begin(1, config.max_positions + 1), "a cache beyond the model's context is refused");
     refused(engine.begin(0, 1), "an empty batch is refused");
@@ -469,15 +466,12 @@ pub fn refuses_lengths<E: InferenceEngine + Decode>(settings: &Settings) {
 /// Denoises the reference's prompt at temperature 0 with every algorithm that has states there, and requires
 /// exactly these states.
 fn check_states<E: InferenceEngine + Decode>(model: &Model) {
-    let bytes = std::fs::read(model.source.join("reference.safetensors")).expect("readable");
+    let bytes = models::reference_file(&model.source);
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a valid reference file");
     let told = header.metadata().as_ref().expect("it says how it was made");
     let number = |name: &str| told[name].parse::<f64>().expect("a number");
     let file = SafeTensors::deserialize(&bytes).expect("a valid reference file");
-    let ids = |name: &str| -> Option<Vec<u32>> {
-        let data = file.tensor(name).ok()?.data();
-        Some(data.chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-    };
+    let ids = |name: &str| models::ids(&file, name);
     let prompt = ids("prompt").expect("present");
     let (steps, mask) = (number("steps") as usize, number("mask_token_id") as u32);
     let mut checked = 0;

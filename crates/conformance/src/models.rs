@@ -87,7 +87,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The tiny model of this name.
     pub fn tiny(name: &str) -> Model {
         Model::prepared(fixtures().join(name))
     }
@@ -109,7 +108,6 @@ pub fn each(sources: Vec<PathBuf>) -> impl Iterator<Item = Model> {
     sources.into_iter().map(Model::prepared)
 }
 
-/// Each of the tiny models.
 pub fn tiny() -> impl Iterator<Item = Model> {
     each(tiny_models())
 }
@@ -124,12 +122,11 @@ pub fn bundle_at(source: &Path, bundles: &Path, precisions: &[Precision]) -> Bun
     bundle_of(prepare::Source::Directory(source.to_owned()), bundles, precisions)
 }
 
-/// The synthetic model `name` as a bundle.
 pub fn synthetic(name: &str, bundles: &Path, precisions: &[Precision]) -> Bundle {
     bundle_of(prepare::Source::Synthetic(name.to_owned()), bundles, precisions)
 }
 
-fn bundle_of(source: prepare::Source, bundles: &Path, precisions: &[Precision]) -> Bundle {
+pub(crate) fn bundle_of(source: prepare::Source, bundles: &Path, precisions: &[Precision]) -> Bundle {
     let shown = format!("{source:?}");
     let request = prepare::Request {
         source,
@@ -142,7 +139,6 @@ fn bundle_of(source: prepare::Source, bundles: &Path, precisions: &[Precision]) 
     Bundle::open(directory).expect("opens")
 }
 
-/// Reference outputs of one tiny model.
 pub struct Reference {
     pub batch: usize,
     pub positions: usize,
@@ -158,34 +154,41 @@ pub struct Reference {
 
 impl Reference {
     pub fn read(model: &Path) -> Reference {
-        let path = model.join("reference.safetensors");
-        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let bytes = reference_file(model);
         let file = SafeTensors::deserialize(&bytes).expect("a valid reference file");
-        let floats = |name: &str| -> Option<Vec<f32>> {
-            let tensor = file.tensor(name).ok()?;
-            assert_eq!(tensor.dtype(), Dtype::F32);
-            let numbers = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-            Some(numbers.collect())
-        };
-        let ids = |name: &str| -> Option<Vec<u32>> {
-            let data = file.tensor(name).ok()?.data().to_vec();
-            Some(data.chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-        };
         let shape = file.tensor("input_ids").expect("present").shape().to_vec();
         Reference {
             batch: shape[0],
             positions: shape[1],
-            tokens: ids("input_ids").expect("present"),
-            logits: floats("logits").expect("present"),
-            hidden: (0..).map_while(|layer| floats(&format!("hidden.{layer}"))).collect(),
-            greedy: ids("greedy").unwrap_or_default(),
+            tokens: ids(&file, "input_ids").expect("present"),
+            logits: floats(&file, "logits").expect("present"),
+            hidden: (0..).map_while(|layer| floats(&file, &format!("hidden.{layer}"))).collect(),
+            greedy: ids(&file, "greedy").unwrap_or_default(),
         }
     }
 
-    /// The tokens of each sequence.
     pub fn rows(&self) -> Vec<&[u32]> {
         self.tokens.chunks_exact(self.positions).collect()
     }
+}
+
+pub(crate) fn reference_file(model: &Path) -> Vec<u8> {
+    let path = model.join("reference.safetensors");
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+pub(crate) fn floats(file: &SafeTensors<'_>, name: &str) -> Option<Vec<f32>> {
+    let tensor = file.tensor(name).ok()?;
+    assert_eq!(tensor.dtype(), Dtype::F32);
+    Some(tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+/// Whole numbers of 4 or 8 bytes, none of which is negative or above u32's.
+pub(crate) fn ids(file: &SafeTensors<'_>, name: &str) -> Option<Vec<u32>> {
+    let tensor = file.tensor(name).ok()?;
+    let size = if tensor.dtype() == Dtype::I64 { 8 } else { 4 };
+    let low = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    Some(tensor.data().chunks_exact(size).map(low).collect())
 }
 
 // Comparisons of an engine's logits with others.
@@ -205,13 +208,8 @@ pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f32 {
 
 /// Index of the largest logit, the first of equals.
 pub fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = index;
-        }
-    }
-    best as u32
+    let largest = |best, index| if logits[index] > logits[best] { index } else { best };
+    (0..logits.len()).fold(0, largest) as u32
 }
 
 /// Logits of all positions of `rows`, which are of one length, appended `piece` positions at a time.

@@ -19,7 +19,6 @@ pub const ONNX: &str = "";
 /// (<https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md>).
 pub const MICROSOFT: &str = "com.microsoft";
 
-/// An attribute of a node, by name.
 pub enum Attribute {
     Float(&'static str, f32),
     Int(&'static str, i64),
@@ -27,13 +26,11 @@ pub enum Attribute {
     Text(&'static str, &'static str),
 }
 
-/// A dimension of a graph input or output.
 pub enum Dim {
     Fixed(usize),
     Named(&'static str),
 }
 
-/// The place of a graph's weights.
 pub enum Storage {
     /// In this file, relative to the folder given to the session: the runtime maps it.
     File(String),
@@ -42,7 +39,6 @@ pub enum Storage {
     Memory(Vec<u8>),
 }
 
-/// The graph written so far.
 pub struct GraphBuilder {
     graph: GraphProto,
     opset: i64,
@@ -52,16 +48,13 @@ pub struct GraphBuilder {
 
 /// A graph, ready for a session.
 pub struct Written {
-    /// A `.onnx` file.
     pub model: Vec<u8>,
     /// The file [`IN_MEMORY`], if weights are in it.
     pub in_memory: Option<Vec<u8>>,
 }
 
-/// The graph's producer name.
 const PRODUCER: &str = "photofinish";
 
-/// Name of the file in memory.
 pub const IN_MEMORY: &str = "weights";
 
 /// Tensors in memory begin at multiples of this.
@@ -156,7 +149,6 @@ impl GraphBuilder {
         }
     }
 
-    /// A tensor within the graph itself.
     pub fn bytes(&mut self, name: &str, data_type: DataType, dims: &[usize], bytes: Vec<u8>) {
         self.initializer(TensorProto {
             dims: dims.iter().map(|&size| size as i64).collect(),
@@ -300,7 +292,6 @@ pub enum Rotation {
 #[derive(Debug, Clone, Copy)]
 pub struct Attention {
     pub rotation: Rotation,
-    /// Size of a head in the cache.
     pub cached_head_dim: usize,
     /// Whether positions attend only to earlier ones.
     pub causal: bool,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bundle::Precision;
+use bundle::{Precision, hexadecimal};
 use onnx::fused::{self, encoder};
 use onnx::{Attention, Products, Storage};
 use sha2::{Digest, Sha256};
@@ -11,10 +11,11 @@ const PRECISIONS: [Precision; 5] =
     [Precision::F32, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
 
 fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn products(precision: Precision) -> Products {
+    Products { precision, dequantised: false, converted: false, folds_constants: true }
 }
 
 /// A changed graph is another engine: earlier results no longer apply to it. `UPDATE_GRAPHS=1` accepts the
@@ -27,10 +28,8 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
         let (bundle, name) = (&model.bundle, model.name());
         for precision in PRECISIONS {
             let (config, weights) = (bundle.config(), bundle.weights(precision).expect("weights"));
-            let products =
-                Products { precision, dequantised: false, converted: false, folds_constants: true };
-            let storage = Storage::File(precision.file_name());
-            let written = fused::build(config, (Attention::plan(config), products), &weights, storage, true);
+            let plan = (Attention::plan(config), products(precision));
+            let written = fused::build(config, plan, &weights, Storage::File(precision.file_name()), true);
             let hash = sha256(&written.expect("writes").model);
             writeln!(found, "{name} {precision} {hash}").expect("written");
         }
@@ -43,15 +42,9 @@ fn the_fused_graph_is_byte_for_byte_the_one_that_was_measured() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let bundle = conformance::bundle_at(&directory, folder.path(), &[Precision::F32]);
         let (config, weights) = (bundle.config(), bundle.weights(Precision::F32).expect("weights"));
-        let products = Products {
-            precision: Precision::F32,
-            dequantised: false,
-            converted: false,
-            folds_constants: true,
-        };
+        let plan = (Attention::plan(config), products(Precision::F32));
         let storage = Storage::File(Precision::F32.file_name());
-        let written =
-            encoder::build(config, (Attention::plan(config), products), &weights, storage, (false, false));
+        let written = encoder::build(config, plan, &weights, storage, (false, false));
         let hash = sha256(&written.expect("writes").model);
         writeln!(found, "{source} {} {hash}", Precision::F32).expect("written");
     }

@@ -25,7 +25,7 @@ pub(crate) fn one_file(file: &SourceFile) -> PrepareError {
         None if is_part => format!("it is one file of a model: name its directory, {}", parent.display()),
         None => return file.not("it is neither a directory nor a GGUF file, nor does its name end in .onnx"),
     };
-    PrepareError::NotAModel { path: file.path().to_path_buf(), reason }
+    PrepareError::not_a_model(file.path(), reason)
 }
 
 /// Whether a file begins as safetensors do: with the length of a JSON object, and the object.

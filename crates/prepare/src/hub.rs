@@ -236,7 +236,6 @@ struct Program {
     progress: Progress,
 }
 
-/// The hub's description of a repository.
 #[derive(Deserialize)]
 struct Listing {
     commit: String,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use bundle::{Architecture, ModelConfig, TensorSpec};
+use bundle::{Architecture, MODULES, ModelConfig, POOLING, TensorSpec};
 use serde_json::Value;
 
 use crate::PrepareError;
@@ -19,8 +19,7 @@ use crate::safetensors::{Entry, Header};
 use crate::{tokenizer_files, vocabulary};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
-    let not_a_model =
-        |reason: &str| PrepareError::NotAModel { path: directory.to_path_buf(), reason: reason.into() };
+    let not_a_model = |reason: &str| PrepareError::not_a_model(directory, reason);
     if !directory.exists() {
         return Err(not_a_model("there is no such directory"));
     }
@@ -46,15 +45,21 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     // Within the whole: the Transformer's folder could be a link that leaves it.
     let config_file = SourceFile::within(whole, &config_name.to_string_lossy())?;
     let pools = listed.as_ref().is_some_and(|listed| listed.pools());
-    let config = read_config(&config_file, pools)?;
+    let whole_config = parse(&config_file)?;
+    let config = read_config(&config_file, &whole_config, pools)?;
     let (shards, index) = shards?;
     let shards: Vec<_> =
         shards.iter().map(|name| SourceFile::within(directory, name)).collect::<Result<_, _>>()?;
     let weights = Weights::open(shards.iter().map(SourceFile::share).collect(), &config, directory)?;
 
-    let derived = derivation(&shards, &config);
-    let config_json = config_document(&config_file, &config, pools)?;
-    let whole_config = parse(&config_file)?;
+    let mut derived = match shards.as_slice() {
+        [file] => format!("from {}", file.name()),
+        several => format!("from {} safetensors files", several.len()),
+    };
+    if config.architecture == Architecture::Gpt2 {
+        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
+    }
+    let config_json = config_document(&config_file, &whole_config, &config, pools);
     files.push(config_file);
     let [tokenizer_config, template] =
         [TOKENIZER_CONFIG, TEMPLATE].map(|name| SourceFile::optional(directory, name));
@@ -91,47 +96,30 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
-        chat,
-        pooling: processing.pooling,
-        modules: processing.weights,
+        others: [(TOKENIZER_CONFIG, chat), (POOLING, processing.pooling), (MODULES, processing.weights)]
+            .into_iter()
+            .filter_map(|(file, document)| Some((file, document?)))
+            .collect(),
         tensors: Box::new(weights),
         verbatim: Vec::new(),
         derived,
     })
 }
 
-/// How the weights of a bundle were derived from these files.
-fn derivation(shards: &[SourceFile], config: &ModelConfig) -> String {
-    let mut derived = if shards.len() == 1 {
-        format!("from {}", shards[0].name())
-    } else {
-        format!("from {} safetensors files", shards.len())
-    };
-    if config.architecture == Architecture::Gpt2 {
-        derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
-    }
-    derived
-}
-
 /// The config.json of the bundle: the source's, or the part or form of it that is used.
-fn config_document(file: &SourceFile, config: &ModelConfig, pools: bool) -> Result<Document, PrepareError> {
-    let whole = parse(file)?;
-    let changed = |value: &Value, derived: &str| Document {
-        bytes: serde_json::to_vec_pretty(value).expect("a value is valid JSON"),
-        derived: derived.into(),
-    };
-    if let Some((read, derived)) = renamed(&whole, pools) {
-        return Ok(changed(&read, derived));
-    }
-    Ok(match whole.get("text_config").filter(|_| has_text_part(config)) {
-        Some(text) => changed(
-            &text_part(text, &whole, config),
-            "the part of the source's config.json that is about text",
-        ),
+fn config_document(file: &SourceFile, whole: &Value, config: &ModelConfig, pools: bool) -> Document {
+    let text = || whole.get("text_config").filter(|_| has_text_part(config));
+    let of_text = "the part of the source's config.json that is about text";
+    let changed = renamed(whole, pools).or_else(|| Some((text_part(text()?, whole, config), of_text)));
+    match changed {
+        Some((value, derived)) => Document {
+            bytes: serde_json::to_vec_pretty(&value).expect("a value is valid JSON"),
+            derived: derived.into(),
+        },
         None => {
             Document { bytes: file.bytes().to_vec(), derived: "the source's config.json, verbatim".into() }
         }
-    })
+    }
 }
 
 /// The description of a multimodal model's text part on its own.
@@ -177,25 +165,26 @@ fn directory_name(directory: &Path) -> String {
 /// The config.json of a directory, known to describe a model that is supported.
 pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
     let file = SourceFile::within(directory, CONFIG)?;
-    read_config(&file, false)?;
-    parse(&file)
+    let config = parse(&file)?;
+    read_config(&file, &config, false).map(|_| config)
 }
 
 /// `pools`: the directory says how vectors of tokens are pooled.
-fn read_config(file: &SourceFile, pools: bool) -> Result<ModelConfig, PrepareError> {
-    let value = parse(file)?;
+fn read_config(file: &SourceFile, value: &Value, pools: bool) -> Result<ModelConfig, PrepareError> {
     let quantised = ["quantization_config", "compression_config", "quantization"];
     let quantised = quantised.iter().find_map(|name| value.get(*name).filter(|value| !value.is_null()));
     if let Some(quantization) = quantised {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
-        let reason = format!(
-            "weights quantised by {method:?} are not supported; use the model's unquantised safetensors or a GGUF"
-        );
-        return Err(PrepareError::Unsupported { path: file.path().to_path_buf(), reason });
+        return Err(PrepareError::unsupported(
+            file.path(),
+            format!(
+                "weights quantised by {method:?} are not supported; use the model's unquantised safetensors or a GGUF"
+            ),
+        ));
     }
-    let path = file.path().parent().unwrap_or(file.path()).to_path_buf();
-    let read = renamed(&value, pools).map_or(value, |(read, _)| read);
-    ModelConfig::checked(&read).map_err(|source| PrepareError::Model { path, source })
+    let renamed = renamed(value, pools).map(|(read, _)| read);
+    ModelConfig::checked(renamed.as_ref().unwrap_or(value))
+        .map_err(PrepareError::model(file.path().parent().unwrap_or(file.path())))
 }
 
 struct Weights {
@@ -398,14 +387,12 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
     if directory.join(WEIGHTS).is_file() {
         return Ok((vec![WEIGHTS.to_owned()], None));
     }
+    let not_a_model = |reason: String| PrepareError::not_a_model(directory, reason);
     if directory.join(INDEX).is_file() {
         let index = SourceFile::within(directory, INDEX)?;
         let names = indexed_files(&index)?;
-        for name in &names {
-            if !directory.join(name).is_file() {
-                let reason = format!("{INDEX} lists {name}, which is not there");
-                return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
-            }
+        if let Some(name) = names.iter().find(|name| !directory.join(name).is_file()) {
+            return Err(not_a_model(format!("{INDEX} lists {name}, which is not there")));
         }
         return Ok((names.into_iter().collect(), Some(index)));
     }
@@ -416,7 +403,7 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
             let other = other.file_name().unwrap_or_default().to_string_lossy();
             reason = format!("{reason}, only {other}; convert it with transformers' save_pretrained");
         }
-        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+        return Err(not_a_model(reason));
     }
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<_> = shards.iter().map(name).collect();
@@ -428,10 +415,8 @@ fn shards(directory: &Path) -> Result<(Vec<String>, Option<SourceFile>), Prepare
         return Ok((names, None));
     };
     let parts = (1..=count).map(|part| format!("model-{part:05}-of-{count:05}.safetensors"));
-    let missing = parts.clone().find(|part| !names.contains(part));
-    if let Some(part) = missing {
-        let reason = format!("{part} is not there, one of the {count} files of its weights");
-        return Err(PrepareError::NotAModel { path: directory.to_path_buf(), reason });
+    if let Some(part) = parts.clone().find(|part| !names.contains(part)) {
+        return Err(not_a_model(format!("{part} is not there, one of the {count} files of its weights")));
     }
     Ok((parts.collect(), None))
 }

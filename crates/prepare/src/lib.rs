@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, BundleError, MANIFEST, ModelConfig, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
+use model::Model;
 use serde_json::Value;
 pub use synthetic::names as synthetic_names;
 
@@ -37,21 +38,15 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
             Precision::names()
         )));
     }
-    let model = match &request.source {
-        Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
-            return existing_bundle(directory, &request.precisions);
-        }
-        Source::Directory(directory) => huggingface::open(directory)?,
-        Source::Gguf(path) => gguf::open(path)?,
-        Source::Onnx(path) => model::open(path)?,
-        Source::Synthetic(name) => synthetic::open(name)?,
-        Source::Hub(repository) => {
-            let mut model = huggingface::open(&hub::fetch(repository, request.progress)?)?;
-            // The snapshot's directory is named after a commit.
-            model.name = repository.split('/').next_back().unwrap_or(repository).to_owned();
-            model
-        }
-    };
+    if let Source::Directory(directory) = &request.source
+        && directory.join(MANIFEST).is_file()
+    {
+        // A bundle that is the source is used as it is: its own source may not exist any more.
+        let bundle = Bundle::open(directory)?;
+        request.precisions.iter().try_for_each(|&precision| bundle.check_weights(precision))?;
+        return Ok(directory.clone());
+    }
+    let model = open(&request.source, request.progress)?;
     if model.config.graph.is_some() && request.precisions.iter().any(|&precision| precision != Precision::F32)
     {
         return Err(PrepareError::Request(
@@ -62,31 +57,34 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
     store::store(request, &model, &mut reporter)
 }
 
-/// The config.json of a model, in Hugging Face's field names, without reading or fetching any weights.
-pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError> {
-    let model = match source {
-        Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
-            Bundle::open(directory)?;
-            return huggingface::config_json(directory);
-        }
+fn open(source: &Source, progress: Progress) -> Result<Model, PrepareError> {
+    match source {
+        Source::Directory(directory) => huggingface::open(directory),
+        Source::Gguf(path) => gguf::open(path),
+        Source::Onnx(path) => model::open(path),
+        Source::Synthetic(name) => synthetic::open(name),
         Source::Hub(repository) => {
-            return huggingface::config_json(&hub::fetch_config(repository, progress)?);
+            let mut model = huggingface::open(&hub::fetch(repository, progress)?)?;
+            // The snapshot's directory is named after a commit.
+            model.name = repository.split('/').next_back().unwrap_or(repository).to_owned();
+            Ok(model)
         }
-        Source::Directory(directory) => huggingface::open(directory)?,
-        Source::Gguf(path) => gguf::open(path)?,
-        Source::Onnx(path) => model::open(path)?,
-        Source::Synthetic(name) => synthetic::open(name)?,
-    };
-    Ok(serde_json::from_slice(&model.config_json.bytes).expect("it was parsed when the model was opened"))
+    }
 }
 
-/// A bundle that is the source is used as it is: its own source may not exist any more.
-fn existing_bundle(directory: &Path, precisions: &[Precision]) -> Result<PathBuf, PrepareError> {
-    let bundle = Bundle::open(directory)?;
-    for &precision in precisions {
-        bundle.check_weights(precision)?;
+/// The config.json of a model, in Hugging Face's field names, without reading or fetching any weights.
+pub fn config(source: &Source, progress: Progress) -> Result<Value, PrepareError> {
+    match source {
+        Source::Directory(directory) if directory.join(MANIFEST).is_file() => {
+            Bundle::open(directory)?;
+            huggingface::config_json(directory)
+        }
+        Source::Hub(repository) => huggingface::config_json(&hub::fetch_config(repository, progress)?),
+        _ => {
+            let bytes = open(source, progress)?.config_json.bytes;
+            Ok(serde_json::from_slice(&bytes).expect("it was parsed when the model was opened"))
+        }
     }
-    Ok(directory.to_path_buf())
 }
 
 /// Why a bundle could not be made. Each message is one sentence for users: the fault, its place, and the
@@ -150,17 +148,27 @@ impl PrepareError {
     pub(crate) fn reading(path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
         let path = path.to_path_buf();
         move |source| match source.kind() {
-            io::ErrorKind::NotFound => {
-                PrepareError::NotAModel { path, reason: "there is no such file".into() }
-            }
+            io::ErrorKind::NotFound => PrepareError::not_a_model(path, "there is no such file"),
             _ => PrepareError::Read { path, source },
         }
     }
 
-    /// For `map_err` on writing `path`.
     pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
         let path = path.to_path_buf();
         move |source| PrepareError::Write { path, source }
+    }
+
+    pub(crate) fn not_a_model(path: impl Into<PathBuf>, reason: impl Into<String>) -> PrepareError {
+        PrepareError::NotAModel { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn unsupported(path: impl Into<PathBuf>, reason: impl Into<String>) -> PrepareError {
+        PrepareError::Unsupported { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn model(path: &Path) -> impl FnOnce(BundleError) -> PrepareError {
+        let path = path.to_path_buf();
+        move |source| PrepareError::Model { path, source }
     }
 
     pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> PrepareError {
@@ -174,7 +182,6 @@ impl PrepareError {
 
 // The display while a bundle is made.
 
-/// Whether to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing but errors, and those are returned.
@@ -211,7 +218,6 @@ impl Reporter {
         self.bar.finish_and_clear();
     }
 
-    /// One line on stderr.
     pub(crate) fn note(&self, text: &str) {
         if self.progress == Progress::Bar {
             self.bar.suspend(|| protocol::say!("{text}"));
@@ -229,10 +235,8 @@ fn check(config: &ModelConfig, precisions: &[Precision], directory: &Path) -> Re
         let bytes = config.stored(precision)?.iter().map(|tensor| tensor.bytes()).sum::<u64>();
         parts.push((precision, bytes));
     }
-    match objection(&parts, free) {
-        None => Ok(()),
-        Some(reason) => Err(PrepareError::NoRoom { path: directory.to_path_buf(), reason }),
-    }
+    objection(&parts, free)
+        .map_or(Ok(()), |reason| Err(PrepareError::NoRoom { path: directory.to_path_buf(), reason }))
 }
 
 fn objection(parts: &[(Precision, u64)], free: u64) -> Option<String> {
@@ -263,7 +267,6 @@ fn free(directory: &Path) -> Option<u64> {
 
 // The request to prepare a model.
 
-/// The model to prepare, and the place of the bundle.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub source: Source,
@@ -276,16 +279,13 @@ pub struct Request {
     pub progress: Progress,
 }
 
-/// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
     Directory(PathBuf),
     /// A GGUF file, or a part of a model in several.
     Gguf(PathBuf),
-    /// An `.onnx` file.
     Onnx(PathBuf),
-    /// `owner/name` on the Hugging Face hub.
     Hub(String),
     /// A model of a published shape with random weights; one of [`synthetic_names`](synthetic_names).
     Synthetic(String),

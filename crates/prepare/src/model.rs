@@ -11,6 +11,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use onnx::read::{Described, Unreadable, described};
 use protocol::untrusted;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::PrepareError;
@@ -29,24 +30,19 @@ pub(crate) const WEIGHTS: &str = "model.safetensors";
 /// A model; every tensor is known to exist in the shape that the configuration requires.
 /// No weights have been read yet.
 pub(crate) struct Model {
-    /// Its name, unless the request gives another.
     pub(crate) name: String,
     /// The manifest's word for this kind of source.
     pub(crate) kind: &'static str,
     /// Every file that the bundle is made from; none where it is made from nothing but its shape.
     pub(crate) files: Vec<SourceFile>,
-    /// The seed, where weights are drawn.
     pub(crate) seed: Option<u64>,
     pub(crate) config: ModelConfig,
     pub(crate) config_json: Document,
     /// Or the reason why there is none.
     pub(crate) tokenizer: Result<Document, String>,
-    /// The chat template, of models that have one.
-    pub(crate) chat: Option<Document>,
-    /// How an encoder's vectors are pooled, where the source says so.
-    pub(crate) pooling: Option<Document>,
-    /// The weights of what follows, if it has any.
-    pub(crate) modules: Option<Document>,
+    /// Files that some models have: the chat template, how an encoder's vectors are pooled, and the weights of what
+    /// follows, with their names in the bundle.
+    pub(crate) others: Vec<(&'static str, Document)>,
     pub(crate) tensors: Box<dyn Tensors>,
     /// Files that are copied unchanged instead of weights, with their names in the bundle; none of a
     /// transformer.
@@ -55,11 +51,19 @@ pub(crate) struct Model {
     pub(crate) derived: String,
 }
 
-/// A text file of the bundle.
 pub(crate) struct Document {
     pub(crate) bytes: Vec<u8>,
     /// For the manifest.
     pub(crate) derived: String,
+}
+
+impl Document {
+    /// As people write JSON.
+    pub(crate) fn pretty(value: &impl Serialize, derived: impl Into<String>) -> Document {
+        let mut bytes = serde_json::to_vec_pretty(value).expect("plain data are valid JSON");
+        bytes.push(b'\n');
+        Document { bytes, derived: derived.into() }
+    }
 }
 
 /// The weights of a source, in pieces: a tensor may be larger than the memory.
@@ -72,7 +76,6 @@ pub(crate) trait Tensors {
         None
     }
 
-    /// The file that holds it, for errors.
     fn path_of(&self, name: &str) -> &Path;
 }
 
@@ -84,7 +87,6 @@ pub(crate) fn matrix(spec: &TensorSpec) -> (usize, usize) {
     }
 }
 
-/// A mapped file of the source.
 pub(crate) struct SourceFile {
     path: PathBuf,
     /// As named within the model's directory.
@@ -104,10 +106,12 @@ impl SourceFile {
         let of_hub = blobs_of(&home).is_some_and(|blobs| target.starts_with(blobs));
         if !target.starts_with(&home) && !of_hub {
             let target = target.display();
-            let reason = format!(
-                "it is a link that leaves the model's directory, to {target}; put the file itself there"
-            );
-            return Err(PrepareError::NotAModel { path, reason });
+            return Err(PrepareError::not_a_model(
+                path,
+                format!(
+                    "it is a link that leaves the model's directory, to {target}; put the file itself there"
+                ),
+            ));
         }
         Ok(SourceFile { name: name.to_owned(), ..SourceFile::open(&path)? })
     }
@@ -120,9 +124,7 @@ impl SourceFile {
 
     pub(crate) fn open(path: &Path) -> Result<SourceFile, PrepareError> {
         let file = untrusted::file::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => {
-                PrepareError::NotAModel { path: path.to_path_buf(), reason: error.to_string() }
-            }
+            std::io::ErrorKind::InvalidInput => PrepareError::not_a_model(path, error.to_string()),
             _ => PrepareError::reading(path)(error),
         })?;
         let metadata = file.metadata().map_err(PrepareError::reading(path))?;
@@ -131,7 +133,7 @@ impl SourceFile {
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(PrepareError::reading(path))?;
         if let Some(reason) = untrusted::file::substitute(&map) {
-            return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
+            return Err(PrepareError::not_a_model(path, reason));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(SourceFile { path: path.to_path_buf(), name, metadata, map: std::sync::Arc::new(map) })
@@ -158,7 +160,7 @@ impl SourceFile {
     /// The error of a file whose format is not the wanted one: what it is, or `reason` if that cannot be seen.
     pub(crate) fn not(&self, reason: impl Into<String>) -> PrepareError {
         let reason = untrusted::file::other_format(self.bytes()).map_or_else(|| reason.into(), str::to_owned);
-        PrepareError::NotAModel { path: self.path.clone(), reason }
+        PrepareError::not_a_model(&self.path, reason)
     }
 
     /// Lets the system reclaim the memory of these bytes, which are read from the file again if they are used
@@ -179,7 +181,6 @@ impl SourceFile {
         let _ = range;
     }
 
-    /// Its name within the model's directory.
     pub(crate) fn name(&self) -> String {
         self.name.clone()
     }
@@ -256,9 +257,7 @@ pub(crate) fn document<'a>(
     let tokens = tokens.filter(|(name, _)| name.ends_with("_token"));
     let mut fields: Map<_, _> = tokens.map(|(name, text)| (name.to_owned(), Value::from(text))).collect();
     fields.insert(FIELD.to_owned(), template.into());
-    let mut bytes = serde_json::to_vec_pretty(&fields).expect("a value is valid JSON");
-    bytes.push(b'\n');
-    Document { bytes, derived }
+    Document::pretty(&fields, derived)
 }
 
 /// The template, or of several the one for chats without tools.
@@ -271,7 +270,7 @@ fn default_template(config: &Value) -> Option<&str> {
 }
 
 /// A special token is a text, or an object with a text.
-fn content(token: &Value) -> Option<&str> {
+pub(crate) fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token["content"].as_str())
 }
 
@@ -297,13 +296,13 @@ pub(crate) fn encode(values: &[f32], element: Element, out: &mut Vec<u8>) -> Res
         Element::Bf16 => {
             let mut rounded = vec![bf16::ZERO; values.len()];
             rounded.convert_from_f32_slice(values);
-            check(&rounded, |value| value.is_finite())?;
+            first(&rounded, |value| !value.is_finite())?;
             out.extend(rounded.iter().flat_map(|value| value.to_le_bytes()));
         }
         Element::F16 => {
             let mut rounded = vec![f16::ZERO; values.len()];
             rounded.convert_from_f32_slice(values);
-            check(&rounded, |value| value.is_finite())?;
+            first(&rounded, |value| !value.is_finite())?;
             out.extend(rounded.iter().flat_map(|value| value.to_le_bytes()));
         }
         Element::I8 | Element::U8 => unreachable!("codes are made by `quantise`"),
@@ -311,11 +310,9 @@ pub(crate) fn encode(values: &[f32], element: Element, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-fn check<T>(values: &[T], finite: impl Fn(&T) -> bool) -> Result<(), usize> {
-    match values.iter().position(|value| !finite(value)) {
-        Some(index) => Err(index),
-        None => Ok(()),
-    }
+/// The first of the values that is wrong, as an error.
+fn first<T>(values: &[T], is_wrong: impl Fn(&T) -> bool) -> Result<(), usize> {
+    values.iter().position(is_wrong).map_or(Ok(()), Err)
 }
 
 /// The inverse of [`encode`]; every value of these types is exact in f32.
@@ -351,7 +348,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let file = SourceFile::open(path)?;
     let Described { mut graph, external } = described(file.bytes()).map_err(|why| match why {
         Unreadable::NotOnnx(reason) => file.not(reason),
-        Unreadable::Unsupported(reason) => PrepareError::Unsupported { path: path.to_path_buf(), reason },
+        Unreadable::Unsupported(reason) => PrepareError::unsupported(path, reason),
     })?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut verbatim = vec![(GRAPH_FILE.to_owned(), file.share())];
@@ -367,18 +364,15 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let config = graph.config_json();
     let derived =
         format!("from the description in {}", path.file_name().unwrap_or_default().to_string_lossy());
-    let parsed = ModelConfig::from_json(&config);
     Ok(Model {
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         kind: "onnx",
         files,
         seed: None,
-        config: parsed.map_err(|source| PrepareError::Model { path: path.to_path_buf(), source })?,
+        config: ModelConfig::from_json(&config).map_err(PrepareError::model(path))?,
         config_json: Document { bytes: config.to_string().into_bytes(), derived },
         tokenizer: Err("an ONNX file has none".into()),
-        chat: None,
-        pooling: None,
-        modules: None,
+        others: Vec::new(),
         tensors: Box::new(InFile { path: path.to_path_buf(), stored }),
         verbatim,
         derived: "as they are".into(),
@@ -401,20 +395,22 @@ fn check_location(path: &Path, name: &str) -> Result<(), PrepareError> {
         return Ok(());
     }
     let what = if is_ours { "is not a bundle's own" } else { "says no directory" };
-    let reason = format!(
-        "it names {name:?} for its weights: put them into a file beside it whose name {what}, such as model.data"
-    );
-    Err(PrepareError::Unsupported { path: path.to_path_buf(), reason })
+    Err(PrepareError::unsupported(
+        path,
+        format!(
+            "it names {name:?} for its weights: put them into a file beside it whose name {what}, such as model.data"
+        ),
+    ))
 }
 
 /// No tensor is read one by one.
 struct InFile {
-    path: std::path::PathBuf,
+    path: PathBuf,
     stored: Option<String>,
 }
 
 impl Tensors for InFile {
-    fn read(&self, spec: &TensorSpec, _: std::ops::Range<usize>) -> Result<Vec<f32>, PrepareError> {
+    fn read(&self, spec: &TensorSpec, _: Range<usize>) -> Result<Vec<f32>, PrepareError> {
         Err(PrepareError::tensor(&self.path, &spec.name, "is read by frameworks alone"))
     }
 

@@ -5,7 +5,7 @@
 
 use std::path::{Component, Path};
 
-use bundle::{Element, ModelConfig, Pooled, Residual, Step, StepActivation, Way, step_tensors};
+use bundle::{Element, ModelConfig, Pooled, Residual, Step, StepActivation, StoredTensor, Way, step_tensors};
 use protocol::Dense;
 use serde_json::{Map, Value, json};
 
@@ -90,7 +90,6 @@ const KINDS: [(&[&str], Kind); 14] = [
     (&["LogitScore"], Kind::Refused("it scores texts by the logits of two tokens")),
 ];
 
-/// The modules of a directory, in their order.
 pub(crate) struct Listed(Vec<Module>);
 
 struct Module {
@@ -118,7 +117,10 @@ pub(crate) fn listed(directory: &Path, files: &mut Vec<SourceFile>) -> Result<Op
     let file = SourceFile::optional(directory, MODULES)?;
     let of_colbert = directory.join("artifact.metadata");
     if file.is_none() && of_colbert.is_file() {
-        return Err(refused(&of_colbert, format!("{COLBERT}, and not one for the whole text")));
+        return Err(PrepareError::unsupported(
+            &of_colbert,
+            format!("{COLBERT}, and not one for the whole text"),
+        ));
     }
     let Some(file) = file else {
         let pooling = Module { kind: Kind::Pooling, name: "Pooling".into(), folder: "1_Pooling".into() };
@@ -129,7 +131,7 @@ pub(crate) fn listed(directory: &Path, files: &mut Vec<SourceFile>) -> Result<Op
     let value = parse(&file)?;
     let modules = value.as_array().into_iter().flatten().map(|module| Module::read(module, file.path()));
     let listed = Listed(modules.collect::<Result<_, _>>()?);
-    let settings = optional(directory, SETTINGS, files)?.unwrap_or_default();
+    let settings = Folder { directory, files }.optional(SETTINGS)?;
     listed.check(file.path(), &settings)?;
     files.push(file);
     Ok(Some(listed))
@@ -137,25 +139,31 @@ pub(crate) fn listed(directory: &Path, files: &mut Vec<SourceFile>) -> Result<Op
 
 impl Module {
     fn read(module: &Value, path: &Path) -> Result<Module, PrepareError> {
-        let text = |name: &str| module.get(name).and_then(Value::as_str);
+        let text = |name: &str| module[name].as_str();
         let Some(name) = text("type") else {
-            return Err(refused(path, "a module has no type".into()));
+            return Err(PrepareError::unsupported(path, "a module has no type"));
         };
         let folder = text("path").unwrap_or_default().trim_matches('/').to_owned();
         if Path::new(&folder).components().any(|part| !matches!(part, Component::Normal(_))) {
-            let reason = format!("the path {folder:?} of module {name} leads out of the model's directory");
-            return Err(refused(path, reason));
+            return Err(PrepareError::unsupported(
+                path,
+                format!("the path {folder:?} of module {name} leads out of the model's directory"),
+            ));
         }
         let Some(kind) = kind(name) else {
             let colbert = if name.starts_with("pylate.") { format!("; {COLBERT}") } else { String::new() };
             let known =
                 "Transformer, Pooling, Dense, LayerNorm, Normalize and Dropout of sentence-transformers";
-            let reason = format!("module {name} is none that is computed here ({known}){colbert}");
-            return Err(refused(path, reason));
+            return Err(PrepareError::unsupported(
+                path,
+                format!("module {name} is none that is computed here ({known}){colbert}"),
+            ));
         };
         if let Kind::Refused(why) = kind {
-            let reason = format!("module {name} is not computed here: {why}");
-            return Err(refused(path, reason));
+            return Err(PrepareError::unsupported(
+                path,
+                format!("module {name} is not computed here: {why}"),
+            ));
         }
         Ok(Module { kind, name: name.to_owned(), folder })
     }
@@ -187,12 +195,10 @@ fn kind(name: &str) -> Option<Kind> {
 }
 
 impl Listed {
-    /// The folder of the Transformer within the directory.
     pub(crate) fn body(&self) -> &str {
         &self.0[0].folder
     }
 
-    /// Whether the vectors of tokens are pooled.
     pub(crate) fn pools(&self) -> bool {
         self.0.len() > 1
     }
@@ -211,10 +217,13 @@ impl Listed {
     fn check(&self, path: &Path, settings: &Value) -> Result<(), PrepareError> {
         let is_of = |name: &str| settings["model_type"] == name;
         if is_of("SparseEncoder") {
-            return Err(refused(path, format!("{SPLADE}, and no vector of a text")));
+            return Err(PrepareError::unsupported(path, format!("{SPLADE}, and no vector of a text")));
         }
         if is_of("ColBERT") || is_of("MultiVectorEncoder") || settings.get("document_length").is_some() {
-            return Err(refused(path, format!("{COLBERT}, and not one for the whole text")));
+            return Err(PrepareError::unsupported(
+                path,
+                format!("{COLBERT}, and not one for the whole text"),
+            ));
         }
         let of = |kind: Kind| self.0.iter().filter(|module| module.kind == kind).count();
         let kinds: Vec<Kind> = self.0.iter().map(|module| module.kind).take(2).collect();
@@ -226,11 +235,13 @@ impl Listed {
             _ => {}
         }
         let names: Vec<&str> = self.0.iter().map(|module| module.name.as_str()).collect();
-        let reason = format!(
-            "its modules are {}; a vector of a text comes from one Transformer, one Pooling and what follows them",
-            names.join(", ")
-        );
-        Err(refused(path, reason))
+        Err(PrepareError::unsupported(
+            path,
+            format!(
+                "its modules are {}; a vector of a text comes from one Transformer, one Pooling and what follows them",
+                names.join(", ")
+            ),
+        ))
     }
 
     /// How the vectors of the body's tokens are used. Files that were read are added to `files`.
@@ -240,54 +251,51 @@ impl Listed {
         config: &ModelConfig,
         files: &mut Vec<SourceFile>,
     ) -> Result<Processing, PrepareError> {
-        let hidden = config.hidden_size;
-        let own = self.transformer(directory, files)?;
-        let lowers = own.get("do_lower_case").and_then(Value::as_bool) == Some(true);
+        let (hidden, folder) = (config.hidden_size, &mut Folder { directory, files });
+        let own = self.transformer(folder)?;
+        let lowers = own["do_lower_case"].as_bool() == Some(true);
         if !self.pools() {
             if config.scoring().is_none() {
-                let reason = "it lists a Transformer and no Pooling, and the Transformer has no head that gives scores";
-                return Err(refused(&directory.join(MODULES), reason.into()));
+                return folder.refuse(
+                    MODULES,
+                    "it lists a Transformer and no Pooling, and the Transformer has no head that gives scores",
+                );
             }
             return Ok(Processing { pooling: None, weights: None, lowers });
         }
-        let (ways, skips_prompt) = self.ways(directory, hidden, files)?;
+        let (ways, skips_prompt) = self.ways(folder, hidden)?;
         let mut steps = vec![Step::Pool { ways, skipped: 0 }];
         let (mut width, mut tensors) = (steps[0].width(hidden), Vec::new());
         for (index, module) in self.0.iter().enumerate().skip(2) {
-            let step = module.step((directory, index, width), files)?;
+            let step = module.step(folder, index, width)?;
             for stored in step.iter().flat_map(step_tensors) {
-                let file = module.file(WEIGHTS);
-                tensors.push((stored.name.clone(), tensor(directory, (&file, index), &stored, files)?));
+                let values = folder.tensor((&module.file(WEIGHTS), index), &stored)?;
+                tensors.push((stored, values));
             }
             width = step.as_ref().map_or(width, |step| step.width(width));
             steps.extend(step);
         }
-        let settings = optional(directory, SETTINGS, files)?.unwrap_or_default();
-        if let Some(most) = settings.get("truncate_dim").and_then(Value::as_u64) {
+        let settings = folder.optional(SETTINGS)?;
+        if let Some(most) = settings["truncate_dim"].as_u64() {
             steps.push(Step::Cut(most as usize));
         }
         let mut pooled = Pooled { skips_prompt, ..Pooled::default() }.with(steps);
-        pooled.max_tokens = own.get("max_seq_length").and_then(Value::as_u64).map(|tokens| tokens as usize);
-        add_prompts(&mut pooled, &settings, &directory.join(SETTINGS))?;
+        pooled.max_tokens = own["max_seq_length"].as_u64().map(|tokens| tokens as usize);
+        add_prompts(&mut pooled, &settings, folder)?;
         let derived = format!("from the source's {MODULES} and the files of its modules");
         Ok(Processing {
-            pooling: Some(document(&pooled, derived)),
+            pooling: Some(Document::pretty(&pooled, derived)),
             weights: (!tensors.is_empty()).then(|| weights(&tensors)),
             lowers,
         })
     }
 
     /// The Transformer's own settings, all of which are known.
-    fn transformer(
-        &self,
-        directory: &Path,
-        files: &mut Vec<SourceFile>,
-    ) -> Result<Map<String, Value>, PrepareError> {
+    fn transformer(&self, folder: &mut Folder<'_>) -> Result<Value, PrepareError> {
         let mut names = FILES[3..].iter().map(|name| self.0[0].file(name));
-        let is_there = |name: &String| directory.join(name).symlink_metadata().is_ok();
-        let Some(name) = names.find(is_there) else { return Ok(Map::new()) };
-        let own = optional(directory, &name, files)?.unwrap_or_default();
-        let own = own.as_object().cloned().unwrap_or_default();
+        let is_there = |name: &String| folder.directory.join(name).symlink_metadata().is_ok();
+        let Some(name) = names.find(is_there) else { return Ok(Value::Null) };
+        let own = folder.optional(&name)?;
         let is_harmless = |name: &str, value: &Value| match name {
             "max_seq_length" | "do_lower_case" | "unpad_inputs" | "model_args" | "model_kwargs" => true,
             "transformer_task" => {
@@ -311,25 +319,20 @@ impl Listed {
             _ => false,
         };
         let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
-        match own.iter().find(|(name, value)| !is_empty(value) && !is_harmless(name, value)) {
+        let mut fields = own.as_object().into_iter().flatten();
+        match fields.find(|(name, value)| !is_empty(value) && !is_harmless(name, value)) {
             None => Ok(own),
             Some((field, value)) => {
-                let reason = format!("{field} is {value}, which is not supported");
-                Err(refused(&directory.join(&name), reason))
+                folder.refuse(&name, format!("{field} is {value}, which is not supported"))
             }
         }
     }
 
     /// The ways of pooling, and whether a prompt's tokens are left out.
-    fn ways(
-        &self,
-        directory: &Path,
-        hidden: usize,
-        files: &mut Vec<SourceFile>,
-    ) -> Result<(Vec<Way>, bool), PrepareError> {
+    fn ways(&self, folder: &mut Folder<'_>, hidden: usize) -> Result<(Vec<Way>, bool), PrepareError> {
         let name = self.0[1].file(CONFIG);
-        let own = required(directory, &name, files)?;
-        let refuse = |reason: String| Err(refused(&directory.join(&name), reason));
+        let own = folder.required(&name)?;
+        let refuse = |reason: String| folder.refuse(&name, reason);
         let fields = own.as_object().into_iter().flatten();
         let is_known = |name: &str| {
             ["word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"]
@@ -359,13 +362,13 @@ impl Listed {
             }
         }
         if modes.is_empty() {
-            let is_on = |field: &str| own.get(field).and_then(Value::as_bool) == Some(true);
+            let is_on = |field: &str| own[field].as_bool() == Some(true);
             ways.extend(WAYS.iter().filter(|(field, _, _)| is_on(field)).map(|(_, _, way)| *way));
         }
         if ways.is_empty() {
             ways.push(Way::Mean);
         }
-        Ok((ways, own.get("include_prompt").and_then(Value::as_bool) == Some(false)))
+        Ok((ways, own["include_prompt"].as_bool() == Some(false)))
     }
 }
 
@@ -373,25 +376,25 @@ impl Module {
     /// What it computes, as the module `index` of vectors of `width` numbers; `None` if nothing.
     fn step(
         &self,
-        (directory, index, width): (&Path, usize, usize),
-        files: &mut Vec<SourceFile>,
+        folder: &mut Folder<'_>,
+        index: usize,
+        width: usize,
     ) -> Result<Option<Step>, PrepareError> {
         let name = self.file(CONFIG);
         let own = match self.kind {
-            Kind::Dense | Kind::LayerNorm => required(directory, &name, files)?,
-            _ => optional(directory, &name, files)?.unwrap_or_default(),
+            Kind::Dense | Kind::LayerNorm => folder.required(&name)?,
+            _ => folder.optional(&name)?,
         };
-        let refuse = |reason: String| Err(refused(&directory.join(&name), reason));
+        let refuse = |reason: String| folder.refuse(&name, reason);
         for field in ["module_input_name", "module_output_name"] {
-            let of_text = own.get(field).is_none_or(|value| value.is_null() || value == "sentence_embedding");
-            if !of_text {
-                let value = &own[field];
+            let value = &own[field];
+            if !value.is_null() && value != "sentence_embedding" {
                 return refuse(format!(
                     "{field} is {value}: it works on the vectors of tokens, as ColBERT does"
                 ));
             }
         }
-        let number = |name: &str| own.get(name).and_then(Value::as_u64).unwrap_or(0) as usize;
+        let number = |name: &str| own[name].as_u64().unwrap_or(0) as usize;
         let inputs = match self.kind {
             Kind::Dense => number("in_features"),
             Kind::LayerNorm => number("dimension"),
@@ -426,7 +429,7 @@ impl Module {
                         "activation_function is {activation:?}; supported are {known} of torch.nn"
                     ));
                 };
-                let is_on = |field: &str| own.get(field).and_then(Value::as_bool);
+                let is_on = |field: &str| own[field].as_bool();
                 let residual = match (is_on("use_residual"), inputs == outputs) {
                     (Some(true), true) => Residual::Itself,
                     (Some(true), false) => Residual::Weighted,
@@ -440,16 +443,17 @@ impl Module {
     }
 }
 
-fn add_prompts(pooled: &mut Pooled, settings: &Value, path: &Path) -> Result<(), PrepareError> {
-    for (name, text) in settings.get("prompts").and_then(Value::as_object).into_iter().flatten() {
+fn add_prompts(pooled: &mut Pooled, settings: &Value, folder: &Folder<'_>) -> Result<(), PrepareError> {
+    for (name, text) in settings["prompts"].as_object().into_iter().flatten() {
         pooled.prompts.extend(text.as_str().map(|text| (name.clone(), text.to_owned())));
     }
-    let Some(name) = settings.get("default_prompt_name").and_then(Value::as_str) else { return Ok(()) };
+    let Some(name) = settings["default_prompt_name"].as_str() else { return Ok(()) };
     if pooled.prompts.contains_key(name) {
         pooled.default_prompt = Some(name.to_owned());
     } else if !["query", "document"].contains(&name) {
         // sentence-transformers has these two always, without a text.
-        return Err(refused(path, format!("default_prompt_name is {name:?}, and there is no such prompt")));
+        let reason = format!("default_prompt_name is {name:?}, and there is no such prompt");
+        return folder.refuse(SETTINGS, reason);
     }
     Ok(())
 }
@@ -475,52 +479,13 @@ pub(crate) fn lowered(tokenizer: Document) -> Document {
 
 /// The most common pooling, for an encoder that is only a shape.
 pub(crate) fn usual() -> Document {
-    document(&Pooled { normalise: true, ..Pooled::default() }, "as most sentence encoders do".into())
-}
-
-pub(crate) fn document(pooled: &Pooled, derived: String) -> Document {
-    let mut bytes = serde_json::to_vec_pretty(pooled).expect("it is plain data");
-    bytes.push(b'\n');
-    Document { bytes, derived }
-}
-
-/// A tensor of a module, in f32.
-fn tensor(
-    directory: &Path,
-    (name, index): (&str, usize),
-    stored: &bundle::StoredTensor,
-    files: &mut Vec<SourceFile>,
-) -> Result<(Vec<usize>, Vec<f32>), PrepareError> {
-    let Some(file) = SourceFile::optional(directory, name)? else {
-        let path = directory.join(name);
-        let reason = "it is missing, and holds the weights of a module; save the model again with sentence-transformers";
-        return Err(PrepareError::NotAModel { path, reason: reason.into() });
-    };
-    let own = stored.name.strip_prefix(&format!("{index}.")).unwrap_or(&stored.name);
-    let wrong = |reason: String| PrepareError::tensor(file.path(), own, reason);
-    let mut held = Header::parse(&file)?.tensors;
-    let entry = held.remove(own).ok_or_else(|| wrong("is missing".into()))?;
-    if entry.shape != stored.shape {
-        return Err(wrong(format!(
-            "has shape {:?}, but its config.json calls for {:?}",
-            entry.shape, stored.shape
-        )));
-    }
-    let element = entry
-        .element()
-        .ok_or_else(|| wrong(format!("is stored as {}, which is not supported", entry.dtype)))?;
-    let values = decode(&file.bytes()[entry.range], element);
-    if values.iter().any(|value| !value.is_finite()) {
-        return Err(wrong("has a number that is not finite".into()));
-    }
-    note(files, file);
-    Ok((stored.shape.clone(), values))
+    Document::pretty(&Pooled { normalise: true, ..Pooled::default() }, "as most sentence encoders do")
 }
 
 /// A safetensors file of tensors in f32.
-fn weights(tensors: &[(String, (Vec<usize>, Vec<f32>))]) -> Document {
+fn weights(tensors: &[(StoredTensor, Vec<f32>)]) -> Document {
     let (mut header, mut data) = (Map::new(), Vec::new());
-    for (name, (shape, values)) in tensors {
+    for (StoredTensor { name, shape, .. }, values) in tensors {
         let start = data.len();
         encode(values, Element::F32, &mut data).expect("every f32 is one");
         let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
@@ -528,40 +493,73 @@ fn weights(tensors: &[(String, (Vec<usize>, Vec<f32>))]) -> Document {
     }
     let mut header = serde_json::to_vec(&header).expect("a value is valid JSON");
     header.resize(header.len().next_multiple_of(8), b' ');
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
-    bytes.extend(data);
+    let length = (header.len() as u64).to_le_bytes();
+    let bytes = [&length[..], &header, &data].concat();
     Document { bytes, derived: "the weights of the source's modules, in f32".into() }
 }
 
-fn required(directory: &Path, name: &str, files: &mut Vec<SourceFile>) -> Result<Value, PrepareError> {
-    optional(directory, name, files)?.ok_or_else(|| {
-        let reason = format!("it is missing, and {MODULES} lists its folder");
-        PrepareError::NotAModel { path: directory.join(name), reason }
-    })
+/// A source's directory, and the files of it that were read.
+struct Folder<'a> {
+    directory: &'a Path,
+    files: &'a mut Vec<SourceFile>,
 }
 
-fn optional(
-    directory: &Path,
-    name: &str,
-    files: &mut Vec<SourceFile>,
-) -> Result<Option<Value>, PrepareError> {
-    let Some(file) = SourceFile::optional(directory, name)? else { return Ok(None) };
-    let value = parse(&file)?;
-    note(files, file);
-    Ok(Some(value))
-}
+impl Folder<'_> {
+    /// The value of a JSON file; null if it is not there.
+    fn optional(&mut self, name: &str) -> Result<Value, PrepareError> {
+        let Some(file) = SourceFile::optional(self.directory, name)? else { return Ok(Value::Null) };
+        let value = parse(&file)?;
+        self.note(file);
+        Ok(value)
+    }
 
-fn note(files: &mut Vec<SourceFile>, file: SourceFile) {
-    if files.iter().all(|other| other.path() != file.path()) {
-        files.push(file);
+    fn required(&mut self, name: &str) -> Result<Value, PrepareError> {
+        let path = self.directory.join(name);
+        if path.symlink_metadata().is_err() {
+            let reason = format!("it is missing, and {MODULES} lists its folder");
+            return Err(PrepareError::not_a_model(path, reason));
+        }
+        self.optional(name)
+    }
+
+    /// A tensor of module `index`, in f32.
+    fn tensor(
+        &mut self,
+        (name, index): (&str, usize),
+        stored: &StoredTensor,
+    ) -> Result<Vec<f32>, PrepareError> {
+        let Some(file) = SourceFile::optional(self.directory, name)? else {
+            let reason = "it is missing, and holds the weights of a module; save the model again with sentence-transformers";
+            return Err(PrepareError::not_a_model(self.directory.join(name), reason));
+        };
+        let own = stored.name.strip_prefix(&format!("{index}.")).unwrap_or(&stored.name);
+        let wrong = |reason: &str| PrepareError::tensor(file.path(), own, reason);
+        let mut held = Header::parse(&file)?.tensors;
+        let entry = held.remove(own).ok_or_else(|| wrong("is missing"))?;
+        if entry.shape != stored.shape {
+            let (found, wanted) = (&entry.shape, &stored.shape);
+            return Err(wrong(&format!("has shape {found:?}, but its config.json calls for {wanted:?}")));
+        }
+        let unknown = || wrong(&format!("is stored as {}, which is not supported", entry.dtype));
+        let values = decode(&file.bytes()[entry.range.clone()], entry.element().ok_or_else(unknown)?);
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(wrong("has a number that is not finite"));
+        }
+        self.note(file);
+        Ok(values)
+    }
+
+    fn note(&mut self, file: SourceFile) {
+        if self.files.iter().all(|other| other.path() != file.path()) {
+            self.files.push(file);
+        }
+    }
+
+    fn refuse<T>(&self, name: &str, reason: impl Into<String>) -> Result<T, PrepareError> {
+        Err(PrepareError::unsupported(self.directory.join(name), reason))
     }
 }
 
 fn is_off(value: &Value) -> bool {
     value.is_null() || value == false
-}
-
-fn refused(path: &Path, reason: String) -> PrepareError {
-    PrepareError::Unsupported { path: path.to_path_buf(), reason }
 }

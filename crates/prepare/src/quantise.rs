@@ -10,7 +10,6 @@ use bundle::Precision;
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
 use half::{bf16, f16};
 
-/// Codes as they are stored, and scales.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Coded {
     pub(crate) codes: Vec<u8>,

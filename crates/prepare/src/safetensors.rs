@@ -36,7 +36,6 @@ pub(crate) struct Entry {
 /// Most bytes of a header: the limit of the `safetensors` crate.
 const MOST_OF_HEADER: u64 = 100_000_000;
 
-/// The entries of a header, as they are written.
 struct RawHeader(BTreeMap<String, RawEntry>);
 
 #[derive(FromJson)]
@@ -192,7 +191,6 @@ pub(crate) struct Writer {
     path: PathBuf,
     file: File,
     precision: Precision,
-    /// The tensors left to write, in order.
     expected: VecDeque<StoredTensor>,
     /// Scales of the current run of quantised tensors, which are written after it.
     scales: VecDeque<Vec<f32>>,
@@ -244,7 +242,6 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Appends a piece of the next tensor.
     pub(crate) fn append(&mut self, piece: &Piece<'_>) -> Result<(), PrepareError> {
         let Piece { spec, values, .. } = piece;
         let next = self.expected.front().expect("a tensor for every one that was announced");

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, TOKENIZER_CONFIG, matrix};
+use crate::model::{CONFIG, Document, Model, SourceFile, TOKENIZER, matrix};
 use crate::safetensors::{Piece, Writer};
 use crate::{PrepareError, Reporter, Request};
 
@@ -53,9 +53,7 @@ pub(crate) fn store(
         bundle::Source { kind: model.kind.into(), seed: model.seed, stored: model.tensors.stored(), sha256 };
     let no_tokenizer = model.tokenizer.as_ref().err().cloned();
     let manifest = Manifest { format: MANIFEST_FORMAT, name, source, no_tokenizer, files };
-    let mut json = serde_json::to_vec_pretty(&manifest).expect("a manifest is valid JSON");
-    json.push(b'\n');
-    write_file(&staging.0.join(MANIFEST), &json)?;
+    write_file(&staging.0.join(MANIFEST), &Document::pretty(&manifest, "").bytes, "")?;
     publish(&staging.0, &directory, &missing, is_bundle)?;
     Ok(directory)
 }
@@ -87,20 +85,16 @@ impl State {
     }
 }
 
-/// The text files of the bundle of `model`.
 fn documents(model: &Model) -> impl Iterator<Item = (&'static str, &Document)> {
     let tokenizer = model.tokenizer.as_ref().ok().map(|document| (TOKENIZER, document));
-    let chat = model.chat.as_ref().map(|document| (TOKENIZER_CONFIG, document));
-    let pooling = model.pooling.as_ref().map(|document| (bundle::POOLING, document));
-    let modules = model.modules.as_ref().map(|document| (bundle::MODULES, document));
-    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(chat).chain(pooling).chain(modules)
+    let others = model.others.iter().map(|(file, document)| (*file, document));
+    [(CONFIG, &model.config_json)].into_iter().chain(tokenizer).chain(others)
 }
 
 fn is_intact(path: &Path, record: &FileRecord) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == record.bytes)
 }
 
-/// Writes `files` into `directory` and returns their records.
 fn write_files(
     model: &Model,
     files: &BTreeSet<String>,
@@ -112,24 +106,19 @@ fn write_files(
         // Every reader of a bundle has this bound.
         if file != TOKENIZER && document.bytes.len() as u64 > untrusted::file::CONFIG {
             let (bytes, most) = (document.bytes.len(), untrusted::file::CONFIG);
-            let reason = format!(
-                "its {file} would have {bytes} bytes, and at most {most} are read: it is no usual model"
-            );
-            return Err(PrepareError::Unsupported { path: directory.join(file), reason });
+            return Err(PrepareError::unsupported(
+                directory.join(file),
+                format!(
+                    "its {file} would have {bytes} bytes, and at most {most} are read: it is no usual model"
+                ),
+            ));
         }
-        write_file(&directory.join(file), &document.bytes)?;
-        let record = FileRecord {
-            sha256: bundle::hexadecimal(&Sha256::digest(&document.bytes)),
-            bytes: document.bytes.len() as u64,
-            derived: document.derived.clone(),
-        };
+        let record = write_file(&directory.join(file), &document.bytes, &document.derived)?;
         records.insert(file.to_owned(), record);
     }
     for (file, source) in model.verbatim.iter().filter(|(file, _)| files.contains(file)) {
-        write_file(&directory.join(file), source.bytes())?;
-        let (sha256, bytes) =
-            (bundle::hexadecimal(&Sha256::digest(source.bytes())), source.bytes().len() as u64);
-        records.insert(file.clone(), FileRecord { sha256, bytes, derived: "the source's, as it is".into() });
+        let record = write_file(&directory.join(file), source.bytes(), "the source's, as it is")?;
+        records.insert(file.clone(), record);
     }
     let precisions = weights_in(files);
     if let Err(reason) = &model.tokenizer
@@ -144,7 +133,6 @@ fn write_files(
     Ok(records)
 }
 
-/// The precisions with weights among `files`.
 fn weights_in(files: &BTreeSet<String>) -> Vec<Precision> {
     Precision::ALL.into_iter().filter(|precision| files.contains(&precision.file_name())).collect()
 }
@@ -239,10 +227,12 @@ fn sync_directory(directory: &Path) -> Result<(), PrepareError> {
     untrusted::file::sync_directory(directory).map_err(PrepareError::writing(directory))
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), PrepareError> {
+/// Writes a file and returns its record.
+fn write_file(path: &Path, bytes: &[u8], derived: &str) -> Result<FileRecord, PrepareError> {
     let mut file = File::create_new(path).map_err(PrepareError::writing(path))?;
-    file.write_all(bytes).map_err(PrepareError::writing(path))?;
-    file.sync_all().map_err(PrepareError::writing(path))
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(PrepareError::writing(path))?;
+    let sha256 = hexadecimal(&Sha256::digest(bytes));
+    Ok(FileRecord { sha256, bytes: bytes.len() as u64, derived: derived.to_owned() })
 }
 
 /// A directory that is removed when this value is dropped, unless it was renamed.
@@ -312,7 +302,7 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     for hash in sha256.values() {
         hasher.update(format!("{hash}\n"));
     }
-    bundle::hexadecimal(&hasher.finalize())[..16].to_owned()
+    hexadecimal(&hasher.finalize())[..16].to_owned()
 }
 
 // sha256 of a source's files. A file that was hashed before and has not changed since is not read again.
@@ -325,7 +315,6 @@ const REMEMBERED: &str = ".sources.json";
 /// The coarsest step of a file system's times: a file that changed this recently may change again at the same time.
 const STEP: Duration = Duration::from_secs(2);
 
-/// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 22;
 
 /// sha256 by name of every file of the source; without files, of the configuration, which then is the source.

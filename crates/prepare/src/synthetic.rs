@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use bundle::{Architecture, ModelConfig, TensorSpec};
+use bundle::{Architecture, ModelConfig, POOLING, TensorSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -31,35 +31,30 @@ const BLOCK: usize = 1 << 16;
 
 /// Names of all synthetic models, by size.
 pub fn names() -> String {
-    SHAPES.map(|Shape { name, .. }| name).join(", ")
+    SHAPES.map(|(name, ..)| name).join(", ")
 }
 
 pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
-    let Some(shape) = SHAPES.iter().find(|shape| shape.name == name) else {
+    let Some((_, published, config)) = SHAPES.iter().find(|(known, ..)| *known == name) else {
         let names = names();
         return Err(PrepareError::Request(format!("unknown synthetic model {name:?}; there are {names}")));
     };
     let path = PathBuf::from(format!("{PREFIX}{name}"));
-    let json = (shape.config)();
-    let config =
-        ModelConfig::checked(&json).map_err(|source| PrepareError::Model { path: path.clone(), source })?;
+    let json = config();
+    let config = ModelConfig::checked(&json).map_err(PrepareError::model(&path))?;
     let weights = Weights::new(path, &config, &json);
     let deviation = weights.deviation;
-    let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
-    bytes.push(b'\n');
-    let of = shape.published.map_or(String::new(), |repository| format!(" of {repository}"));
-    let pooling = config.encoder.as_ref().map(|_| modules::usual());
+    let of = published.map_or(String::new(), |repository| format!(" of {repository}"));
+    let pooling = config.encodes().then(|| (POOLING, modules::usual()));
     Ok(Model {
         name: format!("synthetic-{name}"),
         kind: "synthetic",
         files: Vec::new(),
         seed: Some(SEED),
         config,
-        config_json: Document { bytes, derived: format!("the shape{of}") },
+        config_json: Document::pretty(&json, format!("the shape{of}")),
         tokenizer: Err("a synthetic model has none".into()),
-        chat: None,
-        pooling,
-        modules: None,
+        others: pooling.into_iter().collect(),
         tensors: Box::new(weights),
         verbatim: Vec::new(),
         derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
@@ -135,75 +130,85 @@ fn normal(bits: u64) -> [f64; 2] {
 
 // Shapes of published models, as their config.json has them.
 
-/// A model with a known shape and random weights.
-struct Shape {
-    name: &'static str,
-    /// The repository on the Hugging Face hub with this config.json.
-    published: Option<&'static str>,
-    config: fn() -> Value,
-}
+/// A model with a known shape and random weights: its name, the repository on the Hugging Face hub with this config.json
+/// if there is one, and the config.json.
+type Shape = (&'static str, Option<&'static str>, fn() -> Value);
 
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
 const SHAPES: [Shape; 17] = [
-    Shape { name: "bert-tiny", published: None, config: bert_tiny },
-    Shape { name: "llama-tiny", published: None, config: llama_tiny },
-    Shape { name: "llama-tiny-long", published: None, config: llama_tiny_long },
-    Shape { name: "minilm-l6", published: Some("sentence-transformers/all-MiniLM-L6-v2"), config: minilm_l6 },
-    Shape { name: "bert-base", published: Some("google-bert/bert-base-uncased"), config: bert_base },
-    Shape { name: "gpt2-124m", published: Some("openai-community/gpt2"), config: gpt2_124m },
-    Shape {
-        name: "modernbert-base",
-        published: Some("answerdotai/ModernBERT-base"),
-        config: modernbert_base,
-    },
-    Shape { name: "llama-160m", published: Some("JackFram/llama-160m"), config: llama_160m },
+    ("bert-tiny", None, || bert([64, 128, 2, 4], 256)),
+    ("llama-tiny", None, || llama([64, 128, 2, 4, 2], (256, 256))),
+    ("llama-tiny-long", None, || llama([64, 128, 2, 4, 2], (256, 2048))),
+    ("minilm-l6", Some("sentence-transformers/all-MiniLM-L6-v2"), || bert([384, 1536, 6, 12], 30_522)),
+    ("bert-base", Some("google-bert/bert-base-uncased"), || bert([768, 3072, 12, 12], 30_522)),
+    ("gpt2-124m", Some("openai-community/gpt2"), gpt2_124m),
+    ("modernbert-base", Some("answerdotai/ModernBERT-base"), modernbert_base),
+    ("llama-160m", Some("JackFram/llama-160m"), || {
+        with(llama([768, 3072, 12, 12, 12], (32_000, 2048)), json!({ "rms_norm_eps": 1e-6 }))
+    }),
     // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
-    Shape { name: "diffucoder-160m", published: None, config: diffucoder_160m },
-    Shape { name: "xlm-r-base", published: Some("FacebookAI/xlm-roberta-base"), config: xlm_r_base },
-    Shape { name: "bge-large", published: Some("BAAI/bge-large-en-v1.5"), config: bge_large },
-    Shape { name: "llama-360m", published: Some("HuggingFaceTB/SmolLM2-360M"), config: llama_360m },
+    ("diffucoder-160m", None, || diffucoder([576, 3072, 12, 9, 3], true)),
+    ("xlm-r-base", Some("FacebookAI/xlm-roberta-base"), xlm_r_base),
+    ("bge-large", Some("BAAI/bge-large-en-v1.5"), || bert([1024, 4096, 24, 16], 30_522)),
+    ("llama-360m", Some("HuggingFaceTB/SmolLM2-360M"), || {
+        let more = json!({ "rope_theta": 100_000.0, "tie_word_embeddings": true });
+        with(llama([960, 2560, 32, 15, 5], (49_152, 8192)), more)
+    }),
     // Of TinyLlama's parameters 6 % are its embedding; of Llama 3.2's, with a vocabulary of 128 256, a fifth.
-    Shape { name: "llama-1b", published: Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), config: llama_1b },
-    Shape { name: "llama-3.2-1b", published: Some("meta-llama/Llama-3.2-1B"), config: llama_3_2_1b },
-    Shape { name: "diffucoder-7b", published: Some("apple/DiffuCoder-7B-Base"), config: diffucoder_7b },
-    Shape { name: "llama-8b", published: Some("meta-llama/Llama-3.1-8B"), config: llama_8b },
-    Shape { name: "llama-70b", published: Some("meta-llama/Llama-3.1-70B"), config: llama_70b },
+    ("llama-1b", Some("TinyLlama/TinyLlama-1.1B-Chat-v1.0"), || {
+        llama([2048, 5632, 22, 32, 4], (32_000, 2048))
+    }),
+    // Its head and its embedding are one matrix, and its rotation is scaled by 32 where 3.1's is by 8.
+    ("llama-3.2-1b", Some("meta-llama/Llama-3.2-1B"), || {
+        with(llama_3([2048, 8192, 16, 32, 8], 32.0), json!({ "tie_word_embeddings": true }))
+    }),
+    ("diffucoder-7b", Some("apple/DiffuCoder-7B-Base"), || diffucoder([3584, 18_944, 28, 28, 4], false)),
+    ("llama-8b", Some("meta-llama/Llama-3.1-8B"), || llama_3([4096, 14_336, 32, 32, 8], 8.0)),
+    ("llama-70b", Some("meta-llama/Llama-3.1-70B"), || llama_3([8192, 28_672, 80, 64, 8], 8.0)),
 ];
 
-fn llama_tiny() -> Value {
-    json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02,
-        "intermediate_size": 128, "max_position_embeddings": 256, "num_attention_heads": 4,
-        "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
-        "tie_word_embeddings": false, "vocab_size": 256,
-    })
-}
-
-fn llama_tiny_long() -> Value {
-    let mut config = llama_tiny();
-    config["max_position_embeddings"] = json!(2048);
+/// The configuration with these fields in place of its own, or beside them.
+fn with(mut config: Value, more: Value) -> Value {
+    if let (Some(config), Value::Object(more)) = (config.as_object_mut(), more) {
+        config.extend(more);
+    }
     config
 }
 
-fn bert_tiny() -> Value {
-    bert([64, 128, 2, 4], 256)
+/// Llama 2 of these sizes, vocabulary and context.
+fn llama(
+    [hidden, intermediate, layers, heads, kv_heads]: [usize; 5],
+    (vocabulary, positions): (usize, usize),
+) -> Value {
+    json!({
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
+        "intermediate_size": intermediate, "max_position_embeddings": positions, "num_attention_heads": heads,
+        "num_hidden_layers": layers, "num_key_value_heads": kv_heads, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
+        "tie_word_embeddings": false, "vocab_size": vocabulary,
+    })
 }
 
-fn minilm_l6() -> Value {
-    bert([384, 1536, 6, 12], 30_522)
+/// Llama 3 of these sizes, with a rotation scaled by this factor.
+fn llama_3(sizes: [usize; 5], factor: f64) -> Value {
+    let scaling = json!({
+        "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    });
+    with(llama(sizes, (128_256, 131_072)), json!({ "rope_theta": 500_000.0, "rope_scaling": scaling }))
 }
 
-fn bert_base() -> Value {
-    bert([768, 3072, 12, 12], 30_522)
+fn diffucoder(sizes: [usize; 5], is_tied: bool) -> Value {
+    with(
+        llama(sizes, (152_064, 131_072)),
+        json!({
+            "model_type": "Dream", "mask_token_id": 151_666, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0,
+            "tie_word_embeddings": is_tied,
+        }),
+    )
 }
 
-fn bge_large() -> Value {
-    bert([1024, 4096, 24, 16], 30_522)
-}
-
-/// BERT of these sizes.
 fn bert([hidden, intermediate, layers, heads]: [usize; 4], vocabulary: usize) -> Value {
     json!({
         "model_type": "bert", "hidden_act": "gelu", "hidden_size": hidden, "initializer_range": 0.02,
@@ -237,89 +242,6 @@ fn gpt2_124m() -> Value {
         "model_type": "gpt2", "activation_function": "gelu_new", "initializer_range": 0.02,
         "layer_norm_epsilon": 1e-5, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
         "vocab_size": 50_257,
-    })
-}
-
-fn llama_160m() -> Value {
-    json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": 768, "initializer_range": 0.02,
-        "intermediate_size": 3072, "max_position_embeddings": 2048, "num_attention_heads": 12,
-        "num_hidden_layers": 12, "num_key_value_heads": 12, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
-        "tie_word_embeddings": false, "vocab_size": 32_000,
-    })
-}
-
-fn diffucoder_160m() -> Value {
-    diffucoder(json!({
-        "hidden_size": 576, "intermediate_size": 3072, "num_attention_heads": 9, "num_hidden_layers": 12,
-        "num_key_value_heads": 3, "tie_word_embeddings": true,
-    }))
-}
-
-fn diffucoder_7b() -> Value {
-    diffucoder(json!({
-        "hidden_size": 3584, "intermediate_size": 18_944, "num_attention_heads": 28, "num_hidden_layers": 28,
-        "num_key_value_heads": 4, "tie_word_embeddings": false,
-    }))
-}
-
-/// The common settings of these models, and their own sizes.
-fn diffucoder(sizes: Value) -> Value {
-    let mut config = json!({
-        "model_type": "Dream", "hidden_act": "silu", "initializer_range": 0.02, "mask_token_id": 151_666,
-        "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0, "vocab_size": 152_064,
-    });
-    if let (Some(config), Value::Object(sizes)) = (config.as_object_mut(), sizes) {
-        config.extend(sizes);
-    }
-    config
-}
-
-fn llama_360m() -> Value {
-    json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": 960, "initializer_range": 0.02,
-        "intermediate_size": 2560, "max_position_embeddings": 8192, "num_attention_heads": 15,
-        "num_hidden_layers": 32, "num_key_value_heads": 5, "rms_norm_eps": 1e-5, "rope_theta": 100_000.0,
-        "tie_word_embeddings": true, "vocab_size": 49_152,
-    })
-}
-
-fn llama_1b() -> Value {
-    json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
-        "intermediate_size": 5632, "max_position_embeddings": 2048, "num_attention_heads": 32,
-        "num_hidden_layers": 22, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 10_000.0,
-        "tie_word_embeddings": false, "vocab_size": 32_000,
-    })
-}
-
-/// Its head and its embedding are one matrix, and its rotation is scaled by 32 where 3.1's is by 8.
-fn llama_3_2_1b() -> Value {
-    let mut config = llama_3([2048, 8192, 16, 32]);
-    config["rope_scaling"]["factor"] = json!(32.0);
-    config["tie_word_embeddings"] = json!(true);
-    config
-}
-
-fn llama_8b() -> Value {
-    llama_3([4096, 14_336, 32, 32])
-}
-
-fn llama_70b() -> Value {
-    llama_3([8192, 28_672, 80, 64])
-}
-
-/// Llama 3.1 of these sizes; the differences of 3.2 are in its own function.
-fn llama_3([hidden, intermediate, layers, heads]: [usize; 4]) -> Value {
-    json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
-        "intermediate_size": intermediate, "max_position_embeddings": 131_072, "num_attention_heads": heads,
-        "num_hidden_layers": layers, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-        "rope_scaling": {
-            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
-        "rope_theta": 500_000.0, "tie_word_embeddings": false, "vocab_size": 128_256,
     })
 }
 
@@ -363,7 +285,7 @@ mod tests {
 
     #[test]
     fn gpt2_s_projections_onto_the_residual_stream_are_narrower() {
-        let json = (SHAPES.iter().find(|shape| shape.name == "gpt2-124m").unwrap().config)();
+        let json = gpt2_124m();
         let config = ModelConfig::from_json(&json).unwrap();
         let weights = Weights::new(PathBuf::new(), &config, &json);
         assert_eq!(weights.residual, 0.02 / 24f64.sqrt());
@@ -377,8 +299,8 @@ mod tests {
     }
 
     fn config(name: &str) -> ModelConfig {
-        let shape = SHAPES.iter().find(|shape| shape.name == name).unwrap();
-        ModelConfig::checked(&(shape.config)()).unwrap()
+        let (_, _, config) = SHAPES.iter().find(|(known, ..)| *known == name).unwrap();
+        ModelConfig::checked(&config()).unwrap()
     }
 
     /// As the models' cards and papers count them, to a million; encoders without their poolers.
@@ -390,7 +312,7 @@ mod tests {
             elements / 1_000_000
         };
         assert_eq!(
-            SHAPES[3..].iter().map(|shape| millions(shape.name)).collect::<Vec<_>>(),
+            SHAPES[3..].iter().map(|(name, ..)| millions(name)).collect::<Vec<_>>(),
             [22, 108, 124, 149, 162, 161, 277, 334, 361, 1100, 1235, 7615, 8030, 70_553]
         );
     }
@@ -409,9 +331,9 @@ mod tests {
 
     #[test]
     fn every_shape_can_be_stored_at_every_precision() {
-        for shape in &SHAPES {
+        for (name, ..) in SHAPES {
             for precision in Precision::ALL {
-                config(shape.name).stored(precision).unwrap();
+                config(name).stored(precision).unwrap();
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::PrepareError;
 use crate::model::{Document, SourceFile};
 use crate::vocabulary::{
     Added, Beside, Class, Ids, LONGEST, MOST_MERGES, Parts, Result, SPACE, asked_ends, bounded, bpe,
-    byte_level_bpe, document, pieces_to_text, replace, sequence, split, template, tiktoken, whole,
+    byte_level_bpe, document, pieces_to_text, replace, sequence, spaces, split, template, tiktoken, whole,
     word_piece,
 };
 
@@ -147,7 +147,6 @@ fn sentencepiece(bytes: &[u8], class: Class, beside: &Beside<'_>) -> Result<Valu
     }
 }
 
-/// The kind of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -408,11 +407,11 @@ fn class_bpe(model: &Model<'_>, class: Class, beside: &Beside<'_>) -> Result<Val
     let prefix = beside.flag("add_prefix_space").unwrap_or(true);
     let (normalizer, pre_tokenizer, decoder) = match is_gemma {
         true => (
-            replace(json!({ "String": " " }), SPACE),
+            spaces(),
             json!({
                 "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false
             }),
-            pieces_to_text(false),
+            pieces_to_text(false, true),
         ),
         false => {
             let scheme = match (prefix, beside.flag("legacy").unwrap_or(false)) {
@@ -420,7 +419,7 @@ fn class_bpe(model: &Model<'_>, class: Class, beside: &Beside<'_>) -> Result<Val
                 (true, true) => "always",
                 (true, false) => "first",
             };
-            (Value::Null, metaspace(scheme, false), pieces_to_text(prefix))
+            (Value::Null, metaspace(scheme, false), pieces_to_text(prefix, true))
         }
     };
     let unk = is_gemma.then(|| beside.token("unk_token", Some("<unk>"))).flatten();
@@ -524,7 +523,7 @@ fn plain(
         normalizers.push(replace(json!({ "Regex": " {2,}" }), " "));
     }
     if model.escape_whitespaces {
-        normalizers.push(replace(json!({ "String": " " }), SPACE));
+        normalizers.push(spaces());
     }
     if model.dummy_prefix && legacy {
         // Metaspace puts no space before one.
@@ -540,17 +539,12 @@ fn plain(
         let pattern = longest.iter().map(|piece| escaped(piece)).collect::<Vec<_>>().join("|");
         splits.push(split(&pattern));
     }
-    let mut decoders = vec![replace(json!({ "String": SPACE }), " ")];
-    decoders.extend(model.byte_fallback.then(|| json!({ "type": "ByteFallback" })));
-    decoders.extend((model.dummy_prefix || model.byte_fallback).then(|| json!({ "type": "Fuse" })));
-    let strip = || json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 });
-    decoders.extend(model.dummy_prefix.then(strip));
     Ok(whole(Parts {
         added,
         normalizer: sequence("normalizers", normalizers),
         pre_tokenizer: sequence("pretokenizers", splits),
         post_processor: asked_ends(beside, [Some("<s>"), Some("</s>")], ids)?,
-        decoder: sequence("decoders", decoders),
+        decoder: pieces_to_text(model.dummy_prefix, model.byte_fallback),
         model: of_model,
     }))
 }
@@ -558,11 +552,7 @@ fn plain(
 /// A text as a pattern for itself.
 fn escaped(text: &str) -> String {
     let is_literal = |letter: char| !letter.is_ascii_punctuation() || "_<>".contains(letter);
-    text.chars().fold(String::new(), |mut pattern, letter| {
-        if !is_literal(letter) {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-        pattern
-    })
+    text.chars()
+        .flat_map(|letter| (!is_literal(letter)).then_some('\\').into_iter().chain([letter]))
+        .collect()
 }

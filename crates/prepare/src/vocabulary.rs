@@ -8,7 +8,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use protocol::untrusted;
 use serde_json::{Map, Value, json};
 
-use crate::model::Document;
+use crate::model::{Document, content};
 
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
@@ -174,11 +174,6 @@ impl Beside<'_> {
     }
 }
 
-/// A token is a text, or an object with a text.
-fn content(token: &Value) -> Option<&str> {
-    token.as_str().or_else(|| token["content"].as_str())
-}
-
 /// Ids of tokens, while a tokenizer.json is made.
 pub(crate) struct Ids {
     pub(crate) vocabulary: BTreeMap<String, usize>,
@@ -296,15 +291,18 @@ pub(crate) fn sequence(kind: &str, parts: Vec<Value>) -> Value {
     if parts.is_empty() { Value::Null } else { json!({ "type": "Sequence", kind: parts }) }
 }
 
-/// The decoder of pieces; `strips` the space that was put before the text.
-pub(crate) fn pieces_to_text(strips: bool) -> Value {
+/// A normaliser for SentencePiece's pieces.
+pub(crate) fn spaces() -> Value {
+    replace(json!({ "String": " " }), SPACE)
+}
+
+/// The decoder of pieces, some of which may be bytes; `strips` the space that was put before the text.
+pub(crate) fn pieces_to_text(strips: bool, has_bytes: bool) -> Value {
+    let spaces = replace(json!({ "String": SPACE }), " ");
+    let bytes = has_bytes.then(|| json!({ "type": "ByteFallback" }));
+    let fuse = (strips || has_bytes).then(|| json!({ "type": "Fuse" }));
     let strip = strips.then(|| json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
-    let parts = [
-        replace(json!({ "String": SPACE }), " "),
-        json!({ "type": "ByteFallback" }),
-        json!({ "type": "Fuse" }),
-    ];
-    sequence("decoders", parts.into_iter().chain(strip).collect())
+    sequence("decoders", [Some(spaces), bytes, fuse, strip].into_iter().flatten().collect())
 }
 
 /// A part of a template: a special token with its id, or the text `"A"` or `"B"`; and its type.

@@ -71,9 +71,31 @@ impl<'a> Fields<'a> {
         BundleError::Config(format!("field {name:?} is missing"))
     }
 
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, BundleError> {
-        let read = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
+    /// The field as `read` has it, where it is there; `wanted` is what it should be.
+    fn optional<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, BundleError> {
+        let read = |value: &'a Value| read(value).ok_or_else(|| Self::wrong(name, value, wanted));
         self.get(name).map(read).transpose()
+    }
+
+    /// The same of each value in a list.
+    fn each<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, BundleError> {
+        let read = |value: &'a Value| read(value).ok_or_else(|| Self::wrong(name, value, wanted));
+        let list = self.optional(name, "a list", Value::as_array)?;
+        list.map(|list| list.iter().map(read).collect()).transpose()
+    }
+
+    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, BundleError> {
+        self.optional(name, "a string", Value::as_str)
     }
 
     pub(super) fn text(&self, name: &str) -> Result<&'a str, BundleError> {
@@ -81,10 +103,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn optional_count(&self, name: &str) -> Result<Option<usize>, BundleError> {
-        let read = |value: &Value| {
-            value.as_u64().map(|n| n as usize).ok_or_else(|| Self::wrong(name, value, "a whole number"))
-        };
-        self.get(name).map(read).transpose()
+        self.optional(name, "a whole number", |value| value.as_u64().map(|count| count as usize))
     }
 
     pub(super) fn count(&self, name: &str) -> Result<usize, BundleError> {
@@ -101,8 +120,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn optional_number(&self, name: &str) -> Result<Option<f64>, BundleError> {
-        let read = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
-        self.get(name).map(read).transpose()
+        self.optional(name, "a number", Value::as_f64)
     }
 
     pub(super) fn required_number(&self, name: &str) -> Result<f64, BundleError> {
@@ -130,34 +148,25 @@ impl<'a> Fields<'a> {
         if self.get_even_null(name).is_none() { Ok(default) } else { self.optional_number(name) }
     }
 
-    fn list(&self, name: &str) -> Result<Option<&'a Vec<Value>>, BundleError> {
-        let read = |value: &'a Value| value.as_array().ok_or_else(|| Self::wrong(name, value, "a list"));
-        self.get(name).map(read).transpose()
-    }
-
     pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, BundleError> {
-        let number = |value: &Value| value.as_f64().ok_or_else(|| Self::wrong(name, value, "a number"));
-        self.list(name)?.ok_or_else(|| Self::missing(name))?.iter().map(number).collect()
+        self.each(name, "a number", Value::as_f64)?.ok_or_else(|| Self::missing(name))
     }
 
     pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, BundleError> {
-        let text = |value: &'a Value| value.as_str().ok_or_else(|| Self::wrong(name, value, "a string"));
-        self.list(name)?.map(|list| list.iter().map(text).collect()).transpose()
+        self.each(name, "a string", Value::as_str)
     }
 
     /// A list of 0 and 1, or of false and true.
     pub(super) fn optional_flags(&self, name: &str) -> Result<Option<Vec<bool>>, BundleError> {
-        let flag = |value: &Value| match (value.as_bool(), value.as_u64()) {
-            (Some(flag), _) => Ok(flag),
-            (None, Some(number @ 0..=1)) => Ok(number == 1),
-            _ => Err(Self::wrong(name, value, "0 or 1")),
+        let flag = |value: &Value| match value.as_u64() {
+            Some(number @ 0..=1) => Some(number == 1),
+            _ => value.as_bool(),
         };
-        self.list(name)?.map(|list| list.iter().map(flag).collect()).transpose()
+        self.each(name, "0 or 1", flag)
     }
 
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, BundleError> {
-        let read = |value: &Value| value.as_bool().ok_or_else(|| Self::wrong(name, value, "true or false"));
-        Ok(self.get(name).map(read).transpose()?.unwrap_or(default))
+        Ok(self.optional(name, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
     /// A copy of one field; null if there is none.
@@ -171,11 +180,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, BundleError> {
-        let read = |value: &'a Value| match value.is_object() {
-            true => Ok(Fields { value, ..*self }),
-            false => Err(Self::wrong(name, value, "an object")),
-        };
-        self.get(name).map(read).transpose()
+        let read = |value: &'a Value| value.is_object().then_some(Fields { value, ..*self });
+        self.optional(name, "an object", read)
     }
 }
 

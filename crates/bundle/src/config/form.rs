@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
 use super::model::{Architecture, ModelConfig};
-use super::{Activation, Rotary};
+use super::{Activation, Rotary, refused};
 use crate::{BundleError, Pooling};
 
 /// Where the norms of a block are.
@@ -28,13 +28,13 @@ pub enum NormPlacement {
 pub struct Form {
     pub norms: NormPlacement,
     /// LayerNorms have no biases, like RMSNorms.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub norm_without_bias: bool,
     /// Added to the weights of every RMSNorm: gemma's files store them less 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub norm_offset: f32,
     /// The norms of q and k, if any, go over all heads together.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub whole_qk_norm: bool,
     /// Factor of the scores; 1/√head_dim if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub struct Form {
 }
 
 /// Parts that an encoder has and a decoder does not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoder {
     /// Rows of the table of token types, which is added to the embeddings; 0 without one.
     pub token_types: usize,
@@ -172,10 +172,6 @@ fn is_zero(number: &f32) -> bool {
     *number == 0.0
 }
 
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
 impl Form {
     /// Whether everything is as in llama.
     pub fn is_plain(&self) -> bool {
@@ -191,7 +187,7 @@ pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, Bu
     let architecture = config.architecture;
     let gemma = matches!(architecture, Gemma2 | Gemma3);
     if gemma && fields.flag("use_bidirectional_attention", false)? {
-        return Err(BundleError::Config("use_bidirectional_attention is not supported".into()));
+        return refused("use_bidirectional_attention is not supported");
     }
     let mut form = Form {
         norms: match architecture {
@@ -231,7 +227,7 @@ fn positive(fields: &Fields<'_>, name: &str, default: f64) -> Result<f64, Bundle
     if number > 0.0 && number.is_finite() {
         return Ok(number);
     }
-    Err(BundleError::Config(format!("field {name:?} is {number}; it must be above 0")))
+    refused(format!("field {name:?} is {number}; it must be above 0"))
 }
 
 fn multiplier(fields: &Fields<'_>, name: &str) -> Result<Option<f64>, BundleError> {
@@ -240,9 +236,7 @@ fn multiplier(fields: &Fields<'_>, name: &str) -> Result<Option<f64>, BundleErro
 
 fn cap(fields: &Fields<'_>, name: &str, default: Option<f64>) -> Result<Option<f64>, BundleError> {
     match fields.number_unless_null(name, default)? {
-        Some(cap) if cap <= 0.0 => {
-            Err(BundleError::Config(format!("field {name:?} is {cap}; it must be above 0")))
-        }
+        Some(cap) if cap <= 0.0 => refused(format!("field {name:?} is {cap}; it must be above 0")),
         cap => Ok(cap),
     }
 }
@@ -263,8 +257,7 @@ fn one_for_each_layer<T>(config: &ModelConfig, name: &str, list: Vec<T>) -> Resu
     if list.len() == config.layers {
         return Ok(list);
     }
-    let reason = format!("{name} has {} entries for {} layers", list.len(), config.layers);
-    Err(BundleError::Config(reason))
+    refused(format!("{name} has {} entries for {} layers", list.len(), config.layers))
 }
 
 /// The window, and which layers have it.
@@ -283,7 +276,7 @@ fn windows(
         Phi3 => fields.optional_count(name)?,
         Gemma2 | Gemma3 => match fields.count_unless_null(name, Some(4096))? {
             Some(window) => Some(window),
-            None => return Err(BundleError::Config(format!("field {name:?} is null; it must be a number"))),
+            None => return refused(format!("field {name:?} is null; it must be a number")),
         },
         Qwen2 | Qwen3 | Smollm3 | Dream => {
             let slides_at_all = fields.flag("use_sliding_window", false)?;
@@ -301,12 +294,12 @@ fn windows(
         _ => "",
     };
     if !reason.is_empty() {
-        return Err(BundleError::Config(format!("{reason} (field \"layer_types\")")));
+        return refused(format!("{reason} (field \"layer_types\")"));
     }
     let sliding = listed.unwrap_or(usual);
     let Some(window) = window.filter(|_| sliding.contains(&true)) else { return Ok((None, Vec::new())) };
     if window == 0 {
-        return Err(BundleError::Config(format!("field {name:?} is 0; it must be above 0, or null")));
+        return refused(format!("field {name:?} is 0; it must be above 0, or null"));
     }
     // A window beyond the context hides nothing. Gemma3's sliding layers keep their own rotation.
     let context = config.max_positions;
@@ -314,8 +307,7 @@ fn windows(
         return Ok((None, Vec::new()));
     }
     if !config.causal {
-        let reason = "a sliding window of a model that attends both ways is not supported";
-        return Err(BundleError::Config(reason.into()));
+        return refused("a sliding window of a model that attends both ways is not supported");
     }
     Ok((Some(window.min(context)), if sliding.contains(&false) { sliding } else { Vec::new() }))
 }
@@ -330,9 +322,9 @@ pub(super) fn layer_types(
     let slides = |kind: &str| match kind {
         "full_attention" => Ok(false),
         "sliding_attention" => Ok(true),
-        other => Err(BundleError::Config(format!(
+        other => refused(format!(
             "layers of the type {other:?} are not supported; supported are full_attention and sliding_attention"
-        ))),
+        )),
     };
     let types = types.into_iter().map(slides).collect::<Result<Vec<_>, _>>()?;
     one_for_each_layer(config, name, types).map(Some)

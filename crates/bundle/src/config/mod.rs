@@ -7,6 +7,7 @@ mod encoder;
 mod fields;
 mod form;
 mod model;
+mod names;
 mod read;
 mod rope;
 
@@ -15,10 +16,8 @@ use std::ops::Range;
 use encoder::Class;
 use fields::Fields;
 pub use form::{Dense, Encoder, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
-pub use model::{
-    Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, HeadNames, LayerNames, LinearNames,
-    ModelConfig, NormNames, Size, TensorSpec,
-};
+pub use model::{Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
+pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +39,11 @@ pub enum Activation {
     Relu,
 }
 
+/// For a configuration that makes no sense or is not supported.
+fn refused<T>(reason: impl Into<String>) -> Result<T, BundleError> {
+    Err(BundleError::Config(reason.into()))
+}
+
 fn activation(name: &str) -> Result<Activation, BundleError> {
     Ok(match name {
         "silu" | "swish" => Activation::Silu,
@@ -49,9 +53,9 @@ fn activation(name: &str) -> Result<Activation, BundleError> {
         "gelu" | "gelu_python" => Activation::GeluErf,
         "relu" => Activation::Relu,
         other => {
-            let reason =
-                format!("activation {other:?} is not supported; supported are silu, gelu, gelu_new and relu");
-            return Err(BundleError::Config(reason));
+            return refused(format!(
+                "activation {other:?} is not supported; supported are silu, gelu, gelu_new and relu"
+            ));
         }
     })
 }
@@ -70,7 +74,6 @@ pub struct LayerAttention {
 }
 
 impl LayerAttention {
-    /// The first key that the query at `position` sees.
     pub fn first_key(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
@@ -89,7 +92,6 @@ impl LayerAttention {
 }
 
 impl ModelConfig {
-    /// The attention of layer `index`.
     pub fn layer_attention(&self, index: usize) -> LayerAttention {
         let form = &self.form;
         let listed = |list: &[bool], absent| list.get(index).copied().unwrap_or(absent);
@@ -146,55 +148,43 @@ pub enum Feature {
 impl Feature {
     /// The name in a model's description ([`ModelConfig::described`]).
     pub fn name(self) -> &'static str {
-        match self {
-            Feature::NormsBehind => "norms_behind",
-            Feature::NormOffset => "norm_offset",
-            Feature::WholeNorms => "whole_norms",
-            Feature::AttentionScale => "attention_scale",
-            Feature::AttentionCap => "attention_cap",
-            Feature::Window => "window",
-            Feature::TwoRotations => "two_rotations",
-            Feature::UnrotatedLayers => "unrotated_layers",
-            Feature::PartialRotation => "partial_rotation",
-            Feature::LongRope => "longrope",
-            Feature::Yarn => "yarn",
-            Feature::EmbeddingMultiplier => "embedding_multiplier",
-            Feature::ResidualMultiplier => "residual_multiplier",
-            Feature::LogitsMultiplier => "logits_multiplier",
-            Feature::LogitsCap => "logits_cap",
-            Feature::FusedGateUp => "fused_gate_up",
-            Feature::RelativePositions => "relative_positions",
-            Feature::Encoder => "encoder",
-        }
+        self.told().0
     }
 
     /// For people, after "the model has".
     pub fn words(self) -> &'static str {
+        self.told().1
+    }
+
+    fn told(self) -> (&'static str, &'static str) {
         match self {
-            Feature::NormsBehind => "norms behind its blocks",
-            Feature::NormOffset => "norms whose weights are stored less 1",
-            Feature::WholeNorms => "norms over all heads of queries and keys together",
-            Feature::AttentionScale => "a scale of attention other than 1/√head_dim",
-            Feature::AttentionCap => "soft-capped attention scores",
-            Feature::Window => "a sliding window of attention",
-            Feature::TwoRotations => "two rotary bases",
-            Feature::UnrotatedLayers => "layers without rotary positions",
-            Feature::PartialRotation => "heads of which a part is rotated",
-            Feature::LongRope => "LongRoPE scaling of rotary frequencies",
-            Feature::Yarn => "YaRN scaling of rotary frequencies",
-            Feature::EmbeddingMultiplier => "a multiplier of embeddings",
-            Feature::ResidualMultiplier => "a multiplier of residuals",
-            Feature::LogitsMultiplier => "a multiplier of logits",
-            Feature::LogitsCap => "soft-capped logits",
-            Feature::FusedGateUp => "the gate and the other half of its MLP in one tensor",
-            Feature::RelativePositions => "scores of attention that depend on how far apart tokens are",
-            Feature::Encoder => "an encoder's embeddings and norms, and no head over a vocabulary",
+            Feature::NormsBehind => ("norms_behind", "norms behind its blocks"),
+            Feature::NormOffset => ("norm_offset", "norms whose weights are stored less 1"),
+            Feature::WholeNorms => ("whole_norms", "norms over all heads of queries and keys together"),
+            Feature::AttentionScale => ("attention_scale", "a scale of attention other than 1/√head_dim"),
+            Feature::AttentionCap => ("attention_cap", "soft-capped attention scores"),
+            Feature::Window => ("window", "a sliding window of attention"),
+            Feature::TwoRotations => ("two_rotations", "two rotary bases"),
+            Feature::UnrotatedLayers => ("unrotated_layers", "layers without rotary positions"),
+            Feature::PartialRotation => ("partial_rotation", "heads of which a part is rotated"),
+            Feature::LongRope => ("longrope", "LongRoPE scaling of rotary frequencies"),
+            Feature::Yarn => ("yarn", "YaRN scaling of rotary frequencies"),
+            Feature::EmbeddingMultiplier => ("embedding_multiplier", "a multiplier of embeddings"),
+            Feature::ResidualMultiplier => ("residual_multiplier", "a multiplier of residuals"),
+            Feature::LogitsMultiplier => ("logits_multiplier", "a multiplier of logits"),
+            Feature::LogitsCap => ("logits_cap", "soft-capped logits"),
+            Feature::FusedGateUp => ("fused_gate_up", "the gate and the other half of its MLP in one tensor"),
+            Feature::RelativePositions => {
+                ("relative_positions", "scores of attention that depend on how far apart tokens are")
+            }
+            Feature::Encoder => {
+                ("encoder", "an encoder's embeddings and norms, and no head over a vocabulary")
+            }
         }
     }
 }
 
 impl ModelConfig {
-    /// The features of this model beyond a plain layer.
     pub fn features(&self) -> Vec<Feature> {
         let form = &self.form;
         let layers = || (0..self.layers).map(|index| self.layer_attention(index));
@@ -234,9 +224,7 @@ impl ModelConfig {
 
 fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
     if heads == 0 || !hidden_size.is_multiple_of(heads) {
-        return Err(BundleError::Config(format!(
-            "hidden size {hidden_size} does not divide into {heads} heads"
-        )));
+        return refused(format!("hidden size {hidden_size} does not divide into {heads} heads"));
     }
     Ok(hidden_size / heads)
 }
@@ -347,8 +335,7 @@ fn head(
             "cls" => Pooling::Cls,
             "mean" => Pooling::Mean,
             other => {
-                let reason = format!("classifier_pooling is {other:?}; supported are cls and mean");
-                return Err(BundleError::Config(reason));
+                return refused(format!("classifier_pooling is {other:?}; supported are cls and mean"));
             }
         },
         _ => Pooling::Cls,
@@ -365,168 +352,5 @@ fn labels(fields: &Fields<'_>) -> Result<usize, BundleError> {
     if (1..=MOST_LABELS).contains(&labels) {
         return Ok(labels);
     }
-    Err(BundleError::Config(format!("its head has {labels} labels, which no model has")))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn llama() -> Value {
-        json!({
-            "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320,
-            "max_position_embeddings": 256, "tie_word_embeddings": true
-        })
-    }
-
-    fn with(name: &str, value: Value) -> Value {
-        let mut config = llama();
-        config[name] = value;
-        config
-    }
-
-    fn error(config: Value) -> String {
-        ModelConfig::from_json(&config).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn fused_tensors_lie_side_by_side() {
-        let names: Vec<_> =
-            ModelConfig::from_json(&llama()).unwrap().tensors().into_iter().map(|t| t.name).collect();
-        let at = |part: &str| names.iter().position(|n| n.ends_with(part)).unwrap();
-        assert_eq!(at("k_proj.weight"), at("q_proj.weight") + 1);
-        assert_eq!(at("v_proj.weight"), at("q_proj.weight") + 2);
-        assert_eq!(at("up_proj.weight"), at("gate_proj.weight") + 1);
-    }
-
-    #[test]
-    fn an_unknown_architecture_is_named_with_those_supported_and_the_nearest() {
-        let text = error(with("model_type", json!("granit")));
-        assert!(text.contains("\"granit\"") && text.contains("qwen3"), "{text}");
-        assert!(text.ends_with("the nearest is granite"), "{text}");
-        let text = error(with("model_type", json!("xyz")));
-        assert!(!text.contains("nearest"), "{text}");
-    }
-
-    #[test]
-    fn errors_name_the_field() {
-        assert!(error(with("hidden_size", json!("big"))).contains("hidden_size"));
-        assert!(error(with("vocab_size", Value::Null)).contains("vocab_size"));
-        assert!(error(with("hidden_act", json!("mish"))).contains("mish"));
-        assert!(error(with("num_key_value_heads", json!(3))).contains('3'));
-        assert!(error(with("rope_scaling", json!({"rope_type": "mrope", "factor": 4.0}))).contains("mrope"));
-        assert!(error(with("num_hidden_layers", json!(1u64 << 40))).contains("layers"));
-    }
-
-    #[test]
-    fn what_a_message_quotes_is_cut() {
-        let text = error(with("hidden_size", json!("x".repeat(100_000))));
-        assert!(text.contains("… (cut), not a whole number") && text.len() < 200, "{text}");
-    }
-
-    #[test]
-    fn sizes_that_no_disk_holds_are_refused_before_anything_is_computed_from_them() {
-        let largest = json!((1u64 << 28) - 1);
-        let mut config = with("intermediate_size", largest.clone());
-        config["hidden_size"] = largest;
-        config["head_dim"] = json!(16);
-        assert!(error(config).contains("weights, which no disk holds"));
-        assert!(error(with("head_dim", json!(1 << 20))).contains("head dimension is 1048576"));
-        assert!(error(with("num_hidden_layers", json!(5000))).contains("number of layers is 5000"));
-    }
-
-    #[test]
-    fn a_rotation_is_scaled_by_numbers_that_leave_it_finite() {
-        for factor in [json!(0.0), json!(-1.0), json!(1e300)] {
-            let scaling = json!({"rope_type": "linear", "factor": factor});
-            let text = error(with("rope_scaling", scaling));
-            assert!(text.contains("\"factor\"") && text.contains("between"), "{text}");
-        }
-    }
-
-    #[test]
-    fn rope_is_read_in_the_old_and_the_new_spelling() {
-        let old = with("rope_theta", json!(5e5));
-        let new = with("rope_parameters", json!({"rope_type": "default", "rope_theta": 5e5}));
-        assert_eq!(ModelConfig::from_json(&old).unwrap(), ModelConfig::from_json(&new).unwrap());
-    }
-
-    #[test]
-    fn a_resolved_configuration_is_read_back_as_it_was() {
-        let gpt2 = json!({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256,
-            "vocab_size": 320});
-        let llama3 = with(
-            "rope_scaling",
-            json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 8192}),
-        );
-        let others = ["mistral", "qwen2", "qwen3", "Dream"].map(|name| {
-            let mut config = with("mask_token_id", json!(5));
-            config["model_type"] = json!(name);
-            config
-        });
-        for config in [llama(), llama3, gpt2].into_iter().chain(others) {
-            let resolved = ModelConfig::from_json(&config).unwrap();
-            let written = serde_json::to_string(&resolved).unwrap();
-            assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), resolved, "{written}");
-        }
-    }
-
-    #[test]
-    fn a_description_names_every_tensor_and_frequency() {
-        let encoder = |architecture: &str, class: &str| {
-            json!({"model_type": architecture, "architectures": [class], "hidden_size": 64, "intermediate_size": 96,
-                "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 320})
-        };
-        let bert = encoder("bert", "BertForSequenceClassification");
-        let (mpnet, modernbert) =
-            (encoder("mpnet", "MPNetModel"), encoder("modernbert", "ModernBertForTokenClassification"));
-        for (json, rotations) in [(llama(), 1), (bert, 0), (mpnet, 0), (modernbert, 2)] {
-            let config = ModelConfig::from_json(&json).unwrap();
-            let described = config.described();
-            assert_eq!(described["hidden_size"], 64);
-            let frequencies =
-                ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
-            let counts = frequencies.iter().filter_map(|list| list.as_array()).map(Vec::len);
-            assert_eq!(counts.collect::<Vec<_>>(), vec![config.head_dim / 2; rotations]);
-            let text = described["tensors"].to_string();
-            let is_named = |name: &str| text.contains(&format!("{name:?}"));
-            assert!(config.tensors().iter().all(|tensor| is_named(&tensor.name)), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_masked_diffusion_model_attends_both_ways_and_has_a_mask_in_its_vocabulary() {
-        let dream = |mask: Value| {
-            let mut config = with("mask_token_id", mask);
-            config["model_type"] = json!("Dream");
-            config
-        };
-        let config = ModelConfig::from_json(&dream(json!(319))).unwrap();
-        assert_eq!((config.causal, config.mask_token, config.qkv_bias), (false, Some(319), true));
-        let body = config.clone().autoregressive();
-        assert_eq!((body.causal, body.mask_token, body.tensors()), (true, None, config.tensors()));
-        let outside = error(dream(json!(320)));
-        assert_eq!(
-            outside.split(": ").last().unwrap(),
-            "mask_token_id 320 is outside the vocabulary of 320 tokens"
-        );
-        assert!(error(dream(Value::Null)).contains("mask_token_id"));
-        assert!(ModelConfig::from_json(&llama()).unwrap().causal);
-    }
-
-    #[test]
-    fn a_query_sees_as_many_keys_as_its_window_and_itself_among_them() {
-        let attention = LayerAttention { window: Some(4), causal: true, rotation: None };
-        assert_eq!([0, 3, 4, 9].map(|position| attention.first_key(position)), [0, 0, 1, 6]);
-        assert_eq!(LayerAttention { window: None, ..attention }.first_key(9), 0);
-        assert_eq!([attention.keys(9, 20), attention.keys(1, 20)], [6..10, 0..2]);
-        let both = LayerAttention { causal: false, ..attention };
-        assert_eq!([both.keys(9, 20), both.keys(1, 20), both.keys(19, 20)], [6..13, 0..5, 16..20]);
-        assert_eq!([4, 5].map(|length| both.sees_all(length)), [true, false]);
-        assert_eq!([1, 2].map(|length| attention.sees_all(length)), [true, false]);
-    }
+    refused(format!("its head has {labels} labels, which no model has"))
 }

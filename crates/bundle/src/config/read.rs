@@ -7,11 +7,15 @@ use protocol::untrusted;
 use serde_json::Value;
 
 use super::fields::{Fields, Read};
+use super::form::Encoder;
 use super::model::{self, Architecture, Graph, ModelConfig};
-use super::{Position, Rotary, activation, encoder, even_share, form, rope};
+use super::{Position, Rotary, activation, encoder, even_share, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BundleError, config};
 use crate::{Element, Precision};
+
+/// The products of sizes, here and in every engine, must not overflow on a malicious header.
+const MAX_SIZE: usize = (1 << 28) - 1;
 
 /// The tensors of every layer are listed by name; a malicious config.json must not make that list fill
 /// memory.
@@ -43,53 +47,51 @@ impl ModelConfig {
         let fields = Fields::new(value, &read);
         let config = resolved(fields)?;
         let Some(name) = fields.left_over() else { return Ok(config) };
-        Err(BundleError::Config(format!(
-            "field {name:?} is not supported; if it does not change the computation, remove it"
-        )))
+        refused(format!("field {name:?} is not supported; if it does not change the computation, remove it"))
     }
 
     pub(super) fn check(&self) -> Result<(), BundleError> {
-        let positive = [
-            ("hidden size", self.hidden_size),
-            ("intermediate size", self.intermediate_size),
-            ("number of layers", self.layers),
-            ("number of attention heads", self.heads),
-            ("number of key/value heads", self.kv_heads),
-            ("head dimension", self.head_dim),
-            ("vocabulary size", self.vocab_size),
-            ("number of positions", self.max_positions),
+        let sizes = [
+            ("hidden size", self.hidden_size, MAX_SIZE),
+            ("intermediate size", self.intermediate_size, MAX_SIZE),
+            ("number of layers", self.layers, MAX_LAYERS),
+            ("number of attention heads", self.heads, MAX_SIZE),
+            ("number of key/value heads", self.kv_heads, MAX_SIZE),
+            ("head dimension", self.head_dim, MAX_HEAD_DIM),
+            ("vocabulary size", self.vocab_size, MAX_SIZE),
+            ("number of positions", self.max_positions, MAX_SIZE),
         ];
-        // The products below, and those of every engine, must not overflow on a malicious header.
-        if let Some((what, value)) = positive.into_iter().find(|(_, value)| !(1..1 << 28).contains(value)) {
-            return Err(BundleError::Config(format!("{what} is {value}, which no model has")));
+        if let Some((what, value, _)) =
+            sizes.into_iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        {
+            return refused(format!("{what} is {value}, which no model has"));
         }
         if let Some(mask) = self.mask_token.filter(|&mask| mask as usize >= self.vocab_size) {
             let vocabulary = self.vocab_size;
-            let reason = format!("mask_token_id {mask} is outside the vocabulary of {vocabulary} tokens");
-            return Err(BundleError::Config(reason));
+            return refused(format!("mask_token_id {mask} is outside the vocabulary of {vocabulary} tokens"));
         }
-        if self.layers > MAX_LAYERS {
-            let reason = format!("number of layers is {}, which no model has", self.layers);
-            return Err(BundleError::Config(reason));
-        }
-        if self.head_dim > MAX_HEAD_DIM {
-            let reason = format!("head dimension is {}, which no model has", self.head_dim);
-            return Err(BundleError::Config(reason));
-        }
-        let types = self.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
-        let numbers = self.numbers() + types as u128 * self.hidden_size as u128;
+        let numbers = self.numbers();
         if numbers > MAX_NUMBERS {
-            let reason = format!("its sizes make {numbers} weights, which no disk holds");
-            return Err(BundleError::Config(reason));
+            return refused(format!("its sizes make {numbers} weights, which no disk holds"));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let (heads, kv_heads) = (self.heads, self.kv_heads);
-            let reason = format!("{heads} attention heads cannot share {kv_heads} key/value heads evenly");
-            return Err(BundleError::Config(reason));
+            return refused(format!(
+                "{heads} attention heads cannot share {kv_heads} key/value heads evenly"
+            ));
         }
         if !self.head_dim.is_multiple_of(2) && self.position != Position::Learned {
-            let reason = format!("head dimension {} is odd and cannot be rotated", self.head_dim);
-            return Err(BundleError::Config(reason));
+            return refused(format!("head dimension {} is odd and cannot be rotated", self.head_dim));
+        }
+        let Some(&Encoder { token_types, pad_token, .. }) = self.encoder.as_ref() else { return Ok(()) };
+        if token_types >= 1 << 16 {
+            return refused(format!("type_vocab_size is {token_types}, which no model has"));
+        }
+        if pad_token as usize >= self.vocab_size {
+            let vocabulary = self.vocab_size;
+            return refused(format!(
+                "pad_token_id {pad_token} is outside the vocabulary of {vocabulary} tokens"
+            ));
         }
         Ok(())
     }
@@ -102,7 +104,7 @@ fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
     }
     let architecture = Architecture::from_model_type(model_type)?;
     let class = encoder::class(architecture, model_type, &fields)?;
-    if architecture == Architecture::Gpt2 || encoder::has(architecture) {
+    if architecture == Architecture::Gpt2 || architecture.is_encoder() {
         let config = match architecture {
             Architecture::Gpt2 => gpt2(&fields)?,
             _ => encoder::read(architecture, class, &fields)?,
@@ -124,11 +126,8 @@ fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
     config.form.rotated = rotations.rotated;
     config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
     config.encoder = encoder::of_decoder(&config, class, &fields)?;
-    if let Some(encoder) = &config.encoder {
-        // There is no head over the vocabulary.
-        config.tied_embeddings = true;
-        encoder::check(encoder, config.vocab_size)?;
-    }
+    // An encoder has no head over the vocabulary.
+    config.tied_embeddings |= config.encodes();
     Ok(config)
 }
 
@@ -140,8 +139,7 @@ fn text_part<'a>(architecture: Architecture, fields: &Fields<'a>) -> Result<Opti
     let Some(part) = fields.object("text_config")? else { return Ok(None) };
     match part.optional_text("model_type")? {
         Some(name) if Architecture::from_model_type(name)? != architecture => {
-            let reason = format!("its text_config is a {name}, which is not supported in this model");
-            Err(BundleError::Config(reason))
+            refused(format!("its text_config is a {name}, which is not supported in this model"))
         }
         _ => Ok(Some(part)),
     }
@@ -155,7 +153,8 @@ impl ModelConfig {
         let attention = 2 * heads * wide(self.head_dim) * hidden;
         let mlp = 3 * wide(self.intermediate_size) * hidden;
         let positions = if self.position == Position::Learned { wide(self.max_positions) } else { 0 };
-        wide(self.layers) * (attention + mlp) + (2 * wide(self.vocab_size) + positions) * hidden
+        let types = wide(self.token_types());
+        wide(self.layers) * (attention + mlp) + (2 * wide(self.vocab_size) + positions + types) * hidden
     }
 }
 
@@ -170,8 +169,9 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("n_embd")?;
     let heads = fields.count("n_head")?;
     if fields.flag("scale_attn_by_inverse_layer_idx", false)? || !fields.flag("scale_attn_weights", true)? {
-        let reason = "gpt2 variants of attention scaling (scale_attn_by_inverse_layer_idx, scale_attn_weights=false) are not supported";
-        return Err(BundleError::Config(reason.into()));
+        return refused(
+            "gpt2 variants of attention scaling (scale_attn_by_inverse_layer_idx, scale_attn_weights=false) are not supported",
+        );
     }
     Ok(ModelConfig {
         architecture: Architecture::Gpt2,
@@ -195,59 +195,32 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     })
 }
 
-/// Transformers' defaults of an architecture, for missing fields.
-struct Defaults {
-    heads: Option<usize>,
-    /// For an absent field: null means as many as heads of queries, and so does `None`.
-    kv_heads: Option<usize>,
-    /// `None`: an even share of the hidden size.
-    head_dim: Option<usize>,
-    vocab_size: Option<usize>,
-    max_positions: Option<usize>,
-    norm_epsilon: f64,
-    tied_embeddings: bool,
-}
-
-impl Defaults {
-    fn new(architecture: Architecture) -> Defaults {
-        use Architecture::{Dream, Gemma2, Gemma3, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
-        let gemma3 = architecture == Gemma3;
-        Defaults {
-            heads: Some(8).filter(|_| gemma3),
-            kv_heads: match architecture {
-                Gemma2 | Gemma3 | Smollm3 => Some(4),
-                Mistral => Some(8),
-                Qwen2 | Qwen3 | Dream => Some(32),
-                _ => None,
-            },
-            head_dim: match architecture {
-                Gemma2 | Gemma3 => Some(256),
-                Qwen3 => Some(128),
-                _ => None,
-            },
-            vocab_size: Some(262_208).filter(|_| gemma3),
-            max_positions: Some(131_072).filter(|_| gemma3),
-            norm_epsilon: if matches!(architecture, Olmo2 | Phi3) { 1e-5 } else { 1e-6 },
-            tied_embeddings: matches!(architecture, Gemma2 | Gemma3 | Smollm3),
-        }
-    }
-}
-
 /// Any decoder but gpt2's, still without its form.
 fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     use Architecture::{Dream, Gemma2, Gemma3, Granite, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
-    let defaults = Defaults::new(architecture);
-    let count = |name: &str, default: Option<usize>| match (fields.optional_count(name)?, default) {
-        (None, Some(default)) => Ok(default),
-        (Some(given), _) => Ok(given),
-        (None, None) => fields.count(name),
+    // Defaults for absent fields are transformers'.
+    let count = |name: &str, of_gemma3: usize| match fields.optional_count(name)? {
+        None if architecture == Gemma3 => Ok(of_gemma3),
+        Some(given) => Ok(given),
+        None => fields.count(name),
     };
     let hidden_size = fields.count("hidden_size")?;
-    let heads = count("num_attention_heads", defaults.heads)?;
-    let head_dim = match fields.optional_count("head_dim")?.or(defaults.head_dim) {
-        Some(given) => given,
-        None => even_share(hidden_size, heads)?,
+    let heads = count("num_attention_heads", 8)?;
+    let head_dim = match (fields.optional_count("head_dim")?, architecture) {
+        (Some(given), _) => given,
+        (None, Gemma2 | Gemma3) => 256,
+        (None, Qwen3) => 128,
+        (None, _) => even_share(hidden_size, heads)?,
     };
+    // null means as many as heads of queries.
+    let usual_kv_heads = match architecture {
+        Gemma2 | Gemma3 | Smollm3 => Some(4),
+        Mistral => Some(8),
+        Qwen2 | Qwen3 | Dream => Some(32),
+        _ => None,
+    };
+    let usual_epsilon = if matches!(architecture, Olmo2 | Phi3) { 1e-5 } else { 1e-6 };
+    let is_usually_tied = matches!(architecture, Gemma2 | Gemma3 | Smollm3);
     if matches!(architecture, Qwen2 | Dream) {
         fields.ignore(&["attention_bias"]);
     }
@@ -266,12 +239,12 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         intermediate_size: fields.count("intermediate_size")?,
         layers: fields.count("num_hidden_layers")?,
         heads,
-        kv_heads: fields.count_unless_null("num_key_value_heads", defaults.kv_heads)?.unwrap_or(heads),
+        kv_heads: fields.count_unless_null("num_key_value_heads", usual_kv_heads)?.unwrap_or(heads),
         head_dim,
-        vocab_size: count("vocab_size", defaults.vocab_size)?,
-        max_positions: count("max_position_embeddings", defaults.max_positions)?,
+        vocab_size: count("vocab_size", 262_208)?,
+        max_positions: count("max_position_embeddings", 131_072)?,
         rms_norm: true,
-        norm_epsilon: fields.epsilon("rms_norm_eps", defaults.norm_epsilon)?,
+        norm_epsilon: fields.epsilon("rms_norm_eps", usual_epsilon)?,
         activation: config::activation(activation)?,
         gated_mlp: true,
         position: Position::Rotary(Rotary::plain(10_000.0)),
@@ -279,7 +252,7 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         output_bias: attention_bias && !matches!(architecture, Qwen2 | Dream),
         mlp_bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
         qk_norm: matches!(architecture, Qwen3 | Gemma3 | Olmo2),
-        tied_embeddings: fields.flag("tie_word_embeddings", defaults.tied_embeddings)?,
+        tied_embeddings: fields.flag("tie_word_embeddings", is_usually_tied)?,
         causal: fields.flag("is_causal", true)? && architecture != Dream,
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
         ..ModelConfig::default()
@@ -294,7 +267,6 @@ fn mask_token(fields: &Fields<'_>) -> Result<u32, BundleError> {
 
 // The tensors in the file of each precision.
 
-/// A tensor as it is in a file of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredTensor {
     pub name: String,
@@ -388,16 +360,6 @@ mod tests {
     fn stored(config: &ModelConfig, precision: Precision, name: &str) -> Vec<StoredTensor> {
         let stored = config.stored(precision).unwrap();
         stored.into_iter().filter(|tensor| tensor.name.contains(name)).collect()
-    }
-
-    #[test]
-    fn codes_that_engines_fuse_lie_side_by_side_and_so_do_their_scales() {
-        let names: Vec<_> = stored(&config(true, 64), Precision::Int4, "");
-        let at = |part: &str| names.iter().position(|tensor| tensor.name.ends_with(part)).unwrap();
-        for suffix in ["weight", "weight.scale"] {
-            assert_eq!(at(&format!("k_proj.{suffix}")), at(&format!("q_proj.{suffix}")) + 1);
-            assert_eq!(at(&format!("up_proj.{suffix}")), at(&format!("gate_proj.{suffix}")) + 1);
-        }
     }
 
     #[test]

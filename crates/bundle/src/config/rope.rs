@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::fields::Fields;
 use super::model::Architecture;
-use super::{Llama3Scaling, LongRope, Rotary, Yarn};
+use super::{Llama3Scaling, LongRope, Rotary, Yarn, refused};
 use crate::BundleError;
 
 /// Range of divisors and thresholds of frequencies. Frequencies are f32: outside it they would be zero or
@@ -17,7 +17,6 @@ const LOCAL_THETA: f64 = 10_000.0;
 /// The context before the frequencies were scaled.
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// The rotations of a model.
 pub(super) struct Rotations {
     pub(super) main: Rotary,
     /// The rotation of sliding layers, if it differs.
@@ -112,21 +111,18 @@ fn partial(
     }
     let rotated = (head_dim as f64 * factor) as usize;
     if architecture != Architecture::Phi3 {
-        let reason = format!("partial_rotary_factor {factor} is not supported but for phi3");
-        return Err(BundleError::Config(reason));
+        return refused(format!("partial_rotary_factor {factor} is not supported but for phi3"));
     }
     if !(0.0..1.0).contains(&factor) || rotated == 0 || !rotated.is_multiple_of(2) {
-        let reason = format!(
+        return refused(format!(
             "partial_rotary_factor {factor} of heads of {head_dim} is {rotated}, not an even part of a head"
-        );
-        return Err(BundleError::Config(reason));
+        ));
     }
     Ok(Some(rotated))
 }
 
 struct Reader {
     architecture: Architecture,
-    /// Dimensions that are rotated.
     dims: usize,
     max_positions: usize,
     /// From outside of the parameters, where transformers looks first.
@@ -151,8 +147,7 @@ impl Reader {
                 if rotary == self.rotary(Some(parameters), theta)? {
                     return Ok(rotary);
                 }
-                let reason = "rope_scaling and rope_parameters do not say the same; remove one of them";
-                Err(BundleError::Config(reason.into()))
+                refused("rope_scaling and rope_parameters do not say the same; remove one of them")
             }
             [scaling, parameters] => self.rotary(scaling.or(parameters), theta),
         }
@@ -165,7 +160,7 @@ impl Reader {
             None => theta,
         };
         if theta <= 1.0 {
-            return Err(BundleError::Config(format!("rope_theta is {theta}; it must be above 1")));
+            return refused(format!("rope_theta is {theta}; it must be above 1"));
         }
         let mut rotary = Rotary::plain(theta);
         let Some(scaling) = object else { return Ok(rotary) };
@@ -182,10 +177,9 @@ impl Reader {
             }
             ("yarn", _) => rotary.yarn = Some(self.yarn(&scaling)?),
             (other, _) => {
-                let reason = format!(
+                return refused(format!(
                     "rope scaling {other:?} is not supported; supported are default, linear, dynamic, llama3, yarn and longrope"
-                );
-                return Err(BundleError::Config(reason));
+                ));
             }
         }
         Ok(rotary)
@@ -194,7 +188,7 @@ impl Reader {
     fn original(&self, scaling: &Fields<'_>) -> Result<usize, BundleError> {
         let own = scaling.optional_count(ORIGINAL)?;
         match self.original.or(own).unwrap_or(self.max_positions) {
-            0 => Err(BundleError::Config(format!("field {ORIGINAL:?} is 0; it must be above 0"))),
+            0 => refused(format!("field {ORIGINAL:?} is 0; it must be above 0")),
             original => Ok(original),
         }
     }
@@ -209,11 +203,10 @@ impl Reader {
         if read.low_freq_factor < read.high_freq_factor {
             return Ok(read);
         }
-        let reason = format!(
+        refused(format!(
             "low_freq_factor is {}, and high_freq_factor {}: it must be the larger one",
             read.low_freq_factor, read.high_freq_factor
-        );
-        Err(BundleError::Config(reason))
+        ))
     }
 
     /// As in transformers' `_compute_yarn_parameters`. llama.cpp's `rope_yarn` has the same frequencies.
@@ -251,11 +244,10 @@ impl Reader {
                 return Ok(divisors);
             }
             let held = divisors.len();
-            let reason = format!(
+            refused(format!(
                 "{name} has {held} divisors; {} rotated dimensions need {wanted} between 1e-6 and 1e6",
                 self.dims
-            );
-            Err(BundleError::Config(reason))
+            ))
         };
         let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
         let factor = match scaling.optional_number("factor")? {
@@ -285,6 +277,5 @@ fn within(scaling: &Fields<'_>, name: &str, range: RangeInclusive<f64>) -> Resul
         return Ok(number);
     }
     let (least, most) = range.into_inner();
-    let reason = format!("field {name:?} is {number}; it must be between {least:e} and {most:e}");
-    Err(BundleError::Config(reason))
+    refused(format!("field {name:?} is {number}; it must be between {least:e} and {most:e}"))
 }

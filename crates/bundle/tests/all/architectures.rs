@@ -3,13 +3,18 @@
 use bundle::{Feature, LayerAttention, ModelConfig, NormPlacement};
 use serde_json::{Value, json};
 
-fn read(model_type: &str, more: Value) -> Result<ModelConfig, String> {
+/// A small configuration with these fields in place of its own, or beside them.
+fn fields(model_type: &str, more: Value) -> Value {
     let mut config = json!({
         "model_type": model_type, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 6,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 256
     });
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    ModelConfig::checked(&config).map_err(|error| error.to_string())
+    config
+}
+
+fn read(model_type: &str, more: Value) -> Result<ModelConfig, String> {
+    ModelConfig::checked(&fields(model_type, more)).map_err(|error| error.to_string())
 }
 
 fn config(model_type: &str, more: Value) -> ModelConfig {
@@ -34,18 +39,63 @@ fn llama_s_way_has_no_features() {
 
 #[test]
 fn a_resolved_configuration_of_every_architecture_is_read_back_as_it_was() {
-    for name in ["gemma2", "gemma3", "gemma3_text", "phi3", "olmo2", "smollm3", "granite"] {
-        let resolved = config(name, small_window(name));
+    let names = "gemma2 gemma3 gemma3_text phi3 olmo2 smollm3 granite llama mistral qwen2 qwen3 Dream bert mpnet modernbert";
+    let of_names = names.split(' ').map(|name| {
+        let mut more = small_window(name);
+        more["mask_token_id"] = json!(5);
+        ModelConfig::from_json(&fields(name, more)).unwrap()
+    });
+    let gpt2 = json!({ "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256, "vocab_size": 320 });
+    let llama3 = json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192 } });
+    for resolved in of_names.chain([ModelConfig::from_json(&gpt2).unwrap(), config("llama", llama3)]) {
         let written = serde_json::to_string(&resolved).unwrap();
         assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), resolved, "{written}");
     }
 }
 
 #[test]
-fn a_description_names_the_features_in_words() {
+fn a_description_names_the_features_in_words_and_every_tensor_and_frequency() {
     let described = config("granite", json!({ "residual_multiplier": 0.5 })).described();
     assert_eq!(described["features"]["residual_multiplier"], "a multiplier of residuals");
     assert!(config("llama", json!({})).described().get("features").is_none());
+    for (model_type, class, rotations) in [
+        ("llama", "LlamaForCausalLM", 1),
+        ("bert", "BertForSequenceClassification", 0),
+        ("mpnet", "MPNetModel", 0),
+        ("modernbert", "ModernBertForTokenClassification", 2),
+    ] {
+        let config =
+            ModelConfig::from_json(&fields(model_type, json!({ "architectures": [class] }))).unwrap();
+        let described = config.described();
+        assert_eq!(described["hidden_size"], 64);
+        let frequencies = ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
+        let counts = frequencies.iter().filter_map(|list| list.as_array()).map(Vec::len);
+        assert_eq!(counts.collect::<Vec<_>>(), vec![config.head_dim / 2; rotations]);
+        let text = described["tensors"].to_string();
+        let is_named = |name: &str| text.contains(&format!("{name:?}"));
+        assert!(config.tensors().iter().all(|tensor| is_named(&tensor.name)), "{text}");
+    }
+}
+
+#[test]
+fn a_masked_diffusion_model_attends_both_ways_and_has_a_mask_in_its_vocabulary() {
+    let config = config("Dream", json!({ "mask_token_id": 319 }));
+    assert_eq!((config.causal, config.mask_token, config.qkv_bias), (false, Some(319), true));
+    let body = config.clone().autoregressive();
+    assert_eq!((body.causal, body.mask_token, body.tensors()), (true, None, config.tensors()));
+}
+
+#[test]
+fn a_query_sees_as_many_keys_as_its_window_and_itself_among_them() {
+    let attention = LayerAttention { window: Some(4), causal: true, rotation: None };
+    assert_eq!([0, 3, 4, 9].map(|position| attention.first_key(position)), [0, 0, 1, 6]);
+    assert_eq!(LayerAttention { window: None, ..attention }.first_key(9), 0);
+    assert_eq!([attention.keys(9, 20), attention.keys(1, 20)], [6..10, 0..2]);
+    let both = LayerAttention { causal: false, ..attention };
+    assert_eq!([both.keys(9, 20), both.keys(1, 20), both.keys(19, 20)], [6..13, 0..5, 16..20]);
+    assert_eq!([4, 5].map(|length| both.sees_all(length)), [true, false]);
+    assert_eq!([1, 2].map(|length| attention.sees_all(length)), [true, false]);
 }
 
 #[test]
@@ -150,7 +200,33 @@ fn what_is_not_supported_is_refused_by_name() {
     let class = |name: &str| json!({ "architectures": [name] });
     let full = json!({ "sliding_window": 16, "layer_types": vec!["full_attention"; 6] });
     let visual = json!({ "text_config": { "model_type": "ministral3" } });
+    let linear = |factor: f64| json!({ "rope_scaling": { "rope_type": "linear", "factor": factor } });
+    let huge =
+        json!({ "intermediate_size": (1u64 << 28) - 1, "hidden_size": (1u64 << 28) - 1, "head_dim": 16 });
     for (model_type, more, parts) in [
+        (
+            "granit",
+            json!({}),
+            ["\"granit\" is not supported; supported are llama", "; the nearest is granite"],
+        ),
+        ("llama", json!({ "hidden_size": "big" }), ["hidden_size", "a whole number"]),
+        (
+            "llama",
+            json!({ "hidden_size": "x".repeat(100_000) }),
+            ["hidden_size", "… (cut), not a whole number"],
+        ),
+        ("llama", json!({ "vocab_size": null }), ["vocab_size", "missing"]),
+        ("llama", json!({ "hidden_act": "mish" }), ["mish", "silu"]),
+        ("llama", json!({ "num_key_value_heads": 3 }), ["4 attention heads", "share 3"]),
+        ("llama", json!({ "num_hidden_layers": 1u64 << 40 }), ["number of layers is", "no model has"]),
+        ("llama", json!({ "num_hidden_layers": 5000 }), ["number of layers is 5000", "no model has"]),
+        ("llama", json!({ "head_dim": 1 << 20 }), ["head dimension is 1048576", "no model has"]),
+        ("llama", huge, ["weights", "no disk holds"]),
+        ("llama", linear(0.0), ["\"factor\" is 0", "between"]),
+        ("llama", linear(-1.0), ["\"factor\" is -1", "between"]),
+        ("llama", linear(1e300), ["\"factor\" is 1", "between"]),
+        ("Dream", json!({ "mask_token_id": null }), ["mask_token_id", "missing"]),
+        ("Dream", json!({ "mask_token_id": 320 }), ["mask_token_id 320", "outside the vocabulary of 320"]),
         ("llama", json!({ "partial_rotary_factor": 0.5 }), ["partial_rotary_factor", "0.5"]),
         ("llama", json!({ "rms_norm_eps": -1.0 }), ["rms_norm_eps", "-1"]),
         (
@@ -188,7 +264,9 @@ fn what_is_not_supported_is_refused_by_name() {
     ] {
         let text = read(model_type, more).unwrap_err();
         assert!(parts.iter().all(|part| text.contains(part)) && !text.contains('\n'), "{text}");
+        assert!(text.len() < 600, "{text}");
     }
+    assert!(!read("xyz", json!({})).unwrap_err().contains("nearest"));
 }
 
 #[test]
@@ -214,9 +292,7 @@ fn a_field_that_is_not_known_is_refused_by_its_path_unless_its_value_changes_not
         "unsloth_version": "1", "num_experts": 0, "pruned_heads": {}, "rope_scaling": null });
     assert_eq!(config("qwen2", harmless), config("qwen2", json!({})));
     // A bundle is read as the version that wrote it meant it.
-    let mut of_bundle = json!({ "model_type": "llama", "hidden_size": 64, "intermediate_size": 160,
-        "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 320, "max_position_embeddings": 256 });
-    of_bundle["mystery"] = json!(2);
+    let of_bundle = fields("llama", json!({ "mystery": 2 }));
     assert!(ModelConfig::from_json(&of_bundle).is_ok() && ModelConfig::checked(&of_bundle).is_err());
 }
 
@@ -232,14 +308,11 @@ fn a_window_beyond_the_context_hides_nothing() {
 
 #[test]
 fn absent_fields_are_what_the_class_assumes_and_null_is_not() {
-    let long = |more: Value| {
-        let mut fields = json!({ "max_position_embeddings": 8192 });
-        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        windows(&config("mistral", fields))
-    };
-    assert_eq!((long(json!({})), long(json!({ "sliding_window": null }))), (vec![4096; 6], vec![0; 6]));
-    let mut heads = json!({ "model_type": "mistral", "hidden_size": 64, "intermediate_size": 160, "vocab_size": 320,
-        "num_hidden_layers": 6, "num_attention_heads": 16, "max_position_embeddings": 256 });
+    let long = json!({ "max_position_embeddings": 8192 });
+    let without = json!({ "max_position_embeddings": 8192, "sliding_window": null });
+    assert_eq!([long, without].map(|more| windows(&config("mistral", more))), [[4096; 6], [0; 6]]);
+    let mut heads = fields("mistral", json!({ "num_attention_heads": 16 }));
+    heads.as_object_mut().unwrap().remove("num_key_value_heads");
     assert_eq!(ModelConfig::checked(&heads).unwrap().kv_heads, 8);
     heads["num_key_value_heads"] = Value::Null;
     assert_eq!(ModelConfig::checked(&heads).unwrap().kv_heads, 16);
@@ -257,6 +330,7 @@ fn a_decoder_that_is_not_causal_encodes_texts_both_ways() {
 #[test]
 fn the_base_is_that_of_the_object_that_scales() {
     let theta = |more: Value| config("llama", more).rotations()[0].theta;
+    assert_eq!(theta(json!({ "rope_theta": 5e5 })), 5e5);
     let scaling = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
     assert_eq!(theta(json!({ "rope_scaling": scaling, "rope_theta": null })), 5e5);
     assert_eq!(theta(json!({ "rope_parameters": scaling, "rope_theta": 1e4 })), 5e5);

@@ -43,6 +43,43 @@ pub(super) struct RopeFactors {
     pub(super) longrope: Option<[Vec<f32>; 2]>,
 }
 
+/// The metadata of one architecture, by the keys after its name.
+struct Own<'a> {
+    architecture: &'a str,
+    metadata: &'a Metadata<'a>,
+}
+
+impl Own<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn required_count(&self, name: &str) -> Result<usize, String> {
+        self.metadata.required_count(&self.key(name))
+    }
+
+    fn count(&self, name: &str) -> Result<Option<usize>, String> {
+        self.metadata.count(&self.key(name))
+    }
+
+    fn required_number(&self, name: &str) -> Result<f64, String> {
+        self.metadata.required_number(&self.key(name))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, String> {
+        self.metadata.number(&self.key(name))
+    }
+
+    /// llama.cpp reads 0 as none.
+    fn number_but_0(&self, name: &str) -> Result<Option<f64>, String> {
+        Ok(self.number(name)?.filter(|&number| number != 0.0))
+    }
+
+    fn window(&self) -> Result<Option<usize>, String> {
+        Ok(self.count("attention.sliding_window")?.filter(|&window| window > 0))
+    }
+}
+
 /// A config.json in Hugging Face's field names. `rope_factors` are tensors of the model in addition to its
 /// metadata.
 pub(super) fn config(
@@ -50,28 +87,27 @@ pub(super) fn config(
     header: &Header,
     rope_factors: RopeFactors,
 ) -> Result<Value, Refusal> {
-    let unsupported = |reason: String| Err(Refusal::Unsupported(reason));
     let architecture = metadata.text("general.architecture")?;
     if let Some(reason) = other_kind(metadata, architecture)? {
         return unsupported(reason);
     }
-    let architecture = architecture.ok_or("metadata \"general.architecture\" is missing".to_owned())?;
+    let architecture = architecture.ok_or_else(|| missing("general.architecture"))?;
     let Some((_, body)) = ARCHITECTURES.iter().find(|(name, _)| *name == architecture) else {
         let unknown = BundleError::unknown_architecture(architecture, &ARCHITECTURES.map(|(name, _)| name));
         return Err(Refusal::Architecture(unknown));
     };
-    let at = |key: &str| format!("{architecture}.{key}");
-    if metadata.count(&at("expert_count"))?.is_some_and(|experts| experts > 0) {
-        return unsupported("mixtures of experts are not supported".into());
+    let own = Own { architecture, metadata };
+    if own.count("expert_count")?.is_some_and(|experts| experts > 0) {
+        return unsupported("mixtures of experts are not supported");
     }
     let encodes = pooling(metadata)?.is_some() && !body.is_empty();
-    let causal = metadata.flag(&at("attention.causal"))?.unwrap_or(true);
+    let causal = metadata.flag(&own.key("attention.causal"))?.unwrap_or(true);
     if !causal && !encodes {
-        return unsupported("its attention is not causal, so it cannot decode".into());
+        return unsupported("its attention is not causal, so it cannot decode");
     }
     let mut config = match architecture {
-        "gpt2" => gpt2(metadata, header)?,
-        _ => llama_like(architecture, metadata, header, rope_factors)?,
+        "gpt2" => gpt2(&own, header)?,
+        _ => llama_like(&own, header, rope_factors)?,
     };
     let mistral = architecture == "llama" && config.get("sliding_window").is_some();
     config["model_type"] = json!(if mistral { "mistral" } else { architecture });
@@ -85,12 +121,16 @@ pub(super) fn config(
             config[field] = json!(id);
         }
     }
-    match metadata.left_over(&at(""), &HARMLESS) {
+    match metadata.left_over(&own.key(""), &HARMLESS) {
         None => Ok(config),
         Some(key) => unsupported(format!(
             "metadata {key:?} is not supported for {architecture}, and may change what the model computes"
         )),
     }
+}
+
+fn unsupported<T>(reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Unsupported(reason.into()))
 }
 
 /// What a file is that holds no model of text; its type is one of llama.cpp's `gguf-py/gguf/constants.py`.
@@ -122,47 +162,49 @@ pub(super) fn pooling(metadata: &Metadata<'_>) -> Result<Option<Pooling>, Refusa
         Some(1) => Ok(Some(Pooling::Mean)),
         Some(2) => Ok(Some(Pooling::Cls)),
         Some(3) => Ok(Some(Pooling::Last)),
-        Some(4) => Err(Refusal::Unsupported(format!(
+        Some(4) => unsupported(format!(
             "metadata {key:?} is 4: it is a reranker, which is not read from GGUF; name the folder that it was made from"
-        ))),
-        Some(other) => Err(Refusal::Unsupported(format!("metadata {key:?} is {other}; known are 0 to 4"))),
+        )),
+        Some(other) => unsupported(format!("metadata {key:?} is {other}; known are 0 to 4")),
     }
 }
 
-fn gpt2(metadata: &Metadata<'_>, header: &Header) -> Result<Value, Refusal> {
+fn gpt2(own: &Own<'_>, header: &Header) -> Result<Value, Refusal> {
     Ok(json!({
         "activation_function": "gelu_new",
-        "n_embd": metadata.required_count("gpt2.embedding_length")?,
-        "n_inner": metadata.count("gpt2.feed_forward_length")?,
-        "n_layer": metadata.required_count("gpt2.block_count")?,
-        "n_head": metadata.required_count("gpt2.attention.head_count")?,
+        "n_embd": own.required_count("embedding_length")?,
+        "n_inner": own.count("feed_forward_length")?,
+        "n_layer": own.required_count("block_count")?,
+        "n_head": own.required_count("attention.head_count")?,
         "n_positions": rows(header, "position_embd.weight")?,
         "vocab_size": rows(header, "token_embd.weight")?,
-        "layer_norm_epsilon": metadata.required_number("gpt2.attention.layer_norm_epsilon")?,
+        "layer_norm_epsilon": own.required_number("attention.layer_norm_epsilon")?,
     }))
 }
 
-fn llama_like(
-    architecture: &str,
-    metadata: &Metadata<'_>,
-    header: &Header,
-    rope_factors: RopeFactors,
-) -> Result<Value, Refusal> {
-    let at = |key: &str| format!("{architecture}.{key}");
-    let hidden = metadata.required_count(&at("embedding_length"))?;
-    let heads = metadata.required_count(&at("attention.head_count"))?;
-    let kv_heads = metadata.count(&at("attention.head_count_kv"))?.unwrap_or(heads);
-    let head_dim = match metadata.count(&at("attention.key_length"))? {
+fn llama_like(own: &Own<'_>, header: &Header, rope_factors: RopeFactors) -> Result<Value, Refusal> {
+    let architecture = own.architecture;
+    let hidden = own.required_count("embedding_length")?;
+    let heads = own.required_count("attention.head_count")?;
+    let kv_heads = own.count("attention.head_count_kv")?.unwrap_or(heads);
+    let head_dim = match own.count("attention.key_length")? {
         Some(length) => length,
         None if heads != 0 && hidden % heads == 0 => hidden / heads,
         None => return Err(format!("embedding length {hidden} does not divide into {heads} heads").into()),
     };
-    check_heads(architecture, metadata, head_dim)?;
-    let context = metadata.required_count(&at("context_length"))?;
-    let window = metadata.count(&at("attention.sliding_window"))?.filter(|&window| window > 0);
+    // Parts of a head are of one length, except that phi3 rotates only some dimensions.
+    let value_length = own.count("attention.value_length")?.unwrap_or(head_dim);
+    let rotated = own.count("rope.dimension_count")?.unwrap_or(head_dim);
+    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
+        return unsupported(format!(
+            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
+        ));
+    }
+    let context = own.required_count("context_length")?;
+    let window = own.window()?;
     let biased = |tensor: &str| header.tensors.contains_key(&format!("blk.0.{tensor}.bias"));
-    let theta = metadata.number(&at("rope.freq_base"))?.unwrap_or(10_000.0);
-    let layers = metadata.required_count(&at("block_count"))?;
+    let theta = own.number("rope.freq_base")?.unwrap_or(10_000.0);
+    let layers = own.required_count("block_count")?;
     // Mistral's models are llamas without biases to llama.cpp, all but their window.
     let mistral = architecture == "llama" && !biased("attn_q") && !biased("ffn_gate");
     let slides = mistral || matches!(architecture, "gemma2" | "gemma3" | "phi3");
@@ -171,89 +213,68 @@ fn llama_like(
         "head_dim": head_dim,
         "hidden_act": "silu",
         "hidden_size": hidden,
-        "intermediate_size": metadata.required_count(&at("feed_forward_length"))?,
+        "intermediate_size": own.required_count("feed_forward_length")?,
         // Within the window, sliding and full attention are the same.
         "max_position_embeddings": window.filter(|_| !slides).map_or(context, |window| window.min(context)),
         "mlp_bias": biased("ffn_gate"),
         "num_attention_heads": heads,
         "num_hidden_layers": layers,
         "num_key_value_heads": kv_heads,
-        "rms_norm_eps": metadata.required_number(&at("attention.layer_norm_rms_epsilon"))?,
+        "rms_norm_eps": own.required_number("attention.layer_norm_rms_epsilon")?,
         "rope_theta": theta,
         "vocab_size": rows(header, "token_embd.weight")?,
     });
     if let (Some(window), true) = (window, mistral) {
         config["sliding_window"] = json!(window.min(context));
     }
-    let RopeFactors { llama3, longrope } = rope_factors;
-    let scaling = rope_scaling(architecture, metadata, context)?;
+    let RopeFactors { llama3: factors, longrope } = rope_factors;
+    let scaling = rope_scaling(own, context)?;
     if let (None, Some(scaling)) = (&longrope, scaling) {
         // OLMo 3's, of which only the layers without a window are scaled.
         if architecture == "olmo2" && window.is_some() {
-            let reason = "a window together with scaled rotary frequencies is not supported for olmo2";
-            return Err(Refusal::Unsupported(reason.into()));
+            return unsupported(
+                "a window together with scaled rotary frequencies is not supported for olmo2",
+            );
         }
         config["rope_scaling"] = scaling;
     }
     if !slides {
         // Read, and without a meaning within the window.
-        let _ = metadata.contains(&at("attention.sliding_window_pattern"));
+        let _ = own.metadata.contains(&own.key("attention.sliding_window_pattern"));
     }
-    Family { architecture, metadata, head_dim, layers, longrope }.add_to(&mut config)?;
-    if let Some(factors) = llama3 {
-        add_llama3(&mut config, &factors, theta, head_dim)?;
+    match architecture {
+        "gemma2" | "gemma3" => own.gemma(&mut config, head_dim, layers)?,
+        "granite" => own.granite(&mut config, head_dim)?,
+        "phi3" => own.phi3(&mut config, (rotated, head_dim), (context, longrope))?,
+        _ => {}
+    }
+    let Some(factors) = factors else { return Ok(config) };
+    if config.get("rope_scaling").is_some() {
+        return unsupported("its rope is scaled both by metadata and by rope_freqs.weight");
+    }
+    if let Some(scaling) = llama3(&factors, theta, head_dim).map_err(Refusal::Unsupported)? {
+        config["rope_scaling"] = scaling;
     }
     Ok(config)
 }
 
-/// Refuses heads with parts of different lengths, except phi3's, which rotate only some dimensions.
-fn check_heads(architecture: &str, metadata: &Metadata<'_>, head_dim: usize) -> Result<(), Refusal> {
-    let at = |key: &str| format!("{architecture}.{key}");
-    let value_length = metadata.count(&at("attention.value_length"))?.unwrap_or(head_dim);
-    let rotated = metadata.count(&at("rope.dimension_count"))?.unwrap_or(head_dim);
-    if value_length != head_dim || (rotated != head_dim && architecture != "phi3") {
-        return Err(Refusal::Unsupported(format!(
-            "heads of {head_dim} with values of {value_length}, of which {rotated} are rotated, are not supported"
-        )));
-    }
-    Ok(())
-}
-
-/// Adds the scaling of rotary frequencies that `factors` divide by.
-fn add_llama3(config: &mut Value, factors: &[f32], theta: f64, head_dim: usize) -> Result<(), Refusal> {
-    if config.get("rope_scaling").is_some() {
-        let reason = "its rope is scaled both by metadata and by rope_freqs.weight";
-        return Err(Refusal::Unsupported(reason.into()));
-    }
-    if let Some(scaling) = llama3(factors, theta, head_dim).map_err(Refusal::Unsupported)? {
-        config["rope_scaling"] = scaling;
-    }
-    Ok(())
-}
-
 /// `rope.scaling.type` and `rope.scaling.factor`, or `rope.scale_linear` of older files. A type that is not
 /// known here is passed on, to be refused by name with those that are supported.
-fn rope_scaling(
-    architecture: &str,
-    metadata: &Metadata<'_>,
-    context: usize,
-) -> Result<Option<Value>, Refusal> {
-    let at = |key: &str| format!("{architecture}.rope.{key}");
-    let number = |key: &str| metadata.number(&at(key));
-    let kind = metadata.text(&at("scaling.type"))?;
-    let scale = number("scaling.attn_factor")?.filter(|&scale| scale != 0.0 && scale != 1.0);
-    if scale.is_some() && !(architecture == "phi3" || kind == Some("yarn")) {
-        let key = at("scaling.attn_factor");
-        return Err(Refusal::Unsupported(format!("metadata {key:?} is supported only with YaRN")));
+fn rope_scaling(own: &Own<'_>, context: usize) -> Result<Option<Value>, Refusal> {
+    let kind = own.metadata.text(&own.key("rope.scaling.type"))?;
+    let scale = own.number_but_0("rope.scaling.attn_factor")?.filter(|&scale| scale != 1.0);
+    if scale.is_some() && !(own.architecture == "phi3" || kind == Some("yarn")) {
+        let key = own.key("rope.scaling.attn_factor");
+        return unsupported(format!("metadata {key:?} is supported only with YaRN"));
     }
     match kind {
         Some("none") => Ok(None),
-        Some("yarn") => yarn(architecture, metadata, (context, scale)).map(Some),
-        Some(kind) => Ok(Some(json!({ "rope_type": kind, "factor": number("scaling.factor")? }))),
+        Some("yarn") => yarn(own, context, scale).map(Some),
+        Some(kind) => Ok(Some(json!({ "rope_type": kind, "factor": own.number("rope.scaling.factor")? }))),
         None => {
-            let key =
-                if metadata.contains(&at("scaling.factor")) { "scaling.factor" } else { "scale_linear" };
-            let factor = number(key)?.filter(|&factor| factor != 1.0 && factor != 0.0);
+            let is_new = own.metadata.contains(&own.key("rope.scaling.factor"));
+            let key = if is_new { "rope.scaling.factor" } else { "rope.scale_linear" };
+            let factor = own.number_but_0(key)?.filter(|&factor| factor != 1.0);
             Ok(factor.map(|factor| json!({ "rope_type": "linear", "factor": factor })))
         }
     }
@@ -262,29 +283,24 @@ fn rope_scaling(
 /// YaRN in the fields of transformers. llama.cpp takes the usual parameters for these architectures, whatever the file
 /// says (`rope_yarn` in ggml-cpu/ops.cpp, `llama_context` in llama-context.cpp), but its converter writes those of
 /// transformers: where the two differ, there is no right value.
-fn yarn(
-    architecture: &str,
-    metadata: &Metadata<'_>,
-    (context, scale): (usize, Option<f64>),
-) -> Result<Value, Refusal> {
-    let at = |key: &str| format!("{architecture}.rope.scaling.{key}");
-    let factor = metadata.required_number(&at("factor"))?;
+fn yarn(own: &Own<'_>, context: usize, scale: Option<f64>) -> Result<Value, Refusal> {
+    let factor = own.required_number("rope.scaling.factor")?;
     let usual_scale = 1.0 + 0.1 * factor.max(1.0).ln();
-    for (key, usual) in [
-        ("yarn_beta_fast", 32.0),
-        ("yarn_beta_slow", 1.0),
-        ("yarn_ext_factor", 1.0),
-        ("yarn_attn_factor", usual_scale),
+    for (name, usual) in [
+        ("rope.scaling.yarn_beta_fast", 32.0),
+        ("rope.scaling.yarn_beta_slow", 1.0),
+        ("rope.scaling.yarn_ext_factor", 1.0),
+        ("rope.scaling.yarn_attn_factor", usual_scale),
     ] {
-        let given = metadata.number(&at(key))?.filter(|given| (given - usual).abs() > 1e-5 * usual);
+        let given = own.number(name)?.filter(|given| (given - usual).abs() > 1e-5 * usual);
         if let Some(given) = given {
-            let key = at(key);
-            return Err(Refusal::Unsupported(format!(
+            let key = own.key(name);
+            return unsupported(format!(
                 "metadata {key:?} is {given}, which llama.cpp ignores and transformers does not; only {usual} is supported"
-            )));
+            ));
         }
     }
-    let original = metadata.count(&at("original_context_length"))?.unwrap_or(context);
+    let original = own.count("rope.scaling.original_context_length")?.unwrap_or(context);
     let mut scaling =
         json!({ "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original });
     if let Some(scale) = scale {
@@ -301,91 +317,39 @@ fn rows(header: &Header, tensor: &str) -> Result<usize, String> {
     }
 }
 
-// Architectures beyond llama's.
-
-/// Where sizes of a llama-like model are looked up.
-struct Family<'a> {
-    architecture: &'a str,
-    metadata: &'a Metadata<'a>,
-    head_dim: usize,
-    layers: usize,
-    /// The divisors of a LongRoPE, short and long.
-    longrope: Option<[Vec<f32>; 2]>,
-}
+// The fields of a config.json that llama's has not.
 
 /// The base of gemma3's sliding layers, which no metadata named until lately.
 const SLIDING_BASE: f64 = 10_000.0;
 /// Every so many layers of gemma3 one does not slide.
 const GEMMA3_PATTERN: usize = 6;
 
-impl Family<'_> {
-    fn at(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, String> {
-        self.metadata.number(&self.at(key))
-    }
-
-    /// Adds the fields of a config.json that llama's has not.
-    fn add_to(&self, config: &mut Value) -> Result<(), Refusal> {
-        match self.architecture {
-            "gemma2" | "gemma3" => self.gemma(config)?,
-            "granite" => self.granite(config)?,
-            "phi3" => self.phi3(config)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn window(&self) -> Result<Option<usize>, String> {
-        Ok(self.metadata.count(&self.at("attention.sliding_window"))?.filter(|&window| window > 0))
-    }
-
-    fn gemma(&self, config: &mut Value) -> Result<(), String> {
+impl Own<'_> {
+    fn gemma(&self, config: &mut Value, head_dim: usize, layers: usize) -> Result<(), String> {
         config["hidden_activation"] = json!("gelu_pytorch_tanh");
-        config["query_pre_attn_scalar"] = json!(self.query_scalar(config)?);
-        for (field, key) in [
-            ("attn_logit_softcapping", "attn_logit_softcapping"),
-            ("final_logit_softcapping", "final_logit_softcapping"),
-        ] {
-            if let Some(cap) = self.number(key)?.filter(|&cap| cap != 0.0) {
-                config[field] = json!(cap);
-            }
-        }
-        let window = self.window()?;
-        match window {
-            Some(window) => config["sliding_window"] = json!(window),
-            None => {
-                let key = self.at("attention.sliding_window");
-                return Err(missing(&key));
-            }
-        }
-        if self.architecture == "gemma3" {
-            config["rope_local_base_freq"] =
-                json!(self.number("rope.freq_base_swa")?.unwrap_or(SLIDING_BASE));
-            self.pattern(config)?;
-        }
-        Ok(())
-    }
-
-    /// 1/scale² of attention, which most GGUFs leave out: llama.cpp takes the head's size, and for the models
-    /// of 27 billion parameters, which it recognises by their layers, the hidden size divided by the heads.
-    fn query_scalar(&self, config: &Value) -> Result<f64, String> {
-        if let Some(scale) = self.number("attention.scale")?.filter(|&scale| scale > 0.0) {
-            return Ok(1.0 / (scale * scale));
-        }
-        let of_27b = matches!((self.architecture, self.layers), ("gemma2", 46) | ("gemma3", 62));
+        // 1/scale² of attention, which most GGUFs leave out: llama.cpp takes the head's size, and for the models of
+        // 27 billion parameters, which it recognises by their layers, the hidden size divided by the heads.
+        let scale = self.number("attention.scale")?.filter(|&scale| scale > 0.0);
+        let of_27b = matches!((self.architecture, layers), ("gemma2", 46) | ("gemma3", 62));
         let number = |field: &str| config[field].as_f64().unwrap_or(1.0);
-        Ok(match of_27b {
-            true => number("hidden_size") / number("num_attention_heads"),
-            false => self.head_dim as f64,
-        })
-    }
-
-    /// Which layers slide: all but every n-th, or those that a list names.
-    fn pattern(&self, config: &mut Value) -> Result<(), String> {
-        let key = self.at("attention.sliding_window_pattern");
+        config["query_pre_attn_scalar"] = json!(match scale {
+            Some(scale) => 1.0 / (scale * scale),
+            None if of_27b => number("hidden_size") / number("num_attention_heads"),
+            None => head_dim as f64,
+        });
+        for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            if let Some(cap) = self.number_but_0(name)? {
+                config[name] = json!(cap);
+            }
+        }
+        let window = self.window()?.ok_or_else(|| missing(&self.key("attention.sliding_window")))?;
+        config["sliding_window"] = json!(window);
+        if self.architecture == "gemma2" {
+            return Ok(());
+        }
+        config["rope_local_base_freq"] = json!(self.number("rope.freq_base_swa")?.unwrap_or(SLIDING_BASE));
+        // Which layers slide: all but every n-th, or those that a list names.
+        let key = self.key("attention.sliding_window_pattern");
         if !self.metadata.is_list(&key) {
             let pattern = self.metadata.count(&key)?.unwrap_or(GEMMA3_PATTERN);
             config["sliding_window_pattern"] = json!(pattern);
@@ -393,50 +357,51 @@ impl Family<'_> {
         }
         let slides = self.metadata.flags(&key)?.unwrap_or_default();
         let kind = |&slides: &bool| if slides { "sliding_attention" } else { "full_attention" };
-        config["layer_types"] = json!(slides.iter().map(kind).collect::<Vec<_>>());
+        config["layer_types"] = slides.iter().map(kind).collect();
         Ok(())
     }
 
-    fn granite(&self, config: &mut Value) -> Result<(), Refusal> {
+    fn granite(&self, config: &mut Value, head_dim: usize) -> Result<(), Refusal> {
         // llama.cpp takes it for a switch.
-        let rotates = self.at("rope.scaling.finetuned");
+        let rotates = self.key("rope.scaling.finetuned");
         if self.metadata.flag(&rotates)? == Some(false) {
-            let reason =
-                format!("metadata {rotates:?} is false: a granite without rotations is not supported");
-            return Err(Refusal::Unsupported(reason));
+            return unsupported(format!(
+                "metadata {rotates:?} is false: a granite without rotations is not supported"
+            ));
         }
-        for (field, key) in [
+        config["attention_multiplier"] = json!((head_dim as f64).sqrt().recip());
+        for (field, name) in [
             ("attention_multiplier", "attention.scale"),
             ("embedding_multiplier", "embedding_scale"),
             ("residual_multiplier", "residual_scale"),
             ("logits_scaling", "logit_scale"),
         ] {
-            // llama.cpp reads 0 as none.
-            if let Some(number) = self.number(key)?.filter(|&number| number != 0.0) {
+            if let Some(number) = self.number_but_0(name)? {
                 config[field] = json!(number);
-            } else if field == "attention_multiplier" {
-                config[field] = json!((self.head_dim as f64).sqrt().recip());
             }
         }
         Ok(())
     }
 
-    fn phi3(&self, config: &mut Value) -> Result<(), String> {
+    fn phi3(
+        &self,
+        config: &mut Value,
+        (rotated, head_dim): (usize, usize),
+        (context, longrope): (usize, Option<[Vec<f32>; 2]>),
+    ) -> Result<(), String> {
         if let Some(window) = self.window()? {
             config["sliding_window"] = json!(window);
         }
-        let rotated = self.metadata.count(&self.at("rope.dimension_count"))?.unwrap_or(self.head_dim);
-        if rotated != self.head_dim {
-            config["partial_rotary_factor"] = json!(rotated as f64 / self.head_dim as f64);
+        if rotated != head_dim {
+            config["partial_rotary_factor"] = json!(rotated as f64 / head_dim as f64);
         }
-        let original = self.metadata.count(&self.at("rope.scaling.original_context_length"))?;
-        let Some([short, long]) = &self.longrope else { return Ok(()) };
-        let original = original.or(config["max_position_embeddings"].as_u64().map(|count| count as usize));
+        let original = self.count("rope.scaling.original_context_length")?;
+        let Some([short, long]) = longrope else { return Ok(()) };
         let mut scaling = json!({ "rope_type": "longrope", "short_factor": short, "long_factor": long });
-        if let Some(factor) = self.number("rope.scaling.attn_factor")?.filter(|&factor| factor != 0.0) {
+        if let Some(factor) = self.number_but_0("rope.scaling.attn_factor")? {
             scaling["attention_factor"] = json!(factor);
         }
-        config["original_max_position_embeddings"] = json!(original);
+        config["original_max_position_embeddings"] = json!(original.unwrap_or(context));
         config["rope_scaling"] = scaling;
         Ok(())
     }
@@ -477,13 +442,9 @@ fn llama3(factors: &[f32], theta: f64, head_dim: usize) -> Result<Option<Value>,
             (scaled - wanted).abs() <= 1e-5 * wanted.abs()
         })
     };
-    let contexts = (4..=24).map(|exponent| 1usize << exponent);
     // If several contexts give the same divisors, as for small heads, any of them is right.
-    match contexts
-        .clone()
-        .find(|&context| context == 8192 && gives_back(context))
-        .or_else(|| contexts.clone().find(|&context| gives_back(context)))
-    {
+    let mut contexts = [8192].into_iter().chain((4..=24).map(|exponent| 1usize << exponent));
+    match contexts.find(|&context| gives_back(context)) {
         Some(context) => Ok(Some(json!({
             "rope_type": "llama3",
             "factor": factor,
@@ -519,27 +480,18 @@ mod tests {
     }
 
     #[test]
-    fn published_llama_3_scalings_are_found_again() {
-        for (factor, head_dim) in [(8.0, 128), (32.0, 64)] {
-            let found = llama3(&factors(factor, 8192.0, 5e5, head_dim), 5e5, head_dim).unwrap().unwrap();
-            assert_eq!(found["factor"], factor);
-            assert_eq!(found["original_max_position_embeddings"], 8192);
+    fn llama_3_s_scalings_are_found_again_and_others_are_refused() {
+        for (factor, context, theta, head_dim) in
+            [(8.0, 8192.0, 5e5, 128), (32.0, 8192.0, 5e5, 64), (8.0, 512.0, 1e4, 64)]
+        {
+            let factors = factors(factor, context, theta, head_dim);
+            let found = llama3(&factors, theta, head_dim).unwrap().unwrap();
+            assert_eq!(
+                (&found["factor"], &found["original_max_position_embeddings"]),
+                (&json!(factor), &json!(context as u64))
+            );
         }
-    }
-
-    #[test]
-    fn another_context_is_found_too() {
-        let found = llama3(&factors(8.0, 512.0, 1e4, 64), 1e4, 64).unwrap().unwrap();
-        assert_eq!(found["original_max_position_embeddings"], 512);
-    }
-
-    #[test]
-    fn ones_scale_nothing() {
-        assert_eq!(llama3(&[1.0; 32], 1e4, 64), Ok(None));
-    }
-
-    #[test]
-    fn what_is_no_llama_3_scaling_is_refused() {
+        assert_eq!(llama3(&[1.0; 32], 1e4, 64), Ok(None), "ones scale nothing");
         let mut wrong = factors(8.0, 8192.0, 5e5, 64);
         wrong[0] = 2.0;
         assert!(llama3(&wrong, 5e5, 64).unwrap_err().contains("rope_freqs"));

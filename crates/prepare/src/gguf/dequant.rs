@@ -118,7 +118,6 @@ pub(crate) fn cannot_dequantise(stored: &str) -> String {
 /// in the type's list of steps, and of IQ1 they are -1, 0 and 1, each plus 1.
 static GRIDS: [u16; 4608] = parsed(include_str!("grids.txt"));
 
-/// Where each grid begins.
 const IQ2_XXS: usize = 0;
 const IQ2_XS: usize = 256;
 const IQ2_S: usize = 768;

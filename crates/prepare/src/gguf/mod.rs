@@ -10,14 +10,16 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use bundle::{ModelConfig, NormPlacement, Pooled, TensorSpec};
+use bundle::{ModelConfig, NormPlacement, POOLING, Pooled, TensorSpec};
 use config::RopeFactors;
 use dequant::cannot_dequantise;
 use protocol::untrusted;
 use reader::{Header, Metadata, Refusal, TensorInfo};
 
-use crate::model::{self, Document, Model, SourceFile, Tensors, check_layers, matrix, most_common};
-use crate::{PrepareError, modules};
+use crate::PrepareError;
+use crate::model::{
+    self, Document, Model, SourceFile, TOKENIZER_CONFIG, Tensors, check_layers, matrix, most_common,
+};
 
 /// Divisors of the rotary frequencies, which go into config.json: Llama 3's, and LongRoPE's short and long ones.
 const ROPE_FACTORS: [&str; 3] =
@@ -25,8 +27,7 @@ const ROPE_FACTORS: [&str; 3] =
 
 pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     if path.is_dir() {
-        let reason = "it is a directory, not a .gguf file".into();
-        return Err(PrepareError::NotAModel { path: path.to_path_buf(), reason });
+        return Err(PrepareError::not_a_model(path, "it is a directory, not a .gguf file"));
     }
     let Parts { name, files, header } = Parts::open(path)?;
     let path = files[0].path();
@@ -42,20 +43,18 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let rope_factors = RopeFactors { llama3: llama3?, longrope: short?.zip(long?).map(<[_; 2]>::from) };
     let refused = |refusal: Refusal| refusal.in_file(path);
     let json = config::config(&metadata, &header, rope_factors).map_err(refused)?;
-    let config = ModelConfig::from_json(&json)
-        .map_err(|source| PrepareError::Model { path: path.to_path_buf(), source })?;
-    let mut bytes = serde_json::to_vec_pretty(&json).expect("a value is valid JSON");
-    bytes.push(b'\n');
-    let config_json = Document { bytes, derived: "built from the GGUF's metadata".into() };
+    let config = ModelConfig::from_json(&json).map_err(PrepareError::model(path))?;
+    let config_json = Document::pretty(&json, "built from the GGUF's metadata");
     let architecture = metadata.text("general.architecture").ok().flatten();
     let pooling = config::pooling(&metadata).map_err(refused)?.filter(|_| config.encoder.is_some());
     let pooling = pooling.map(|pooling| {
         // As llama.cpp's programs do, unless they are told otherwise.
         let pooled = Pooled { pooling, normalise: true, ..Pooled::default() };
-        modules::document(&pooled, "the GGUF's pooling_type; of length 1, as llama.cpp's are".into())
+        let derived = "the GGUF's pooling_type; of length 1, as llama.cpp's are";
+        (POOLING, Document::pretty(&pooled, derived))
     });
     let tokenizer = tokenizer::build(&metadata);
-    let chat = build(&metadata);
+    let chat = build(&metadata).map(|document| (TOKENIZER_CONFIG, document));
 
     let mut derived = match files.as_slice() {
         [file] => format!("from {}, dequantised", file.name()),
@@ -81,9 +80,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
         config,
         config_json,
         tokenizer,
-        chat,
-        pooling,
-        modules: None,
+        others: chat.into_iter().chain(pooling).collect(),
         tensors: Box::new(tensors),
         verbatim: Vec::new(),
         derived,
@@ -116,7 +113,7 @@ impl Parts {
                 number + 1,
                 end(number + 1)
             );
-            return Err(PrepareError::Unsupported { path: path.to_path_buf(), reason });
+            return Err(PrepareError::unsupported(path, reason));
         };
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
@@ -126,10 +123,12 @@ impl Parts {
             let name = format!("{prefix}{}", end(part));
             let path = directory.join(&name);
             if !path.exists() {
-                let reason = format!(
-                    "it is not there, and is part {part} of {count} of the model: put it beside the others"
-                );
-                return Err(PrepareError::NotAModel { path, reason });
+                return Err(PrepareError::not_a_model(
+                    path,
+                    format!(
+                        "it is not there, and is part {part} of {count} of the model: put it beside the others"
+                    ),
+                ));
             }
             let (file, header) = read(SourceFile::within(directory, &name)?)?;
             if place(&header, &file)? != (part - 1, count) {
@@ -302,7 +301,6 @@ fn dequantise(info: &TensorInfo, bytes: &[u8]) -> Result<Vec<f32>, String> {
     }
 }
 
-/// Heads of queries or of keys, depending on the tensor.
 fn permuted_heads(name: &str, config: &ModelConfig) -> usize {
     match name {
         _ if name.contains(".q_proj.") => config.heads,

@@ -21,7 +21,6 @@ const DEEPEST: usize = 4;
 
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// Why a file is not read.
 pub(crate) enum Refusal {
     NotOne,
     Architecture(BundleError),
@@ -85,7 +84,6 @@ pub(crate) struct TensorInfo {
     pub(crate) range: Range<usize>,
 }
 
-/// Numbers of the value types.
 pub(crate) mod kind {
     pub(crate) const U8: u32 = 0;
     pub(crate) const I8: u32 = 1;
@@ -328,7 +326,6 @@ impl<'a> Cursor<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// Length and bytes of a string.
     pub(crate) fn text(&mut self, what: &str) -> Result<&'a [u8], String> {
         let length = self.u64(what)?;
         self.take(length, what)
@@ -346,7 +343,6 @@ impl<'a> Cursor<'a> {
 pub(crate) struct Metadata<'a> {
     header: &'a Header,
     file: &'a [u8],
-    /// Keys that were looked up.
     read: RefCell<BTreeSet<String>>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::reader::{Metadata, missing};
 use crate::model::Document;
 use crate::vocabulary::{
-    self, LLAMA3, QWEN2, SPACE, added_token, bpe, byte_level, bytes_to_text, ends, pieces_to_text, replace,
+    self, LLAMA3, QWEN2, SPACE, added_token, bpe, byte_level, bytes_to_text, ends, pieces_to_text, spaces,
     split, whole,
 };
 
@@ -72,13 +72,16 @@ fn parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Parts, 
         (_, Some("qwen2" | "qwen3")) => "qwen2",
         _ => "default",
     };
-    let splitting = SPLITTINGS.iter().find(|splitting| splitting.names.contains(&name)).ok_or_else(|| {
-        let known: Vec<_> = SPLITTINGS.iter().flat_map(|splitting| splitting.names).copied().collect();
-        format!("its pre-tokenizer {name:?} is not known; known are {}", known.join(", "))
-    })?;
+    let splitting = SPLITTINGS
+        .iter()
+        .find(|splitting| splitting.names.split(' ').any(|known| known == name))
+        .ok_or_else(|| {
+            let known: Vec<_> = SPLITTINGS.iter().flat_map(|splitting| splitting.names.split(' ')).collect();
+            format!("its pre-tokenizer {name:?} is not known; known are {}", known.join(", "))
+        })?;
     let (merges, left_out) = vocabulary.merges(metadata)?;
     let (normalizer, decoder) = match splitting.raw {
-        true => (spaces(), pieces_to_text(false)),
+        true => (spaces(), pieces_to_text(false, true)),
         // Their own tokenizers compose characters.
         false if matches!(name, "qwen2" | "qwen35") => (json!({ "type": "NFC" }), bytes_to_text()),
         false => (Value::Null, bytes_to_text()),
@@ -223,7 +226,7 @@ fn sentencepiece_parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> 
         merges,
         normalizer: json!({ "type": "Sequence", "normalizers": normalizers }),
         pre_tokenizer: Value::Null,
-        decoder: pieces_to_text(add_prefix),
+        decoder: pieces_to_text(add_prefix, true),
         model: vec![
             ("unk_token", json!(unknown.map(|id| vocabulary.tokens[id]))),
             ("fuse_unk", json!(true)),
@@ -233,10 +236,6 @@ fn sentencepiece_parts(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> 
         usual_ends: [1, 2],
         derived: "SentencePiece vocabulary and scores".into(),
     })
-}
-
-fn spaces() -> Value {
-    replace(json!({ "String": " " }), SPACE)
 }
 
 fn merges(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Vec<(String, String)>, String> {
@@ -273,10 +272,9 @@ fn merges(metadata: &Metadata<'_>, vocabulary: &Vocabulary<'_>) -> Result<Vec<(S
 // the patterns of the models' own tokenizer.json where they are known: llama.cpp writes the same without `(?i:…)`,
 // possessive repetition and cased letters.
 
-/// One way to split.
 struct Splitting {
-    /// The names that stand for it.
-    names: &'static [&'static str],
+    /// The names that stand for it, with spaces between them.
+    names: &'static str,
     /// Each splits the pieces of the one before it.
     patterns: &'static [&'static str],
     /// A piece that is a token as a whole is that token, whatever the merges would give.
@@ -288,7 +286,7 @@ struct Splitting {
 }
 
 impl Splitting {
-    const fn new(names: &'static [&'static str], patterns: &'static [&'static str]) -> Splitting {
+    const fn new(names: &'static str, patterns: &'static [&'static str]) -> Splitting {
         Splitting { names, patterns, whole_words: false, begun: false, raw: false }
     }
 
@@ -304,7 +302,6 @@ impl Splitting {
         Splitting { raw: true, ..self }
     }
 
-    /// The `pre_tokenizer` of a tokenizer.json.
     fn pre_tokenizer(&self) -> Value {
         let bytes = (!self.raw).then(|| byte_level(false, false));
         let parts: Vec<_> = self.patterns.iter().map(|pattern| split(pattern)).chain(bytes).collect();
@@ -337,91 +334,45 @@ const KIMI_K2: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p
 const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const SPLITTINGS: [Splitting; 32] = [
-    Splitting::new(&["default"], &[r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", P12]),
-    Splitting::new(&["minicpm5"], &[DIGITS3, MINICPM5]).with_whole_words(),
+    Splitting::new("default", &[r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", P12]),
+    Splitting::new("minicpm5", &[DIGITS3, MINICPM5]).with_whole_words(),
     Splitting::new(
-        &[
-            "llama3",
-            "llama-v3",
-            "llama-bpe",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-        ],
+        "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
         &[LLAMA3],
     )
     .with_whole_words()
     .begun(),
     Splitting::new(
-        &["deepseek-llm"],
+        "deepseek-llm",
         &[NEWLINE, DEEPSEEK_LLM, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, r"\p{N}+"],
     ),
-    Splitting::new(&["deepseek-coder"], &[NEWLINE, r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT]),
-    Splitting::new(&["deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"], &[DIGITS3, HAN_KANA, DEEPSEEK3]),
-    Splitting::new(&["spark2_5"], &[DIGITS3, HAN_KANA, SPARK, DIGIT]),
+    Splitting::new("deepseek-coder", &[NEWLINE, r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT]),
+    Splitting::new("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", &[DIGITS3, HAN_KANA, DEEPSEEK3]),
+    Splitting::new("spark2_5", &[DIGITS3, HAN_KANA, SPARK, DIGIT]),
+    Splitting::new("youtu", &[r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+", YOUTU])
+        .with_whole_words(),
+    Splitting::new("falcon", &[r"[\p{P}$+<=>^~|`]+", GPT2, P12]),
     Splitting::new(
-        &["youtu"],
-        &[r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+", YOUTU],
-    )
-    .with_whole_words(),
-    Splitting::new(&["falcon"], &[r"[\p{P}$+<=>^~|`]+", GPT2, P12]),
-    Splitting::new(
-        &[
-            "mpt",
-            "gpt-2",
-            "gpt2",
-            "phi-2",
-            "jina-es",
-            "jina-de",
-            "gigachat",
-            "jina-v2-es",
-            "jina-v2-de",
-            "a.x-4.0",
-            "mellum",
-            "modern-bert",
-            "jina-v1-en",
-            "jina-v2-code",
-            "roberta-bpe",
-            "olmo",
-            "jais",
-            "exaone4",
-            "trillion",
-            "granite-docling",
-        ],
+        "mpt gpt-2 gpt2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert \
+         jina-v1-en jina-v2-code roberta-bpe olmo jais exaone4 trillion granite-docling",
         &[GPT2],
     ),
+    Splitting::new("starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", &[DIGIT, GPT2]),
+    Splitting::new("jais-2", &[JAIS2]),
+    Splitting::new("gemma4 granite-embed-multi-311m sarvam-moe", &[LINES]).raw(),
     Splitting::new(
-        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"],
-        &[DIGIT, GPT2],
-    ),
-    Splitting::new(&["jais-2"], &[JAIS2]),
-    Splitting::new(&["gemma4", "granite-embed-multi-311m", "sarvam-moe"], &[LINES]).raw(),
-    Splitting::new(
-        &[
-            "qwen2",
-            "deepseek-r1-qwen",
-            "kormo",
-            "f2llmv2",
-            "stablelm2",
-            "megrez",
-            "hunyuan",
-            "grok-2",
-            "solar-open",
-        ],
+        "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan grok-2 solar-open",
         &[QWEN2],
     ),
-    Splitting::new(&["qwen35"], &[QWEN35]),
-    Splitting::new(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA3]),
-    Splitting::new(&["poro-chat", "bloom", "gpt3-finnish"], &[BLOOM]),
-    Splitting::new(&["glm4", "glm5"], &[LLAMA3]).with_whole_words(),
-    Splitting::new(&["viking"], &[BLOOM, DIGIT]),
-    Splitting::new(&["tekken"], &[TEKKEN]).with_whole_words().begun(),
-    Splitting::new(&["exaone-moe"], &[EXAONE_MOE]),
+    Splitting::new("qwen35", &[QWEN35]),
+    Splitting::new("dbrx smaug-bpe chatglm-bpe", &[LLAMA3]),
+    Splitting::new("poro-chat bloom gpt3-finnish", &[BLOOM]),
+    Splitting::new("glm4 glm5", &[LLAMA3]).with_whole_words(),
+    Splitting::new("viking", &[BLOOM, DIGIT]),
+    Splitting::new("tekken", &[TEKKEN]).with_whole_words().begun(),
+    Splitting::new("exaone-moe", &[EXAONE_MOE]),
     Splitting::new(
-        &["chameleon"],
+        "chameleon",
         &[
             r"<sentinel:[0-9]+>",
             r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
@@ -432,21 +383,21 @@ const SPLITTINGS: [Splitting; 32] = [
         ],
     )
     .begun(),
-    Splitting::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O]),
-    Splitting::new(&["granite-embed-multi-97m"], &[GPT4O]).with_whole_words(),
-    Splitting::new(&["tiny_aya", "cohere2moe"], &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]),
-    Splitting::new(&["superbpe"], &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
-    Splitting::new(&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
-    Splitting::new(&["seed-coder"], &[SEED_CODER]),
-    Splitting::new(&["kimi-k2"], &[KIMI_K2]),
-    Splitting::new(&["ufakzeka"], &[UFAKZEKA]),
+    Splitting::new("gpt-4o llama4 kanana2 talkie minimax-m2", &[GPT4O]),
+    Splitting::new("granite-embed-multi-97m", &[GPT4O]).with_whole_words(),
+    Splitting::new("tiny_aya cohere2moe", &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O]),
+    Splitting::new("superbpe", &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
+    Splitting::new("bailingmoe bailingmoe2 llada-moe", &[BAILING]),
+    Splitting::new("seed-coder", &[SEED_CODER]),
+    Splitting::new("kimi-k2", &[KIMI_K2]),
+    Splitting::new("ufakzeka", &[UFAKZEKA]),
     Splitting::new(
-        &["afmoe"],
+        "afmoe",
         &[
             r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
             r"[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
             DEEPSEEK3,
         ],
     ),
-    Splitting::new(&["laguna"], &[LINES, QWEN2]),
+    Splitting::new("laguna", &[LINES, QWEN2]),
 ];

@@ -1,21 +1,17 @@
 //! Models with layers that differ from llama's, from safetensors and from GGUF with llama.cpp's names and
 //! order.
 
-use std::path::PathBuf;
-
 use bundle::{Bundle, Precision};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
-use prepare::Source;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{Model, prepared};
+use crate::common::{Model, floats};
 use crate::gguf::{Gguf, GgufInTests};
 
-fn directory(name: &str) -> PathBuf {
-    let found = conformance::architectures().into_iter().find(|path| path.ends_with(name));
-    found.expect("a fixture of that name")
+fn fixture(name: &str) -> Model {
+    Model::fixture(&format!("architectures/{name}"))
 }
 
 /// llama.cpp's names of tensors that llama does not have.
@@ -67,8 +63,7 @@ fn values(bundle: &Bundle) -> Vec<f32> {
     let weights = bundle.weights(Precision::F32).unwrap();
     let tensors = bundle.config().tensors().into_iter();
     let bytes = tensors.flat_map(|spec| weights.tensor(&spec.name).unwrap().bytes.to_vec());
-    let bytes: Vec<u8> = bytes.collect();
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    floats(&bytes.collect::<Vec<u8>>())
 }
 
 fn assert_same(ours: (TempDir, Bundle), theirs: (TempDir, Bundle)) {
@@ -80,8 +75,8 @@ fn assert_same(ours: (TempDir, Bundle), theirs: (TempDir, Bundle)) {
 }
 
 fn check(name: &str, architecture: &str, more: &[(&str, Value)]) {
-    let model = Model::read(&directory(name));
-    assert_same(gguf(&model, architecture, more).prepared(), prepared(Source::Directory(directory(name))));
+    let model = fixture(name);
+    assert_same(gguf(&model, architecture, more).prepared(), model.prepared());
 }
 
 #[test]
@@ -112,7 +107,7 @@ fn gemmas_from_gguf_have_norms_less_one_windows_and_caps() {
 
 #[test]
 fn gemma_s_scale_is_the_head_s_where_nothing_says_otherwise() {
-    let model = Model::read(&directory("gemma2"));
+    let model = fixture("gemma2");
     let (_bundles, bundle) =
         gguf(&model, "gemma2", &[("attention.sliding_window", Value::U32(16))]).prepared();
     assert_eq!(bundle.config().form.attention_scale, None);
@@ -139,17 +134,16 @@ fn olmo2_from_gguf_has_norms_behind_its_blocks() {
 
 #[test]
 fn every_fourth_layer_of_smollm3_from_gguf_does_not_rotate() {
-    let mut model = Model::read(&directory("smollm3"));
+    let mut model = fixture("smollm3");
     model.config.as_object_mut().unwrap().remove("no_rope_layers");
     model.config["no_rope_layer_interval"] = json!(4);
-    let written = model.write();
-    assert_same(gguf(&model, "smollm3", &[]).prepared(), prepared(Source::Directory(written.path().into())));
+    assert_same(gguf(&model, "smollm3", &[]).prepared(), model.prepared());
 }
 
 #[test]
 fn phi3_from_gguf_keeps_what_is_fused_its_window_and_its_divisors() {
     check("phi3", "phi3", &[]);
-    let model = Model::read(&directory("phi3-longrope"));
+    let model = fixture("phi3-longrope");
     let more = [
         ("attention.sliding_window", Value::U32(18)),
         ("rope.freq_base", Value::F32(1e4)),
@@ -163,7 +157,7 @@ fn phi3_from_gguf_keeps_what_is_fused_its_window_and_its_divisors() {
         let tensor = (GgmlDType::F32, vec![factors.len()], factors);
         gguf.tensors.insert(format!("rope_factors_{name}.weight"), tensor);
     }
-    assert_same(gguf.prepared(), prepared(Source::Directory(directory("phi3-longrope"))));
+    assert_same(gguf.prepared(), model.prepared());
 }
 
 #[test]
@@ -173,28 +167,8 @@ fn mistral_s_window_comes_with_its_gguf() {
 
 #[test]
 fn what_other_architectures_have_is_refused_of_a_llama() {
-    let model = Model::read(&directory("granite"));
+    let model = fixture("granite");
     for key in ["attention.scale", "embedding_scale", "residual_scale", "logit_scale"] {
         gguf(&model, "llama", &[(key, Value::F32(0.5))]).refused(&[key, "not supported"]);
     }
-}
-
-#[test]
-fn the_text_part_of_a_gemma_that_sees_is_prepared_alone() {
-    let plain = Model::read(&directory("gemma3"));
-    let mut seeing = plain.clone();
-    seeing.config = json!({ "model_type": "gemma3", "text_config": plain.config, "vision_config": {} });
-    seeing.tensors = plain
-        .tensors
-        .iter()
-        .map(|(name, tensor)| (format!("language_model.{name}"), tensor.clone()))
-        .collect();
-    let vision = seeing.tensors["language_model.model.norm.weight"].clone();
-    seeing.tensors.insert("vision_tower.vision_model.post_layernorm.weight".into(), vision);
-    let written = seeing.write();
-    let (ours, theirs) = (
-        prepared(Source::Directory(written.path().into())),
-        prepared(Source::Directory(directory("gemma3"))),
-    );
-    assert_eq!(values(&ours.1), values(&theirs.1));
 }

@@ -8,7 +8,7 @@ use prepare::{Source, prepare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{Model, prepared, refusal, request};
+use crate::common::{Model, prepared_at, refused, request};
 use crate::gguf::{Gguf, GgufInTests};
 use crate::tokenizer::with_tokenizer;
 
@@ -26,53 +26,40 @@ fn kept_of(bundle: &Bundle) -> Option<Value> {
     Some(serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
 }
 
-/// The template in the bundle of a directory with these files.
-fn kept(files: &[(&str, &str)]) -> Option<Value> {
-    let directory = source(files);
-    let (_bundles, bundle) = prepared(Source::Directory(directory.path().into()));
-    kept_of(&bundle)
-}
-
 #[test]
-fn of_a_configuration_the_template_and_the_special_tokens_are_kept() {
-    let config = json!({
+fn the_template_is_kept_with_the_special_tokens_and_nothing_else() {
+    let whole = json!({
         "chat_template": "{{ bos_token }}", "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>",
         "pad_token": null, "add_bos_token": true, "model_max_length": 512, "tokenizer_class": "X"
     });
-    let expected = json!({ "chat_template": "{{ bos_token }}", "bos_token": "<s>", "eos_token": "</s>" });
-    assert_eq!(kept(&[("tokenizer_config.json", &config.to_string())]), Some(expected));
-}
-
-#[test]
-fn a_template_in_a_file_of_its_own_takes_precedence() {
-    let config = json!({ "chat_template": "old", "eos_token": "</s>" }).to_string();
-    let files = [("tokenizer_config.json", config.as_str()), ("chat_template.jinja", "new")];
-    assert_eq!(kept(&files), Some(json!({ "chat_template": "new", "eos_token": "</s>" })));
-    assert_eq!(kept(&files[1..]), Some(json!({ "chat_template": "new" })));
-}
-
-#[test]
-fn of_several_templates_the_default_one_is_kept() {
-    let named = json!({ "chat_template": [
+    let kept_of_whole =
+        json!({ "chat_template": "{{ bos_token }}", "bos_token": "<s>", "eos_token": "</s>" });
+    let old = json!({ "chat_template": "old", "eos_token": "</s>" });
+    let several = json!({ "chat_template": [
         {"name": "tool_use", "template": "tools"}, {"name": "default", "template": "usual"}
     ] });
-    assert_eq!(
-        kept(&[("tokenizer_config.json", &named.to_string())]),
-        Some(json!({ "chat_template": "usual" }))
-    );
-}
-
-#[test]
-fn without_a_template_nothing_is_kept() {
-    assert_eq!(kept(&[]), None);
-    assert_eq!(kept(&[("tokenizer_config.json", r#"{"eos_token": "</s>"}"#)]), None);
+    // A template in a file of its own takes precedence, and of several the default one is kept.
+    for (config, template, expected) in [
+        (Some(whole), None, Some(kept_of_whole)),
+        (Some(old), Some("new"), Some(json!({ "chat_template": "new", "eos_token": "</s>" }))),
+        (None, Some("new"), Some(json!({ "chat_template": "new" }))),
+        (Some(several), None, Some(json!({ "chat_template": "usual" }))),
+        (None, None, None),
+        (Some(json!({ "eos_token": "</s>" })), None, None),
+    ] {
+        let config = config.map(|config| config.to_string());
+        let config = config.as_deref().map(|config| ("tokenizer_config.json", config));
+        let template = template.map(|template| ("chat_template.jinja", template));
+        let directory = source(&config.into_iter().chain(template).collect::<Vec<_>>());
+        assert_eq!(kept_of(&prepared_at(&directory).1), expected, "{config:?} {template:?}");
+    }
 }
 
 #[test]
 fn a_configuration_that_does_not_parse_is_damaged() {
     let directory = source(&[("tokenizer_config.json", "{")]);
-    let error = refusal(Source::Directory(directory.path().into()), Precision::F32).to_string();
-    assert!(error.contains("tokenizer_config.json is damaged: it does not parse"), "{error}");
+    let source = Source::Directory(directory.path().into());
+    refused(source, Precision::F32, &["tokenizer_config.json is damaged: it does not parse"]);
 }
 
 #[test]

@@ -8,19 +8,18 @@ use serde_json::Value;
 
 use crate::common::{Model, entries, tiny};
 
-fn command(arguments: &[&str], bundles: &Path) -> Command {
+fn command(source: impl AsRef<Path>, arguments: &[&str], bundles: &Path) -> Command {
     let mut command = Command::cargo_bin("prepare").unwrap();
-    command.args(arguments).arg("--bundles").arg(bundles);
+    command.arg(source.as_ref()).args(arguments).arg("--bundles").arg(bundles);
     command
 }
 
 #[test]
 fn success_is_one_line_of_json() {
     let bundles = tempfile::tempdir().unwrap();
-    let source = tiny("gpt2");
-    let source = source.to_str().unwrap();
-    let arguments = [source, "--precision", "bf16,f32", "--name", "mine", "--quiet"];
-    let output = command(&arguments, bundles.path()).assert().success().stderr("").get_output().clone();
+    let arguments = ["--precision", "bf16,f32", "--name", "mine", "--quiet"];
+    let output =
+        command(tiny("gpt2"), &arguments, bundles.path()).assert().success().stderr("").get_output().clone();
     let line = String::from_utf8(output.stdout).unwrap();
     assert_eq!(line.matches('\n').count(), 1);
     let line: Value = serde_json::from_str(&line).unwrap();
@@ -32,8 +31,7 @@ fn success_is_one_line_of_json() {
 #[test]
 fn a_missing_tokenizer_is_one_warning() {
     let bundles = tempfile::tempdir().unwrap();
-    let source = tiny("gpt2");
-    let mut command = command(&[source.to_str().unwrap(), "--precision", "f32"], bundles.path());
+    let mut command = command(tiny("gpt2"), &["--precision", "f32"], bundles.path());
     let stderr = String::from_utf8(command.assert().success().get_output().stderr.clone()).unwrap();
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with("warning: ") && stderr.contains("no tokenizer"), "{stderr}");
@@ -43,22 +41,20 @@ fn a_missing_tokenizer_is_one_warning() {
 fn bad_input_is_one_sentence_and_exit_code_2() {
     let bundles = tempfile::tempdir().unwrap();
     for source in ["/nowhere/at/all", "/nowhere/model.gguf", "hf:nobody"] {
-        let mut command = command(&[source, "--precision", "f32"], bundles.path());
+        let mut command = command(source, &["--precision", "f32"], bundles.path());
         let assert = command.assert().code(2).stdout("");
         let stderr = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
         assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
     }
-    let source = tiny("gpt2");
-    command(&[source.to_str().unwrap(), "--precision", "f64"], bundles.path()).assert().code(2).stdout("");
+    command(tiny("gpt2"), &["--precision", "f64"], bundles.path()).assert().code(2).stdout("");
     assert!(entries(bundles.path()).is_empty());
 }
 
 #[test]
 fn a_directory_that_cannot_be_made_is_exit_code_1() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let source = tiny("gpt2");
-    let arguments = [source.to_str().unwrap(), "--precision", "f32"];
-    command(&arguments, &file.path().join("bundles")).assert().code(1).stdout("");
+    let bundles = file.path().join("bundles");
+    command(tiny("gpt2"), &["--precision", "f32"], &bundles).assert().code(1).stdout("");
 }
 
 /// Runs the command with files limited to 64 KiB, which the weights exceed: like a full disk if the signal is
@@ -92,7 +88,6 @@ fn a_crash_leaves_no_bundle_and_does_not_disturb_the_next_try() {
     let left = entries(bundles.path());
     assert!(left.iter().any(|name| name.ends_with(".partial")), "it died in mid-write: {left:?}");
     assert!(left.iter().all(|name| name.starts_with('.')), "{left:?}");
-    let source = source.path().to_str().unwrap();
-    command(&[source, "--precision", "f32"], bundles.path()).assert().success();
+    command(source.path(), &["--precision", "f32"], bundles.path()).assert().success();
     assert_eq!(entries(bundles.path()).len(), 2, "the bundle and its lock");
 }

@@ -29,6 +29,30 @@ pub(crate) fn prepared(source: Source) -> (TempDir, Bundle) {
     (bundles, Bundle::open(directory).unwrap())
 }
 
+/// The bundle of a directory.
+pub(crate) fn prepared_at(directory: impl AsRef<Path>) -> (TempDir, Bundle) {
+    prepared(Source::Directory(directory.as_ref().into()))
+}
+
+/// The digest of a bundle's weights at f32.
+pub(crate) fn digest(bundle: &Bundle) -> &str {
+    &bundle.manifest().files["f32.safetensors"].sha256
+}
+
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// Asserts that `source` is refused in one line that contains all of `parts`.
+pub(crate) fn refused(source: Source, precision: Precision, parts: &[&str]) {
+    let error = refusal(source, precision);
+    let text = error.to_string();
+    assert!(error.is_bad_input() && !text.contains('\n'), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
 /// The error for a `source` that cannot be prepared. No directory is left that could be taken for a bundle.
 pub(crate) fn refusal(source: Source, precision: Precision) -> PrepareError {
     let bundles = tempfile::tempdir().unwrap();
@@ -69,7 +93,7 @@ impl Tensor {
 
     pub(crate) fn values(&self) -> Vec<f32> {
         assert_eq!(self.dtype, "F32");
-        self.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        floats(&self.bytes)
     }
 }
 
@@ -87,6 +111,22 @@ impl Model {
             (name, Tensor { dtype, shape, bytes: view.data().to_vec() })
         });
         Model { config: serde_json::from_slice(&config).unwrap(), tensors: tensors.collect() }
+    }
+
+    /// A fixture beside the tiny models, such as `encoders/bert`.
+    pub(crate) fn fixture(path: &str) -> Model {
+        Model::read(&conformance::fixtures().with_file_name(path))
+    }
+
+    /// The same under these names, with tensors that are not read.
+    pub(crate) fn renamed(mut self, more: &[&str], rename: impl Fn(&str) -> String) -> Model {
+        self.tensors = self.tensors.into_iter().map(|(name, tensor)| (rename(&name), tensor)).collect();
+        self.tensors.extend(more.iter().map(|name| ((*name).to_owned(), Tensor::f32(&[1], &[1.0]))));
+        self
+    }
+
+    pub(crate) fn prepared(&self) -> (TempDir, Bundle) {
+        prepared_at(self.write().path())
     }
 
     /// A directory with config.json and model.safetensors.

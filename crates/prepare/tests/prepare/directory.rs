@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use prepare::{Source, prepare};
 use serde_json::json;
 
-use crate::common::{Model, Tensor, prepared, request, safetensors_file, tiny};
+use crate::common::{Model, Tensor, digest, prepared_at, request, safetensors_file, tiny};
 
 fn names() -> Vec<String> {
     let models = conformance::tiny_models();
@@ -31,7 +31,7 @@ fn expected(name: &str) -> Model {
 fn every_tensor_is_the_sources_bit_for_bit() {
     assert_eq!(names().len(), 5);
     for name in names() {
-        let (_bundles, bundle) = prepared(Source::Directory(tiny(&name)));
+        let (_bundles, bundle) = prepared_at(tiny(&name));
         let weights = bundle.weights(Precision::F32).unwrap();
         let expected = expected(&name).tensors;
         assert_eq!(bundle.config().tensors().len(), expected.len(), "{name}");
@@ -70,8 +70,7 @@ fn weights_stored_narrow_are_widened_exactly() {
         ("F16", values.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect()),
     ] {
         model.tensors.insert(name.into(), Tensor { dtype: dtype.into(), shape: vec![64], bytes });
-        let source = model.write();
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let (_bundles, bundle) = model.prepared();
         let weights = bundle.weights(Precision::F32).unwrap();
         assert_eq!(weights.tensor(name).unwrap().bytes, Tensor::f32(&[64], &values).bytes, "{dtype}");
     }
@@ -79,13 +78,18 @@ fn weights_stored_narrow_are_widened_exactly() {
 
 #[test]
 fn fused_tensors_lie_side_by_side_and_data_is_aligned() {
+    let bundles = tempfile::tempdir().unwrap();
     for name in names() {
-        let (_bundles, bundle) = prepared(Source::Directory(tiny(&name)));
+        let both =
+            request(Source::Directory(tiny(&name)), &[Precision::F32, Precision::Int4], bundles.path());
+        let bundle = Bundle::open(prepare(&both).unwrap()).unwrap();
         let (weights, config) = (bundle.weights(Precision::F32).unwrap(), bundle.config());
+        let codes = bundle.weights(Precision::Int4).unwrap();
         for layer in (0..config.layers).map(|index| config.layer(index)) {
             for linear in [&layer.qkv, &layer.gate_up] {
                 let parts: Vec<_> = linear.weights.iter().map(|n| weights.tensor(n).unwrap().bytes).collect();
                 assert_eq!(weights.stacked(&linear.weights).unwrap().bytes, parts.concat(), "{name}");
+                codes.quantised(&linear.weights).unwrap();
                 if !linear.biases.is_empty() {
                     weights.stacked(&linear.biases).unwrap();
                 }
@@ -97,7 +101,7 @@ fn fused_tensors_lie_side_by_side_and_data_is_aligned() {
 
 #[test]
 fn the_manifest_says_what_the_bundle_is() {
-    let (_bundles, bundle) = prepared(Source::Directory(tiny("gpt2")));
+    let (_bundles, bundle) = prepared_at(tiny("gpt2"));
     let manifest = bundle.manifest();
     assert_eq!((manifest.name.as_str(), manifest.source.kind.as_str()), ("gpt2", "huggingface"));
     let files = ["config.json", "model.safetensors"];
@@ -118,7 +122,7 @@ fn the_manifest_says_what_the_bundle_is() {
 fn a_tokenizer_is_copied() {
     let source = Model::tiny("llama-gqa-tied").write();
     std::fs::write(source.path().join("tokenizer.json"), "{\"any\": 1}").unwrap();
-    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+    let (_bundles, bundle) = prepared_at(&source);
     assert_eq!(std::fs::read_to_string(bundle.tokenizer().unwrap()).unwrap(), "{\"any\": 1}");
     assert!(bundle.manifest().source.sha256.contains_key("tokenizer.json"));
 }
@@ -127,41 +131,17 @@ fn a_tokenizer_is_copied() {
 fn names_may_lack_their_prefix_and_buffers_are_ignored() {
     let buffers = ["h.0.attn.bias", "h.0.attn.masked_bias", "model.layers.0.self_attn.rotary_emb.inv_freq"];
     for (name, prefix) in [("gpt2", "transformer."), ("qwen3-qknorm", "model.")] {
-        let mut model = Model::tiny(name);
-        let bare = |(name, tensor): (String, Tensor)| (name.replacen(prefix, "", 1), tensor);
-        model.tensors = std::mem::take(&mut model.tensors).into_iter().map(bare).collect();
+        let mut model = Model::tiny(name).renamed(&[], |name| name.replacen(prefix, "", 1));
         for buffer in buffers {
             let bytes = vec![1; 4];
             model.tensors.insert(buffer.into(), Tensor { dtype: "U8".into(), shape: vec![2, 2], bytes });
         }
-        let source = model.write();
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let (_bundles, bundle) = model.prepared();
         let weights = bundle.weights(Precision::F32).unwrap();
         for (tensor, expected) in &expected(name).tensors {
             assert_eq!(weights.tensor(tensor).unwrap().bytes, expected.bytes, "{tensor}");
         }
     }
-}
-
-#[test]
-fn the_head_of_a_tied_model_may_be_there_once_more() {
-    let mut model = Model::tiny("qwen2-bias");
-    let embedding = model.tensors["model.embed_tokens.weight"].clone();
-    model.tensors.insert("lm_head.weight".into(), embedding);
-    let source = model.write();
-    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
-    assert!(!bundle.weights(Precision::F32).unwrap().contains("lm_head.weight"));
-}
-
-/// The tensors of `name` under the names that `rename` gives, and others that no vector goes through.
-fn renamed(name: &str, more: &[&str], rename: impl Fn(&str) -> String) -> Model {
-    let fixtures = conformance::fixtures();
-    let home = ["encoders", "architectures"].map(|home| fixtures.with_file_name(home).join(name));
-    let mut model = Model::read(home.iter().find(|path| path.is_dir()).unwrap());
-    let rename = |(name, tensor): (String, Tensor)| (rename(&name), tensor);
-    model.tensors = std::mem::take(&mut model.tensors).into_iter().map(rename).collect();
-    model.tensors.extend(more.iter().map(|name| ((*name).to_owned(), Tensor::f32(&[1], &[1.0]))));
-    model
 }
 
 #[test]
@@ -179,67 +159,64 @@ fn names_that_transformers_changes_on_load_are_understood() {
         }
     };
     let tower = ["vision_tower.a.weight", "model.multi_modal_projector.b.weight"];
-    let cases: [(&str, Model); 8] = [
-        ("bert", renamed("bert", &["cls.predictions.bias", "bert.embeddings.position_ids"], gammas)),
-        ("distilbert", renamed("distilbert", &["vocab_transform.weight"], prefixed("distilbert."))),
-        ("mpnet", renamed("mpnet", &["lm_head.bias"], prefixed("mpnet."))),
-        (
-            "roberta",
-            renamed("roberta", &["lm_head.bias", "roberta.embeddings.token_type_ids"], prefixed("roberta.")),
-        ),
-        ("modernbert", renamed("modernbert", &["head.dense.weight", "decoder.bias"], prefixed("model."))),
-        ("nomic-bert", renamed("nomic-bert", &["cls.predictions.bias"], prefixed("bert."))),
-        ("gemma3", renamed("gemma3", &tower, visual("language_model.model."))),
-        ("gemma3", renamed("gemma3", &tower, visual("model.language_model.model."))),
+    type Rename<'a> = &'a dyn Fn(&str) -> String;
+    let cases: [(&str, &[&str], Rename<'_>); 8] = [
+        ("encoders/bert", &["cls.predictions.bias", "bert.embeddings.position_ids"], &gammas),
+        ("encoders/distilbert", &["vocab_transform.weight"], &prefixed("distilbert.")),
+        ("encoders/mpnet", &["lm_head.bias"], &prefixed("mpnet.")),
+        ("encoders/roberta", &["lm_head.bias", "roberta.embeddings.token_type_ids"], &prefixed("roberta.")),
+        ("encoders/modernbert", &["head.dense.weight", "decoder.bias"], &prefixed("model.")),
+        ("encoders/nomic-bert", &["cls.predictions.bias"], &prefixed("bert.")),
+        ("architectures/gemma3", &tower, &visual("language_model.model.")),
+        ("architectures/gemma3", &tower, &visual("model.language_model.model.")),
     ];
-    for (name, model) in cases {
-        let usual = renamed(name, &[], str::to_owned).write();
-        let source = model.write();
-        let [usual, found] = [usual, source].map(|source| {
-            let (_kept, bundle) = prepared(Source::Directory(source.path().into()));
-            std::fs::read(bundle.weights_path(Precision::F32).unwrap()).unwrap()
-        });
-        assert!(usual == found, "{name}");
+    for (name, more, rename) in cases {
+        let usual = Model::fixture(name);
+        let found = usual.clone().renamed(more, rename).prepared();
+        assert_eq!(digest(&found.1), digest(&usual.prepared().1), "{name}");
     }
 }
 
 #[test]
-fn a_tied_model_may_have_only_its_head_or_both_in_different_types() {
+fn a_tied_model_may_have_only_its_head_or_both_even_in_different_types() {
+    let (embedding, head) = ("model.embed_tokens.weight", "lm_head.weight");
     let tied = || Model::tiny("qwen2-bias");
-    let embedding = "model.embed_tokens.weight";
-    let (_kept, usual) = prepared(Source::Directory(tiny("qwen2-bias")));
-    let mut only_head = tied();
-    let head = only_head.tensors.remove(embedding).unwrap();
-    only_head.tensors.insert("lm_head.weight".into(), head);
-    let source = only_head.write();
-    let (_also, found) = prepared(Source::Directory(source.path().into()));
-    let file = "f32.safetensors";
-    assert_eq!(found.manifest().files[file].sha256, usual.manifest().files[file].sha256);
+    let usual = tied().prepared();
     let mut both = tied();
-    let values: Vec<f32> =
-        both.tensors[embedding].values().iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
-    let shape = both.tensors[embedding].shape.clone();
+    both.tensors.insert(head.into(), both.tensors[embedding].clone());
+    let mut only_head = both.clone();
+    only_head.tensors.remove(embedding);
+    for model in [&both, &only_head] {
+        let (_bundles, found) = model.prepared();
+        assert_eq!(digest(&found), digest(&usual.1));
+        assert!(!found.weights(Precision::F32).unwrap().contains(head));
+    }
+    let values = both.tensors[embedding].values().into_iter().map(|x| bf16::from_f32(x).to_f32());
+    let (values, shape): (Vec<f32>, _) = (values.collect(), both.tensors[embedding].shape.clone());
     both.tensors.insert(embedding.into(), Tensor::f32(&shape, &values));
     let bytes = values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
-    both.tensors.insert("lm_head.weight".into(), Tensor { dtype: "BF16".into(), shape, bytes });
-    let source = both.write();
-    prepared(Source::Directory(source.path().into()));
+    both.tensors.insert(head.into(), Tensor { dtype: "BF16".into(), shape, bytes });
+    both.prepared();
 }
 
 #[test]
 fn a_multimodal_model_is_read_by_its_text_part() {
-    let text = Model::read(&conformance::fixtures().with_file_name("architectures").join("mistral-window"));
-    let (_kept, usual) = prepared(Source::Directory(text.write().path().into()));
-    let mut whole = text.clone();
-    whole.config = json!({ "model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"],
-        "text_config": text.config, "vision_config": { "model_type": "pixtral" }, "image_token_index": 3 });
-    whole.tensors =
-        text.tensors.into_iter().map(|(name, tensor)| (format!("language_model.{name}"), tensor)).collect();
-    whole.tensors.insert("vision_tower.x".into(), Tensor::f32(&[1], &[1.0]));
-    let (_also, found) = prepared(Source::Directory(whole.write().path().into()));
-    assert_eq!(found.config(), usual.config());
-    let file = "f32.safetensors";
-    assert_eq!(found.manifest().files[file].sha256, usual.manifest().files[file].sha256);
+    for (name, more) in [
+        (
+            "mistral-window",
+            json!({ "model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"],
+            "vision_config": { "model_type": "pixtral" }, "image_token_index": 3 }),
+        ),
+        ("gemma3", json!({ "model_type": "gemma3", "vision_config": {} })),
+    ] {
+        let text = Model::fixture(&format!("architectures/{name}"));
+        let mut whole = text.clone().renamed(&[], |name| format!("language_model.{name}"));
+        whole.tensors.insert("vision_tower.x".into(), Tensor::f32(&[1], &[1.0]));
+        whole.config = more;
+        whole.config["text_config"] = text.config.clone();
+        let ((_kept, usual), (_also, found)) = (text.prepared(), whole.prepared());
+        assert_eq!((found.config(), digest(&found)), (usual.config(), digest(&usual)), "{name}");
+    }
 }
 
 /// Every object in which fields change the computation.
@@ -281,7 +258,7 @@ fn every_fixture_has_only_known_fields_and_one_more_is_refused_by_its_name() {
 #[test]
 fn shards_are_put_together_with_and_without_an_index() {
     let model = Model::tiny("llama3-rope-scaled");
-    let (_bundles, whole) = prepared(Source::Directory(tiny("llama3-rope-scaled")));
+    let (_bundles, whole) = model.prepared();
     let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
     let half = model.tensors.len() / 2;
     let map: serde_json::Map<_, _> = (model.tensors.keys().enumerate())
@@ -301,9 +278,8 @@ fn shards_are_put_together_with_and_without_an_index() {
             let text = json!({ "metadata": {}, "weight_map": map }).to_string();
             std::fs::write(source.path().join("model.safetensors.index.json"), text).unwrap();
         }
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
-        let file = "f32.safetensors";
-        assert_eq!(bundle.manifest().files[file].sha256, whole.manifest().files[file].sha256);
+        let (_bundles, bundle) = prepared_at(&source);
+        assert_eq!(digest(&bundle), digest(&whole));
         assert_eq!(bundle.manifest().source.sha256.len(), 3 + usize::from(index));
     }
 }

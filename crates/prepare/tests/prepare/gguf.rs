@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use bundle::{Bundle, Pooling, Position, Precision};
+use bundle::{Bundle, Pooling, Precision, Rotary};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use prepare::Source;
 pub(crate) use prepare::testing::Gguf;
 use tempfile::TempDir;
 
-use crate::common::{Model, Tensor, prepared, refusal, tiny};
+use crate::common::{self, Model, Tensor, digest, floats, prepared, prepared_at, tiny};
 
 /// Operations of these tests on a file.
 pub(crate) trait GgufInTests {
@@ -53,12 +53,7 @@ impl GgufInTests for Gguf {
 }
 
 pub(crate) fn refused(path: &Path, parts: &[&str]) {
-    let error = refusal(Source::Gguf(path.into()), Precision::F32);
-    let text = error.to_string();
-    assert!(error.is_bad_input() && !text.contains('\n'), "{text}");
-    for part in [&["gguf"], parts].concat() {
-        assert!(text.contains(part), "{part:?} is not in: {text}");
-    }
+    common::refused(Source::Gguf(path.into()), Precision::F32, &[&["gguf"], parts].concat());
 }
 
 /// The divisors that llama.cpp's converter writes for the llama3-rope-scaled model.
@@ -71,46 +66,30 @@ fn rope_factors(theta: f64, head_dim: usize, factor: f64, context: f64) -> Vec<f
     factors.map(|factor| factor as f32).collect()
 }
 
-fn add_rope_factors(gguf: &mut Gguf) {
-    let factors = rope_factors(5e5, 16, 8.0, 64.0);
-    gguf.tensors.insert("rope_freqs.weight".into(), (GgmlDType::F32, vec![8], factors));
-}
-
 #[test]
-fn a_gguf_gives_the_same_weights_as_the_directory_it_was_made_from() {
+fn a_gguf_gives_the_weights_and_the_configuration_of_the_directory_it_was_made_from() {
     for name in ["gpt2", "llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "qwen3-qknorm"] {
         let mut gguf = Gguf::from_tiny(name);
         if name == "llama3-rope-scaled" {
-            add_rope_factors(&mut gguf);
+            let factors = rope_factors(5e5, 16, 8.0, 64.0);
+            gguf.tensors.insert("rope_freqs.weight".into(), (GgmlDType::F32, vec![8], factors));
         }
-        let ((_a, ours), (_b, theirs)) = (gguf.prepared(), prepared(Source::Directory(tiny(name))));
-        let file = "f32.safetensors";
-        assert_eq!(ours.manifest().files[file].sha256, theirs.manifest().files[file].sha256, "{name}");
+        let ((_a, ours), (_b, theirs)) = (gguf.prepared(), prepared_at(tiny(name)));
+        assert_eq!(digest(&ours), digest(&theirs), "{name}");
+        if name != "llama3-rope-scaled" {
+            assert_eq!(ours.config(), theirs.config(), "{name}");
+            continue;
+        }
+        // Its scaling is found again from its divisors.
+        let frequencies = |bundle: &Bundle| bundle::rotary::inverse_frequencies(&rotary(bundle), 16);
+        for (ours, theirs) in frequencies(&ours).iter().zip(frequencies(&theirs)) {
+            assert!((ours - theirs).abs() <= 1e-6 * theirs, "{ours} is not {theirs}");
+        }
     }
 }
 
-#[test]
-fn a_gguf_gives_the_same_configuration_as_the_directory_it_was_made_from() {
-    for name in ["gpt2", "llama-gqa-tied", "qwen2-bias", "qwen3-qknorm"] {
-        let (_a, ours) = Gguf::from_tiny(name).prepared();
-        let (_b, theirs) = prepared(Source::Directory(tiny(name)));
-        assert_eq!(ours.config(), theirs.config(), "{name}");
-    }
-}
-
-#[test]
-fn llama_3_scaling_is_found_again_from_its_divisors() {
-    let mut gguf = Gguf::from_tiny("llama3-rope-scaled");
-    add_rope_factors(&mut gguf);
-    let ((_a, ours), (_b, theirs)) =
-        (gguf.prepared(), prepared(Source::Directory(tiny("llama3-rope-scaled"))));
-    let frequencies = |bundle: &Bundle| match &bundle.config().position {
-        Position::Rotary(rotary) => bundle::rotary::inverse_frequencies(rotary, 16),
-        Position::Learned => panic!("a llama rotates"),
-    };
-    for (ours, theirs) in frequencies(&ours).iter().zip(frequencies(&theirs)) {
-        assert!((ours - theirs).abs() <= 1e-6 * theirs, "{ours} is not {theirs}");
-    }
+fn rotary(bundle: &Bundle) -> Rotary {
+    bundle.config().rotations()[0].clone()
 }
 
 #[test]
@@ -119,8 +98,7 @@ fn linear_scaling_is_kept_and_other_kinds_are_refused() {
     gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("linear".into()));
     gguf.metadata.insert("llama.rope.scaling.factor".into(), Value::F32(4.0));
     let (_bundles, bundle) = gguf.prepared();
-    let Position::Rotary(rotary) = &bundle.config().position else { panic!("a llama rotates") };
-    assert_eq!((rotary.linear_factor, &rotary.llama3), (4.0, &None));
+    assert_eq!(rotary(&bundle), Rotary { linear_factor: 4.0, ..Rotary::plain(rotary(&bundle).theta) });
     gguf.metadata.insert("llama.rope.scaling.type".into(), Value::String("mrope".into()));
     gguf.refused(&["mrope", "linear"]);
 }
@@ -140,8 +118,7 @@ fn yarn_is_read_where_llama_cpp_and_transformers_agree() {
         put(key, Value::F32(value));
     }
     let (_bundles, bundle) = gguf.prepared();
-    let Position::Rotary(rotary) = &bundle.config().position else { panic!("a llama rotates") };
-    let yarn = rotary.yarn.as_ref().unwrap();
+    let yarn = rotary(&bundle).yarn.unwrap();
     assert_eq!((yarn.factor, yarn.original_max_positions), (4.0, 32));
     assert!((yarn.scale - 2.0 * usual).abs() < 1e-6, "llama.cpp multiplies by attn_factor");
     for (key, value) in [("yarn_beta_fast", 16.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.1)] {
@@ -167,11 +144,10 @@ fn quantised_tensors_are_dequantised() {
         gguf.tensors.get_mut(name).unwrap().0 = dtype;
         let (_bundles, bundle) = gguf.prepared();
         let weights = bundle.weights(Precision::F32).unwrap();
-        let bytes = weights.tensor("model.layers.1.mlp.down_proj.weight").unwrap().bytes.to_vec();
-        let ours = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let ours = floats(weights.tensor("model.layers.1.mlp.down_proj.weight").unwrap().bytes);
         let theirs = &gguf.tensors[name].2;
         let largest = theirs.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-        let error = ours.zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
+        let error = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
         assert!(error > 0.0 && error <= bound, "{dtype:?} is off by {error} of the largest weight");
     }
 }
@@ -275,12 +251,8 @@ fn a_type_that_cannot_be_dequantised_is_named() {
 #[test]
 fn biases_of_queries_and_keys_come_back_in_order() {
     for architecture in ["llama", "granite"] {
-        let mut model = match architecture {
-            "llama" => Model::tiny("llama-gqa-tied"),
-            _ => Model::read(
-                &conformance::architectures().into_iter().find(|path| path.ends_with(architecture)).unwrap(),
-            ),
-        };
+        let fixture = if architecture == "llama" { "tiny/llama-gqa-tied" } else { "architectures/granite" };
+        let mut model = Model::fixture(fixture);
         model.config["attention_bias"] = true.into();
         let weights: Vec<_> =
             model.tensors.keys().filter(|name| name.contains("self_attn")).cloned().collect();
@@ -289,10 +261,9 @@ fn biases_of_queries_and_keys_come_back_in_order() {
             let values: Vec<f32> = (0..rows).map(|row| row as f32 + 0.5).collect();
             model.tensors.insert(name.replace("weight", "bias"), Tensor::f32(&[rows], &values));
         }
-        let (directory, gguf) = (model.write(), Gguf::from_model(&model, architecture));
+        let mut gguf = Gguf::from_model(&model, architecture);
         let names: Vec<_> = gguf.tensors.keys().filter(|name| name.ends_with("attn_q.bias")).collect();
         assert!(!names.is_empty() && gguf.tensors[names[0]].2[1] != 1.5, "the converter reorders them");
-        let mut gguf = gguf;
         if architecture == "granite" {
             for (field, key) in [
                 ("attention_multiplier", "attention.scale"),
@@ -304,9 +275,7 @@ fn biases_of_queries_and_keys_come_back_in_order() {
                 gguf.metadata.insert(format!("granite.{key}"), Value::F32(number));
             }
         }
-        let ((_a, ours), (_b, theirs)) =
-            (gguf.prepared(), prepared(Source::Directory(directory.path().into())));
-        let digest = |bundle: &Bundle| bundle.manifest().files["f32.safetensors"].sha256.clone();
+        let ((_a, ours), (_b, theirs)) = (gguf.prepared(), model.prepared());
         assert_eq!(digest(&ours), digest(&theirs), "{architecture}");
     }
 }
@@ -319,19 +288,13 @@ fn parts(gguf: &Gguf, directory: &Path) -> [PathBuf; 2] {
     second.tensors = first.tensors.split_off(&middle);
     second.metadata.clear();
     first.metadata.insert("split.tensors.count".into(), Value::I32(count as i32));
-    [first, second]
-        .into_iter()
-        .enumerate()
-        .map(|(number, mut part)| {
-            part.metadata.insert("split.no".into(), Value::U16(number as u16));
-            part.metadata.insert("split.count".into(), Value::U16(2));
-            let path = directory.join(format!("model-{:05}-of-00002.gguf", number + 1));
-            std::fs::write(&path, part.bytes()).unwrap();
-            path
-        })
-        .collect::<Vec<_>>()
-        .try_into()
-        .unwrap()
+    [(0, first), (1, second)].map(|(number, mut part)| {
+        part.metadata.insert("split.no".into(), Value::U16(number));
+        part.metadata.insert("split.count".into(), Value::U16(2));
+        let path = directory.join(format!("model-{:05}-of-00002.gguf", number + 1));
+        std::fs::write(&path, part.bytes()).unwrap();
+        path
+    })
 }
 
 #[test]
@@ -341,9 +304,8 @@ fn a_model_in_parts_is_read_whole_whichever_part_is_named() {
     let (_bundles, whole) = whole.prepared();
     for path in &paths {
         let (_bundles, bundle) = prepared(Source::Gguf(path.clone()));
-        let (ours, theirs) = (bundle.manifest(), whole.manifest());
-        assert_eq!(ours.files["f32.safetensors"].sha256, theirs.files["f32.safetensors"].sha256);
-        assert_eq!((ours.name.as_str(), bundle.config()), ("model", whole.config()));
+        assert_eq!(digest(&bundle), digest(&whole));
+        assert_eq!((bundle.manifest().name.as_str(), bundle.config()), ("model", whole.config()));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use bundle::{Bundle, GRAPH_FILE, Precision};
 use prepare::{PrepareError, Source};
 
-use crate::common::{entries, prepared, refusal};
+use crate::common::{self, entries, prepared, refusal};
 
 /// The name in `external.onnx` of its file of weights.
 const NAMED: &[u8] = b"external.data";
@@ -15,12 +15,7 @@ fn file(name: &str) -> std::path::PathBuf {
 }
 
 fn refused(path: &Path, parts: &[&str]) {
-    let error = refusal(Source::Onnx(path.into()), Precision::F32);
-    let text = error.to_string();
-    assert!(error.is_bad_input() && !text.contains('\n'), "{text}");
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in: {text}");
-    }
+    common::refused(Source::Onnx(path.into()), Precision::F32, parts);
 }
 
 /// The file with another name for its weights, which is as long.
@@ -62,11 +57,8 @@ fn weights_beside_the_file_come_along_and_are_its_own() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::copy(&source, directory.path().join("external.onnx")).unwrap();
     std::fs::write(directory.path().join("external.data"), vec![1; weights.len()]).unwrap();
-    let request = crate::common::request(
-        Source::Onnx(directory.path().join("external.onnx")),
-        &[Precision::F32],
-        held.path(),
-    );
+    let copy = Source::Onnx(directory.path().join("external.onnx"));
+    let request = common::request(copy, &[Precision::F32], held.path());
     let other = Bundle::open(prepare::prepare(&request).unwrap()).unwrap();
     assert_ne!(other.directory(), bundle.directory());
 }

@@ -3,12 +3,20 @@
 use std::path::Path;
 
 use bundle::{Bundle, MANIFEST, Precision};
-use prepare::{PrepareError, Source, prepare};
+use prepare::{PrepareError, Request, Source, prepare};
+use tempfile::TempDir;
 
 use crate::common::{Model, entries, request, tiny};
 
 fn source() -> Source {
     Source::Directory(tiny("qwen3-qknorm"))
+}
+
+/// A directory of bundles, and a request for one there.
+fn asked(precisions: &[Precision]) -> (TempDir, Request) {
+    let bundles = tempfile::tempdir().unwrap();
+    let request = request(source(), precisions, bundles.path());
+    (bundles, request)
 }
 
 /// Changes the last byte of a file, to find out later whether the file was written again.
@@ -24,8 +32,7 @@ fn is_marked(path: &Path) -> bool {
 
 #[test]
 fn the_second_time_nothing_is_written() {
-    let bundles = tempfile::tempdir().unwrap();
-    let request = request(source(), &[Precision::F32], bundles.path());
+    let (bundles, request) = asked(&[Precision::F32]);
     let first = prepare(&request).unwrap();
     for file in entries(&first) {
         mark(&first.join(file));
@@ -55,8 +62,7 @@ fn a_precision_is_added_beside_those_that_are_there() {
 
 #[test]
 fn a_file_that_is_missing_or_of_another_size_is_made_again() {
-    let bundles = tempfile::tempdir().unwrap();
-    let both = request(source(), &[Precision::F32, Precision::Bf16], bundles.path());
+    let (bundles, both) = asked(&[Precision::F32, Precision::Bf16]);
     let directory = prepare(&both).unwrap();
     std::fs::write(directory.join("bf16.safetensors"), "half a file").unwrap();
     std::fs::remove_file(directory.join("config.json")).unwrap();
@@ -71,8 +77,7 @@ fn a_file_that_is_missing_or_of_another_size_is_made_again() {
 
 #[test]
 fn a_directory_without_a_readable_manifest_is_no_bundle() {
-    let bundles = tempfile::tempdir().unwrap();
-    let request = request(source(), &[Precision::F32], bundles.path());
+    let (_bundles, request) = asked(&[Precision::F32]);
     let directory = prepare(&request).unwrap();
     std::fs::write(directory.join(MANIFEST), "{").unwrap();
     std::fs::write(directory.join("litter"), "").unwrap();
@@ -83,8 +88,7 @@ fn a_directory_without_a_readable_manifest_is_no_bundle() {
 
 #[test]
 fn the_litter_of_a_crash_is_removed_and_never_used() {
-    let bundles = tempfile::tempdir().unwrap();
-    let request = request(source(), &[Precision::F32], bundles.path());
+    let (bundles, request) = asked(&[Precision::F32]);
     let directory = prepare(&request).unwrap();
     let name = directory.file_name().unwrap().to_str().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
@@ -117,8 +121,7 @@ fn many_at_once_make_one_bundle() {
 
 #[test]
 fn other_weights_and_other_names_make_other_bundles() {
-    let bundles = tempfile::tempdir().unwrap();
-    let mut request = request(source(), &[Precision::F32], bundles.path());
+    let (_bundles, mut request) = asked(&[Precision::F32]);
     let first = prepare(&request).unwrap();
     request.name = Some("another".into());
     let renamed = prepare(&request).unwrap();
@@ -135,9 +138,8 @@ fn other_weights_and_other_names_make_other_bundles() {
 
 #[test]
 fn a_name_that_could_lead_elsewhere_is_refused() {
-    let bundles = tempfile::tempdir().unwrap();
+    let (bundles, mut request) = asked(&[Precision::F32]);
     for name in ["", "../up", "a/b", ".hidden", "two words", &"x".repeat(101)] {
-        let mut request = request(source(), &[Precision::F32], bundles.path());
         request.name = Some(name.into());
         let error = prepare(&request).unwrap_err();
         assert!(matches!(error, PrepareError::Request(_)), "{name:?}: {error}");

@@ -2,13 +2,12 @@
 
 use bundle::Bundle;
 use candle_core::quantized::gguf_file::Value;
-use prepare::Source;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokenizers::{EncodeInput, Tokenizer};
 
-use crate::common::{Model, prepared};
+use crate::common::{Model, prepared_at};
 use crate::gguf::{Gguf, GgufInTests};
 
 const UNKNOWN: i32 = 2;
@@ -51,8 +50,15 @@ pub(crate) fn with_tokenizer(mut gguf: Gguf, pre: &str) -> Gguf {
         ("merges", texts(&merges)),
         ("bos_token_id", Value::U32(begin as u32)),
     ];
-    gguf.metadata.extend(values.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
+    for (key, value) in values {
+        put(&mut gguf, key, value);
+    }
     gguf
+}
+
+/// Sets one of the tokenizer's metadata.
+fn put(gguf: &mut Gguf, key: &str, value: Value) {
+    gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value);
 }
 
 fn gguf(pre: &str) -> Gguf {
@@ -73,31 +79,23 @@ fn pieces(pre: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn digits_stay_together_as_the_pre_tokenizer_has_it() {
-    assert_eq!(pieces("gpt-2", "1234"), ["123", "4"]);
-    assert_eq!(pieces("smollm", "1234"), ["1", "2", "3", "4"]);
-    assert_eq!(pieces("llama-bpe", "1234"), ["123", "4"]);
-    assert_eq!(pieces("llama-bpe", "4123"), ["4", "12", "3"], "split as 412 and 3");
-    assert_eq!(pieces("qwen2", "1234"), ["1", "2", "3", "4"]);
-}
-
-#[test]
-fn punctuation_and_spaces_go_where_the_pre_tokenizer_puts_them() {
-    for pre in ["gpt-2", "smollm"] {
-        assert_eq!(pieces(pre, "(ab!\n"), ["(", "ab", "!", "Ċ"], "{pre}");
+fn a_text_is_split_as_the_pre_tokenizer_has_it() {
+    for (names, text, expected) in [
+        ("gpt-2 llama-bpe", "1234", &["123", "4"][..]),
+        ("smollm qwen2", "1234", &["1", "2", "3", "4"]),
+        // Split as 412 and 3.
+        ("llama-bpe", "4123", &["4", "12", "3"]),
+        ("gpt-2 smollm", "(ab!\n", &["(", "ab", "!", "Ċ"]),
+        ("llama-bpe llama3 qwen2", "(ab!\n", &["(a", "b", "!Ċ"]),
+        ("gpt-2 smollm llama-bpe qwen2", "ab  ab", &["ab", "Ġ", "Ġa", "b"]),
+        // Only Llama 3 prefers a whole token to its merges.
+        ("llama-bpe", "whole", &["whole"]),
+        ("qwen2", "whole", &["w", "h", "o", "l", "e"]),
+    ] {
+        for pre in names.split(' ') {
+            assert_eq!(pieces(pre, text), expected, "{pre} {text:?}");
+        }
     }
-    for pre in ["llama-bpe", "llama3", "qwen2"] {
-        assert_eq!(pieces(pre, "(ab!\n"), ["(a", "b", "!Ċ"], "{pre}");
-    }
-    for pre in ["gpt-2", "smollm", "llama-bpe", "qwen2"] {
-        assert_eq!(pieces(pre, "ab  ab"), ["ab", "Ġ", "Ġa", "b"], "{pre}");
-    }
-}
-
-#[test]
-fn only_llama_3_prefers_a_whole_token_to_its_merges() {
-    assert_eq!(pieces("llama-bpe", "whole"), ["whole"]);
-    assert_eq!(pieces("qwen2", "whole"), ["w", "h", "o", "l", "e"]);
 }
 
 #[test]
@@ -127,7 +125,7 @@ fn a_text_begins_as_the_file_or_the_model_family_says() {
     assert_eq!(first(&gguf("smollm")), "ab");
     for (pre, add, token) in [("llama-bpe", false, "ab"), ("smollm", true, "<|begin|>")] {
         let mut gguf = gguf(pre);
-        gguf.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(add));
+        put(&mut gguf, "add_bos_token", Value::Bool(add));
         assert_eq!(first(&gguf), token);
     }
 }
@@ -159,7 +157,7 @@ fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
     without_tokenizer(&gguf("whitespace"), "\"whitespace\" is not known; known are default, ");
     let with = |key: &str, value: Value| {
         let mut gguf = gguf("smollm");
-        gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value);
+        put(&mut gguf, key, value);
         gguf
     };
     without_tokenizer(&with("model", Value::String("bert".into())), "bert");
@@ -167,14 +165,13 @@ fn a_tokenizer_that_cannot_be_built_is_left_out_with_the_reason() {
     without_tokenizer(&with("tokens", Value::U32(3)), "not a list");
     without_tokenizer(&with("merges", texts(&["ab", "a zz"])), "no merges");
     let mut bos = with("bos_token_id", Value::U32(5000));
-    bos.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(true));
+    put(&mut bos, "add_bos_token", Value::Bool(true));
     without_tokenizer(&bos, "5000");
 }
 
 #[test]
 fn a_directory_without_a_tokenizer_says_so_too() {
-    let source = Model::tiny("llama-gqa-tied").write();
-    let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+    let (_bundles, bundle) = Model::tiny("llama-gqa-tied").prepared();
     assert!(bundle.no_tokenizer().unwrap().contains("no tokenizer.json"));
 }
 
@@ -197,7 +194,9 @@ fn sentencepiece() -> Gguf {
         ("scores", Value::Array(scores)),
         ("bos_token_id", Value::U32(1)),
     ];
-    gguf.metadata.extend(values.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
+    for (key, value) in values {
+        put(&mut gguf, key, value);
+    }
     gguf
 }
 
@@ -216,13 +215,10 @@ fn sentencepiece_joins_by_score_and_falls_back_to_bytes() {
     }
     let special = tokenizer.encode("a<tool>", true).unwrap();
     assert_eq!(special.get_tokens(), ["<s>", "▁", "a", "<tool>"]);
-}
-
-#[test]
-fn sentencepiece_puts_a_space_before_the_text_unless_told_not_to() {
+    // A space is put before the text unless the file says no.
     let mut gguf = sentencepiece();
-    gguf.metadata.insert("tokenizer.ggml.add_space_prefix".into(), Value::Bool(false));
-    let (_bundles, tokenizer) = tokenizer(&gguf);
+    put(&mut gguf, "add_space_prefix", Value::Bool(false));
+    let (_bundles, tokenizer) = self::tokenizer(&gguf);
     assert_eq!(tokenizer.encode("ab ab", false).unwrap().get_tokens(), ["ab", "▁ab"]);
 }
 
@@ -230,10 +226,9 @@ fn sentencepiece_puts_a_space_before_the_text_unless_told_not_to() {
 fn sentencepiece_scores_that_say_nothing_make_no_tokenizer() {
     let mut gguf = sentencepiece();
     let count = 3 + 256 + 1 + 7;
-    let equal = Value::Array(vec![Value::F32(-1000.0); count]);
-    gguf.metadata.insert("tokenizer.ggml.scores".into(), equal);
+    put(&mut gguf, "scores", Value::Array(vec![Value::F32(-1000.0); count]));
     without_tokenizer(&gguf, "all the same");
-    gguf.metadata.insert("tokenizer.ggml.scores".into(), Value::Array(vec![Value::F32(0.0); 3]));
+    put(&mut gguf, "scores", Value::Array(vec![Value::F32(0.0); 3]));
     without_tokenizer(&gguf, "3 scores");
     gguf.metadata.remove("tokenizer.ggml.scores");
     without_tokenizer(&gguf, "tokenizer.ggml.scores");
@@ -283,13 +278,13 @@ fn every_pre_tokenizer_of_llama_cpp_splits_as_there() {
     let (expected, texts) = (json("expected.json"), strings(&json("texts.json")));
     let (tokens, merges) = gpt2();
     let mut gguf = gguf("");
-    gguf.metadata.insert("tokenizer.ggml.tokens".into(), self::texts(&tokens));
-    gguf.metadata.insert("tokenizer.ggml.merges".into(), self::texts(&merges));
-    gguf.metadata.insert("tokenizer.ggml.add_bos_token".into(), Value::Bool(false));
+    put(&mut gguf, "tokens", self::texts(&tokens));
+    put(&mut gguf, "merges", self::texts(&merges));
+    put(&mut gguf, "add_bos_token", Value::Bool(false));
     gguf.metadata.remove("tokenizer.ggml.token_type");
     let made = |pre: &str| {
         let mut gguf = gguf.clone();
-        gguf.metadata.insert("tokenizer.ggml.pre".into(), Value::String(pre.into()));
+        put(&mut gguf, "pre", Value::String(pre.into()));
         let (_bundles, bundle) = gguf.prepared();
         let bytes = std::fs::read(bundle.tokenizer().unwrap()).unwrap();
         let mut tokenizer: Json = serde_json::from_slice(&bytes).unwrap();
@@ -350,7 +345,7 @@ fn files_that_came_before_tokenizer_json_give_the_ids_of_transformers() {
     let (expected, texts) = (json("expected.json"), strings(&json("texts.json")));
     for case in expected["files"].as_array().unwrap() {
         let source = directory(case["files"].as_str().unwrap(), &case["config"]);
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let (_bundles, bundle) = prepared_at(&source);
         let path = bundle.tokenizer().unwrap_or_else(|| panic!("{case}: {:?}", bundle.no_tokenizer()));
         let tokenizer = Tokenizer::from_file(path).unwrap();
         let ids = digest(&tokenizer, texts.iter().map(|text| text.as_str().into()));
@@ -362,21 +357,14 @@ fn files_that_came_before_tokenizer_json_give_the_ids_of_transformers() {
 
 #[test]
 fn files_of_a_tokenizer_that_are_not_read_are_named_with_what_to_do() {
-    let class = |name: &str| serde_json::json!({ "tokenizer_class": name });
-    let damaged = directory("words", &class("BertTokenizer"));
-    std::fs::write(damaged.path().join("vocab.txt"), "a\nb\n").unwrap();
-    for (source, reason) in [
-        (damaged, "vocab.txt: it has no line \"[UNK]\""),
-        (
-            directory("words", &class("BertJapaneseTokenizer")),
-            "\"BertJapaneseTokenizer\" are not read; make a tokenizer.json",
-        ),
-        (
-            directory("words", &class("LlamaTokenizerFast")),
-            "needs tokenizer.model, and there is only vocab.txt; make",
-        ),
+    for (class, reason) in [
+        ("BertTokenizer", "vocab.txt: it has no line \"[UNK]\""),
+        ("BertJapaneseTokenizer", "\"BertJapaneseTokenizer\" are not read; make a tokenizer.json"),
+        ("LlamaTokenizerFast", "needs tokenizer.model, and there is only vocab.txt; make"),
     ] {
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let source = directory("words", &serde_json::json!({ "tokenizer_class": class }));
+        std::fs::write(source.path().join("vocab.txt"), "a\nb\n").unwrap();
+        let (_bundles, bundle) = prepared_at(&source);
         let said = bundle.no_tokenizer().unwrap();
         assert!(said.contains(reason), "{said}");
     }
@@ -407,7 +395,7 @@ fn an_encoder_has_the_ends_that_tokenizer_config_json_names_and_a_decoder_those_
             "tokenizer_class": class, "add_eos_token": true, "bos_token": "<s>", "eos_token": end
         });
         write("tokenizer_config.json", &said);
-        let (_bundles, bundle) = prepared(Source::Directory(source.path().into()));
+        let (_bundles, bundle) = prepared_at(&source);
         let tokenizer = Tokenizer::from_file(bundle.tokenizer().unwrap()).unwrap();
         assert_eq!(tokenizer.encode("a", true).unwrap().get_ids(), ids, "{model}, {class}");
     }

@@ -1,0 +1,372 @@
+//! Names of a model's tensors by their role, as in transformers 5, and their order in a bundle.
+
+use serde::Serialize;
+
+use super::Position;
+use super::form::{NormPlacement, Scored};
+use super::model::{Architecture, ModelConfig};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    pub name: String,
+    pub shape: Vec<usize>,
+}
+
+/// A linear layer: `weights` are `[out, in]`, to be stacked ([`crate::Weights::stacked`]) into one
+/// or used one by one; `biases` are `[out]` each, or empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LinearNames {
+    pub weights: Vec<String>,
+    pub biases: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NormNames {
+    pub weight: String,
+    pub bias: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeadNames {
+    /// Before the scores.
+    pub dense: Option<LinearNames>,
+    pub norm: Option<NormNames>,
+    /// `[labels, hidden]`
+    pub scores: LinearNames,
+}
+
+/// The tensors of one layer, in the order in which they are in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LayerNames {
+    /// Before attention.
+    pub attention_norm: Option<NormNames>,
+    /// `[q, k, v]`, or one already fused tensor of `[q + k + v, hidden]`.
+    pub qkv: LinearNames,
+    pub q_norm: Option<String>,
+    pub k_norm: Option<String>,
+    pub output: LinearNames,
+    /// After attention.
+    #[serde(rename = "attention_norm_behind", skip_serializing_if = "Option::is_none")]
+    pub post_attention_norm: Option<NormNames>,
+    /// Before the MLP.
+    pub mlp_norm: Option<NormNames>,
+    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; otherwise `[up]`.
+    pub gate_up: LinearNames,
+    pub down: LinearNames,
+    /// After the MLP.
+    #[serde(rename = "mlp_norm_behind", skip_serializing_if = "Option::is_none")]
+    pub post_mlp_norm: Option<NormNames>,
+}
+
+/// The names of an architecture.
+struct Parts {
+    /// Prefix of the names below where the model has a head.
+    body: &'static str,
+    embedding: &'static str,
+    positions: &'static str,
+    embedding_norm: &'static str,
+    final_norm: &'static str,
+    /// Before the number of a layer, and behind it its parts.
+    layers: &'static str,
+    qkv: &'static [&'static str],
+    output: &'static str,
+    gate_up: &'static [&'static str],
+    down: &'static str,
+    /// The norms before attention and before the MLP.
+    before: [&'static str; 2],
+    /// The norms after them.
+    behind: [&'static str; 2],
+    /// The layers of a head that scores texts.
+    head: [&'static str; 2],
+    /// The one that scores tokens.
+    of_tokens: &'static str,
+}
+
+const LLAMA: Parts = Parts {
+    body: "",
+    embedding: "model.embed_tokens",
+    positions: "",
+    embedding_norm: "",
+    final_norm: "model.norm",
+    layers: "model.layers",
+    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    output: "self_attn.o_proj",
+    gate_up: &["mlp.gate_proj", "mlp.up_proj"],
+    down: "mlp.down_proj",
+    before: ["input_layernorm", "post_attention_layernorm"],
+    // With norms after blocks, one has the name that is otherwise that of the norm before the MLP.
+    behind: ["post_attention_layernorm", "post_feedforward_layernorm"],
+    head: ["", "score"],
+    of_tokens: "score",
+};
+
+const GEMMA: Parts = Parts { before: ["input_layernorm", "pre_feedforward_layernorm"], ..LLAMA };
+
+const PHI3: Parts = Parts { qkv: &["self_attn.qkv_proj"], gate_up: &["mlp.gate_up_proj"], ..LLAMA };
+
+const GPT2: Parts = Parts {
+    embedding: "transformer.wte",
+    positions: "transformer.wpe",
+    final_norm: "transformer.ln_f",
+    layers: "transformer.h",
+    qkv: &["attn.c_attn"],
+    output: "attn.c_proj",
+    gate_up: &["mlp.c_fc"],
+    down: "mlp.c_proj",
+    before: ["ln_1", "ln_2"],
+    ..LLAMA
+};
+
+const BERT: Parts = Parts {
+    body: "bert.",
+    embedding: "embeddings.word_embeddings",
+    positions: "embeddings.position_embeddings",
+    embedding_norm: "embeddings.LayerNorm",
+    final_norm: "final_norm",
+    layers: "encoder.layer",
+    qkv: &["attention.self.query", "attention.self.key", "attention.self.value"],
+    output: "attention.output.dense",
+    gate_up: &["intermediate.dense"],
+    down: "output.dense",
+    before: ["", ""],
+    behind: ["attention.output.LayerNorm", "output.LayerNorm"],
+    head: ["bert.pooler.dense", "classifier"],
+    of_tokens: "classifier",
+};
+
+const ROBERTA: Parts = Parts { body: "roberta.", head: ["classifier.dense", "classifier.out_proj"], ..BERT };
+
+const DISTILBERT: Parts = Parts {
+    body: "distilbert.",
+    layers: "transformer.layer",
+    qkv: &["attention.q_lin", "attention.k_lin", "attention.v_lin"],
+    output: "attention.out_lin",
+    gate_up: &["ffn.lin1"],
+    down: "ffn.lin2",
+    behind: ["sa_layer_norm", "output_layer_norm"],
+    head: ["pre_classifier", "classifier"],
+    ..BERT
+};
+
+const MPNET: Parts = Parts {
+    body: "mpnet.",
+    qkv: &["attention.attn.q", "attention.attn.k", "attention.attn.v"],
+    output: "attention.attn.o",
+    behind: ["attention.LayerNorm", "output.LayerNorm"],
+    ..ROBERTA
+};
+
+const MODERNBERT: Parts = Parts {
+    body: "model.",
+    embedding: "embeddings.tok_embeddings",
+    embedding_norm: "embeddings.norm",
+    layers: "layers",
+    qkv: &["attn.Wqkv"],
+    output: "attn.Wo",
+    gate_up: &["mlp.Wi"],
+    down: "mlp.Wo",
+    before: ["attn_norm", "mlp_norm"],
+    head: ["head.dense", "classifier"],
+    ..BERT
+};
+
+const NOMICBERT: Parts = Parts {
+    body: "nomic_bert.",
+    layers: "layers",
+    qkv: LLAMA.qkv,
+    output: LLAMA.output,
+    gate_up: LLAMA.gate_up,
+    down: LLAMA.down,
+    behind: ["post_attention_layernorm", "post_mlp_layernorm"],
+    head: ["nomic_bert.pooler.dense", "classifier"],
+    ..BERT
+};
+
+impl ModelConfig {
+    fn parts(&self) -> &'static Parts {
+        match self.architecture {
+            Architecture::Gemma2 | Architecture::Gemma3 => &GEMMA,
+            Architecture::Phi3 => &PHI3,
+            Architecture::Gpt2 => &GPT2,
+            Architecture::Bert => &BERT,
+            Architecture::Roberta => &ROBERTA,
+            Architecture::DistilBert => &DISTILBERT,
+            Architecture::Mpnet => &MPNET,
+            Architecture::ModernBert => &MODERNBERT,
+            Architecture::NomicBert => &NOMICBERT,
+            _ => &LLAMA,
+        }
+    }
+
+    /// A part of the body.
+    fn at(&self, part: &str) -> String {
+        let prefix = if self.scoring().is_some() { self.parts().body } else { "" };
+        format!("{prefix}{part}")
+    }
+
+    /// The tensors of a norm with names that begin with `prefix`.
+    fn norm(&self, prefix: &str) -> NormNames {
+        NormNames {
+            weight: format!("{prefix}.weight"),
+            bias: (!self.rms_norm && !self.form.norm_without_bias).then(|| format!("{prefix}.bias")),
+        }
+    }
+
+    pub fn embedding(&self) -> String {
+        self.at(&format!("{}.weight", self.parts().embedding))
+    }
+
+    pub fn position_embedding(&self) -> Option<String> {
+        let name = || self.at(&format!("{}.weight", self.parts().positions));
+        (self.position == Position::Learned).then(name)
+    }
+
+    /// The table of token types, if the encoder has one.
+    pub fn token_type_embedding(&self) -> Option<String> {
+        (self.token_types() > 0).then(|| self.at("embeddings.token_type_embeddings.weight"))
+    }
+
+    /// The norm of the embeddings, if the encoder has one.
+    pub fn embedding_norm(&self) -> Option<NormNames> {
+        let encoder = self.encoder.as_ref().filter(|encoder| encoder.embedding_norm);
+        encoder.map(|_| self.norm(&self.at(self.parts().embedding_norm)))
+    }
+
+    /// The table of biases added to scores by the distance of two tokens, `[buckets, heads]`, if the encoder
+    /// has one.
+    pub fn relative_bias(&self) -> Option<String> {
+        let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
+        relative.map(|_| self.at("encoder.relative_attention_bias.weight"))
+    }
+
+    /// The norm after the last layer, of a decoder and of an encoder that has one.
+    pub fn final_norm(&self) -> NormNames {
+        self.norm(&self.at(self.parts().final_norm))
+    }
+
+    /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself if they are tied.
+    pub fn lm_head(&self) -> String {
+        if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
+    }
+
+    pub fn head(&self) -> Option<HeadNames> {
+        let (head, parts) = (self.scoring()?, self.parts());
+        let [dense, of_texts] = parts.head;
+        let scores = if head.of == Scored::Tokens { parts.of_tokens } else { of_texts };
+        Some(HeadNames {
+            dense: head.dense.map(|layer| linear(&[dense], layer.bias, str::to_owned)),
+            norm: head.dense.filter(|layer| layer.norm).map(|_| self.norm("head.norm")),
+            scores: linear(&[scores], head.bias, str::to_owned),
+        })
+    }
+
+    pub fn layer(&self, index: usize) -> LayerNames {
+        let parts = self.parts();
+        let at = |part: &str| self.at(&format!("{}.{index}.{part}", parts.layers));
+        let placement = self.form.norms;
+        let has_before = matches!(placement, NormPlacement::Before | NormPlacement::Both);
+        let norms =
+            |names: [&str; 2], is_there: bool| names.map(|part| is_there.then(|| self.norm(&at(part))));
+        let [attention_norm, mlp_norm] = norms(parts.before, has_before);
+        let [post_attention_norm, post_mlp_norm] = norms(parts.behind, placement != NormPlacement::Before);
+        // With norms before blocks, the norm of an encoder's embeddings is the first layer's.
+        let has_first = index > 0 || self.embedding_norm().is_none();
+        LayerNames {
+            attention_norm: attention_norm.filter(|_| has_first),
+            qkv: linear(parts.qkv, self.qkv_bias, at),
+            q_norm: self.qk_norm.then(|| at("self_attn.q_norm.weight")),
+            k_norm: self.qk_norm.then(|| at("self_attn.k_norm.weight")),
+            output: linear(&[parts.output], self.output_bias, at),
+            post_attention_norm,
+            mlp_norm,
+            gate_up: linear(parts.gate_up, self.mlp_bias, at),
+            down: linear(&[parts.down], self.mlp_bias, at),
+            post_mlp_norm,
+        }
+    }
+
+    /// Every tensor in a bundle of this model, in file order.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        if self.graph.is_some() {
+            return Vec::new();
+        }
+        let hidden = self.hidden_size;
+        let (q_rows, kv_rows) = self.qkv_rows();
+        let mut specs = Vec::new();
+        let mut add = |name: &str, shape: &[usize]| {
+            specs.push(TensorSpec { name: name.to_owned(), shape: shape.to_vec() });
+        };
+        let linear =
+            |add: &mut dyn FnMut(&str, &[usize]), names: &LinearNames, rows: &[usize], columns: usize| {
+                for (name, rows) in names.weights.iter().zip(rows) {
+                    add(name, &[*rows, columns]);
+                }
+                for (name, rows) in names.biases.iter().zip(rows) {
+                    add(name, &[*rows]);
+                }
+            };
+        let norm = |add: &mut dyn FnMut(&str, &[usize]), names: Option<&NormNames>| {
+            if let Some(names) = names {
+                add(&names.weight, &[hidden]);
+                if let Some(bias) = &names.bias {
+                    add(bias, &[hidden]);
+                }
+            }
+        };
+        add(&self.embedding(), &[self.vocab_size, hidden]);
+        if let Some(name) = self.position_embedding() {
+            let before = self.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
+            add(&name, &[before + self.max_positions, hidden]);
+        }
+        if let (Some(name), Some(encoder)) = (self.token_type_embedding(), &self.encoder) {
+            add(&name, &[encoder.token_types, hidden]);
+        }
+        norm(&mut add, self.embedding_norm().as_ref());
+        let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
+        if let (Some(name), Some(relative)) = (self.relative_bias(), relative) {
+            add(&name, &[relative.buckets, self.heads]);
+        }
+        for index in 0..self.layers {
+            let layer = self.layer(index);
+            norm(&mut add, layer.attention_norm.as_ref());
+            if layer.qkv.weights.len() == 3 {
+                linear(&mut add, &layer.qkv, &[q_rows, kv_rows, kv_rows], hidden);
+            } else {
+                linear(&mut add, &layer.qkv, &[q_rows + 2 * kv_rows], hidden);
+            }
+            for (name, rows) in [(&layer.q_norm, q_rows), (&layer.k_norm, kv_rows)] {
+                if let Some(name) = name {
+                    add(name, &[if self.form.whole_qk_norm { rows } else { self.head_dim }]);
+                }
+            }
+            linear(&mut add, &layer.output, &[hidden], q_rows);
+            norm(&mut add, layer.post_attention_norm.as_ref());
+            norm(&mut add, layer.mlp_norm.as_ref());
+            let fused = self.gated_mlp && layer.gate_up.weights.len() == 1;
+            let rows = if fused { 2 * self.intermediate_size } else { self.intermediate_size };
+            linear(&mut add, &layer.gate_up, &[rows, rows], hidden);
+            linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
+            norm(&mut add, layer.post_mlp_norm.as_ref());
+        }
+        if self.encoder.as_ref().is_none_or(|encoder| encoder.final_norm) {
+            norm(&mut add, Some(&self.final_norm()));
+        }
+        let labels = self.scoring().map(|head| head.labels);
+        if let (Some(head), Some(labels)) = (self.head(), labels) {
+            if let Some(dense) = &head.dense {
+                linear(&mut add, dense, &[hidden], hidden);
+            }
+            norm(&mut add, head.norm.as_ref());
+            linear(&mut add, &head.scores, &[labels], hidden);
+        }
+        if !self.tied_embeddings {
+            add(&self.lm_head(), &[self.vocab_size, hidden]);
+        }
+        specs
+    }
+}
+
+fn linear(parts: &[&str], bias: bool, at: impl Fn(&str) -> String) -> LinearNames {
+    let named = |kind: &str| parts.iter().map(|part| at(&format!("{part}.{kind}"))).collect();
+    LinearNames { weights: named("weight"), biases: if bias { named("bias") } else { Vec::new() } }
+}
