@@ -138,7 +138,6 @@ pub struct LogitAgreement {
     /// Share of positions that agree on the most likely token; ties count as agreement.
     pub top1: f64,
     /// The reference's largest logit by absolute value. `None` if it is not finite.
-    #[serde(default)]
     pub largest: Option<f32>,
     /// Number of the run's logits that are not finite.
     #[serde(default)]

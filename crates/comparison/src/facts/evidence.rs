@@ -183,25 +183,12 @@ impl Evidence {
     }
 
     fn note_end(&mut self, ended: Ended) {
-        let Ended {
-            process,
-            events,
-            failure,
-            waited,
-            seen,
-            agreement,
-            no_agreement,
-            tokens,
-            derived,
-            left_behind,
-            unused_caches,
-        } = ended;
-        if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
-            run.events.extend(events);
-            (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
-            (run.tokens, run.derived, run.left_behind) = (tokens, derived, left_behind);
-            (run.unused_caches, run.seen) = (unused_caches, seen);
-            run.no_agreement = no_agreement;
+        if let Some(run) = self.runs.iter_mut().find(|run| ended.process.is(run)) {
+            run.events.extend(ended.events);
+            (run.failure, run.waited, run.seen) = (ended.failure, ended.waited, ended.seen);
+            (run.agreement, run.no_agreement) = (ended.agreement, ended.no_agreement);
+            (run.tokens, run.derived) = (ended.tokens, ended.derived);
+            (run.left_behind, run.unused_caches) = (ended.left_behind, ended.unused_caches);
         }
     }
 
@@ -320,11 +307,7 @@ pub enum Fact {
     /// The guard's complaints.
     Complaint { reason: String },
     /// The round is repeated, or one process of it if that is named: its figures so far are set aside.
-    PutAside {
-        round: usize,
-        #[serde(default)]
-        framework: Option<String>,
-    },
+    PutAside { round: usize, framework: Option<String> },
     /// The round is complete: every remaining contender has run in it.
     RoundDone,
     /// How long turning the texts of each case into token ids takes, in nanoseconds: the median of a round, or the reason
@@ -383,7 +366,6 @@ pub struct Ended {
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
     pub waited: Option<Waited>,
-    #[serde(default)]
     pub seen: Option<Seen>,
     pub agreement: Option<Agreement>,
     /// Why there is none, although the process was asked for logits.

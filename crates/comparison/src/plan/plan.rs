@@ -154,7 +154,6 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_batch: Option<String>,
     /// The reason for that schedule, if it is not the default.
-    #[serde(default)]
     pub schedule_reason: Option<String>,
     #[serde(default)]
     pub slice: SliceAsked,

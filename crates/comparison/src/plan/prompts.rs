@@ -29,7 +29,7 @@ const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much st
 const MOST_PROMPTS: usize = 1000;
 
 /// One prompt, as token ids.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     pub name: String,
     /// The prompt's text; `None` if ids were given.

@@ -113,8 +113,7 @@ pub fn iterations(run: &Run) -> Vec<Iteration> {
 }
 
 fn whole_ns(iteration: &Iteration) -> f64 {
-    let cases = iteration.cases.iter();
-    cases.map(|case| case.marks_ns.end()).sum::<u64>() as f64
+    iteration.cases.iter().map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
@@ -317,8 +316,8 @@ impl Process {
     }
 
     fn cost(&self) -> Option<f64> {
-        let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
-        let warmup: f64 = self.warmup.iterations.iter().map(|iteration| whole(iteration) - steady).sum();
+        let steady = median(&self.measured.iter().map(whole_ns).collect::<Vec<_>>())?;
+        let warmup: f64 = self.warmup.iterations.iter().map(|iteration| whole_ns(iteration) - steady).sum();
         if self.warmup.from_cold {
             return Some(warmup);
         }
@@ -332,15 +331,11 @@ impl Process {
         let mut at = if self.warmup.from_cold { (0, 0.0) } else { cold };
         let after = self.warmup.iterations.iter().chain(&self.measured).map(|iteration| {
             let tokens: usize = iteration.cases.iter().map(|case| case.marks_ns.len()).sum();
-            at = (at.0 + tokens, at.1 + whole(iteration));
+            at = (at.0 + tokens, at.1 + whole_ns(iteration));
             at
         });
         std::iter::once(cold).chain(after.collect::<Vec<_>>()).collect()
     }
-}
-
-fn whole(iteration: &Iteration) -> f64 {
-    iteration.cases.iter().map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 // Every gap between two tokens. Reports hold only their medians.

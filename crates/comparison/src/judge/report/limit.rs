@@ -130,7 +130,7 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
         // Without a cache, or with all positions computed in every step, the bytes of a step are not the
         // limit.
         let asked = plan.work.generate().filter(|_| contender.cache.is_on())?;
-        let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
+        let mut runs = evidence.complete(label);
         let element = runs.find_map(kv_cache_element)?;
         let work = Work::new(config, asked, precision, element).ok()?;
         Some((label.to_owned(), limit(plan, evidence, label, precision, work)))
@@ -289,8 +289,7 @@ pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>)
     let mut flags = Vec::new();
     for contender in &plan.contenders {
         let label = contender.label.as_str();
-        let runs: Vec<&Run> =
-            evidence.runs.iter().filter(|run| run.framework == label && run.is_complete()).collect();
+        let runs: Vec<&Run> = evidence.complete(label).collect();
         let mut flag = |kind: Kind, finding: Option<String>| {
             flags.extend(finding.map(|finding| Flag { framework: label.to_owned(), kind, finding }));
         };

@@ -298,21 +298,13 @@ pub(super) fn gpu_memory_parts(runs: &[&Run], peak: f64, weights_file: f64, kv_c
 mod tests {
     use crate::facts::testing;
     use protocol::{ColdStart, Event, Loaded, Marks, Memory, Started, Usage, WarmupDone};
-    use serde_json::json;
 
     use super::*;
 
     const MB: u64 = 1_000_000;
 
-    /// 128 bytes of keys and values for each position of a sequence, in f32.
-    fn config() -> ModelConfig {
-        let json = json!({
-            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
-            "num_attention_heads": 1, "vocab_size": 32, "max_position_embeddings": 64,
-            "tie_word_embeddings": true
-        });
-        ModelConfig::from_json(&json).unwrap()
-    }
+    /// Bytes of keys and values of all positions in f32.
+    const CACHE: f64 = 64.0 * 48.0;
 
     fn memory(resident: u64, peak: u64) -> Memory {
         Memory { resident_bytes: Some(resident), peak_bytes: Some(peak), ..Memory::default() }
@@ -355,7 +347,7 @@ mod tests {
                 usage.cache.bytes = observed;
             }
         }
-        parts(plan, &config(), &runs.iter().collect::<Vec<_>>()).unwrap()
+        parts(plan, &testing::config(), &runs.iter().collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -368,7 +360,7 @@ mod tests {
         ];
         let p = parts_of(&runs, &plan, None);
         assert_eq!(p.framework + p.parameters + p.kv_cache + p.activations + p.remainder, p.peak);
-        assert_eq!((p.framework, p.parameters, p.kv_cache), (10e6, 500e6, 128.0 * 48.0));
+        assert_eq!((p.framework, p.parameters, p.kv_cache), (10e6, 500e6, CACHE));
         assert!(p.remainder > 100e6, "what loading alone needed: {p:?}");
     }
 
@@ -388,14 +380,14 @@ mod tests {
         let runs = [process(0, (520 * MB, 520 * MB), [530 * MB; 3])];
         let mut plan = testing::plan(&["a"]);
         let p = parts_of(&runs, &plan, Some(9000));
-        let expected = KvCaches { predicted: 128.0 * 48.0, observed: Some(9000.0) };
+        let expected = KvCaches { predicted: CACHE, observed: Some(9000.0) };
         assert_eq!((p.kv_cache, p.kv_caches), (9000.0, expected));
         // A last case that is shorter does not give the longest.
         let prompts = &mut testing::prompted(&mut plan).prompts;
         prompts.insert(0, prompts[0].clone());
         prompts[1].tokens.truncate(8);
         let p = parts_of(&runs, &plan, Some(9000));
-        assert_eq!((p.kv_cache, p.kv_caches.predicted), (128.0 * 48.0, 128.0 * 40.0));
+        assert_eq!((p.kv_cache, p.kv_caches.predicted), (CACHE, 64.0 * 40.0));
     }
 
     #[test]
@@ -408,7 +400,7 @@ mod tests {
             }
         }
         let p = parts_of(&[run], &testing::plan(&["a"]), None);
-        assert_eq!((p.parameters, p.needed), (1000e6, 500e6 + 128.0 * 48.0));
+        assert_eq!((p.parameters, p.needed), (1000e6, 500e6 + CACHE));
     }
 
     #[test]
@@ -416,7 +408,7 @@ mod tests {
         let plan = Plan { device: "cuda:0".into(), ..testing::plan(&["a"]) };
         let p = parts_of(&[process(0, (100 * MB, 600 * MB), [120 * MB; 3])], &plan, None);
         assert_eq!((p.parameters, p.kv_cache, p.remainder), (0.0, 0.0, 570e6));
-        assert_eq!(p.needed, 500e6 + 128.0 * 48.0);
+        assert_eq!(p.needed, 500e6 + CACHE);
     }
 }
 

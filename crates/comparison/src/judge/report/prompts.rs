@@ -205,15 +205,7 @@ mod tests {
     use super::*;
 
     fn prompt(name: &str, tokens: usize) -> Prompt {
-        Prompt {
-            name: name.into(),
-            text: None,
-            pair: None,
-            chat: None,
-            tokens: vec![1; tokens],
-            types: Vec::new(),
-            special: [0, 0],
-        }
+        Prompt { name: name.into(), tokens: vec![1; tokens], ..Prompt::default() }
     }
 
     /// A process of two iterations over two cases, of 10 and of 20 ms a token.

@@ -259,7 +259,6 @@ pub struct CellRow {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Geometric mean over rounds; `null` in a study of an older version.
-    #[serde(default)]
     pub typical: Option<f64>,
     pub median: f64,
     pub min: f64,
