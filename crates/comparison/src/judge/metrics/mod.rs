@@ -26,8 +26,6 @@ use crate::plan::{Plan, WorkKind};
 /// The definition of one metric.
 struct Entry {
     metric: Metric,
-    /// Its name in JSON, CSV and the history.
-    key: &'static str,
     /// The kinds of work that have it; all if empty.
     kinds: &'static [WorkKind],
     /// The heading of its row or column, with the unit.
@@ -110,15 +108,13 @@ impl Metric {
     pub fn parse(text: &str) -> Option<Metric> {
         let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
         let asked = plain(text);
-        Metric::ALL
-            .iter()
-            .copied()
-            .find(|metric| plain(metric.name()) == asked || plain(metric.words()) == asked)
+        let is_it = |metric: &Metric| plain(metric.name()) == asked || plain(metric.words()) == asked;
+        Metric::ALL.iter().copied().find(is_it)
     }
 
     /// The key: the metric's name in JSON, CSV and the history.
     pub fn name(self) -> &'static str {
-        self.entry().key
+        self.into()
     }
 
     /// The heading of its row or column, with the unit.
@@ -184,9 +180,9 @@ impl Metric {
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
     pub fn tested(kind: WorkKind) -> Vec<Metric> {
-        let is_tested = |metric: &Metric| Metric::TABLE.contains(metric) || metric.entry().error_share > 0.0;
+        let is_tested = |entry: &&Entry| Metric::TABLE.contains(&entry.metric) || entry.error_share > 0.0;
         let mut tested: Vec<Metric> =
-            Metric::ALL.iter().copied().filter(is_tested).map(|metric| metric.replaced(kind)).collect();
+            ENTRIES.iter().filter(is_tested).map(|entry| entry.metric.replaced(kind)).collect();
         tested.sort_unstable();
         tested.dedup();
         tested
@@ -198,10 +194,8 @@ impl Metric {
         if self.follows(kind).is_some() {
             return 0.0;
         }
-        let takes_its_place = |metric: &Metric| metric.replaced(kind) == self;
-        let shares =
-            Metric::ALL.iter().copied().filter(takes_its_place).map(|metric| metric.entry().error_share);
-        shares.fold(0.0, f64::max)
+        let replacing = ENTRIES.iter().filter(|entry| entry.metric.replaced(kind) == self);
+        replacing.map(|entry| entry.error_share).fold(0.0, f64::max)
     }
 
     /// The questions about speed, in the order of the answer: which decodes fastest, which returns the first
@@ -236,18 +230,15 @@ impl Metric {
 
     /// Every metric of such requests.
     pub fn all(kind: WorkKind) -> Vec<Metric> {
-        let has = |metric: &Metric| {
-            let kinds = metric.entry().kinds;
-            kinds.is_empty() || kinds.contains(&kind)
-        };
-        Metric::ALL.iter().copied().filter(has).collect()
+        let of_kind = ENTRIES.iter().filter(|entry| entry.kinds.is_empty() || entry.kinds.contains(&kind));
+        of_kind.map(|entry| entry.metric).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one asked for most. Of those in the table, its
     /// differences are the smallest.
     pub fn deciding(kind: WorkKind) -> Metric {
-        let deciding = Metric::ALL.iter().copied().find(|metric| metric.entry().decides);
-        deciding.unwrap_or(Metric::Throughput).replaced(kind)
+        let deciding = ENTRIES.iter().find(|entry| entry.decides);
+        deciding.map_or(Metric::Throughput, |entry| entry.metric).replaced(kind)
     }
 
     /// The metric in its place.
@@ -347,9 +338,11 @@ fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f
     Serialize,
     Deserialize,
     strum::EnumMessage,
+    strum::IntoStaticStr,
     strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Metric {
     /// Spawn → weights resident, seconds.
     Load,
