@@ -1,15 +1,14 @@
-//! Requests as data, and their errors before anything is measured.
+//! Requests as data, their plans, and their errors before anything is measured.
 
-use bundle::Precision;
-use comparison::plan;
-use comparison::plan::sweep::SweepKind;
-use comparison::plan::{
-    Arm, DecodeAsked, Draft, EncodeAsked, Engines, Failure, Given, Plan, Prompt, PromptSource, Request,
-    RoundsAsked, Schedule, ScheduleAsked, StudyKind, StudyRequest, StudyView, Work,
-};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bundle::{ModelConfig, Precision};
 use configs::{Engine, Suite, SuitePrompt};
 use protocol::KvCache;
 use serde_json::json;
+
+use super::prompts::Text;
+use super::sweep::SweepKind;
+use super::*;
 
 fn engine(name: &str) -> Engine {
     Engine { name: name.into(), framework: name.into(), ..Engine::default() }
@@ -19,7 +18,7 @@ fn engine(name: &str) -> Engine {
 struct Known;
 
 impl Engines for Known {
-    fn engine(&self, name: &str) -> plan::Result<Engine> {
+    fn engine(&self, name: &str) -> Result<Engine> {
         match name {
             "a" | "b" | "a-base" | "a-eager-attention" => Ok(engine(name)),
             "compiled" => Ok(Engine { compiles: Some("a compiler".into()), ..engine(name) }),
@@ -27,21 +26,46 @@ impl Engines for Known {
         }
     }
 
-    fn selected(&self, names: &[String]) -> plan::Result<Vec<Engine>> {
+    fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
         if names.is_empty() {
             return Ok(vec![engine("a"), engine("b")]);
         }
         names.iter().map(|name| self.engine(name)).collect()
     }
 
-    fn encodes(&self, model: &str) -> plan::Result<bool> {
+    fn encodes(&self, model: &str) -> Result<bool> {
         Ok(model == "encoder")
     }
 }
 
-fn draft(request: &Request) -> plan::Result<Draft> {
+fn draft(request: &Request) -> Result<Draft> {
     let suite = Suite { prompts: vec![SuitePrompt::default()], ..Suite::default() };
     Draft::new(request, vec![engine("a"), engine("b")], suite, 4)
+}
+
+/// The plan of a request with a prompt of each of these lengths.
+fn planned(request: &Request, lengths: &[usize], available_memory: Option<u64>) -> Result<Plan> {
+    let config = json!({
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 512, "tie_word_embeddings": true
+    });
+    let prompt = |&length: &usize| Prompt {
+        name: format!("{length} tokens"),
+        tokens: (0..length as u32).map(|token| token % 8).collect(),
+        ..Prompt::default()
+    };
+    draft(request)?.plan(Given {
+        name: "m",
+        config: &ModelConfig::from_json(&config).unwrap(),
+        no_tokenizer: None,
+        pooled: None,
+        prompts: lengths.iter().map(prompt).collect(),
+        arrays: Default::default(),
+        cpus: None,
+        available_memory,
+        drawn_seed: 1,
+        quality: None,
+    })
 }
 
 /// The error and the exit code of a rejected request.
@@ -214,8 +238,12 @@ fn a_short_warm_up_takes_enough_tokens_to_be_tested() {
 #[test]
 fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_study() {
     let request = Request { shards: vec![1, 2], ..Request::default() };
-    let labels: Vec<String> =
-        planned(&request, 1 << 40).unwrap().contenders.into_iter().map(|contender| contender.label).collect();
+    let labels: Vec<String> = planned(&request, &[2], None)
+        .unwrap()
+        .contenders
+        .into_iter()
+        .map(|contender| contender.label)
+        .collect();
     assert_eq!(labels, ["a", "a on 2 devices", "b", "b on 2 devices"]);
     let mut ab = request;
     ab.study.arms = vec![Arm::default(), Arm::default()];
@@ -260,40 +288,12 @@ fn a_draft_resolves_threads_and_contenders() {
     assert_eq!((draft.batch(), draft.lengths().context, draft.least_capacity()), (1, 0, 32));
 }
 
-/// The plan of a request on a machine with so much memory, or its error.
-fn planned(request: &Request, available_memory: u64) -> plan::Result<Plan> {
-    let config = bundle::ModelConfig::from_json(&json!({
-        "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "vocab_size": 320, "max_position_embeddings": 256, "tie_word_embeddings": true
-    }));
-    draft(request)?.plan(Given {
-        name: "m",
-        config: &config.unwrap(),
-        no_tokenizer: None,
-        pooled: None,
-        prompts: vec![Prompt {
-            name: "p".into(),
-            text: None,
-            pair: None,
-            chat: None,
-            tokens: vec![1, 2],
-            types: Vec::new(),
-            special: [0, 0],
-        }],
-        arrays: Default::default(),
-        cpus: None,
-        available_memory: Some(available_memory),
-        drawn_seed: 1,
-        quality: None,
-    })
-}
-
 #[test]
 fn requests_are_interleaved_where_all_workers_fit_into_memory_together() {
     let (little, enough) = (300_000_000, 10_000_000_000);
     let asked = |schedule| Request { schedule, ..Request::default() };
     let of = |schedule, memory| {
-        planned(&asked(schedule), memory).map(|plan| (plan.schedule, plan.schedule_reason))
+        planned(&asked(schedule), &[2], Some(memory)).map(|plan| (plan.schedule, plan.schedule_reason))
     };
     assert_eq!(of(ScheduleAsked::Auto, enough).unwrap(), (Schedule::Interleaved, None));
     let (schedule, reason) = of(ScheduleAsked::Auto, little).unwrap();
@@ -308,7 +308,7 @@ fn requests_are_interleaved_where_all_workers_fit_into_memory_together() {
 
 #[test]
 fn the_number_of_blocks_is_chosen_only_where_nobody_asked_for_one() {
-    let chooses_blocks = |request: &Request| planned(request, 10_000_000_000).unwrap().chooses_blocks;
+    let chooses_blocks = |request: &Request| planned(request, &[2], None).unwrap().chooses_blocks;
     assert!(chooses_blocks(&Request::default()));
     assert!(!chooses_blocks(&Request { iterations: Some(3), ..Request::default() }));
     assert!(!chooses_blocks(&Request { rounds: Some(RoundsAsked::Fixed(6)), ..Request::default() }));
@@ -317,7 +317,7 @@ fn the_number_of_blocks_is_chosen_only_where_nobody_asked_for_one() {
 
 #[test]
 fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
-    let usual = planned(&Request::default(), 10_000_000_000).unwrap();
+    let usual = planned(&Request::default(), &[2], None).unwrap();
     let behind = |context: usize| {
         let mut plan = usual.clone();
         if let Work::Generate(work) = &mut plan.work {
@@ -369,4 +369,106 @@ fn a_study_of_an_encoder_continues_nothing() {
     assert_eq!(embed.cells[0].request.prompt_tokens, [0; 0], "texts are timed as they are written");
     let forward = of(StudyKind::Sweep(SweepKind::Forward)).unwrap_err().to_string();
     assert!(forward.contains("`sweep forward` is for models that continue them"), "{forward}");
+}
+
+// Prompts of different lengths in one batch.
+
+fn mixed(batch: &[u32]) -> Request {
+    let prompt_lengths = vec![3, 5, 9];
+    Request { mixed: true, batch: batch.to_vec(), prompt_lengths, new_tokens: vec![4], ..Request::default() }
+}
+
+#[test]
+fn all_prompts_are_one_case_and_padding_is_no_token() {
+    let work = planned(&mixed(&[]), &[3, 5, 9], None).unwrap().work;
+    assert_eq!((work.cases(), work.batch(), work.case_name(0)), (1, 3, "3 + 5 + 9 tokens"));
+    assert_eq!((work.size(0), work.capacity()), ((3, 17), 9 + 4));
+    assert_eq!(work.judged_positions(0), Some(1 + 4), "they have no other position in common");
+    let larger = planned(&mixed(&[4]), &[3, 5, 9], None).unwrap().work;
+    assert_eq!((larger.batch(), larger.size(0)), (4, (4, 20)), "lengths take turns");
+    let rows = larger.prompted().unwrap().case_prompts().remove(0);
+    assert_ne!(rows[0], rows[3], "with other content");
+}
+
+#[test]
+fn the_reference_computes_each_alone() {
+    let work = planned(&mixed(&[]), &[3, 5, 9], None).unwrap().work;
+    let protocol::Work::Generate(alone) = work.of_reference() else { panic!("it continues prompts") };
+    assert_eq!(alone.cases.iter().map(|case| case.prompts.len()).collect::<Vec<_>>(), [1, 1, 1]);
+    let protocol::Work::Generate(asked) = work.asked(KvCache::On, &work.fallback_outputs()) else {
+        panic!("it continues prompts")
+    };
+    assert_eq!((asked.cases.len(), asked.cases[0].prompts.len(), asked.cases[0].trace.len()), (1, 3, 3));
+}
+
+#[test]
+fn what_cannot_be_mixed_is_refused_in_a_sentence() {
+    let tokens = Request { prompt_tokens: vec![3, 5], prompt_lengths: Vec::new(), ..mixed(&[]) };
+    for (request, lengths, said) in [
+        (mixed(&[]), &[3][..], "there is one prompt"),
+        (mixed(&[2]), &[3, 5, 9], "a batch of 2 cannot hold"),
+        (Request { context: vec![8], ..mixed(&[]) }, &[3, 5], "leave --context out"),
+        (
+            Request { prefill_chunk: vec![2], ..mixed(&[]) },
+            &[3, 5],
+            "--prefill-chunk cuts prompts of one length",
+        ),
+        (tokens, &[3, 5], "--prompt-lengths 16,64,256"),
+    ] {
+        let error = planned(&request, lengths, None).unwrap_err().to_string();
+        assert!(error.contains(said), "{said}: {error}");
+    }
+}
+
+#[test]
+fn callers_have_prompts_of_several_lengths() {
+    let serving = ServingAsked { callers: vec![4], ..ServingAsked::default() };
+    let request = Request { mixed: false, serving, ..mixed(&[]) };
+    let work = planned(&request, &[3, 5, 9], None).unwrap().work;
+    assert_eq!((work.cases(), work.batch()), (1, 8));
+    assert!(work.words().contains("behind prompts of 3 + 5 + 9 tokens"), "{}", work.words());
+    assert!(planned(&Request { mixed: true, ..request }, &[3, 5], None).is_err());
+}
+
+#[test]
+fn a_batch_that_fills_the_memory_has_the_logits_of_its_first_sequences_compared() {
+    let request = Request { batch: vec![4000], batch_max: true, new_tokens: vec![400], ..Request::default() };
+    let work = planned(&request, &[9], None).unwrap().work;
+    assert_eq!(work.judged_sequences(), (1 << 24) / (401 * 64));
+    let asked = Request { batch_max: false, ..request };
+    assert_eq!(planned(&asked, &[9], None).unwrap().work.judged_sequences(), 4000);
+}
+
+// Tokenizers with SentencePiece tables, which XLM-RoBERTa and other multilingual encoders have.
+
+/// The ids of "b a" by a tokenizer with these tables.
+fn encoded(tables: &[u8]) -> Result<Vec<u32>> {
+    let tokenizer = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap": BASE64_STANDARD.encode(tables)}
+        ]},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    });
+    Text::parse("mine", tokenizer.to_string().as_bytes())?.encode("b a")
+}
+
+#[test]
+fn tables_that_are_whole_are_read_and_broken_ones_are_refused_in_a_sentence() {
+    let size = |bytes: u32| bytes.to_le_bytes().to_vec();
+    let whole = [size(1024), vec![0; 1024]].concat();
+    assert_eq!(encoded(&whole).unwrap(), [1, 0]);
+    // A trie without room for a letter.
+    let small = encoded(&[size(4), vec![0; 4]].concat()).unwrap_err().to_string();
+    assert!(!small.is_empty(), "{small}");
+    for broken in [[size(2048), vec![0; 1024]].concat(), [size(6), vec![0; 8]].concat(), size(0), Vec::new()]
+    {
+        let refused = encoded(&broken).unwrap_err().to_string();
+        assert!(
+            refused.contains("tokenizer.json of mine is not a tokenizer") && refused.contains("broken"),
+            "{refused}"
+        );
+    }
 }
