@@ -1,8 +1,8 @@
 //! A figure over the runs of one framework, in one case, on one machine. Text, pages and pictures show the same.
 
 use comparison::history::{Figure, Record};
+use comparison::judge::Metric;
 use comparison::judge::regression::{self, pairing};
-use comparison::judge::{Metric, records};
 
 /// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
@@ -70,7 +70,7 @@ impl<'a> Change<'a> {
 pub(crate) fn trends<'a>(records: &[&'a Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     let mut trends: Vec<Trend<'a>> = Vec::new();
     for &metric in metrics {
-        for &record in records.iter().filter(|record| records::takes_part(record)) {
+        for &record in records.iter().filter(|record| record.state.takes_part()) {
             add(&mut trends, metric, record);
         }
     }
@@ -102,6 +102,7 @@ fn is_same(a: &Record, b: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use comparison::judge::regression::testing::record;
+    use comparison::judge::report::State;
 
     use super::*;
 
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn what_failed_has_no_point_and_another_machine_is_another_trend() {
         let mut failed = record("one", 1.0);
-        failed.state = "failed".into();
+        failed.state = State::Failed;
         let mut elsewhere = record("one", 1.0);
         elsewhere.machine.fingerprint = "other".into();
         let records = [record("one", 100.0), failed, elsewhere];

@@ -15,6 +15,8 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::judge::report::State;
+
 // Records that are excluded from a development over time, and why.
 
 /// Why a record is excluded from the runs that are shown over time.
@@ -54,7 +56,7 @@ impl Record {
         let study = self.study.as_deref().filter(|study| !study.is_empty());
         let is_ab = study.is_some_and(|study| study.split(' ').next() == Some("ab"));
         let reasons = [
-            (Apart::Struck, self.state == "struck"),
+            (Apart::Struck, self.state == State::Struck),
             (Apart::Noisy, self.noise.is_some() || self.settings.noise_accepted.is_some()),
             (Apart::Quick, self.is_quick()),
             (Apart::Ab, is_ab),
@@ -216,8 +218,7 @@ pub struct Record {
     /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, were not observed to
     /// be off, and this is no `-base` variant, which does without them.
     pub optimised: Option<bool>,
-    /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
-    pub state: String,
+    pub state: State,
     /// Why the state is not `measured`.
     #[serde(default)]
     pub reasons: Vec<ForeignText>,

@@ -13,7 +13,7 @@ use crate::facts::run::Environment;
 use crate::history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use crate::judge::report::memory::Parts;
 use crate::judge::report::verdicts::Comparison;
-use crate::judge::report::{self, Report, Row, State};
+use crate::judge::report::{self, Report, Row};
 use crate::judge::work;
 use crate::plan::Contender;
 
@@ -47,7 +47,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
         optimised: plan.contender(&row.framework).map(|contender| is_optimised(contender, row)),
-        state: row.state.name().to_owned(),
+        state: row.state,
         reasons: row.reasons.iter().map(|reason| reason.to_string().into()).collect(),
         rounds: row.rounds,
         interrupted: report.interrupted,
@@ -65,16 +65,6 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
         other: Default::default(),
     }
-}
-
-/// Whether a record takes part in verdicts. A record with a state that only a newer version knows does not.
-pub fn takes_part(record: &Record) -> bool {
-    State::parse(&record.state).is_some_and(State::takes_part)
-}
-
-/// Whether a record has figures.
-pub fn has_figures(record: &Record) -> bool {
-    State::parse(&record.state).is_some_and(State::has_figures)
 }
 
 /// The computed case, and the settings of its measurement.

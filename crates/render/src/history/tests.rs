@@ -31,7 +31,7 @@ fn records() -> Vec<Record> {
     second.git_modified = Some(true);
     let mut failed = record("two", 1.0);
     (failed.run, failed.time) = (second.run.clone(), second.time.clone());
-    failed.state = "failed".into();
+    failed.state = State::Failed;
     failed.metrics.clear();
     vec![record("one", 100.0), second, failed]
 }
@@ -60,7 +60,7 @@ fn records_are_listed_by_case_oldest_first() {
 #[test]
 fn what_is_kept_apart_is_marked_where_it_is_shown_and_counted_where_not() {
     let [mut struck, mut cell, _] = <[Record; 3]>::try_from(records()).unwrap();
-    struck.state = "struck".into();
+    struck.state = State::Struck;
     (cell.study, cell.noise) = (Some("sweep forward".into()), Some("others computed".into()));
     let apart = [struck, cell];
     assert_snapshot!(list(&apart, &[], Format::Table), @r"

@@ -4,7 +4,7 @@ use serde::Serialize;
 use statistics::MIN_ROUNDS;
 
 use crate::history::{Case, Figure, Machine, Record};
-use crate::judge::records::{self, takes_part};
+use crate::judge::records;
 use crate::judge::work;
 use crate::plan::{Request, RoundsAsked};
 
@@ -200,7 +200,7 @@ pub fn unfit(baseline: &[Record]) -> Option<Undecidable> {
     if let Some(noise) = baseline.iter().find_map(|record| record.noise.as_ref()) {
         return Some(Undecidable::NoisyBaseline(noise.to_string()));
     }
-    let fit = baseline.iter().filter(|record| takes_part(record));
+    let fit = baseline.iter().filter(|record| record.state.takes_part());
     match fit.map(rounds).max() {
         None => {
             let why = baseline.iter().find_map(|record| record.reasons.first());
@@ -373,6 +373,7 @@ fn optional(count: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use crate::judge::regression::testing::{self, record};
+    use crate::judge::report::State;
 
     use super::*;
 
@@ -464,7 +465,7 @@ mod tests {
         noisy.noise = Some("other processes used 50 %".into());
         assert_eq!(unfit(&[noisy]), Some(Undecidable::NoisyBaseline("other processes used 50 %".into())));
         let mut struck = record("one", 100.0);
-        (struck.state, struck.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        (struck.state, struck.reasons) = (State::Struck, vec!["R11: top-1 differs".into()]);
         assert_eq!(unfit(&[struck]), Some(Undecidable::NoFigures(Some("R11: top-1 differs".into()))));
     }
 

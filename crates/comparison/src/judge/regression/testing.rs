@@ -2,6 +2,7 @@
 
 use crate::history::{Case, Figure, Machine, Record, SCHEMA, Settings};
 use crate::judge::metrics::Metric;
+use crate::judge::report::State;
 use crate::judge::work;
 
 /// Noise of six processes: mean logarithm 0, standard deviation 0.4 %.
@@ -43,7 +44,7 @@ pub fn record(framework: &str, throughput: f64) -> Record {
         library: Some("lib 1".into()),
         binding: None,
         optimised: None,
-        state: "measured".into(),
+        state: State::Measured,
         reasons: Vec::new(),
         rounds: 6,
         interrupted: false,

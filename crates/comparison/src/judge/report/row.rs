@@ -49,14 +49,11 @@ pub struct Row {
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
     /// How much longer its first request took than a steady one of the same prompt, as a share; median over processes.
-    #[serde(default)]
     pub first_request_excess: Option<f64>,
     /// How its throughput varies from request to request and from process to process.
-    #[serde(default)]
     pub components: Option<Components>,
     pub energy: Option<Energy>,
     /// Readings of the GPU while its requests were measured; `None` on a CPU.
-    #[serde(default)]
     pub gpu: Option<GpuWork>,
     /// Its quality, if that was judged by the bundled text or texts.
     pub text: Option<QualityScore>,
@@ -75,7 +72,6 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
-    #[serde(default)]
     pub compiled: Option<untrusted::Foreigns>,
     /// How it padded prompts of different lengths in one batch; `None` if they had one length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,9 +91,7 @@ pub enum Kind {
 }
 
 /// The state of a contender.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
@@ -276,11 +270,6 @@ impl Row {
 }
 
 impl State {
-    /// The state of this name in records. `None` for one that only a newer version knows.
-    pub fn parse(name: &str) -> Option<State> {
-        name.parse().ok()
-    }
-
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         self.into()
@@ -475,10 +464,7 @@ pub struct Floor {
 
 /// The floor of every metric, for every pair of contenders that are the same engine.
 pub fn floors(plan: &Plan, comparisons: &[Comparison]) -> Vec<Floor> {
-    let engine = |label: &str| {
-        let contender = plan.contenders.iter().find(|contender| contender.label == label)?;
-        Some(contender.engine.name.as_str())
-    };
+    let engine = |label: &str| Some(plan.contender(label)?.engine.name.as_str());
     let controls = comparisons.iter().filter(|c| engine(&c.a).is_some() && engine(&c.a) == engine(&c.b));
     let floor = |comparison: &Comparison| {
         let (low, high) = comparison.interval?;

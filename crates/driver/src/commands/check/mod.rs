@@ -467,6 +467,7 @@ impl Gate {
 mod unit {
     use comparison::judge::regression::testing::{self, record};
     use comparison::judge::regression::{CheckAsked, parse_threshold};
+    use comparison::judge::report::State;
 
     use super::*;
 
@@ -483,7 +484,7 @@ mod unit {
         let slower = answer(vec![record("one", 92.0), record("two", 100.0)]);
         assert_eq!(regression::conclusion(&slower), "regression: throughput of one");
         let mut broken = record("two", 100.0);
-        (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        (broken.state, broken.reasons) = (State::Struck, vec!["R11: top-1 differs".into()]);
         assert_eq!(regression::conclusion(&answer(vec![record("one", 50.0), broken])), "failed: two");
         let mut uncertain = record("one", 92.0);
         let values = [60.0, 130.0, 80.0, 110.0, 75.0, 110.0].map(Some);
