@@ -385,7 +385,7 @@ impl Mistake {
             let asked = cell.precisions.first().copied().filter(|&asked| asked != Precision::F32);
             arms[0].precision = Some(Precision::F32);
             arms[1].precision = Some(asked.unwrap_or(cell.half()));
-            cell.keep_in(KvPrecision::F32);
+            cell.kv_precision = KvPrecision::F32;
         }
         cell.study.arms = arms.into();
     }

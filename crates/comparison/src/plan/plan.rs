@@ -108,6 +108,11 @@ impl Schedule {
             Schedule::Sequential => statistics::SEQUENTIAL_SIGNIFICANCE,
         }
     }
+
+    /// Whether processes take turns, request by request.
+    pub fn has_turns(self) -> bool {
+        self != Schedule::Sequential
+    }
 }
 
 /// Time in which a comparison ends after its budget, in seconds: for what has begun, verdicts and table.
@@ -198,13 +203,6 @@ pub struct Plan {
     pub suite: Option<String>,
     /// The suite's analysis: its conclusions and their limits.
     pub analysis: String,
-}
-
-impl Schedule {
-    /// Whether processes take turns, request by request.
-    pub fn has_turns(self) -> bool {
-        self != Schedule::Sequential
-    }
 }
 
 fn is_zero(count: &usize) -> bool {

@@ -74,6 +74,25 @@ fn refused(request: &Request) -> (String, u8) {
     (failure.to_string(), failure.exit_code())
 }
 
+/// The plan of a study by the engines above.
+fn study(kind: StudyKind, request: Request) -> Result<StudyPlan> {
+    StudyRequest { kind, request }.plan(&Known)
+}
+
+fn ab(what: &str, request: Request) -> Result<StudyPlan> {
+    study(StudyKind::Ab(vec![what.into()]), request)
+}
+
+fn sweep(kind: SweepKind, request: Request) -> Result<StudyPlan> {
+    study(StudyKind::Sweep(kind), request)
+}
+
+/// A request for a comparison of these.
+fn of(frameworks: &[&str]) -> Request {
+    let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+    Request { frameworks, ..Request::default() }
+}
+
 #[test]
 fn nothing_asked_for_is_the_usual_comparison() {
     let request = Request::from_json(&json!({})).unwrap();
@@ -151,8 +170,7 @@ fn a_study_survives_json_and_measures_the_same_whatever_is_said_of_it() {
 #[test]
 fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
     let request = Request { batch: vec![1, 2], prompt_tokens: vec![8], ..Request::default() };
-    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Forward), request };
-    let plan = sweep.plan(&Known).unwrap();
+    let plan = sweep(SweepKind::Forward, request).unwrap();
     assert_eq!((plan.name.as_str(), plan.cells.len()), ("sweep forward", 2));
     assert_eq!(plan.view, StudyView::Sweep(SweepKind::Forward));
     let cell = &plan.cells[1].request;
@@ -162,8 +180,7 @@ fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
 
 #[test]
 fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
-    let ab = StudyRequest { kind: StudyKind::Ab(vec!["fused".into()]), request: Request::default() };
-    let plan = ab.plan(&Known).unwrap();
+    let plan = ab("fused", Request::default()).unwrap();
     assert_eq!(plan.view, StudyView::Ab(["fused".into(), "base".into()]));
     let labels: Vec<_> = plan.cells[0].request.study.arms.iter().map(|arm| arm.label.clone()).collect();
     assert_eq!(labels, ["a (fused)", "a (base)"]);
@@ -174,8 +191,7 @@ fn an_a_b_study_sets_two_arms_of_each_framework_side_by_side() {
 
 #[test]
 fn attention_is_switched_by_a_variant_and_refused_in_a_sentence_where_there_is_none() {
-    let ab = StudyRequest { kind: StudyKind::Ab(vec!["attention".into()]), request: Request::default() };
-    let plan = ab.plan(&Known).unwrap();
+    let plan = ab("attention", Request::default()).unwrap();
     let study = &plan.cells[0].request.study;
     let engines: Vec<_> = study.arms.iter().map(|arm| arm.engine.as_str()).collect();
     assert_eq!((engines, &study.refused), (vec!["a", "a-eager-attention"], &None));
@@ -185,12 +201,11 @@ fn attention_is_switched_by_a_variant_and_refused_in_a_sentence_where_there_is_n
 
 #[test]
 fn a_study_that_there_is_not_is_refused() {
-    let plan = |kind| StudyRequest { kind, request: Request::default() }.plan(&Known);
-    let unknown = plan(StudyKind::Ab(vec!["speed".into()])).unwrap_err().to_string();
+    let unknown = ab("speed", Request::default()).unwrap_err().to_string();
     assert!(unknown.starts_with("\"speed\" alone is no study; there are kv-cache, jit"), "{unknown}");
     let quantised = Request { quantize: vec![Precision::Int8], ..Request::default() };
-    let sweep = StudyRequest { kind: StudyKind::Sweep(SweepKind::Memory), request: quantised };
-    assert!(sweep.plan(&Known).unwrap_err().to_string().contains("a sweep takes --precision"));
+    let error = sweep(SweepKind::Memory, quantised).unwrap_err().to_string();
+    assert!(error.contains("a sweep takes --precision"), "{error}");
 }
 
 fn labels(request: &Request) -> Vec<&str> {
@@ -199,11 +214,8 @@ fn labels(request: &Request) -> Vec<&str> {
 
 #[test]
 fn a_study_of_warm_up_sets_who_compiles_beside_itself_without() {
-    let warmup = |frameworks: &[&str], jit| {
-        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
-        let request = Request { frameworks, jit, ..Request::default() };
-        StudyRequest { kind: StudyKind::Sweep(SweepKind::Warmup), request }.plan(&Known).unwrap()
-    };
+    let warmup =
+        |frameworks: &[&str], jit| sweep(SweepKind::Warmup, Request { jit, ..of(frameworks) }).unwrap();
     let both = warmup(&["compiled", "a"], true).cells.remove(0).request;
     assert_eq!(labels(&both), ["compiled", "compiled (no JIT)", "a"]);
     assert_eq!((both.study.arms[1].jit, both.study.varied), (Some(false), vec!["R14".to_owned()]));
@@ -214,15 +226,10 @@ fn a_study_of_warm_up_sets_who_compiles_beside_itself_without() {
 
 #[test]
 fn a_framework_without_a_jit_is_not_held_against_itself() {
-    let ab = |frameworks: &[&str]| {
-        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
-        let request = Request { frameworks, ..Request::default() };
-        StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request }.plan(&Known)
-    };
-    let cells = ab(&["a", "compiled"]).unwrap().cells;
+    let cells = ab("jit", of(&["a", "compiled"])).unwrap().cells;
     assert!(cells[0].request.study.refused.as_deref().unwrap().starts_with("there is neither a JIT nor"));
     assert_eq!((&cells[1].request.study.refused, labels(&cells[1].request).len()), (&None, 2));
-    let error = ab(&["a", "b"]).unwrap_err();
+    let error = ab("jit", of(&["a", "b"])).unwrap_err();
     assert!(error.to_string().starts_with("a, b: there is neither a JIT nor graph optimisation"), "{error}");
     assert_eq!(error.exit_code(), 2);
 }
@@ -230,8 +237,7 @@ fn a_framework_without_a_jit_is_not_held_against_itself() {
 #[test]
 fn a_short_warm_up_takes_enough_tokens_to_be_tested() {
     let request = Request { new_tokens: vec![20], ..Request::default() };
-    let study = StudyRequest { kind: StudyKind::Sweep(SweepKind::ShortWarmup), request };
-    let error = study.plan(&Known).unwrap_err().to_string();
+    let error = sweep(SweepKind::ShortWarmup, request).unwrap_err().to_string();
     assert!(error.contains("--new-tokens 20 is too few, give 21 or more"), "{error}");
 }
 
@@ -253,30 +259,25 @@ fn weights_over_several_devices_are_columns_of_a_comparison_and_not_of_an_a_b_st
 #[test]
 fn a_draft_refuses_what_cannot_be_one_comparison() {
     let several = Request { threads: vec![1, 2], ..Request::default() };
-    assert_eq!(
-        refused(&several),
-        ("--threads takes one value here; several are a sweep: `photofinish sweep generate`".to_owned(), 2)
-    );
     let elsewhere = Request { reference: Some("c".into()), ..Request::default() };
-    assert_eq!(
-        refused(&elsewhere),
-        ("--parity-reference \"c\" is not among the frameworks compared: a, b".to_owned(), 2)
-    );
     let nothing = Request { new_tokens: vec![0], ..Request::default() };
-    assert_eq!(
-        refused(&nothing),
-        ("suite \"default\" asks for 0 rounds, iterations or new tokens".to_owned(), 2)
-    );
     // No flag accepts these; a plan's or a history's file may contain them.
     let negative = Request { delay_s: -1.0, ..Request::default() };
-    assert_eq!(refused(&negative), ("the request's delay_s is out of range".to_owned(), 2));
     let endless = Request { timeout_s: u64::MAX, ..Request::default() };
-    assert_eq!(refused(&endless), ("the request's timeout_s is out of range".to_owned(), 2));
     let empty = Draft::new(&Request::default(), vec![engine("a")], Suite::default(), 4);
     assert_eq!(empty.map(|_| ()).unwrap_err().to_string(), "the request has no prompts");
     let mut senseless = Request::default();
     senseless.study.refused = Some("no variant".into());
-    assert_eq!(refused(&senseless), ("no variant".to_owned(), 2));
+    for (request, said) in [
+        (several, "--threads takes one value here; several are a sweep: `photofinish sweep generate`"),
+        (elsewhere, "--parity-reference \"c\" is not among the frameworks compared: a, b"),
+        (nothing, "suite \"default\" asks for 0 rounds, iterations or new tokens"),
+        (negative, "the request's delay_s is out of range"),
+        (endless, "the request's timeout_s is out of range"),
+        (senseless, "no variant"),
+    ] {
+        assert_eq!(refused(&request), (said.to_owned(), 2));
+    }
 }
 
 #[test]
@@ -346,28 +347,23 @@ fn a_turn_begins_with_a_lead_in_unless_a_longer_context_does_its_work() {
 
 #[test]
 fn a_study_of_an_encoder_continues_nothing() {
-    let of = |kind: StudyKind| {
-        StudyRequest { kind, request: Request { models: vec!["encoder".into()], ..Request::default() } }
-            .plan(&Known)
-    };
-    for kind in [StudyKind::Ab(vec!["half".into()]), StudyKind::Sweep(SweepKind::Precision)] {
-        let plan = of(kind).unwrap();
+    let encoder = || Request { models: vec!["encoder".into()], ..Request::default() };
+    for plan in [ab("half", encoder()), sweep(SweepKind::Precision, encoder())] {
+        let plan = plan.unwrap();
         let request = &plan.cells[0].request;
         assert_eq!((&request.new_tokens[..], request.names_prompts()), (&[][..], false), "{}", plan.name);
     }
-    let crossed = of(StudyKind::Ab(vec!["optimised".into()])).unwrap_err().to_string();
+    let crossed = ab("optimised", encoder()).unwrap_err().to_string();
     assert!(crossed.contains("encoder encodes texts") && crossed.contains("`ab half`"), "{crossed}");
     let both = Request { models: vec!["encoder".into(), "decoder".into()], ..Request::default() };
-    let mixed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Size), request: both }.plan(&Known);
-    let mixed = mixed.unwrap_err().to_string();
+    let mixed = sweep(SweepKind::Size, both).unwrap_err().to_string();
     assert_eq!(mixed, "encoder encodes texts and decoder continues them: a study takes models of one kind");
-    let alone = of(StudyKind::Sweep(SweepKind::Size)).unwrap_err().to_string();
+    let alone = sweep(SweepKind::Size, encoder()).unwrap_err().to_string();
     assert!(alone.contains("takes --model several times"), "{alone}");
     let timed = EncodeAsked { include_tokenizer: true, ..EncodeAsked::default() };
-    let request = Request { models: vec!["encoder".into()], encode: timed, ..Request::default() };
-    let embed = StudyRequest { kind: StudyKind::Sweep(SweepKind::Embed), request }.plan(&Known).unwrap();
+    let embed = sweep(SweepKind::Embed, Request { encode: timed, ..encoder() }).unwrap();
     assert_eq!(embed.cells[0].request.prompt_tokens, [0; 0], "texts are timed as they are written");
-    let forward = of(StudyKind::Sweep(SweepKind::Forward)).unwrap_err().to_string();
+    let forward = sweep(SweepKind::Forward, encoder()).unwrap_err().to_string();
     assert!(forward.contains("`sweep forward` is for models that continue them"), "{forward}");
 }
 

@@ -239,14 +239,6 @@ impl Row {
 }
 
 impl Row {
-    /// For people: the precision it ran in, and the type of the source's weights if it differs.
-    pub fn precision_and_source(&self) -> String {
-        match &self.precision.stored {
-            Some(stored) => format!("{} (weights from {stored})", self.precision_words()),
-            None => self.precision_words(),
-        }
-    }
-
     /// For people: the precision it ran in, and the requested one if it differs.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
