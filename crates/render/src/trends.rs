@@ -103,13 +103,14 @@ fn is_same(a: &Record, b: &Record) -> bool {
 mod tests {
     use comparison::judge::regression::testing::record;
     use comparison::judge::report::State;
+    use comparison::plan::Schedule;
 
     use super::*;
 
     #[test]
     fn a_change_is_from_the_last_run_that_measured_in_the_same_way() {
         let mut other = record("one", 50.0);
-        other.settings.schedule = Some("interleaved".into());
+        other.settings.schedule = Schedule::Interleaved;
         other.library = Some("lib 2".into());
         let records = [record("one", 100.0), other, record("one", 110.0)];
         let found = trends(&records.iter().collect::<Vec<_>>(), &[Metric::Throughput]);

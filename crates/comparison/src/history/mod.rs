@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::judge::report::State;
+use crate::plan::{HugePages, KernelCache, Schedule};
 
 // Records that are excluded from a development over time, and why.
 
@@ -58,23 +59,11 @@ impl Record {
         let reasons = [
             (Apart::Struck, self.state == State::Struck),
             (Apart::Noisy, self.noise.is_some() || self.settings.noise_accepted.is_some()),
-            (Apart::Quick, self.is_quick()),
+            (Apart::Quick, self.settings.quick),
             (Apart::Ab, is_ab),
             (Apart::Sweep, study.is_some() && !is_ab),
         ];
         reasons.into_iter().filter(|(_, applies)| *applies).map(|(reason, _)| reason).collect()
-    }
-
-    /// Whether it was a first look. Records without this field have a request or a command that says so: a
-    /// suite for first looks accepts noise without the user asking for it.
-    fn is_quick(&self) -> bool {
-        if let Some(quick) = self.settings.quick {
-            return quick;
-        }
-        let asked = |name: &str| self.request.as_ref()?.get(name).and_then(Value::as_bool);
-        asked("quick") == Some(true)
-            || (self.settings.accept_noise && asked("accept_noise") == Some(false))
-            || self.command.iter().any(|word| word == "--quick")
     }
 }
 
@@ -312,18 +301,11 @@ pub struct Settings {
     pub fair_comparison: bool,
     /// Measured in each process.
     pub iterations: usize,
-    /// `interleaved` or `sequential`; older records were sequential and do not say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<String>,
-    /// Kind of a turn: `slice` or `request`; older records had whole requests and do not say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<String>,
-    /// `on` or `off`; older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub huge_pages: Option<String>,
-    /// `keep` or `fresh`; older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernel_cache: Option<String>,
+    pub schedule: Schedule,
+    /// Kind of a turn: `slice` or `request`.
+    pub turn: String,
+    pub huge_pages: HugePages,
+    pub kernel_cache: KernelCache,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub seed: u64,
@@ -331,9 +313,8 @@ pub struct Settings {
     /// The disturbance of the run, where that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_accepted: Option<String>,
-    /// Whether this was only a first look (`--quick`, or a suite of that kind); older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quick: Option<bool>,
+    /// Whether this was only a first look (`--quick`, or a suite of that kind).
+    pub quick: bool,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

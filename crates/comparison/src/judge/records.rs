@@ -90,19 +90,19 @@ fn settings(report: &Report) -> Settings {
         suite: plan.suite.clone(),
         fair_comparison: plan.fair_comparison,
         iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.work.cases().max(1)),
-        schedule: Some(name(&plan.schedule)),
-        turn: report.slices.as_ref().map(|slices| match slices {
-            Slices::Tokens { .. } => "slice".to_owned(),
-            Slices::Whole { .. } => "request".to_owned(),
-        }),
-        huge_pages: Some(name(&plan.huge_pages)),
-        kernel_cache: Some(name(&plan.kernel_cache)),
+        schedule: plan.schedule,
+        turn: match report.slices {
+            Some(Slices::Tokens { .. }) => "slice".to_owned(),
+            _ => "request".to_owned(),
+        },
+        huge_pages: plan.huge_pages,
+        kernel_cache: plan.kernel_cache,
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,
         noise_accepted: report.noise_accepted(),
         // A suite for first looks accepts noise without the user asking for it.
-        quick: Some(plan.request.quick || (plan.accept_noise && !plan.request.accept_noise)),
+        quick: plan.request.quick || (plan.accept_noise && !plan.request.accept_noise),
         other: Default::default(),
     }
 }

@@ -2,7 +2,6 @@
 
 use comparison::history::{Apart, Filter, Record, counted};
 use comparison::judge::report::State;
-use serde_json::json;
 use time::macros::datetime;
 
 use crate::record;
@@ -80,19 +79,7 @@ fn what_is_no_part_of_a_development_is_told_with_its_reason() {
     assert_eq!(accepted.apart(), [Apart::Noisy]);
     assert_eq!(with(|record| record.study = Some("ab half".into())).apart(), [Apart::Ab]);
     assert_eq!(with(|record| record.study = Some("sweep forward".into())).apart(), [Apart::Sweep]);
-    assert_eq!(with(|record| record.settings.quick = Some(true)).apart(), [Apart::Quick]);
-    let older = with(|record| record.request = Some(json!({"quick": true})));
-    assert_eq!(older.apart(), [Apart::Quick]);
-    let oldest = with(|record| {
-        record.request = None;
-        record.command.push("--quick".into());
-    });
-    assert_eq!(oldest.apart(), [Apart::Quick]);
-    let suite = with(|record| {
-        record.settings.accept_noise = true;
-        record.request = Some(json!({"quick": false, "accept_noise": false}));
-    });
-    assert_eq!(suite.apart(), [Apart::Quick], "a suite for first looks");
+    assert_eq!(with(|record| record.settings.quick = true).apart(), [Apart::Quick]);
 }
 
 #[test]

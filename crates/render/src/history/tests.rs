@@ -3,6 +3,7 @@
 use comparison::history::{Record, Skipped};
 use comparison::judge::Metric;
 use comparison::judge::regression::testing::record;
+use comparison::plan::Schedule;
 use insta::assert_snapshot;
 
 use super::*;
@@ -94,7 +95,7 @@ fn four() -> Vec<Record> {
     let mut four = vec![of(1, 100.0), of(2, 101.0), of(3, 110.0), of(4, 150.0)];
     four[2].library = Some("lib 2".into());
     four[3].library = Some("lib 2".into());
-    four[3].settings.schedule = Some("interleaved".into());
+    four[3].settings.schedule = Schedule::Interleaved;
     let mut few = of(4, 30.0);
     few.framework = "two".into();
     four.push(few);

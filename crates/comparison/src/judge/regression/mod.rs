@@ -532,6 +532,7 @@ fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Ve
 #[cfg(test)]
 mod tests {
     use crate::judge::regression::testing::record;
+    use crate::plan::Schedule;
 
     use super::*;
 
@@ -544,7 +545,7 @@ mod tests {
         later.machine.host = "another".into();
         assert_eq!(changed(&earlier, &later), ["library: lib 1 → lib 2", "host: host → another"]);
         assert!(is_comparable(&earlier, &later));
-        later.settings.schedule = Some("interleaved".into());
+        later.settings.schedule = Schedule::Interleaved;
         assert!(changed(&earlier, &later).contains(&"schedule: sequential → interleaved".to_owned()));
         assert!(!is_comparable(&earlier, &later));
         let mut elsewhere = record("one", 100.0);

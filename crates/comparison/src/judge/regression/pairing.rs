@@ -128,16 +128,10 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     if !(is_left_open(a) && is_left_open(b)) {
         note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
     }
-    let schedule = |record: &Record| record.settings.schedule.clone().unwrap_or("sequential".to_owned());
-    note("schedule", schedule(a), schedule(b));
-    let turn = |record: &Record| record.settings.turn.clone().unwrap_or("request".to_owned());
-    note("turn", turn(a), turn(b));
-    if let (Some(a), Some(b)) = (&a.settings.huge_pages, &b.settings.huge_pages) {
-        note("huge pages", a.clone(), b.clone());
-    }
-    if let (Some(a), Some(b)) = (&a.settings.kernel_cache, &b.settings.kernel_cache) {
-        note("kernel cache", a.clone(), b.clone());
-    }
+    note("schedule", records::name(&a.settings.schedule), records::name(&b.settings.schedule));
+    note("turn", a.settings.turn.clone(), b.settings.turn.clone());
+    note("huge pages", records::name(&a.settings.huge_pages), records::name(&b.settings.huge_pages));
+    note("kernel cache", records::name(&a.settings.kernel_cache), records::name(&b.settings.kernel_cache));
     let warmup = |record: &Record| match record.request.as_ref().and_then(|request| request.get("warmup")) {
         Some(count) if !count.is_null() => format!("{count} iterations"),
         _ => "until it has settled".to_owned(),
@@ -161,8 +155,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
 /// Whether the number of iterations was left open. It then depends on the machine's variance of the day.
 fn is_left_open(record: &Record) -> bool {
     let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
-    matches!(record.settings.schedule.as_deref(), Some("interleaved" | "grouped"))
-        && asked.is_some_and(serde_json::Value::is_null)
+    record.settings.schedule.has_turns() && asked.is_some_and(serde_json::Value::is_null)
 }
 
 fn hash(case: &Case) -> String {
@@ -374,6 +367,7 @@ fn optional(count: Option<usize>) -> String {
 mod tests {
     use crate::judge::regression::testing::{self, record};
     use crate::judge::report::State;
+    use crate::plan::Schedule;
 
     use super::*;
 
@@ -396,7 +390,7 @@ mod tests {
         let interleaved = |iterations, asked: serde_json::Value| {
             let mut record = record("a", 1.0);
             record.settings.iterations = iterations;
-            record.settings.schedule = Some("interleaved".into());
+            record.settings.schedule = Schedule::Interleaved;
             record.request = Some(serde_json::json!({ "iterations": asked }));
             record
         };
@@ -408,7 +402,7 @@ mod tests {
         let sentences = found(&older, &asked);
         assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
         let mut sliced = asked.clone();
-        sliced.settings.turn = Some("slice".into());
+        sliced.settings.turn = "slice".into();
         assert_eq!(found(&asked, &sliced), ["turn: request (baseline), slice (current)"]);
     }
 

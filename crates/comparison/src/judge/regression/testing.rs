@@ -39,7 +39,13 @@ pub fn record(framework: &str, throughput: f64) -> Record {
             jit: true,
             ..work::forced(32)
         },
-        settings: Settings { fair_comparison: true, iterations: 2, margin: 0.02, ..Settings::default() },
+        settings: Settings {
+            fair_comparison: true,
+            iterations: 2,
+            turn: "request".into(),
+            margin: 0.02,
+            ..Settings::default()
+        },
         framework: framework.into(),
         library: Some("lib 1".into()),
         binding: None,

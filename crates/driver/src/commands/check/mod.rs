@@ -10,7 +10,9 @@ use comparison::history::Record;
 use comparison::judge;
 use comparison::judge::records::{self, HISTORY};
 use comparison::judge::regression::{Different, Document, Run, pairing};
-use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
+use comparison::plan::{
+    Engines, Failure, Request, Result, RoundsAsked, Schedule, ScheduleAsked, StudySettings,
+};
 use render::{Format, export, regression};
 use setup::versions::Repository;
 use time::OffsetDateTime;
@@ -271,10 +273,9 @@ fn again(records: &[Record]) -> Result<Request> {
         frameworks: frameworks(records),
         rounds: Some(RoundsAsked::Fixed(rounds as u32)),
         iterations: u32::try_from(first.settings.iterations).ok().or(recorded.iterations),
-        // Records that do not say so are of the time before turns.
-        schedule: match first.settings.schedule.as_deref() {
-            Some("interleaved" | "grouped") => recorded.schedule,
-            _ => ScheduleAsked::Sequential,
+        schedule: match first.settings.schedule {
+            Schedule::Sequential => ScheduleAsked::Sequential,
+            _ => recorded.schedule,
         },
         precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
         quantize: Vec::new(),
