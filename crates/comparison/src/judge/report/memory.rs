@@ -53,11 +53,6 @@ impl Parts {
     /// The names of those that add up to the peak.
     pub const NAMES: [&str; 5] = ["framework", "parameters", "kv_cache", "activations", "remainder"];
 
-    /// Size of keys and values that the model's shapes predict, in bytes.
-    pub fn predicted_cache(&self) -> f64 {
-        self.kv_caches.predicted
-    }
-
     /// Those that add up to the peak, in bytes, by name.
     pub fn summands(&self) -> [(&'static str, f64); 5] {
         let bytes = [self.framework, self.parameters, self.kv_cache, self.activations, self.remainder];
@@ -65,8 +60,8 @@ impl Parts {
     }
 }
 
-/// A part of the peak, in the order in which they add up to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A part of the peak, in the order in which they add up to it and are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Part {
     Framework,
     Parameters,
@@ -80,31 +75,18 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in display order.
-    pub const ALL: [Part; 9] = [
-        Part::Framework,
-        Part::Parameters,
-        Part::KvCachePredicted,
-        Part::KvCacheObserved,
-        Part::Activations,
-        Part::Remainder,
-        Part::Peak,
-        Part::Loaded,
-        Part::Final,
-    ];
-
-    /// Its name in tables with the other parts.
-    pub(crate) fn title(self) -> &'static str {
+    /// Its name in tables with the other parts, and in CSV.
+    pub(crate) fn names(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Part::Framework => "Floor",
-            Part::Parameters => "+ Parameters",
-            Part::KvCachePredicted => "+ KV cache",
-            Part::KvCacheObserved => "(observed)",
-            Part::Activations => "+ Activations",
-            Part::Remainder => "+ Remainder",
-            Part::Peak => "= Peak (MB)",
-            Part::Loaded => "After load",
-            Part::Final => "At the end",
+            Part::Framework => ("Floor", Some("memory_framework_mb")),
+            Part::Parameters => ("+ Parameters", Some("memory_parameters_mb")),
+            Part::KvCachePredicted => ("+ KV cache", Some("memory_kvcachepredicted_mb")),
+            Part::KvCacheObserved => ("(observed)", Some("memory_kvcacheobserved_mb")),
+            Part::Activations => ("Activations (MB)", Some("memory_activations_mb")),
+            Part::Remainder => ("+ Remainder", Some("memory_remainder_mb")),
+            Part::Peak => ("= Peak (MB)", Some("memory_peak_mb")),
+            Part::Loaded => ("After load", Some("memory_loaded_mb")),
+            Part::Final => ("At the end", Some("memory_final_mb")),
         }
     }
 

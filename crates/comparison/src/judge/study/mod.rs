@@ -69,10 +69,7 @@ fn outcome(cell: &Cell) -> Outcome {
         let verdict = cell.verdicts.iter().find(|verdict| verdict.metric == metric)?;
         let is_a = Some(verdict.a.as_str()) == a.map(|row| row.framework.as_str());
         let turned = |(low, high): (f64, f64)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) };
-        let word = match verdict.verdict {
-            Verdict::Faster if !is_a => Verdict::Slower,
-            other => other,
-        };
+        let word = if is_a { verdict.verdict } else { verdict.verdict.turned() };
         let speedup = verdict.advantage.map(|times| if is_a { times } else { 1.0 / times });
         Some((speedup, verdict.interval.map(turned), word))
     };
@@ -159,21 +156,15 @@ fn same(a: Option<&CellRow>, b: Option<&CellRow>) -> (usize, usize) {
 /// Growth of the speed-up, and of the time of either side, with the number of new tokens.
 pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     let mut places: Vec<Settings> = Vec::new();
+    let place_of = |outcome: &Outcome| columns::without(&outcome.settings, Axis::NewTokens);
     for outcome in outcomes {
-        let mut rest = outcome.settings.clone();
-        rest.remove(&Axis::NewTokens);
-        if !places.contains(&rest) {
-            places.push(rest);
+        if !places.contains(&place_of(outcome)) {
+            places.push(place_of(outcome));
         }
     }
     let mut all = Vec::new();
     for place in places {
-        let here = outcomes.iter().filter(|outcome| {
-            let mut rest = outcome.settings.clone();
-            rest.remove(&Axis::NewTokens);
-            rest == place
-        });
-        let here: Vec<&Outcome> = here.collect();
+        let here: Vec<&Outcome> = outcomes.iter().filter(|outcome| place_of(outcome) == place).collect();
         for pick in [|o: &Outcome| o.a.clone(), |o: &Outcome| o.b.clone()] {
             let points = here.iter().filter_map(|outcome| {
                 let Setting::Number(tokens) = outcome.settings.get(&Axis::NewTokens)? else { return None };
@@ -181,9 +172,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
             });
             let points: Vec<(f64, f64)> = points.collect();
             let name = here.iter().find_map(|outcome| Some(pick(outcome)?.contender));
-            let mut at = place.clone();
-            at.remove(&Axis::Framework);
-            let name = name.unwrap_or_default();
+            let (at, name) = (columns::without(&place, Axis::Framework), name.unwrap_or_default());
             all.extend(columns::scaling(&name, Axis::NewTokens, at, Metric::Total, &points));
         }
     }
@@ -197,7 +186,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
 const NOISY: u8 = 3;
 
 /// One comparison of a study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The cell's values on the axes.
     pub settings: Settings,
@@ -301,18 +290,7 @@ impl Cell {
 
     /// The cell of a combination that cannot be measured.
     pub fn refused(settings: Settings, reason: String) -> Cell {
-        Cell {
-            settings,
-            refused: Some(reason),
-            exit_code: 0,
-            rounds: 0,
-            weights_bytes: None,
-            rows: Vec::new(),
-            verdicts: Vec::new(),
-            warnings: Vec::new(),
-            results: None,
-            origin: Origin::default(),
-        }
+        Cell { settings, refused: Some(reason), ..Cell::default() }
     }
 }
 
