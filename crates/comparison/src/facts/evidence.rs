@@ -74,7 +74,6 @@ pub fn looks(rounds: Rounds, allowed: Option<usize>) -> Looks {
 }
 
 impl Evidence {
-    /// Adds one fact.
     pub fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Quota { cpus } => self.quota = cpus,
@@ -142,7 +141,6 @@ impl Evidence {
         }
     }
 
-    /// When the evidence is looked at.
     pub fn looks(&self, plan: &Plan) -> Looks {
         looks(plan.rounds, self.allowed)
     }
@@ -177,7 +175,6 @@ impl Evidence {
         all.filter(|run| run.round == round && run.framework == label).count()
     }
 
-    /// The measuring process of this name.
     pub fn run(&self, process: &Process) -> Option<&Run> {
         self.runs.iter().find(|run| process.is(run))
     }
@@ -353,7 +350,6 @@ pub struct Block {
     /// plan. Empty if each had one turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<Vec<usize>>,
-    /// Other activity during the block.
     pub noise: Noise,
 }
 
@@ -423,17 +419,13 @@ pub type Stages = BTreeMap<Stage, f64>;
 pub enum Stage {
     /// Handshakes with workers, and waiting for a quiet machine.
     Before,
-    /// The reference run.
     Reference,
-    /// Loads from a cold page cache.
     ColdLoads,
     /// Blocks that only served to choose their number: in journals from before November 2026.
     Pilot,
     /// Starting processes: load, cold start, warm-up.
     Starts,
-    /// Probing the machine.
     Probes,
-    /// Timed requests.
     Requests,
     /// The rest of the turns: untimed passes, pauses, handing over.
     Turns,
@@ -454,13 +446,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// The name of a run's process.
     pub fn new(run: &Run) -> Process {
         let Run { round, attempt, ref framework, .. } = *run;
         Process { round, attempt, framework: framework.clone() }
     }
 
-    /// Whether this is the run's process.
     pub fn is(&self, run: &Run) -> bool {
         (self.round, self.attempt) == (run.round, run.attempt) && self.framework == run.framework
     }
@@ -512,7 +502,6 @@ pub struct Probe {
     pub best_arithmetic: f64,
     /// Bytes that one sweep read.
     pub bytes: u64,
-    /// Number of threads of the probe.
     pub threads: usize,
     /// The probed device: `cpu`, or a GPU.
     #[serde(default = "cpu")]

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::agreement::{Agreement, TokenAgreement, VectorAgreement};
 
-/// The end of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The job was done.
@@ -46,7 +45,6 @@ pub fn left_behind(processes: &[String]) -> Option<String> {
         .then(|| format!("processes that it started outlived it and were killed: {}", processes.join(", ")))
 }
 
-/// A process that has ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub pid: u32,
@@ -56,7 +54,6 @@ pub struct Outcome {
     pub left_behind: Vec<String>,
 }
 
-/// The purpose of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -126,7 +123,6 @@ pub struct Seen {
     pub program: Option<FileIdentity>,
     /// Its nice value (nice(2)) before it was asked to finish: the lower, the more of the CPUs it gets.
     pub nice: Option<i32>,
-    /// Its load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<SeenLoad>,
 }
@@ -221,7 +217,6 @@ pub struct RunFailure {
     pub repeat: Option<String>,
 }
 
-/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -392,7 +387,6 @@ impl Run {
         after_loading.into_iter().flatten().filter_map(held).chain([last]).chain(between).max()
     }
 
-    /// Whether the measurement is complete.
     pub fn is_complete(&self) -> bool {
         self.failure.is_none()
     }
@@ -485,7 +479,6 @@ pub struct Environment {
     pub host: String,
     /// The operating system, with its version.
     pub os: Option<String>,
-    /// Release of the kernel.
     pub kernel: Option<String>,
     /// The processor's own name for itself.
     pub cpu: String,
@@ -494,7 +487,6 @@ pub struct Environment {
     pub cpu_extensions: Vec<String>,
     /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not report.
     pub is_virtual: Option<bool>,
-    /// Physical cores of the machine.
     pub physical_cores: Option<usize>,
     /// Cores that this process may use, by affinity and quota.
     pub available_cores: usize,
@@ -506,7 +498,6 @@ pub struct Environment {
     pub priority: Option<i32>,
     /// Memory modules with their speed: "4 of DDR5 at 4800 MT/s"; `null` where the system does not report.
     pub memory_modules: Option<String>,
-    /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
     /// NVIDIA's GPUs, as NVML lists them.
     pub gpus: Vec<Gpu>,
@@ -514,7 +505,6 @@ pub struct Environment {
     pub git_commit: Option<String>,
     /// Whether tracked files differ from the commit.
     pub git_modified: Option<bool>,
-    /// Version of Photofinish.
     pub driver_version: String,
     /// The command as it was given, without values that may be secret.
     pub command: Vec<String>,
@@ -538,9 +528,7 @@ impl Environment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     pub name: String,
-    /// Memory of the GPU, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Version of the driver.
     pub driver: Option<String>,
     /// Newest CUDA that the driver can run, for example `13.0`.
     pub cuda: Option<String>,

@@ -24,7 +24,6 @@ use crate::plan::{HugePages, KernelCache, Schedule};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apart {
-    /// It broke a fairness rule.
     Struck,
     /// The machine was too noisy for a verdict, or noisy, and that was accepted.
     Noisy,
@@ -39,7 +38,6 @@ pub enum Apart {
 impl Apart {
     pub const ALL: [Apart; 5] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Ab, Apart::Sweep];
 
-    /// The reason in a word.
     pub fn words(self) -> &'static str {
         match self {
             Apart::Struck => "struck",
@@ -257,12 +255,10 @@ pub struct Machine {
     pub other: Map<String, Value>,
 }
 
-/// The computation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Case {
     pub model: String,
-    /// sha256 of the weights file.
     pub weights_sha256: Option<String>,
     pub precision: String,
     pub device: String,
@@ -293,7 +289,6 @@ pub struct Case {
     pub other: Map<String, Value>,
 }
 
-/// How it was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {

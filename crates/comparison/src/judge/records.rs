@@ -195,7 +195,6 @@ pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String
     named.into_iter().filter_map(interval).collect()
 }
 
-/// The fingerprint of this machine.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;

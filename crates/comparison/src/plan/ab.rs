@@ -154,7 +154,6 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     switched(name, &switch, request, engines)
 }
 
-/// Fills in the prompts to continue.
 fn complete_prompts(request: &mut Request) {
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::plan::prompts::STUDY_PROMPT.to_owned()]);

@@ -33,15 +33,12 @@ const TODAY: PrimitiveDateTime = datetime!(2024-07-26 12:00:00);
 /// Instructions after which a template counts as endless. Those of published models take some hundreds.
 const MOST_STEPS: u64 = 1_000_000;
 
-/// The chat template of a model.
 pub enum Chat {
     Here(Box<Template>),
-    /// In a separate process.
     Apart(Asked),
 }
 
 impl Chat {
-    /// The template of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Chat> {
         Template::open(bundle).map(|template| Chat::Here(Box::new(template)))
     }
@@ -432,7 +429,6 @@ pub struct Whole {
     pub types: Vec<u32>,
 }
 
-/// The answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

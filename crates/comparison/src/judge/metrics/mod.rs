@@ -23,7 +23,6 @@ use crate::judge::work::Selection;
 pub use crate::judge::work::Size;
 use crate::plan::{Plan, WorkKind};
 
-/// The definition of one metric.
 struct Entry {
     metric: Metric,
     /// The kinds of work that have it; all if empty.
@@ -122,7 +121,6 @@ impl Metric {
         self.entry().title
     }
 
-    /// The title without the unit.
     pub fn plain_title(self) -> &'static str {
         self.title().split(" (").next().unwrap_or_default()
     }
@@ -147,12 +145,10 @@ impl Metric {
         self.get_documentation().unwrap_or_default().trim_end_matches('.')
     }
 
-    /// The unit of its figures.
     pub fn unit(self) -> &'static str {
         self.entry().unit
     }
 
-    /// Whether more of it is better.
     pub fn higher_is_better(self) -> bool {
         self.entry().higher_is_better
     }
@@ -207,7 +203,6 @@ impl Metric {
         [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }
 
-    /// The metrics of the main table.
     pub fn in_table(kind: WorkKind) -> Vec<Metric> {
         Metric::in_places_of(&Metric::TABLE, kind)
     }
@@ -241,12 +236,10 @@ impl Metric {
         deciding.map_or(Metric::Throughput, |entry| entry.metric).replaced(kind)
     }
 
-    /// The metric in its place.
     fn replaced(self, kind: WorkKind) -> Metric {
         Selection::new(kind).in_place_of(self)
     }
 
-    /// The metric in its place in tables.
     fn in_tables(self, kind: WorkKind) -> Metric {
         if Selection::new(kind).replaces_in_tables { self.replaced(kind) } else { self }
     }
@@ -528,25 +521,5 @@ impl Metric {
                 Err(format!("{} of {framework} is {figure:?} {}, which cannot be", self.words(), self.unit()))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod unit {
-    use super::*;
-
-    #[test]
-    fn what_no_worker_can_have_had_is_told_from_what_one_can() {
-        for &metric in Metric::ALL {
-            assert!([1e-9, 1.0, 100.0].into_iter().all(|figure| metric.is_possible(figure)), "{metric:?}");
-            for figure in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308] {
-                assert!(!metric.is_possible(figure), "{metric:?}: {figure}");
-            }
-        }
-        assert!(!Metric::Load.is_possible(0.0) && Metric::Startup.is_possible(0.0));
-        assert!(Metric::PaddingShare.is_possible(0.0), "nothing is padded");
-        assert!(!Metric::PeakMemory.is_possible(18_446_744_073.7), "2^64 bytes");
-        let said = Metric::Latency.check("a", [None, Some(2.0), Some(1e308)]);
-        assert_eq!(said.unwrap_err(), "latency of a is 1e308 ms, which cannot be");
     }
 }

@@ -250,6 +250,21 @@ fn metrics_of_denoising_take_the_place_of_those_of_decoding() {
     );
 }
 
+#[test]
+fn what_no_worker_can_have_had_is_told_from_what_one_can() {
+    for &metric in Metric::ALL {
+        assert!([1e-9, 1.0, 100.0].into_iter().all(|figure| metric.is_possible(figure)), "{metric:?}");
+        for figure in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308] {
+            assert!(!metric.is_possible(figure), "{metric:?}: {figure}");
+        }
+    }
+    assert!(!Metric::Load.is_possible(0.0) && Metric::Startup.is_possible(0.0));
+    assert!(Metric::PaddingShare.is_possible(0.0), "nothing is padded");
+    assert!(!Metric::PeakMemory.is_possible(18_446_744_073.7), "2^64 bytes");
+    let said = Metric::Latency.check("a", [None, Some(2.0), Some(1e308)]);
+    assert_eq!(said.unwrap_err(), "latency of a is 1e308 ms, which cannot be");
+}
+
 // The schemas and the page of measures agree with the types and the table of metrics. `UPDATE_SCHEMAS=1
 // cargo xtask test -p comparison` writes the metrics of the table into the schemas.
 

@@ -20,7 +20,6 @@ pub(super) fn is_uniform(cases: &[Logits]) -> bool {
 }
 
 impl Logits {
-    /// The logits of one position.
     pub fn row(&self, sequence: usize, position: usize) -> &[f32] {
         let at = (sequence * self.positions + position) * self.vocabulary;
         &self.values[at..at + self.vocabulary]
@@ -89,7 +88,6 @@ pub fn argmax(row: &[f32]) -> usize {
 
 // Sums over the positions of two computations of the same thing.
 
-/// Distance of one computation from another.
 #[derive(Default)]
 pub(super) struct Sums {
     pub(super) positions: usize,
@@ -148,7 +146,6 @@ impl Sums {
 
 // Scores how well a model predicts a text, and the effect of an engine or a precision on it.
 
-/// Sums over the windows of a text.
 #[derive(Debug, Default)]
 pub struct TextSums {
     predicted: usize,

@@ -151,7 +151,6 @@ pub fn proved(
 
 // The findings of the processes of `photofinish parity`.
 
-/// All findings, by contender.
 #[derive(Default)]
 pub struct Findings {
     pub reference: Option<Reference>,

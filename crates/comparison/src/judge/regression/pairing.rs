@@ -15,7 +15,6 @@ pub struct Pair<'a> {
     pub current: &'a Record,
 }
 
-/// A case in only one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alone {
     /// Its run: `baseline` or `current`.
@@ -113,7 +112,6 @@ pub(super) fn in_words(differences: Vec<Difference>) -> Vec<String> {
     differences.into_iter().map(words).collect()
 }
 
-/// The settings in which two records differ.
 pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut note = |what: &'static str, a: String, b: String| {
@@ -176,7 +174,6 @@ pub enum Undecidable {
     RoundsOfBaseline(usize),
     /// Too few rounds are asked for.
     RoundsAsked(u32),
-    /// A quick look is asked for.
     QuickLook,
 }
 
@@ -320,7 +317,6 @@ impl Change {
         format!("{what} {:.0} → {:.0} {unit}", baseline / 1e9, current / 1e9)
     }
 
-    /// The change in one sentence.
     pub fn sentence(&self) -> String {
         let Change { what, unit, baseline, current, .. } = self;
         format!(

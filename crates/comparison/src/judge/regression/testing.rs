@@ -67,7 +67,6 @@ pub fn record(framework: &str, throughput: f64) -> Record {
     record
 }
 
-/// Sets a metric to this figure.
 pub fn set(record: &mut Record, metric: Metric, typical: f64) {
     let higher_is_better = metric.higher_is_better();
     // A slow process is slow in both metrics.

@@ -47,9 +47,7 @@ pub struct Point {
 /// compared with the same 15 tokens in the measured iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
-    /// Number of tokens of warm-up.
     pub warmup_tokens: usize,
-    /// Number of tokens of the test.
     pub test_tokens: usize,
     /// Throughput of the test, tokens per second.
     pub tokens_per_second: f64,
@@ -230,17 +228,14 @@ pub struct FirstRuns {
     pub elapsed: Vec<Elapsed>,
 }
 
-/// The prefill of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirstOfPrompt {
-    /// Length of the prompt in tokens.
     pub tokens: usize,
     /// Time to first token of its first request in a process, and of a measured one, in milliseconds.
     pub first_ms: f64,
     pub steady_ms: f64,
 }
 
-/// A point in time since loading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Elapsed {
     /// New tokens of one sequence of the batch.

@@ -242,7 +242,6 @@ fn share(
 // Impossible results: each is flagged in the report, whatever the rules decide. Either the measurement or
 // our understanding of it is wrong.
 
-/// An impossible result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flag {
     pub framework: String,
@@ -250,7 +249,6 @@ pub struct Flag {
     pub finding: String,
 }
 
-/// The reason why a result is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -284,7 +282,6 @@ const BANDWIDTH_SLACK: f64 = 1.25;
 /// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
 const SAMPLE_SLACK: f64 = 0.05;
 
-/// Every impossible result.
 pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
     let mut flags = Vec::new();
     for contender in &plan.contenders {

@@ -24,7 +24,6 @@ pub struct Parts {
     /// The rest: a second copy of the weights, packed or converted, or memory needed only by loading. Below 0 if less
     /// than the whole file was resident, or if the framework gave memory back.
     pub remainder: f64,
-    /// Peak memory of the process.
     pub peak: f64,
     /// Resident memory after loading, and after the last measured iteration.
     pub loaded: f64,
@@ -45,7 +44,6 @@ pub struct Parts {
     /// The same by part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_parts: Option<GpuParts>,
-    /// The method of reading the peak.
     pub method: Option<untrusted::Foreign>,
 }
 
@@ -90,7 +88,6 @@ impl Part {
         }
     }
 
-    /// Bytes of it, if they are known.
     pub fn bytes(self, parts: &Parts) -> Option<f64> {
         match self {
             Part::Framework => Some(parts.framework),
@@ -127,7 +124,6 @@ pub fn kv_cache_element(run: &Run) -> Option<usize> {
     Some(if name.contains("16") { 2 } else { 4 })
 }
 
-/// Computes the sizes.
 pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> {
     let over =
         |of: &dyn Fn(&Run) -> Option<f64>| median(&runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>());
@@ -203,7 +199,6 @@ pub struct GpuParts {
     pub context: f64,
     /// Memory handed out by the allocator after the load; the size of the weights file if it is not reported.
     pub weights: f64,
-    /// Size of the weights file.
     pub weights_file: f64,
     /// Keys and values of the longest case, as observed if the engine reports them.
     pub kv_cache: f64,

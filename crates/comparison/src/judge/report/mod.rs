@@ -273,17 +273,10 @@ impl Report {
         }
         match self.rows.iter().any(|row| row.state.takes_part()) {
             true => 0,
-            // The limit is the user's, and no contender keeps to it.
-            false if self.searches() => 2,
+            // The search for a rate has the user's limit, and no contender keeps to it.
+            false if self.plan.work.load().is_some_and(|load| load.search.is_some()) => 2,
             false => 1,
         }
-    }
-}
-
-impl Report {
-    /// Whether the run searched for the highest rate at which answers are in time.
-    fn searches(&self) -> bool {
-        self.plan.work.load().is_some_and(|load| load.search.is_some())
     }
 }
 
@@ -372,7 +365,6 @@ pub struct Figure {
     pub median: Option<f64>,
     pub min: Option<f64>,
     pub max: Option<f64>,
-    /// Arithmetic mean over processes.
     pub mean: Option<f64>,
     /// Between processes, with n − 1.
     pub standard_deviation: Option<f64>,
@@ -436,7 +428,6 @@ impl Figure {
 
 // The facts that a report is made from.
 
-/// One measured comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub environment: Environment,
@@ -447,15 +438,12 @@ pub struct Facts {
     pub results: String,
 }
 
-/// The prepared model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
     pub name: String,
     pub architecture: String,
-    /// Directory of the bundle.
     pub bundle: String,
     pub manifest: Manifest,
-    /// The model's shapes.
     pub config: ModelConfig,
     /// Number of its parameters; `null` for an ONNX file.
     pub parameters: Option<u64>,

@@ -24,18 +24,15 @@ use crate::judge::report::verdicts::{Comparison, Verdict};
 use crate::judge::report::warnings::{Figures, Threads};
 use crate::plan::{self, Contender, Plan};
 
-/// One contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub framework: String,
-    /// The origin of its code.
     #[serde(default)]
     pub kind: Kind,
     pub state: State,
     /// The reasons for its state, if that is not simply "measured".
     pub reasons: Vec<Reason>,
     pub precision: Requested,
-    /// Number of complete rounds.
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,
@@ -90,7 +87,6 @@ pub enum Kind {
     Stock,
 }
 
-/// The state of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -152,7 +148,6 @@ pub struct Requested {
     pub stored: Option<String>,
 }
 
-/// Energy of the measured iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
@@ -236,9 +231,7 @@ impl Row {
     pub fn typical(&self, metric: Metric) -> Option<f64> {
         self.figure(metric)?.typical
     }
-}
 
-impl Row {
     /// For people: the precision it ran in, and the requested one if it differs.
     pub fn precision_words(&self) -> String {
         let requested = self.precision.requested.name();
@@ -279,12 +272,10 @@ impl State {
         }
     }
 
-    /// Whether it takes part in verdicts.
     pub fn takes_part(self) -> bool {
         matches!(self, State::Measured | State::Labelled)
     }
 
-    /// Whether there are figures.
     pub fn has_figures(self) -> bool {
         matches!(self, State::Measured | State::Labelled | State::Struck)
     }

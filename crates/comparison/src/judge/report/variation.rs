@@ -14,7 +14,6 @@ use crate::facts::run::{LIMITS, Noise, Run};
 use crate::judge::report::generate::{self, FirstRuns, Point, ShortWarmup, first_runs};
 use crate::plan::Plan;
 
-/// The steadiness of one contender's processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steadiness {
     /// Number of processes of each kind.
@@ -38,7 +37,6 @@ pub struct Steadiness {
     pub first_runs: Option<FirstRuns>,
 }
 
-/// The steadiness of one contender's complete processes.
 pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
     let curve = generate::curve(runs);
     let mut steadiness = Steadiness {
@@ -131,7 +129,6 @@ const BANDWIDTH: f64 = 0.10;
 /// Throughput of short timed decodes, over all iterations of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variation {
-    /// Number of processes.
     pub processes: usize,
     /// Number of iterations, over all processes.
     pub iterations: usize,

@@ -204,7 +204,6 @@ const LEAST: f64 = 0.02;
 /// A moment is slow if it takes as many times as long as the median of its request.
 const SLOW: f64 = 1.5;
 
-/// The slow moments of one contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowMoments {
     pub contender: String,

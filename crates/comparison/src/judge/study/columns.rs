@@ -10,7 +10,6 @@ use crate::judge::report::{State, number};
 use crate::plan::sweep::{SweepKind, TOKEN_BY_TOKEN};
 use crate::plan::{Axis, Setting, Settings};
 
-/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Metric(Metric),
@@ -28,7 +27,6 @@ pub enum Column {
     /// Share of the ten best documents in f32 that are found at this precision.
     Top10,
     KendallTau,
-    /// Bytes of the weights as stored.
     WeightsSize,
     /// Extra time of cold start and warm-up over the same work later.
     FirstRuns,
@@ -73,12 +71,10 @@ impl Column {
         }
     }
 
-    /// The heading, with the unit.
     pub fn title(self) -> &'static str {
         self.names().0
     }
 
-    /// For CSV.
     pub fn name(self) -> Option<&'static str> {
         self.names().1
     }
@@ -140,7 +136,6 @@ impl Column {
     }
 }
 
-/// The columns of a study of callers.
 const SERVED: [Metric; 6] = [
     Metric::RequestThroughput,
     Metric::CallLatency,

@@ -45,7 +45,6 @@ pub struct Outcome {
     pub parity: [String; 2],
 }
 
-/// The figures of one side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     pub contender: String,
@@ -54,11 +53,9 @@ pub struct Side {
     pub throughput: Option<f64>,
     /// Time of one request in milliseconds, to its last mark.
     pub total_ms: Option<f64>,
-    /// Peak memory in gigabytes.
     pub peak_memory: Option<f64>,
 }
 
-/// The outcome of every cell.
 pub fn outcomes(cells: &[Cell]) -> Vec<Outcome> {
     cells.iter().map(outcome).collect()
 }
@@ -185,16 +182,13 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
 /// The exit code of a comparison on a machine that was too noisy.
 const NOISY: u8 = 3;
 
-/// One comparison of a study.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The cell's values on the axes.
     pub settings: Settings,
     /// The reason why nothing was measured.
     pub refused: Option<String>,
     /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
-    /// Number of complete rounds.
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
@@ -212,7 +206,6 @@ pub struct Cell {
 /// The versions and the seed of a comparison, to repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Version of Photofinish.
     pub driver_version: String,
     pub git_commit: Option<String>,
     /// Whether tracked files differed from the commit.
@@ -225,7 +218,6 @@ pub struct Origin {
     pub libraries: Foreigns,
 }
 
-/// One contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellRow {
     pub framework: String,
@@ -255,7 +247,6 @@ pub struct Figure {
 }
 
 impl Cell {
-    /// The cell of a finished comparison.
     pub fn new(settings: Settings, report: &Report) -> Cell {
         let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.parameters));
         Cell {
@@ -373,7 +364,6 @@ pub struct StudyReport {
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,
     pub scaling: Vec<Scaling>,
-    /// The outcomes of an A/B study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
     pub interrupted: bool,

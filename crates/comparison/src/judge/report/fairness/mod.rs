@@ -97,7 +97,6 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// A rule's state in one comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleState {
     pub id: String,
@@ -268,11 +267,9 @@ fn unproved(judged: &Judged<'_>) -> Option<String> {
 
 struct Rule {
     id: &'static str,
-    /// The condition of a fair comparison.
     sentence: &'static str,
     /// How the rule is enforced and checked, for the documentation.
     how: &'static str,
-    /// The remedy for a broken rule.
     remedy: &'static str,
     check: Check,
 }
