@@ -1,8 +1,8 @@
 //! A figure over the runs of one framework, in one case, on one machine. Text, pages and pictures show the same.
 
 use comparison::history::{Figure, Record};
+use comparison::judge::Metric;
 use comparison::judge::regression::{self, pairing};
-use comparison::judge::{Metric, records};
 
 /// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
@@ -69,7 +69,7 @@ impl<'a> Change<'a> {
 pub(crate) fn trends<'a>(records: &[&'a Record], metrics: &[Metric]) -> Vec<Trend<'a>> {
     let mut trends: Vec<Trend<'a>> = Vec::new();
     for &metric in metrics {
-        for &record in records.iter().filter(|record| records::takes_part(record)) {
+        for &record in records.iter().filter(|record| record.state.takes_part()) {
             let Some(figure) = record.metrics.get(metric.name()) else { continue };
             let mut point = Point { record, figure, change: None, changed: Vec::new() };
             match trends.iter_mut().find(|trend| trend.metric == metric && is_same(trend.last(), record)) {
@@ -99,13 +99,15 @@ fn is_same(a: &Record, b: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use comparison::judge::regression::testing::record;
+    use comparison::judge::report::State;
+    use comparison::plan::Schedule;
 
     use super::*;
 
     #[test]
     fn a_change_is_from_the_last_run_that_measured_in_the_same_way() {
         let mut other = record("one", 50.0);
-        other.settings.schedule = Some("interleaved".into());
+        other.settings.schedule = Schedule::Interleaved;
         other.library = Some("lib 2".into());
         let records = [record("one", 100.0), other, record("one", 110.0)];
         let found = trends(&records.iter().collect::<Vec<_>>(), &[Metric::Throughput]);
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn what_failed_has_no_point_and_another_machine_is_another_trend() {
         let mut failed = record("one", 1.0);
-        failed.state = "failed".into();
+        failed.state = State::Failed;
         let mut elsewhere = record("one", 1.0);
         elsewhere.machine.fingerprint = "other".into();
         let records = [record("one", 100.0), failed, elsewhere];

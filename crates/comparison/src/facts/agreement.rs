@@ -22,7 +22,6 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of a precision.
     pub fn for_precision(precision: Precision) -> Tolerance {
         match precision {
             // Sums in another order move a logit of 30 by some 1e-4; a wrong operation by far more.
@@ -97,7 +96,6 @@ pub struct QuantisationLoss {
 pub struct Agreement {
     /// The framework that gives the reference.
     pub reference: String,
-    /// The tolerances of the comparison.
     pub tolerance: Tolerance,
     /// How far its logits are from the reference's; `None` for work without logits.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -138,7 +136,6 @@ pub struct LogitAgreement {
     /// Share of positions that agree on the most likely token; ties count as agreement.
     pub top1: f64,
     /// The reference's largest logit by absolute value. `None` if it is not finite.
-    #[serde(default)]
     pub largest: Option<f32>,
     /// Number of the run's logits that are not finite.
     #[serde(default)]
@@ -193,7 +190,6 @@ pub struct VectorAgreement {
     pub compared: usize,
     /// Number of vectors that are missing or of another size.
     pub unlike: usize,
-    /// Number of components that are not finite.
     pub not_finite: usize,
     /// Largest absolute difference of a component.
     #[serde(deserialize_with = "number")]
@@ -286,7 +282,6 @@ impl VectorAgreement {
         }
     }
 
-    /// Adds the result of other requests.
     pub fn merge(&mut self, other: &VectorAgreement) {
         self.compared += other.compared;
         self.unlike += other.unlike;

@@ -74,7 +74,6 @@ pub fn looks(rounds: Rounds, allowed: Option<usize>) -> Looks {
 }
 
 impl Evidence {
-    /// Adds one fact.
     pub fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Quota { cpus } => self.quota = cpus,
@@ -142,7 +141,6 @@ impl Evidence {
         }
     }
 
-    /// When the evidence is looked at.
     pub fn looks(&self, plan: &Plan) -> Looks {
         looks(plan.rounds, self.allowed)
     }
@@ -177,31 +175,17 @@ impl Evidence {
         all.filter(|run| run.round == round && run.framework == label).count()
     }
 
-    /// The measuring process of this name.
     pub fn run(&self, process: &Process) -> Option<&Run> {
         self.runs.iter().find(|run| process.is(run))
     }
 
     fn note_end(&mut self, ended: Ended) {
-        let Ended {
-            process,
-            events,
-            failure,
-            waited,
-            seen,
-            agreement,
-            no_agreement,
-            tokens,
-            derived,
-            left_behind,
-            unused_caches,
-        } = ended;
-        if let Some(run) = self.runs.iter_mut().find(|run| process.is(run)) {
-            run.events.extend(events);
-            (run.failure, run.waited, run.agreement) = (failure, waited, agreement);
-            (run.tokens, run.derived, run.left_behind) = (tokens, derived, left_behind);
-            (run.unused_caches, run.seen) = (unused_caches, seen);
-            run.no_agreement = no_agreement;
+        if let Some(run) = self.runs.iter_mut().find(|run| ended.process.is(run)) {
+            run.events.extend(ended.events);
+            (run.failure, run.waited, run.seen) = (ended.failure, ended.waited, ended.seen);
+            (run.agreement, run.no_agreement) = (ended.agreement, ended.no_agreement);
+            (run.tokens, run.derived) = (ended.tokens, ended.derived);
+            (run.left_behind, run.unused_caches) = (ended.left_behind, ended.unused_caches);
         }
     }
 
@@ -320,11 +304,7 @@ pub enum Fact {
     /// The guard's complaints.
     Complaint { reason: String },
     /// The round is repeated, or one process of it if that is named: its figures so far are set aside.
-    PutAside {
-        round: usize,
-        #[serde(default)]
-        framework: Option<String>,
-    },
+    PutAside { round: usize, framework: Option<String> },
     /// The round is complete: every remaining contender has run in it.
     RoundDone,
     /// How long turning the texts of each case into token ids takes, in nanoseconds: the median of a round, or the reason
@@ -370,7 +350,6 @@ pub struct Block {
     /// plan. Empty if each had one turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<Vec<usize>>,
-    /// Other activity during the block.
     pub noise: Noise,
 }
 
@@ -383,7 +362,6 @@ pub struct Ended {
     /// `None` when the job was done.
     pub failure: Option<RunFailure>,
     pub waited: Option<Waited>,
-    #[serde(default)]
     pub seen: Option<Seen>,
     pub agreement: Option<Agreement>,
     /// Why there is none, although the process was asked for logits.
@@ -441,17 +419,13 @@ pub type Stages = BTreeMap<Stage, f64>;
 pub enum Stage {
     /// Handshakes with workers, and waiting for a quiet machine.
     Before,
-    /// The reference run.
     Reference,
-    /// Loads from a cold page cache.
     ColdLoads,
     /// Blocks that only served to choose their number: in journals from before November 2026.
     Pilot,
     /// Starting processes: load, cold start, warm-up.
     Starts,
-    /// Probing the machine.
     Probes,
-    /// Timed requests.
     Requests,
     /// The rest of the turns: untimed passes, pauses, handing over.
     Turns,
@@ -472,13 +446,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// The name of a run's process.
     pub fn new(run: &Run) -> Process {
         let Run { round, attempt, ref framework, .. } = *run;
         Process { round, attempt, framework: framework.clone() }
     }
 
-    /// Whether this is the run's process.
     pub fn is(&self, run: &Run) -> bool {
         (self.round, self.attempt) == (run.round, run.attempt) && self.framework == run.framework
     }
@@ -530,7 +502,6 @@ pub struct Probe {
     pub best_arithmetic: f64,
     /// Bytes that one sweep read.
     pub bytes: u64,
-    /// Number of threads of the probe.
     pub threads: usize,
     /// The probed device: `cpu`, or a GPU.
     #[serde(default = "cpu")]

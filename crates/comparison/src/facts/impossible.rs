@@ -23,7 +23,6 @@ const RATE: f64 = 1e21;
 /// Most energy in joules: a day of ten megawatts.
 const JOULES: f64 = 1e12;
 
-/// An impossible reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impossible {
     /// The field of the event, as in `iterations[0].cases[0].marks_ns`.
@@ -33,7 +32,6 @@ pub struct Impossible {
     pub possible: String,
 }
 
-/// The impossible readings of this event.
 pub fn readings(event: &Event) -> Vec<Impossible> {
     let mut check = Check::default();
     check.event(event);
@@ -151,7 +149,6 @@ const SEARCHED: usize = 1_000_000;
 /// The longest lists in the answers to a job.
 struct Asked {
     cases: usize,
-    /// Marks of a request.
     marks: usize,
     /// Sequences, or texts.
     rows: usize,
@@ -375,7 +372,6 @@ impl Check {
 const POSITIONS: u64 = 1 << 32;
 
 impl Check {
-    /// Readings of the KV cache.
     fn cache(&mut self, cache: &CacheUsage) {
         self.at_most("kv_cache_bytes", cache.bytes, BYTES);
         if let Some(hand_over) = &cache.hand_over {

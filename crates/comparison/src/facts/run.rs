@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::agreement::{Agreement, TokenAgreement, VectorAgreement};
 
-/// The end of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The job was done.
@@ -46,7 +45,6 @@ pub fn left_behind(processes: &[String]) -> Option<String> {
         .then(|| format!("processes that it started outlived it and were killed: {}", processes.join(", ")))
 }
 
-/// A process that has ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub pid: u32,
@@ -56,7 +54,6 @@ pub struct Outcome {
     pub left_behind: Vec<String>,
 }
 
-/// The purpose of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -68,7 +65,7 @@ pub enum Purpose {
 }
 
 /// One process of one contender in one round.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub purpose: Purpose,
     pub round: usize,
@@ -87,9 +84,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<Turn>,
     /// The stretches in which it waited for a turn; `None` if it never waited for another's.
-    #[serde(default)]
     pub waited: Option<Waited>,
-    #[serde(default)]
     pub seen: Option<Seen>,
     /// Its logits compared with the reference's, in the rounds in which it was asked for them.
     pub agreement: Option<Agreement>,
@@ -97,10 +92,8 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_agreement: Option<String>,
     /// Its timed tokens compared with the reference's.
-    #[serde(default)]
     pub tokens: Option<TokenAgreement>,
     /// The record next to its weights, if they are derived from the bundle's.
-    #[serde(default)]
     pub derived: Option<DerivedWeights>,
     /// Processes that outlived it and were killed, each by number and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -122,18 +115,14 @@ pub struct Seen {
     pub peak_bytes: Option<u64>,
     /// CPU time of it and of all processes that it started, from the end of warm-up to the last turn, waits included; `None` where the
     /// system does not report it.
-    #[serde(default)]
     pub cpu_ns: Option<u64>,
     /// The most memory of all its processes together at a change of turn, in bytes; `None` if it had only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family_bytes: Option<u64>,
     /// The file that was started.
-    #[serde(default)]
     pub program: Option<FileIdentity>,
     /// Its nice value (nice(2)) before it was asked to finish: the lower, the more of the CPUs it gets.
-    #[serde(default)]
     pub nice: Option<i32>,
-    /// Its load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<SeenLoad>,
 }
@@ -148,7 +137,7 @@ pub struct SeenLoad {
 }
 
 /// One turn of a process: a request, and its place in the order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Number of the block, from 0.
     pub block: usize,
@@ -178,17 +167,7 @@ pub struct Turn {
 impl Turn {
     /// The only turn of its block, which counts.
     pub fn alone(block: usize, sample: Sample) -> Turn {
-        Turn {
-            block,
-            repeat: 0,
-            position: 0,
-            stands: true,
-            sample,
-            prepared_ns: None,
-            seen_ns: Vec::new(),
-            feeds_itself: false,
-            vectors: None,
-        }
+        Turn { block, stands: true, sample, ..Turn::default() }
     }
 }
 
@@ -238,7 +217,6 @@ pub struct RunFailure {
     pub repeat: Option<String>,
 }
 
-/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -320,18 +298,8 @@ impl Run {
             position,
             framework: framework.to_owned(),
             pid,
-            failure: None,
             events,
-            turns: Vec::new(),
-            waited: None,
-            seen: None,
-            agreement: None,
-            no_agreement: None,
-            tokens: None,
-            derived: None,
-            left_behind: Vec::new(),
-            unused_caches: Vec::new(),
-            noise: None,
+            ..Run::default()
         }
     }
 
@@ -423,7 +391,6 @@ impl Run {
         after_loading.into_iter().flatten().filter_map(held).chain([last]).chain(between).max()
     }
 
-    /// Whether the measurement is complete.
     pub fn is_complete(&self) -> bool {
         self.failure.is_none()
     }
@@ -516,7 +483,6 @@ pub struct Environment {
     pub host: String,
     /// The operating system, with its version.
     pub os: Option<String>,
-    /// Release of the kernel.
     pub kernel: Option<String>,
     /// The processor's own name for itself.
     pub cpu: String,
@@ -524,9 +490,7 @@ pub struct Environment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_extensions: Vec<String>,
     /// Whether the processor says that a hypervisor runs below the system; `null` where the system does not report.
-    #[serde(default)]
     pub is_virtual: Option<bool>,
-    /// Physical cores of the machine.
     pub physical_cores: Option<usize>,
     /// Cores that this process may use, by affinity and quota.
     pub available_cores: usize,
@@ -535,12 +499,9 @@ pub struct Environment {
     /// Quota of a cgroup, in CPUs; `null` without a limit.
     pub cpu_quota: Option<f64>,
     /// Priority of the processes, from -20, the highest, to 19 (`nice`); `null` where the system does not report.
-    #[serde(default)]
     pub priority: Option<i32>,
     /// Memory modules with their speed: "4 of DDR5 at 4800 MT/s"; `null` where the system does not report.
-    #[serde(default)]
     pub memory_modules: Option<String>,
-    /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
     /// NVIDIA's GPUs, as NVML lists them.
     pub gpus: Vec<Gpu>,
@@ -548,7 +509,6 @@ pub struct Environment {
     pub git_commit: Option<String>,
     /// Whether tracked files differ from the commit.
     pub git_modified: Option<bool>,
-    /// Version of Photofinish.
     pub driver_version: String,
     /// The command as it was given, without values that may be secret.
     pub command: Vec<String>,
@@ -572,9 +532,7 @@ impl Environment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     pub name: String,
-    /// Memory of the GPU, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Version of the driver.
     pub driver: Option<String>,
     /// Newest CUDA that the driver can run, for example `13.0`.
     pub cuda: Option<String>,

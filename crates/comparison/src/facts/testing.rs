@@ -1,9 +1,7 @@
 //! Processes, plans and events made up for tests.
 
-use std::collections::BTreeMap;
-
 use bundle::{ModelConfig, Precision};
-use configs::{Engine, EngineSettings};
+use configs::Engine;
 use protocol::untrusted::Foreigns;
 use protocol::{Build, CacheInEffect, Decode, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
 
@@ -127,26 +125,8 @@ pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
 }
 
 pub fn contender(label: &str) -> Contender {
-    let engine = Engine {
-        name: label.into(),
-        framework: label.into(),
-        worker: "engine-mock".into(),
-        summary: String::new(),
-        reference: false,
-        own_column: false,
-        compiles: None,
-        without_cache: None,
-        without_fused: None,
-        reduced_precision: None,
-        native: Vec::new(),
-        settings: EngineSettings::default(),
-        memory: None,
-        kernel_cache: Vec::new(),
-        options: BTreeMap::new(),
-        env: BTreeMap::new(),
-        versions: None,
-        version: None,
-    };
+    let (name, framework, worker) = (label.into(), label.into(), "engine-mock".into());
+    let engine = Engine { name, framework, worker, ..Engine::default() };
     Contender {
         label: label.into(),
         engine,
@@ -212,15 +192,7 @@ pub fn plan(labels: &[&str]) -> Plan {
 
 /// One prompt of so many tokens, and 32 new ones.
 pub fn generate(prompt_tokens: usize) -> Work {
-    let prompt = Prompt {
-        name: "p".into(),
-        text: None,
-        pair: None,
-        chat: None,
-        tokens: vec![1; prompt_tokens],
-        types: Vec::new(),
-        special: [0, 0],
-    };
+    let prompt = Prompt { name: "p".into(), tokens: vec![1; prompt_tokens], ..Prompt::default() };
     let prompted = Prompted {
         batch: 1,
         prompt_last_only: false,

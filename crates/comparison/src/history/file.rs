@@ -4,7 +4,6 @@ use protocol::untrusted;
 
 use crate::history::{Record, SCHEMA};
 
-/// The contents of a history.
 #[derive(Debug, Default, PartialEq)]
 pub struct History {
     /// In the order in which they were appended.
@@ -23,7 +22,6 @@ pub struct Skipped {
 }
 
 impl History {
-    /// The records of a file's bytes.
     pub fn parse(bytes: &[u8]) -> History {
         let mut history = History::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {

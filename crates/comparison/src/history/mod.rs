@@ -15,13 +15,15 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::judge::report::State;
+use crate::plan::{HugePages, KernelCache, Schedule};
+
 // Records that are excluded from a development over time, and why.
 
 /// Why a record is excluded from the runs that are shown over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apart {
-    /// It broke a fairness rule.
     Struck,
     /// The machine was too noisy for a verdict, or noisy, and that was accepted.
     Noisy,
@@ -36,7 +38,6 @@ pub enum Apart {
 impl Apart {
     pub const ALL: [Apart; 5] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Ab, Apart::Sweep];
 
-    /// The reason in a word.
     pub fn words(self) -> &'static str {
         match self {
             Apart::Struck => "struck",
@@ -54,25 +55,13 @@ impl Record {
         let study = self.study.as_deref().filter(|study| !study.is_empty());
         let is_ab = study.is_some_and(|study| study.split(' ').next() == Some("ab"));
         let reasons = [
-            (Apart::Struck, self.state == "struck"),
+            (Apart::Struck, self.state == State::Struck),
             (Apart::Noisy, self.noise.is_some() || self.settings.noise_accepted.is_some()),
-            (Apart::Quick, self.is_quick()),
+            (Apart::Quick, self.settings.quick),
             (Apart::Ab, is_ab),
             (Apart::Sweep, study.is_some() && !is_ab),
         ];
         reasons.into_iter().filter(|(_, applies)| *applies).map(|(reason, _)| reason).collect()
-    }
-
-    /// Whether it was a first look. Records without this field have a request or a command that says so: a
-    /// suite for first looks accepts noise without the user asking for it.
-    fn is_quick(&self) -> bool {
-        if let Some(quick) = self.settings.quick {
-            return quick;
-        }
-        let asked = |name: &str| self.request.as_ref()?.get(name).and_then(Value::as_bool);
-        asked("quick") == Some(true)
-            || (self.settings.accept_noise && asked("accept_noise") == Some(false))
-            || self.command.iter().any(|word| word == "--quick")
     }
 }
 
@@ -216,8 +205,7 @@ pub struct Record {
     /// Whether graph optimisation, JIT and fused kernels were on: they were asked for, were not observed to
     /// be off, and this is no `-base` variant, which does without them.
     pub optimised: Option<bool>,
-    /// `measured`, `struck`, `labelled`, `unsupported`, `failed`, `not_run`.
-    pub state: String,
+    pub state: State,
     /// Why the state is not `measured`.
     #[serde(default)]
     pub reasons: Vec<ForeignText>,
@@ -267,12 +255,10 @@ pub struct Machine {
     pub other: Map<String, Value>,
 }
 
-/// The computation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Case {
     pub model: String,
-    /// sha256 of the weights file.
     pub weights_sha256: Option<String>,
     pub precision: String,
     pub device: String,
@@ -303,7 +289,6 @@ pub struct Case {
     pub other: Map<String, Value>,
 }
 
-/// How it was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -311,18 +296,11 @@ pub struct Settings {
     pub fair_comparison: bool,
     /// Measured in each process.
     pub iterations: usize,
-    /// `interleaved` or `sequential`; older records were sequential and do not say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<String>,
-    /// Kind of a turn: `slice` or `request`; older records had whole requests and do not say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<String>,
-    /// `on` or `off`; older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub huge_pages: Option<String>,
-    /// `keep` or `fresh`; older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernel_cache: Option<String>,
+    pub schedule: Schedule,
+    /// Kind of a turn: `slice` or `request`.
+    pub turn: String,
+    pub huge_pages: HugePages,
+    pub kernel_cache: KernelCache,
     /// Margin of equivalence, as a share.
     pub margin: f64,
     pub seed: u64,
@@ -330,9 +308,8 @@ pub struct Settings {
     /// The disturbance of the run, where that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_accepted: Option<String>,
-    /// Whether this was only a first look (`--quick`, or a suite of that kind); older records do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quick: Option<bool>,
+    /// Whether this was only a first look (`--quick`, or a suite of that kind).
+    pub quick: bool,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

@@ -13,7 +13,7 @@ use crate::facts::run::Environment;
 use crate::history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use crate::judge::report::memory::Parts;
 use crate::judge::report::verdicts::Comparison;
-use crate::judge::report::{self, Report, Row, State};
+use crate::judge::report::{self, Report, Row};
 use crate::judge::work;
 use crate::plan::Contender;
 
@@ -47,7 +47,7 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         library: hello.map(|hello| hello.library.clone()),
         binding: hello.map(|hello| hello.binding.clone()),
         optimised: plan.contender(&row.framework).map(|contender| is_optimised(contender, row)),
-        state: row.state.name().to_owned(),
+        state: row.state,
         reasons: row.reasons.iter().map(|reason| reason.to_string().into()).collect(),
         rounds: row.rounds,
         interrupted: report.interrupted,
@@ -65,16 +65,6 @@ fn record(report: &Report, row: &Row, study: Option<&str>) -> Record {
         verdicts: report.comparisons.iter().filter_map(|found| verdict(found, &row.framework)).collect(),
         other: Default::default(),
     }
-}
-
-/// Whether a record takes part in verdicts. A record with a state that only a newer version knows does not.
-pub fn takes_part(record: &Record) -> bool {
-    State::parse(&record.state).is_some_and(State::takes_part)
-}
-
-/// Whether a record has figures.
-pub fn has_figures(record: &Record) -> bool {
-    State::parse(&record.state).is_some_and(State::has_figures)
 }
 
 /// The computed case, and the settings of its measurement.
@@ -100,19 +90,19 @@ fn settings(report: &Report) -> Settings {
         suite: plan.suite.clone(),
         fair_comparison: plan.fair_comparison,
         iterations: report.blocks.map_or(plan.iterations, |chosen| chosen.blocks / plan.work.cases().max(1)),
-        schedule: Some(name(&plan.schedule)),
-        turn: report.slices.as_ref().map(|slices| match slices {
-            Slices::Tokens { .. } => "slice".to_owned(),
-            Slices::Whole { .. } => "request".to_owned(),
-        }),
-        huge_pages: Some(name(&plan.huge_pages)),
-        kernel_cache: Some(name(&plan.kernel_cache)),
+        schedule: plan.schedule,
+        turn: match report.slices {
+            Some(Slices::Tokens { .. }) => "slice".to_owned(),
+            _ => "request".to_owned(),
+        },
+        huge_pages: plan.huge_pages,
+        kernel_cache: plan.kernel_cache,
         margin: plan.margin,
         seed: plan.seed,
         accept_noise: plan.accept_noise,
         noise_accepted: report.noise_accepted(),
         // A suite for first looks accepts noise without the user asking for it.
-        quick: Some(plan.request.quick || (plan.accept_noise && !plan.request.accept_noise)),
+        quick: plan.request.quick || (plan.accept_noise && !plan.request.accept_noise),
         other: Default::default(),
     }
 }
@@ -205,7 +195,6 @@ pub fn probe_intervals(read_bandwidth: &[f64], arithmetic: &[f64]) -> Map<String
     named.into_iter().filter_map(interval).collect()
 }
 
-/// The fingerprint of this machine.
 pub fn fingerprint(environment: &Environment) -> String {
     let gpus: Vec<String> = environment.gpus.iter().map(|gpu| gpu.name.clone()).collect();
     let Environment { physical_cores, available_cores, cpu_quota, memory_bytes, .. } = *environment;

@@ -154,7 +154,6 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     switched(name, &switch, request, engines)
 }
 
-/// Fills in the prompts to continue.
 fn complete_prompts(request: &mut Request) {
     if !request.names_prompts() {
         request.prompts = PromptSource::Texts(vec![crate::plan::prompts::STUDY_PROMPT.to_owned()]);
@@ -385,7 +384,7 @@ impl Mistake {
             let asked = cell.precisions.first().copied().filter(|&asked| asked != Precision::F32);
             arms[0].precision = Some(Precision::F32);
             arms[1].precision = Some(asked.unwrap_or(cell.half()));
-            cell.keep_in(KvPrecision::F32);
+            cell.kv_precision = KvPrecision::F32;
         }
         cell.study.arms = arms.into();
     }

@@ -28,7 +28,6 @@ pub enum Axis {
     NewTokens,
     /// Tokens of a prompt that are read at once.
     PrefillChunk,
-    /// Steps of masked diffusion.
     Steps,
     /// Callers that make requests, one at a time each.
     Callers,
@@ -102,7 +101,6 @@ impl Axis {
         self.names().0
     }
 
-    /// The command-line flag of this axis.
     pub fn flag(self) -> &'static str {
         self.names().1
     }
@@ -227,7 +225,6 @@ pub struct StudySettings {
 }
 
 impl StudySettings {
-    /// Whether the study asks for nothing special.
     pub fn is_default(&self) -> bool {
         *self == StudySettings::default()
     }
@@ -248,7 +245,6 @@ pub struct Arm {
     /// A number of threads other than the budget's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<ThreadsAsked>,
-    /// Whether every request loads the model again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }

@@ -33,15 +33,12 @@ const TODAY: PrimitiveDateTime = datetime!(2024-07-26 12:00:00);
 /// Instructions after which a template counts as endless. Those of published models take some hundreds.
 const MOST_STEPS: u64 = 1_000_000;
 
-/// The chat template of a model.
 pub enum Chat {
     Here(Box<Template>),
-    /// In a separate process.
     Apart(Asked),
 }
 
 impl Chat {
-    /// The template of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Chat> {
         Template::open(bundle).map(|template| Chat::Here(Box::new(template)))
     }
@@ -432,7 +429,6 @@ pub struct Whole {
     pub types: Vec<u32>,
 }
 
-/// The answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -533,62 +529,42 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_the_model_s_and_methods_are_python_s() {
-        let template =
-            "{{ bos_token }}[INST] {{ messages[0].content.strip().upper() }} [/INST]{{ pad_token }}";
-        assert_eq!(rendered(template), "<s>[INST] HELLO <YOU> [/INST]");
-    }
-
-    #[test]
-    fn lines_that_hold_a_tag_alone_leave_nothing() {
-        assert_eq!(rendered("a\n  {% if tools is not none %}\nb\n  {% endif %}\nc\n"), "a\nc");
-    }
-
-    #[test]
-    fn json_is_as_python_writes_it() {
-        assert_eq!(
-            rendered("{{ messages[0] | tojson }}{{ [1] | tojson(indent=2) }}"),
-            "{\"role\": \"user\", \"content\": \"Hello <you>\"}[\n  1\n]"
-        );
-        let sorted = "{{ {'b': [1, 2], 'a': 'é'} | tojson(separators=(',', ':'), sort_keys=true) }}";
-        assert_eq!(rendered(sorted), "{\"a\":\"é\",\"b\":[1,2]}");
-        assert_eq!(rendered("{{ '𝄞é' | tojson(ensure_ascii=true) }}"), "\"\\ud834\\udd1e\\u00e9\"");
-        assert!(failure("{{ 1 | tojson(default=2) }}").contains("default"));
-    }
-
-    #[test]
-    fn texts_are_formatted_as_python_does() {
-        let template = "100 % {{ '%s' % 1 }} {{ 'a' + \"%02d}}\" % messages[0]['content'].split(')')|length }} {# 'a' % b #}\
+    fn templates_are_rendered_as_python_does() {
+        let format = "100 % {{ '%s' % 1 }} {{ 'a' + \"%02d}}\" % messages[0]['content'].split(')')|length }} {# 'a' % b #}\
             {{ '%s-%s' % (1, 'b') }} {{ 7 % 4 }} {%- if 'a' %} x{% endif %}";
-        assert_eq!(rendered(template), "100 % 1 a01}} 1-b 3 x");
+        for (what, template, expected) in [
+            ("special tokens of the model", "{{ bos_token }}[INST]{{ pad_token }}", "<s>[INST]"),
+            ("methods", "{{ messages[0].content.strip().upper() }}", "HELLO <YOU>"),
+            ("a tag alone in a line", "a\n  {% if tools is not none %}\nb\n  {% endif %}\nc\n", "a\nc"),
+            ("JSON", "{{ messages[0] | tojson }}", r#"{"role": "user", "content": "Hello <you>"}"#),
+            ("indented JSON", "{{ [1] | tojson(indent=2) }}", "[\n  1\n]"),
+            (
+                "sorted JSON",
+                "{{ {'b': [1, 2], 'a': 'é'} | tojson(separators=(',', ':'), sort_keys=true) }}",
+                r#"{"a":"é","b":[1,2]}"#,
+            ),
+            ("escaped JSON", "{{ '𝄞é' | tojson(ensure_ascii=true) }}", r#""\ud834\udd1e\u00e9""#),
+            ("formats", format, "100 % 1 a01}} 1-b 3 x"),
+            ("the same day on every day", "{{ strftime_now('%d %B %Y') }}", "26 July 2024"),
+            ("marks for training", "a {%- generation -%} b {% endgeneration %} generation", "ab  generation"),
+        ] {
+            assert_eq!(rendered(template), expected, "{what}");
+        }
     }
 
     #[test]
-    fn today_is_the_same_on_every_day() {
-        assert_eq!(rendered("{{ strftime_now('%d %B %Y') }}"), "26 July 2024");
-    }
-
-    #[test]
-    fn marks_for_training_mean_nothing() {
-        assert_eq!(rendered("a {%- generation -%} b {% endgeneration %} generation"), "ab  generation");
-    }
-
-    #[test]
-    fn a_template_that_refuses_is_told_in_its_own_words() {
-        let told = failure("{{ raise_exception('only\n  assistants may speak') }}");
-        assert!(told.starts_with("the chat template of mine fails: "), "{told}");
-        assert!(told.contains("only assistants may speak") && !told.contains('\n'), "{told}");
-    }
-
-    #[test]
-    fn a_template_that_does_not_parse_is_told_with_its_line() {
-        let told = failure("{{ bos_token }}\n{% for %}");
-        assert!(told.contains("syntax error") && told.contains("chat template:2"), "{told}");
-    }
-
-    #[test]
-    fn an_endless_template_is_told() {
-        let told = failure("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}");
-        assert!(told.contains("does not come to an end"), "{told}");
+    fn a_template_that_fails_is_told_in_one_sentence() {
+        let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+        for (template, said) in [
+            ("{{ raise_exception('only\n  assistants may speak') }}", "only assistants may speak"),
+            ("{{ raise_exception('no') }}", "the chat template of mine fails: "),
+            ("{{ 1 | tojson(default=2) }}", "default"),
+            ("{{ bos_token }}\n{% for %}", "syntax error"),
+            ("{{ bos_token }}\n{% for %}", "chat template:2"),
+            (endless, "does not come to an end"),
+        ] {
+            let told = failure(template);
+            assert!(told.contains(said) && !told.contains('\n'), "{said}: {told}");
+        }
     }
 }

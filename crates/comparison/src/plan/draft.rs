@@ -63,7 +63,6 @@ pub fn check(request: &Request) -> Result<()> {
     axes::check_single(request)
 }
 
-/// Facts about the model and the machine.
 #[derive(Debug, Clone)]
 pub struct Given<'a> {
     /// The model's name, from its manifest.
@@ -145,7 +144,6 @@ impl Draft {
         Draft { request, ..self.clone() }
     }
 
-    /// The request that was checked.
     pub fn request(&self) -> &Request {
         &self.request
     }
@@ -155,7 +153,6 @@ impl Draft {
         &self.suite
     }
 
-    /// The thread budget, in threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
@@ -165,12 +162,10 @@ impl Draft {
         self.contenders.iter().map(|contender| contender.precision).collect()
     }
 
-    /// The columns of the comparison.
     pub fn contenders(&self) -> &[Contender] {
         &self.contenders
     }
 
-    /// The number of rounds.
     pub fn rounds(&self) -> Rounds {
         self.rounds
     }
@@ -191,7 +186,6 @@ impl Draft {
         self.suite_name.as_deref()
     }
 
-    /// The engines of all contenders.
     pub fn engines(&self) -> Vec<Engine> {
         self.contenders.iter().map(|contender| contender.engine.clone()).collect()
     }
@@ -483,7 +477,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Makes a usage error.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure::Usage(text.into())
     }

@@ -21,6 +21,8 @@ pub mod prompts;
 mod request;
 
 pub mod sweep;
+#[cfg(test)]
+mod tests;
 
 pub mod work;
 pub mod workers;

@@ -1,6 +1,9 @@
 //! `ab optimised`: all switches of a framework on, and each alone, against the same framework with all of them off.
 //! Each comparison is an A/B of two arms.
 
+#[cfg(test)]
+mod tests;
+
 use bundle::Precision;
 use configs::Engine;
 use protocol::KvCache;

@@ -104,8 +104,9 @@ impl PoolingAsked {
 }
 
 /// The task of an encoder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TaskAsked {
     /// Vectors
     Embed,
@@ -118,11 +119,7 @@ pub enum TaskAsked {
 impl TaskAsked {
     /// The name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            TaskAsked::Embed => "embed",
-            TaskAsked::Rerank => "rerank",
-            TaskAsked::Classify => "classify",
-        }
+        self.into()
     }
 }
 

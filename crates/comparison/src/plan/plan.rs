@@ -64,7 +64,6 @@ pub(crate) fn threads(request: &Request, available: usize) -> usize {
     request.threads.first().map_or(available, |&threads| threads as usize)
 }
 
-/// The number of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounds {
@@ -77,7 +76,6 @@ pub enum Rounds {
 }
 
 impl Rounds {
-    /// The largest possible number of rounds.
     pub fn max(self) -> usize {
         match self {
             Rounds::Auto { max, .. } => max,
@@ -107,6 +105,11 @@ impl Schedule {
             Schedule::Interleaved | Schedule::Grouped => statistics::SIGNIFICANCE,
             Schedule::Sequential => statistics::SEQUENTIAL_SIGNIFICANCE,
         }
+    }
+
+    /// Whether processes take turns, request by request.
+    pub fn has_turns(self) -> bool {
+        self != Schedule::Sequential
     }
 }
 
@@ -154,7 +157,6 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_batch: Option<String>,
     /// The reason for that schedule, if it is not the default.
-    #[serde(default)]
     pub schedule_reason: Option<String>,
     #[serde(default)]
     pub slice: SliceAsked,
@@ -199,13 +201,6 @@ pub struct Plan {
     pub suite: Option<String>,
     /// The suite's analysis: its conclusions and their limits.
     pub analysis: String,
-}
-
-impl Schedule {
-    /// Whether processes take turns, request by request.
-    pub fn has_turns(self) -> bool {
-        self != Schedule::Sequential
-    }
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -286,7 +281,6 @@ impl Plan {
         }
     }
 
-    /// The contender with this label.
     pub fn contender(&self, label: &str) -> Option<&Contender> {
         self.contenders.iter().find(|contender| contender.label == label)
     }
@@ -347,7 +341,6 @@ pub(crate) fn choose(
 
 // Studies: a comparison that is repeated while settings change.
 
-/// The kind of study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StudyKind {
@@ -373,7 +366,6 @@ pub enum StudyView {
     Ab([String; 2]),
 }
 
-/// A study, divided into cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyPlan {
     /// Name of the study: "sweep forward", "ab kv-cache".
@@ -382,7 +374,6 @@ pub struct StudyPlan {
     pub cells: Vec<CellPlan>,
 }
 
-/// One comparison of a study.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellPlan {
     /// The cell's place on the axes.
@@ -405,7 +396,6 @@ impl StudyRequest {
 }
 
 impl StudyPlan {
-    /// The places of all cells.
     pub fn settings(&self) -> Vec<Settings> {
         self.cells.iter().map(|cell| cell.settings.clone()).collect()
     }

@@ -25,16 +25,14 @@ const PASSAGE: &str = "When on board H.M.S. Beagle, as naturalist, I was much st
     past inhabitants of that continent. These facts seemed to me to throw some light on the origin of species, \
     that mystery of mysteries, as it has been called by one of our greatest philosophers. ";
 
-/// Most prompts of a comparison.
 const MOST_PROMPTS: usize = 1000;
 
 /// One prompt, as token ids.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     pub name: String,
     /// The prompt's text; `None` if ids were given.
     pub text: Option<String>,
-    /// The second text of a pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// The prompt's text after the model's chat template, if that was applied. Its tokens are `tokens`.
@@ -107,7 +105,6 @@ fn is_whole(tables: &str) -> bool {
 }
 
 impl Text {
-    /// The tokenizer of a prepared model.
     pub fn open(bundle: &Bundle) -> Result<Text> {
         let Some(path) = bundle.tokenizer() else { return Ok(Text::Absent { why: absent(bundle) }) };
         let bytes = untrusted::file::read(&path, untrusted::file::INPUT)
@@ -117,16 +114,14 @@ impl Text {
 
     /// The tokenizer from the bytes of the tokenizer.json of `model`.
     pub fn parse(model: &str, bytes: &[u8]) -> Result<Text> {
-        let refused = |why: &dyn std::fmt::Display| {
-            Failure::usage(format!("the tokenizer.json of {model} is not a tokenizer: {why}"))
-        };
-        check(bytes).map_err(|why| refused(&why))?;
-        let read = survived(|| Tokenizer::from_bytes(bytes)).map_err(|why| refused(&why))?;
-        let mut tokenizer = read.map_err(|why| refused(&why))?;
+        let refused =
+            |why: String| Failure::usage(format!("the tokenizer.json of {model} is not a tokenizer: {why}"));
+        check(bytes).map_err(refused)?;
+        let mut tokenizer = survived(|| Tokenizer::from_bytes(bytes)).map_err(refused)?;
         // A prompt is measured as it is: truncation and padding of a tokenizer.json do not apply. Padding
         // could use any amount of memory.
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|why| refused(&why))?;
+        tokenizer.with_truncation(None).map_err(|why| refused(why.to_string()))?;
         Ok(Text::Tokens(Box::new(tokenizer)))
     }
 
@@ -144,11 +139,7 @@ impl Text {
     pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
         match self {
             Text::Tokens(tokenizer) => {
-                let input: EncodeInput = match pair {
-                    Some(pair) => (text, pair).into(),
-                    None => text.into(),
-                };
-                let encoding = tokenised(tokenizer, input, true)?;
+                let encoding = tokenised(tokenizer, input(text, pair), true)?;
                 let types = encoding.get_type_ids();
                 let types = if types.iter().all(|&kind| kind == 0) { Vec::new() } else { types.to_vec() };
                 Ok(Whole { tokens: encoding.get_ids().to_vec(), types })
@@ -179,12 +170,12 @@ impl Text {
             Text::Apart(process) => return process.time(&Question::Time { texts: texts.to_vec() }),
             Text::Absent { .. } => return Ok(None),
         };
-        let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
-        let inputs: Vec<EncodeInput> = texts.iter().map(input).collect();
+        let inputs = texts.iter().map(|one| input(&one.text, one.pair.as_deref()));
+        let inputs: Vec<EncodeInput> = inputs.collect();
         let begun = now();
-        let ids = survived(|| tokenizer.encode_batch(inputs, true)).map_err(|why| refused(&why))?;
+        let ids = survived(|| tokenizer.encode_batch(inputs, true));
         let took = begun.elapsed();
-        ids.map_err(|why| refused(&why))?;
+        ids.map_err(|why| Failure::usage(format!("cannot tokenise: {why}")))?;
         Ok(Some(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)))
     }
 
@@ -195,10 +186,8 @@ impl Text {
             Text::Apart(process) => return process.text(&Question::Decode { tokens: tokens.to_vec() }),
             Text::Absent { .. } => return Ok(None),
         };
-        let failed =
-            |why: &dyn std::fmt::Display| Failure::failed(format!("cannot turn tokens into text: {why}"));
-        let text = survived(|| tokenizer.decode(tokens, false)).map_err(|why| failed(&why))?;
-        Ok(Some(text.map_err(|why| failed(&why))?))
+        let text = survived(|| tokenizer.decode(tokens, false));
+        text.map(Some).map_err(|why| Failure::failed(format!("cannot turn tokens into text: {why}")))
     }
 
     /// Tokens that extend a prompt, to be repeated.
@@ -223,20 +212,18 @@ fn drawn(text: &str, count: usize, vocabulary: usize) -> Vec<u32> {
     (0..count).map(|place| (((start % vocabulary + place) * 7919 + 1) % vocabulary) as u32).collect()
 }
 
-fn input(written: &Written) -> EncodeInput<'_> {
-    match &written.pair {
-        Some(pair) => (written.text.as_str(), pair.as_str()).into(),
-        None => written.text.as_str().into(),
+fn input<'a>(text: &'a str, pair: Option<&'a str>) -> EncodeInput<'a> {
+    match pair {
+        Some(pair) => (text, pair).into(),
+        None => text.into(),
     }
 }
 
 fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Result<Encoding> {
-    let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("cannot tokenise: {why}"));
-    let encoding = survived(|| tokenizer.encode(input, whole)).map_err(|why| refused(&why))?;
-    encoding.map_err(|why| refused(&why))
+    survived(|| tokenizer.encode(input, whole))
+        .map_err(|why| Failure::usage(format!("cannot tokenise: {why}")))
 }
 
-/// The prompts, as typed.
 pub fn from_texts(texts: &[String]) -> Suite {
     let prompt = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
     Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
@@ -378,8 +365,10 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs the call. The error is the panic's message.
-fn survived<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+/// Runs the call. The error is its own, or the panic's message.
+fn survived<T, E: ToString>(
+    work: impl FnOnce() -> std::result::Result<T, E>,
+) -> std::result::Result<T, String> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
         let usual = panic::take_hook();
@@ -392,11 +381,14 @@ fn survived<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
     let was_inside = INSIDE.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     INSIDE.set(was_inside);
-    done.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gives no reason");
-        format!("the library for it broke off ({})", text.lines().next().unwrap_or_default())
-    })
+    done.map_or_else(
+        |panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gives no reason");
+            Err(format!("the library for it broke off ({})", text.lines().next().unwrap_or_default()))
+        },
+        |done| done.map_err(|error| error.to_string()),
+    )
 }
 
 #[cfg(test)]
@@ -405,9 +397,11 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_sentence_and_the_next_work_is_done() {
-        let error = survived(|| panic!("index {} is out of range\nand more", 7)).unwrap_err();
+        let error = survived::<(), String>(|| panic!("index {} is out of range\nand more", 7)).unwrap_err();
         assert_eq!(error, "the library for it broke off (index 7 is out of range)");
-        assert_eq!(survived(|| 3), Ok(3));
-        assert!(survived(|| panic!("{}", "because")).is_err_and(|error| error.contains("because")));
+        assert_eq!(survived(|| Ok::<_, String>(3)), Ok(3));
+        assert_eq!(survived(|| Err::<(), _>("its own error")), Err("its own error".to_owned()));
+        let because = survived::<(), String>(|| panic!("{}", "because"));
+        assert!(because.is_err_and(|error| error.contains("because")));
     }
 }

@@ -320,10 +320,11 @@ impl SliceAsked {
 }
 
 /// Whether large allocations ask for huge pages: the same for every worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum HugePages {
     /// They are asked for, if the system leaves that to programs (`madvise`).
+    #[default]
     On,
     /// The system's default.
     Off,
@@ -399,8 +400,11 @@ impl Request {
 // Whether keys and values are kept, and in which type.
 
 /// The element type asked for the KV cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum KvPrecision {
     #[default]
     Auto,
@@ -410,16 +414,8 @@ pub enum KvPrecision {
 }
 
 impl KvPrecision {
-    pub const ALL: [KvPrecision; 4] =
-        [KvPrecision::Auto, KvPrecision::F32, KvPrecision::Bf16, KvPrecision::F16];
-
     pub fn name(self) -> &'static str {
-        match self {
-            KvPrecision::Auto => "auto",
-            KvPrecision::F32 => "f32",
-            KvPrecision::Bf16 => "bf16",
-            KvPrecision::F16 => "f16",
-        }
+        self.into()
     }
 
     pub fn is_auto(&self) -> bool {
@@ -470,11 +466,6 @@ impl CacheAsked {
 }
 
 impl Request {
-    /// Asks for keys and values of this type.
-    pub(crate) fn keep_in(&mut self, precision: KvPrecision) {
-        self.kv_precision = precision;
-    }
-
     /// How every contender keeps keys and values.
     pub fn cache(&self) -> CacheAsked {
         CacheAsked { policy: self.kv_cache, precision: self.kv_precision }
@@ -589,15 +580,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_has_16_bits_where_the_weights_have() {
-        let beside = |weights| KvPrecision::Auto.beside(weights).name();
-        assert_eq!(Precision::ALL.map(beside).join(" "), "f32 bf16 f16 f32 f32 f32");
-    }
-
-    #[test]
-    fn what_is_asked_for_holds_beside_any_weights() {
-        for asked in &KvPrecision::ALL[1..] {
-            assert!(Precision::ALL.iter().all(|&weights| asked.beside(weights).name() == asked.name()));
+    fn auto_has_16_bits_where_the_weights_have_and_what_is_asked_for_holds_beside_any_weights() {
+        for (asked, expected) in [
+            (KvPrecision::Auto, "f32 bf16 f16 f32 f32 f32"),
+            (KvPrecision::F32, "f32 f32 f32 f32 f32 f32"),
+            (KvPrecision::Bf16, "bf16 bf16 bf16 bf16 bf16 bf16"),
+            (KvPrecision::F16, "f16 f16 f16 f16 f16 f16"),
+        ] {
+            let beside = Precision::ALL.map(|weights| asked.beside(weights).name());
+            assert_eq!(beside.join(" "), expected, "{asked:?}");
         }
     }
 }

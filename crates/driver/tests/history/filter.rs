@@ -1,7 +1,7 @@
 //! Which records are selected, and which are excluded.
 
 use comparison::history::{Apart, Filter, Record, counted};
-use serde_json::json;
+use comparison::judge::report::State;
 use time::macros::datetime;
 
 use crate::record;
@@ -73,32 +73,20 @@ fn with(change: impl Fn(&mut Record)) -> Record {
 #[test]
 fn what_is_no_part_of_a_development_is_told_with_its_reason() {
     assert_eq!(with(|_| ()).apart(), []);
-    assert_eq!(with(|record| record.state = "struck".into()).apart(), [Apart::Struck]);
+    assert_eq!(with(|record| record.state = State::Struck).apart(), [Apart::Struck]);
     assert_eq!(with(|record| record.noise = Some("others".into())).apart(), [Apart::Noisy]);
     let accepted = with(|record| record.settings.noise_accepted = Some("others".into()));
     assert_eq!(accepted.apart(), [Apart::Noisy]);
     assert_eq!(with(|record| record.study = Some("ab half".into())).apart(), [Apart::Ab]);
     assert_eq!(with(|record| record.study = Some("sweep forward".into())).apart(), [Apart::Sweep]);
-    assert_eq!(with(|record| record.settings.quick = Some(true)).apart(), [Apart::Quick]);
-    let older = with(|record| record.request = Some(json!({"quick": true})));
-    assert_eq!(older.apart(), [Apart::Quick]);
-    let oldest = with(|record| {
-        record.request = None;
-        record.command.push("--quick".into());
-    });
-    assert_eq!(oldest.apart(), [Apart::Quick]);
-    let suite = with(|record| {
-        record.settings.accept_noise = true;
-        record.request = Some(json!({"quick": false, "accept_noise": false}));
-    });
-    assert_eq!(suite.apart(), [Apart::Quick], "a suite for first looks");
+    assert_eq!(with(|record| record.settings.quick = true).apart(), [Apart::Quick]);
 }
 
 #[test]
 fn records_with_these_reasons_are_kept_apart_unless_their_study_is_asked_for() {
     let mut records = all();
     records[1].study = None;
-    (records[2].study, records[2].state) = (None, "struck".into());
+    (records[2].study, records[2].state) = (None, State::Struck);
     let keep_apart = Apart::ALL.to_vec();
     let found = Filter { keep_apart: keep_apart.clone(), ..Filter::default() }.select(records.clone());
     assert_eq!((found.records.len(), found.apart.len()), (1, 3));

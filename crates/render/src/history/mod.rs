@@ -9,7 +9,7 @@ use comparison::history::{Figure, Record, Skipped, counted};
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
 use comparison::judge::report::memory::Parts;
-use comparison::judge::report::number;
+use comparison::judge::report::{State, number};
 use optimised::is_optimised;
 use serde::Serialize;
 use serde_json::json;
@@ -43,8 +43,7 @@ pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, Strin
 
 /// Whether a record has a place in the layout. The layout has no states, so only records with valid figures do.
 pub fn is_exported(record: &Record) -> bool {
-    ["measured", "labelled"].contains(&record.state.as_str())
-        && record.metrics.contains_key(Metric::Throughput.name())
+    record.state.takes_part() && record.metrics.contains_key(Metric::Throughput.name())
 }
 
 /// The columns of the layout in its units, then the columns of Photofinish.
@@ -280,9 +279,9 @@ fn figure(figure: &Figure, with_interval: bool) -> String {
 /// The record's result: that of parity, or the reason why there is none; and why it is excluded from trends.
 pub(crate) fn state(record: &Record) -> String {
     let parity = record.parity.as_ref().map(|parity| if parity.agrees { "ok" } else { "BROKEN" });
-    let state = match record.state.as_str() {
-        "measured" => parity.unwrap_or("unchecked").to_owned(),
-        state => state.replace('_', " "),
+    let state = match record.state {
+        State::Measured => parity.unwrap_or("unchecked").to_owned(),
+        state => state.name().replace('_', " "),
     };
     let apart = record.apart().into_iter().map(|reason| reason.words()).filter(|word| *word != state);
     let interrupted = record.interrupted.then_some("interrupted");

@@ -3,6 +3,7 @@
 use comparison::history::{Record, Skipped};
 use comparison::judge::Metric;
 use comparison::judge::regression::testing::record;
+use comparison::plan::Schedule;
 
 use super::*;
 use crate::export::{Exporter, Format, JsonText};
@@ -29,7 +30,7 @@ pub(crate) fn records() -> Vec<Record> {
     second.git_modified = Some(true);
     let mut failed = record("two", 1.0);
     (failed.run, failed.time) = (second.run.clone(), second.time.clone());
-    failed.state = "failed".into();
+    failed.state = State::Failed;
     failed.metrics.clear();
     vec![record("one", 100.0), second, failed]
 }
@@ -37,7 +38,7 @@ pub(crate) fn records() -> Vec<Record> {
 /// Two records that are no part of trends.
 pub(crate) fn apart() -> [Record; 2] {
     let [mut struck, mut cell, _] = <[Record; 3]>::try_from(records()).unwrap();
-    struck.state = "struck".into();
+    struck.state = State::Struck;
     (cell.study, cell.noise) = (Some("sweep forward".into()), Some("others computed".into()));
     [struck, cell]
 }
@@ -69,7 +70,7 @@ pub(crate) fn four() -> Vec<Record> {
     let mut four = vec![of(1, 100.0), of(2, 101.0), of(3, 110.0), of(4, 150.0)];
     four[2].library = Some("lib 2".into());
     four[3].library = Some("lib 2".into());
-    four[3].settings.schedule = Some("interleaved".into());
+    four[3].settings.schedule = Schedule::Interleaved;
     let mut few = of(4, 30.0);
     few.framework = "two".into();
     four.push(few);

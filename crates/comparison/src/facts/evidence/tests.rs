@@ -18,7 +18,6 @@ fn sample(ns: u64) -> Sample {
     Sample { marks_ns: Marks::new(ns, [ns, 1]), output: Output::Tokens(vec![vec![7]]), ..Sample::default() }
 }
 
-/// A block of one turn.
 fn block(number: usize, stands: bool) -> Fact {
     let turn = Turn { stands, ..Turn::alone(number, sample(HALF_A_DAY)) };
     let turns = vec![("a".to_owned(), turn)];

@@ -23,11 +23,8 @@ use crate::judge::work::Selection;
 pub use crate::judge::work::Size;
 use crate::plan::{Plan, WorkKind};
 
-/// The definition of one metric.
 struct Entry {
     metric: Metric,
-    /// Its name in JSON, CSV and the history.
-    key: &'static str,
     /// The kinds of work that have it; all if empty.
     kinds: &'static [WorkKind],
     /// The heading of its row or column, with the unit.
@@ -110,15 +107,13 @@ impl Metric {
     pub fn parse(text: &str) -> Option<Metric> {
         let plain = |text: &str| text.trim().to_lowercase().replace(['-', '_'], " ");
         let asked = plain(text);
-        Metric::ALL
-            .iter()
-            .copied()
-            .find(|metric| plain(metric.name()) == asked || plain(metric.words()) == asked)
+        let is_it = |metric: &Metric| plain(metric.name()) == asked || plain(metric.words()) == asked;
+        Metric::ALL.iter().copied().find(is_it)
     }
 
     /// The key: the metric's name in JSON, CSV and the history.
     pub fn name(self) -> &'static str {
-        self.entry().key
+        self.into()
     }
 
     /// The heading of its row or column, with the unit.
@@ -126,7 +121,6 @@ impl Metric {
         self.entry().title
     }
 
-    /// The title without the unit.
     pub fn plain_title(self) -> &'static str {
         self.title().split(" (").next().unwrap_or_default()
     }
@@ -151,12 +145,10 @@ impl Metric {
         self.get_documentation().unwrap_or_default().trim_end_matches('.')
     }
 
-    /// The unit of its figures.
     pub fn unit(self) -> &'static str {
         self.entry().unit
     }
 
-    /// Whether more of it is better.
     pub fn higher_is_better(self) -> bool {
         self.entry().higher_is_better
     }
@@ -184,9 +176,9 @@ impl Metric {
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
     pub fn tested(kind: WorkKind) -> Vec<Metric> {
-        let is_tested = |metric: &Metric| Metric::TABLE.contains(metric) || metric.entry().error_share > 0.0;
+        let is_tested = |entry: &&Entry| Metric::TABLE.contains(&entry.metric) || entry.error_share > 0.0;
         let mut tested: Vec<Metric> =
-            Metric::ALL.iter().copied().filter(is_tested).map(|metric| metric.replaced(kind)).collect();
+            ENTRIES.iter().filter(is_tested).map(|entry| entry.metric.replaced(kind)).collect();
         tested.sort_unstable();
         tested.dedup();
         tested
@@ -198,10 +190,8 @@ impl Metric {
         if self.follows(kind).is_some() {
             return 0.0;
         }
-        let takes_its_place = |metric: &Metric| metric.replaced(kind) == self;
-        let shares =
-            Metric::ALL.iter().copied().filter(takes_its_place).map(|metric| metric.entry().error_share);
-        shares.fold(0.0, f64::max)
+        let replacing = ENTRIES.iter().filter(|entry| entry.metric.replaced(kind) == self);
+        replacing.map(|entry| entry.error_share).fold(0.0, f64::max)
     }
 
     /// The questions about speed, in the order of the answer: which decodes fastest, which returns the first
@@ -213,7 +203,6 @@ impl Metric {
         [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }
 
-    /// The metrics of the main table.
     pub fn in_table(kind: WorkKind) -> Vec<Metric> {
         Metric::in_places_of(&Metric::TABLE, kind)
     }
@@ -236,26 +225,21 @@ impl Metric {
 
     /// Every metric of such requests.
     pub fn all(kind: WorkKind) -> Vec<Metric> {
-        let has = |metric: &Metric| {
-            let kinds = metric.entry().kinds;
-            kinds.is_empty() || kinds.contains(&kind)
-        };
-        Metric::ALL.iter().copied().filter(has).collect()
+        let of_kind = ENTRIES.iter().filter(|entry| entry.kinds.is_empty() || entry.kinds.contains(&kind));
+        of_kind.map(|entry| entry.metric).collect()
     }
 
     /// The metric that decides when automatic rounds end: the one asked for most. Of those in the table, its
     /// differences are the smallest.
     pub fn deciding(kind: WorkKind) -> Metric {
-        let deciding = Metric::ALL.iter().copied().find(|metric| metric.entry().decides);
-        deciding.unwrap_or(Metric::Throughput).replaced(kind)
+        let deciding = ENTRIES.iter().find(|entry| entry.decides);
+        deciding.map_or(Metric::Throughput, |entry| entry.metric).replaced(kind)
     }
 
-    /// The metric in its place.
     fn replaced(self, kind: WorkKind) -> Metric {
         Selection::new(kind).in_place_of(self)
     }
 
-    /// The metric in its place in tables.
     fn in_tables(self, kind: WorkKind) -> Metric {
         if Selection::new(kind).replaces_in_tables { self.replaced(kind) } else { self }
     }
@@ -347,9 +331,11 @@ fn of_rounds(evidence: &Evidence, label: &str, figure: impl Fn(&Run) -> Option<f
     Serialize,
     Deserialize,
     strum::EnumMessage,
+    strum::IntoStaticStr,
     strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Metric {
     /// Spawn → weights resident, seconds.
     Load,
@@ -535,25 +521,5 @@ impl Metric {
                 Err(format!("{} of {framework} is {figure:?} {}, which cannot be", self.words(), self.unit()))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod unit {
-    use super::*;
-
-    #[test]
-    fn what_no_worker_can_have_had_is_told_from_what_one_can() {
-        for &metric in Metric::ALL {
-            assert!([1e-9, 1.0, 100.0].into_iter().all(|figure| metric.is_possible(figure)), "{metric:?}");
-            for figure in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308] {
-                assert!(!metric.is_possible(figure), "{metric:?}: {figure}");
-            }
-        }
-        assert!(!Metric::Load.is_possible(0.0) && Metric::Startup.is_possible(0.0));
-        assert!(Metric::PaddingShare.is_possible(0.0), "nothing is padded");
-        assert!(!Metric::PeakMemory.is_possible(18_446_744_073.7), "2^64 bytes");
-        let said = Metric::Latency.check("a", [None, Some(2.0), Some(1e308)]);
-        assert_eq!(said.unwrap_err(), "latency of a is 1e308 ms, which cannot be");
     }
 }

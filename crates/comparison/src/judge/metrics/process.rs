@@ -9,7 +9,6 @@ use statistics::quantile;
 use super::{Metric, Size, Source};
 use crate::facts::evidence::Evidence;
 use crate::facts::run::{Run, Turn};
-use crate::judge::metrics::Phrases;
 use crate::plan::Plan;
 
 /// The figure of a process that a metric of requests has.
@@ -249,25 +248,17 @@ impl<'a> Request<'a> {
 
 /// A request of masked diffusion. All its steps are assumed to last as long as those that count: those just
 /// after a pause do not count, and for a slice only its own do.
-pub(in crate::judge::metrics) struct Steps {
-    pub(in crate::judge::metrics) ns: f64,
-    pub(in crate::judge::metrics) sampler_ns: f64,
-    pub(in crate::judge::metrics) count: f64,
+pub(super) struct Steps {
+    pub(super) ns: f64,
+    pub(super) sampler_ns: f64,
+    pub(super) count: f64,
     /// New tokens of all sequences.
-    pub(in crate::judge::metrics) tokens: f64,
+    pub(super) tokens: f64,
 }
 
 impl Steps {
-    /// The words for its speed.
-    pub(in crate::judge::metrics) const TOLD: Phrases = Phrases {
-        verb: "denoises",
-        comparative: "faster",
-        superlative: "denoises fastest",
-        equal: "denoise equally fast",
-    };
-
     /// `None` if requests go token by token.
-    pub(in crate::judge::metrics) fn new(request: &Request<'_>) -> Option<Steps> {
+    pub(super) fn new(request: &Request<'_>) -> Option<Steps> {
         let Output::Steps(steps) = &request.sample.output else { return None };
         let marks = &request.sample.marks_ns;
         if steps.passes_ns.len() != marks.len() {
@@ -297,7 +288,7 @@ impl Steps {
 // Figures of requests that encode texts.
 
 /// Share of a request's computed positions without a token, in percent.
-pub(in crate::judge::metrics) fn padding(request: &Request<'_>) -> Option<f64> {
+pub(super) fn padding(request: &Request<'_>) -> Option<f64> {
     let Output::Vectors(output) = &request.sample.output else { return None };
     let (tokens, positions) = (request.size.prompt_tokens as f64, output.positions as f64);
     // A worker that reports fewer positions than tokens is not believed.
@@ -307,6 +298,6 @@ pub(in crate::judge::metrics) fn padding(request: &Request<'_>) -> Option<f64> {
 // Figures of requests that go token by token.
 
 /// Tokens of all sequences together per second of decoding.
-pub(in crate::judge::metrics) fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
+pub(super) fn decoded_a_second(request: &Request<'_>) -> Option<f64> {
     Some(request.size.batch as f64 * 1e9 / request.mean_gap_ns()?)
 }

@@ -17,7 +17,6 @@ const fn entry(metric: Metric, source: Source) -> Entry {
     Entry {
         metric,
         source,
-        key: "",
         kinds: &[],
         title: "",
         short_title: None,
@@ -31,52 +30,53 @@ const fn entry(metric: Metric, source: Source) -> Entry {
     }
 }
 
+/// The words for differences: "a VERB", "a VERB COMPARATIVE than b", "a SUPERLATIVE", "a and b EQUAL".
+const fn told(
+    verb: &'static str,
+    comparative: &'static str,
+    superlative: &'static str,
+    equal: &'static str,
+) -> Option<Phrases> {
+    Some(Phrases { verb, comparative, superlative, equal })
+}
+
 pub(super) const ENTRIES: &[Entry] = &[
     Entry {
-        key: "load",
         title: "Model Load (s)",
         short_title: Some("Load (s)"),
         words: "load",
         unit: "s",
-        phrases: Some(Phrases {
-            verb: "loads",
-            comparative: "faster",
-            superlative: "loads fastest",
-            equal: "load equally fast",
-        }),
+        phrases: told("loads", "faster", "loads fastest", "load equally fast"),
         error_share: 0.05,
         ..entry(Metric::Load, Source::Reading(|run, _| Some(run.load_ns()? as f64 / 1e9)))
     },
     Entry {
-        key: "cold_start",
         title: "Cold Start (ms)",
         short_title: Some("Cold start (ms)"),
         words: "cold start",
-        phrases: Some(Phrases {
-            verb: "gives its first result after loading",
-            comparative: "sooner",
-            superlative: "gives its first result soonest after loading",
-            equal: "give their first result after loading equally soon",
-        }),
+        phrases: told(
+            "gives its first result after loading",
+            "sooner",
+            "gives its first result soonest after loading",
+            "give their first result after loading equally soon",
+        ),
         error_share: 0.05,
         ..entry(Metric::ColdStart, Source::Reading(|run, _| Some(ms(run.cold_start()?.marks_ns.first()))))
     },
     Entry {
-        key: "first_token",
         kinds: TOKENS,
         title: "First Token (ms)",
         words: "time to first token",
         error_share: 0.2,
-        phrases: Some(Phrases {
-            verb: "returns the first token",
-            comparative: "sooner",
-            superlative: "returns the first token soonest",
-            equal: "return the first token equally soon",
-        }),
+        phrases: told(
+            "returns the first token",
+            "sooner",
+            "returns the first token soonest",
+            "return the first token equally soon",
+        ),
         ..entry(Metric::FirstToken, Source::Mean(|request| Some(ms(request.sample.marks_ns.first()))))
     },
     Entry {
-        key: "latency",
         kinds: TOKENS,
         title: "Steady-State Latency (ms)",
         short_title: Some("Latency (ms)"),
@@ -84,7 +84,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::Latency, Source::Slices(|request| Some(request.mean_gap_ns()? / 1e6)))
     },
     Entry {
-        key: "throughput",
         kinds: TOKENS,
         title: "Average Throughput (tok/s)",
         short_title: Some("Decode (tok/s)"),
@@ -92,52 +91,38 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "tok/s",
         higher_is_better: true,
         decides: true,
-        phrases: Some(Phrases {
-            verb: "decodes",
-            comparative: "faster",
-            superlative: "decodes fastest",
-            equal: "decode equally fast",
-        }),
+        phrases: told("decodes", "faster", "decodes fastest", "decode equally fast"),
         error_share: 0.5,
         ..entry(Metric::Throughput, Source::Slices(decoded_a_second))
     },
     Entry {
-        key: "total",
         title: "Whole Request (ms)",
         short_title: Some("Request (ms)"),
         words: "total time",
         error_share: 0.2,
-        phrases: Some(Phrases {
-            verb: "completes whole requests",
-            comparative: "sooner",
-            superlative: "completes whole requests soonest",
-            equal: "complete whole requests equally soon",
-        }),
+        phrases: told(
+            "completes whole requests",
+            "sooner",
+            "completes whole requests soonest",
+            "complete whole requests equally soon",
+        ),
         ..entry(Metric::Total, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
     },
     Entry {
-        key: "peak_memory",
         title: "Peak Memory (GB)",
         short_title: Some("Peak (GB)"),
         words: "peak memory",
         unit: "GB",
         depends_on_speed: false,
-        phrases: Some(Phrases {
-            verb: "needs",
-            comparative: "less memory",
-            superlative: "needs the least memory",
-            equal: "need equally much memory",
-        }),
+        phrases: told("needs", "less memory", "needs the least memory", "need equally much memory"),
         ..entry(Metric::PeakMemory, Source::Reading(|run, _| Some(run.peak_bytes()? as f64 / 1e9)))
     },
     Entry {
-        key: "startup",
         title: "Start-up (ms)",
         words: "start-up",
         ..entry(Metric::Startup, Source::Reading(|run, _| Some(ms(run.started()?.startup_ns?))))
     },
     Entry {
-        key: "spawn_to_first_token",
         title: "Spawn to First Token (ms)",
         words: "spawn to first token",
         ..entry(
@@ -146,7 +131,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "first_request",
         title: "First Request (s)",
         words: "first request",
         unit: "s",
@@ -159,7 +143,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "first_answer",
         title: "First Answer (s)",
         words: "first answer",
         unit: "s",
@@ -169,19 +152,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "prefill_throughput",
         kinds: TOKENS,
         title: "Prefill Throughput (tok/s)",
         short_title: Some("Prefill (tok/s)"),
         words: "prefill throughput",
         unit: "tok/s",
         higher_is_better: true,
-        phrases: Some(Phrases {
-            verb: "reads prompts",
-            comparative: "faster",
-            superlative: "reads prompts fastest",
-            equal: "read prompts equally fast",
-        }),
+        phrases: told("reads prompts", "faster", "reads prompts fastest", "read prompts equally fast"),
         ..entry(
             Metric::PrefillThroughput,
             Source::Mean(|request| {
@@ -191,35 +168,30 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "latency_p50",
         kinds: LATENCIES,
         title: "Latency p50 (ms)",
         words: "latency p50",
         ..entry(Metric::LatencyP50, Source::Percentile(0.5))
     },
     Entry {
-        key: "latency_p90",
         kinds: LATENCIES,
         title: "Latency p90 (ms)",
         words: "latency p90",
         ..entry(Metric::LatencyP90, Source::Percentile(0.9))
     },
     Entry {
-        key: "latency_p95",
         kinds: LATENCIES,
         title: "Latency p95 (ms)",
         words: "latency p95",
         ..entry(Metric::LatencyP95, Source::Percentile(0.95))
     },
     Entry {
-        key: "latency_p99",
         kinds: LATENCIES,
         title: "Latency p99 (ms)",
         words: "latency p99",
         ..entry(Metric::LatencyP99, Source::Pooled(0.99))
     },
     Entry {
-        key: "peak_throughput",
         kinds: TOKENS,
         title: "Peak Throughput (tok/s)",
         short_title: Some("Peak (tok/s)"),
@@ -229,7 +201,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::PeakThroughput, Source::Peak(decoded_a_second))
     },
     Entry {
-        key: "efficiency",
         kinds: TOKENS,
         title: "Efficiency (tok/s per GB)",
         short_title: Some("tok/s per GB"),
@@ -239,7 +210,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::Efficiency, Source::Quotient(Metric::Throughput, Metric::PeakMemory))
     },
     Entry {
-        key: "memory_per_sequence",
         title: "Peak Memory per Sequence (MB)",
         short_title: Some("MB a sequence"),
         words: "peak memory per sequence",
@@ -251,7 +221,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "step_time",
         kinds: STEPS,
         title: "Time per Step (ms)",
         short_title: Some("Step (ms)"),
@@ -262,21 +231,19 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "denoising_throughput",
         kinds: STEPS,
         title: "Average Throughput (tok/s)",
         short_title: Some("Denoise (tok/s)"),
         words: "denoising throughput",
         unit: "tok/s",
         higher_is_better: true,
-        phrases: Some(Steps::TOLD),
+        phrases: told("denoises", "faster", "denoises fastest", "denoise equally fast"),
         ..entry(
             Metric::DenoisingThroughput,
             Source::Slices(|request| Steps::new(request).map(|steps| steps.tokens / steps.ns * 1e9)),
         )
     },
     Entry {
-        key: "steps_per_second",
         kinds: STEPS,
         title: "Steps (1/s)",
         words: "steps per second",
@@ -288,7 +255,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "sampler_share",
         kinds: STEPS,
         title: "Sampler's Share (%)",
         words: "sampler's share",
@@ -299,19 +265,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "encoding_throughput",
         kinds: MANY_TEXTS,
         title: "Average Throughput (texts/s)",
         short_title: Some("Embed (texts/s)"),
         words: "embedding throughput",
         unit: "texts/s",
         higher_is_better: true,
-        phrases: Some(Phrases {
-            verb: "embeds batches",
-            comparative: "faster",
-            superlative: "embeds batches fastest",
-            equal: "embed batches equally fast",
-        }),
+        phrases: told("embeds batches", "faster", "embeds batches fastest", "embed batches equally fast"),
         ..entry(
             Metric::EncodingThroughput,
             Source::Mean(|request| {
@@ -321,24 +281,22 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        key: "single_text",
         kinds: SINGLE_TEXTS,
         title: "Time of a Single Text (ms)",
         short_title: Some("1 text (ms)"),
         words: "time of a single text",
-        phrases: Some(Phrases {
-            verb: "embeds a single text",
-            comparative: "sooner",
-            superlative: "embeds a single text soonest",
-            equal: "embed a single text equally soon",
-        }),
+        phrases: told(
+            "embeds a single text",
+            "sooner",
+            "embeds a single text soonest",
+            "embed a single text equally soon",
+        ),
         ..entry(
             Metric::SingleText,
             Source::Mean(|request| (request.size.batch == 1).then(|| ms(request.sample.marks_ns.end()))),
         )
     },
     Entry {
-        key: "encoded_tokens",
         kinds: TEXTS,
         title: "Tokens without Padding (tok/s)",
         short_title: Some("Tokens (tok/s)"),
@@ -348,7 +306,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::EncodedTokens, Source::Mean(|request| a_second(request, request.size.prompt_tokens)))
     },
     Entry {
-        key: "padding_share",
         kinds: TEXTS,
         title: "Padding (%)",
         words: "share of padding",
@@ -357,7 +314,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::PaddingShare, Source::Mean(padding))
     },
     Entry {
-        key: "run_time",
         kinds: RUNS,
         title: "Time of a Run (ms)",
         short_title: Some("Run (ms)"),
@@ -365,71 +321,51 @@ pub(super) const ENTRIES: &[Entry] = &[
         ..entry(Metric::RunTime, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
     },
     Entry {
-        key: "run_throughput",
         kinds: RUNS,
         title: "Average Throughput (runs/s)",
         short_title: Some("Runs (1/s)"),
         words: "throughput of runs",
         unit: "runs/s",
         higher_is_better: true,
-        phrases: Some(Phrases {
-            verb: "runs it",
-            comparative: "faster",
-            superlative: "runs it fastest",
-            equal: "run it equally fast",
-        }),
+        phrases: told("runs it", "faster", "runs it fastest", "run it equally fast"),
         ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
     },
     Entry {
-        key: "request_throughput",
         kinds: GIVEN,
         title: "Average Throughput (requests/s)",
         short_title: Some("Requests (1/s)"),
         words: "throughput of requests",
         unit: "requests/s",
         higher_is_better: true,
-        phrases: Some(Phrases {
-            verb: "serves callers",
-            comparative: "faster",
-            superlative: "serves callers fastest",
-            equal: "serve callers equally fast",
-        }),
+        phrases: told("serves callers", "faster", "serves callers fastest", "serve callers equally fast"),
         ..entry(
             Metric::RequestThroughput,
             Source::Mean(|request| a_second(request, request.sample.calls.len())),
         )
     },
     Entry {
-        key: "goodput",
         kinds: GOODPUT,
         title: "Goodput (requests/s)",
         words: "goodput",
         unit: "requests/s",
         higher_is_better: true,
-        phrases: Some(Phrases {
-            verb: "answers in time",
-            comparative: "more requests",
-            superlative: "answers the most requests in time",
-            equal: "answer equally many requests in time",
-        }),
+        phrases: told(
+            "answers in time",
+            "more requests",
+            "answers the most requests in time",
+            "answer equally many requests in time",
+        ),
         ..entry(Metric::Goodput, Source::Mean(goodput))
     },
     Entry {
-        key: "call_latency",
         kinds: CALLERS,
         title: "Latency of a Request (ms)",
         short_title: Some("Latency (ms)"),
         words: "latency of a request",
-        phrases: Some(Phrases {
-            verb: "answers",
-            comparative: "sooner",
-            superlative: "answers soonest",
-            equal: "answer equally soon",
-        }),
+        phrases: told("answers", "sooner", "answers soonest", "answer equally soon"),
         ..entry(Metric::CallLatency, Source::Mean(|request| request.mean_latency_ms()))
     },
     Entry {
-        key: "kept_up",
         kinds: ARRIVALS,
         title: "Kept Up (%)",
         words: "share of the rate that it keeps up with",

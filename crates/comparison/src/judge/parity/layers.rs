@@ -50,7 +50,6 @@ pub struct LayerDifference {
     pub beyond: bool,
 }
 
-/// Sums of one layer's differences over prompts.
 #[derive(Debug, Clone, Default)]
 pub struct LayerSums {
     positions: usize,

@@ -192,3 +192,48 @@ fn drawn_logits_show_a_request_that_computed_at_another_precision() {
     assert_eq!(of([1, 2], f32::NAN, Precision::F32).beyond, 1);
     assert_eq!(of([1, 2], 1.01, Precision::Bf16).drawn, 0, "single logits may be off at 16 bits");
 }
+
+// Continuations.
+
+/// One prompt token, three new ones, a vocabulary of three; the second choice is a tie.
+fn reference_with_a_tie() -> Reference {
+    let values = vec![0.0, 9.0, 1.0, 8.0, 2.0, 7.9995, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0];
+    Reference {
+        framework: "r".into(),
+        outputs: vec![Output::Tokens(vec![vec![1, 0, 0]])],
+        logits: vec![Logits { batch: 1, positions: 4, vocabulary: 3, values }],
+        unquantised: None,
+    }
+}
+
+fn continued(tokens: &[u32]) -> Continuation {
+    Continuation::new(&reference_with_a_tie(), &[vec![tokens.to_vec()]], &["p"], 1e-3)
+}
+
+#[test]
+fn the_same_tokens_do_not_diverge() {
+    let same = continued(&[1, 0, 0]);
+    assert_eq!((same.tokens, same.common, same.divergences.len()), (3, 3, 0));
+    assert!(!same.diverges(1.0));
+}
+
+#[test]
+fn parting_at_a_tie_is_no_divergence() {
+    let tied = continued(&[1, 2, 1]);
+    assert_eq!((tied.common, tied.divergences[0].token, tied.divergences[0].tie), (1, 2, true));
+    assert!(!tied.diverges(1.0));
+}
+
+#[test]
+fn parting_against_a_clear_preference_is_one() {
+    let wrong = continued(&[2, 0, 0]);
+    assert_eq!((wrong.common, wrong.divergences[0].margin), (0, 8.0));
+    assert!(wrong.diverges(1.0) && !wrong.diverges(0.5));
+}
+
+#[test]
+fn two_runs_differ_at_their_first_difference() {
+    let tokens = |last| vec![vec![vec![1, 2, 3]], vec![vec![4, 5, last]]];
+    assert_eq!(first_difference(&tokens(6), &tokens(6), &["a", "b"]), None);
+    assert_eq!(first_difference(&tokens(6), &tokens(7), &["a", "b"]), Some(("b".into(), 3)));
+}

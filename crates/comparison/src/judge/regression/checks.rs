@@ -12,8 +12,7 @@ use super::{
 };
 use crate::history::Record;
 use crate::judge::metrics::Metric;
-use crate::judge::records::takes_part;
-use crate::judge::report::Report;
+use crate::judge::report::{Report, State};
 use crate::plan::{Failure, Result};
 
 /// The records of one run, and how the run was found.
@@ -177,15 +176,15 @@ fn check_common(pairing: &Pairing<'_>, asked: &CheckAsked) -> Result<()> {
 /// Frameworks that had figures in the baseline and have no valid figures now.
 fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
     for Pair { baseline, current } in pairs {
-        let broken = match current.state.as_str() {
-            "failed" | "struck" => current.reasons.first().cloned(),
-            "unsupported" if takes_part(baseline) => current.reasons.first().cloned(),
+        let broken = match current.state {
+            State::Failed | State::Struck => current.reasons.first().cloned(),
+            State::Unsupported if baseline.state.takes_part() => current.reasons.first().cloned(),
             _ => None,
         };
         let framework = current.framework.clone();
         if let Some(reason) = broken {
             document.failures.push(Broken { framework, reason: reason.into() });
-        } else if !takes_part(baseline) && takes_part(current) {
+        } else if !baseline.state.takes_part() && current.state.takes_part() {
             let why = baseline.reasons.first().map_or("it was not measured", |reason| reason.as_str());
             document.warnings.push(format!("{framework} has no baseline: {why}"));
         }
@@ -193,7 +192,7 @@ fn note_failures(document: &mut Document, pairs: &[Pair<'_>]) {
 }
 
 fn is_measured(pair: &Pair<'_>) -> bool {
-    takes_part(pair.baseline) && takes_part(pair.current)
+    pair.baseline.state.takes_part() && pair.current.state.takes_part()
 }
 
 fn noise(pairs: &[Pair<'_>]) -> Option<String> {
@@ -364,7 +363,7 @@ mod tests {
     #[test]
     fn a_framework_that_broke_comes_before_one_that_slowed_down() {
         let mut broken = record("two", 100.0);
-        (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        (broken.state, broken.reasons) = (State::Struck, vec!["R11: top-1 differs".into()]);
         let baseline = run(vec![record("one", 100.0), record("two", 100.0)]);
         let asked = CheckAsked {
             threshold: vec![parse_threshold("5%").unwrap()],

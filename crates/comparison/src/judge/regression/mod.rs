@@ -40,7 +40,6 @@ pub struct Document {
     pub exit_code: u8,
 }
 
-/// The kind of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -124,7 +123,6 @@ impl Document {
         self
     }
 
-    /// Findings with this verdict.
     pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.verdict == verdict)
     }
@@ -164,7 +162,6 @@ pub struct Finding {
     pub reason: Option<Reason>,
 }
 
-/// The verdict on one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -180,7 +177,6 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The baseline has no figures for it.
     NotInBaseline,
     /// The current run has no figures for it.
     NotInCurrent,
@@ -257,12 +253,10 @@ pub struct Threshold {
     pub share: f64,
 }
 
-/// Thresholds by metric.
 #[derive(Debug, Clone)]
 pub struct Thresholds(pub Vec<Threshold>);
 
 impl Thresholds {
-    /// One threshold for all metrics.
     pub fn all(share: f64) -> Thresholds {
         Thresholds(vec![Threshold { metric: None, share }])
     }
@@ -532,6 +526,7 @@ fn classify(evidence: &Evidence, factor: f64, threshold: f64, gates: bool) -> Ve
 #[cfg(test)]
 mod tests {
     use crate::judge::regression::testing::record;
+    use crate::plan::Schedule;
 
     use super::*;
 
@@ -544,7 +539,7 @@ mod tests {
         later.machine.host = "another".into();
         assert_eq!(changed(&earlier, &later), ["library: lib 1 → lib 2", "host: host → another"]);
         assert!(is_comparable(&earlier, &later));
-        later.settings.schedule = Some("interleaved".into());
+        later.settings.schedule = Schedule::Interleaved;
         assert!(changed(&earlier, &later).contains(&"schedule: sequential → interleaved".to_owned()));
         assert!(!is_comparable(&earlier, &later));
         let mut elsewhere = record("one", 100.0);

@@ -4,7 +4,7 @@ use serde::Serialize;
 use statistics::MIN_ROUNDS;
 
 use crate::history::{Case, Figure, Machine, Record};
-use crate::judge::records::{self, takes_part};
+use crate::judge::records;
 use crate::judge::work;
 use crate::plan::{Request, RoundsAsked};
 
@@ -15,7 +15,6 @@ pub struct Pair<'a> {
     pub current: &'a Record,
 }
 
-/// A case in only one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Alone {
     /// Its run: `baseline` or `current`.
@@ -113,7 +112,6 @@ pub(super) fn in_words(differences: Vec<Difference>) -> Vec<String> {
     differences.into_iter().map(words).collect()
 }
 
-/// The settings in which two records differ.
 pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut note = |what: &'static str, a: String, b: String| {
@@ -128,16 +126,10 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     if !(is_left_open(a) && is_left_open(b)) {
         note("iterations", a.settings.iterations.to_string(), b.settings.iterations.to_string());
     }
-    let schedule = |record: &Record| record.settings.schedule.clone().unwrap_or("sequential".to_owned());
-    note("schedule", schedule(a), schedule(b));
-    let turn = |record: &Record| record.settings.turn.clone().unwrap_or("request".to_owned());
-    note("turn", turn(a), turn(b));
-    if let (Some(a), Some(b)) = (&a.settings.huge_pages, &b.settings.huge_pages) {
-        note("huge pages", a.clone(), b.clone());
-    }
-    if let (Some(a), Some(b)) = (&a.settings.kernel_cache, &b.settings.kernel_cache) {
-        note("kernel cache", a.clone(), b.clone());
-    }
+    note("schedule", records::name(&a.settings.schedule), records::name(&b.settings.schedule));
+    note("turn", a.settings.turn.clone(), b.settings.turn.clone());
+    note("huge pages", records::name(&a.settings.huge_pages), records::name(&b.settings.huge_pages));
+    note("kernel cache", records::name(&a.settings.kernel_cache), records::name(&b.settings.kernel_cache));
     let warmup = |record: &Record| match record.request.as_ref().and_then(|request| request.get("warmup")) {
         Some(count) if !count.is_null() => format!("{count} iterations"),
         _ => "until it has settled".to_owned(),
@@ -161,8 +153,7 @@ pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
 /// Whether the number of iterations was left open. It then depends on the machine's variance of the day.
 fn is_left_open(record: &Record) -> bool {
     let asked = record.request.as_ref().and_then(|request| request.get("iterations"));
-    matches!(record.settings.schedule.as_deref(), Some("interleaved" | "grouped"))
-        && asked.is_some_and(serde_json::Value::is_null)
+    record.settings.schedule.has_turns() && asked.is_some_and(serde_json::Value::is_null)
 }
 
 fn hash(case: &Case) -> String {
@@ -183,7 +174,6 @@ pub enum Undecidable {
     RoundsOfBaseline(usize),
     /// Too few rounds are asked for.
     RoundsAsked(u32),
-    /// A quick look is asked for.
     QuickLook,
 }
 
@@ -200,7 +190,7 @@ pub fn unfit(baseline: &[Record]) -> Option<Undecidable> {
     if let Some(noise) = baseline.iter().find_map(|record| record.noise.as_ref()) {
         return Some(Undecidable::NoisyBaseline(noise.to_string()));
     }
-    let fit = baseline.iter().filter(|record| takes_part(record));
+    let fit = baseline.iter().filter(|record| record.state.takes_part());
     match fit.map(rounds).max() {
         None => {
             let why = baseline.iter().find_map(|record| record.reasons.first());
@@ -327,7 +317,6 @@ impl Change {
         format!("{what} {:.0} → {:.0} {unit}", baseline / 1e9, current / 1e9)
     }
 
-    /// The change in one sentence.
     pub fn sentence(&self) -> String {
         let Change { what, unit, baseline, current, .. } = self;
         format!(
@@ -373,6 +362,8 @@ fn optional(count: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use crate::judge::regression::testing::{self, record};
+    use crate::judge::report::State;
+    use crate::plan::Schedule;
 
     use super::*;
 
@@ -395,7 +386,7 @@ mod tests {
         let interleaved = |iterations, asked: serde_json::Value| {
             let mut record = record("a", 1.0);
             record.settings.iterations = iterations;
-            record.settings.schedule = Some("interleaved".into());
+            record.settings.schedule = Schedule::Interleaved;
             record.request = Some(serde_json::json!({ "iterations": asked }));
             record
         };
@@ -407,7 +398,7 @@ mod tests {
         let sentences = found(&older, &asked);
         assert!(sentences.iter().any(|text| text.starts_with("schedule: sequential")), "{sentences:?}");
         let mut sliced = asked.clone();
-        sliced.settings.turn = Some("slice".into());
+        sliced.settings.turn = "slice".into();
         assert_eq!(found(&asked, &sliced), ["turn: request (baseline), slice (current)"]);
     }
 
@@ -464,7 +455,7 @@ mod tests {
         noisy.noise = Some("other processes used 50 %".into());
         assert_eq!(unfit(&[noisy]), Some(Undecidable::NoisyBaseline("other processes used 50 %".into())));
         let mut struck = record("one", 100.0);
-        (struck.state, struck.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        (struck.state, struck.reasons) = (State::Struck, vec!["R11: top-1 differs".into()]);
         assert_eq!(unfit(&[struck]), Some(Undecidable::NoFigures(Some("R11: top-1 differs".into()))));
     }
 

@@ -2,6 +2,7 @@
 
 use crate::history::{Case, Figure, Machine, Record, SCHEMA, Settings};
 use crate::judge::metrics::Metric;
+use crate::judge::report::State;
 use crate::judge::work;
 
 /// Noise of six processes: mean logarithm 0, standard deviation 0.4 %.
@@ -38,12 +39,18 @@ pub fn record(framework: &str, throughput: f64) -> Record {
             jit: true,
             ..work::forced(32)
         },
-        settings: Settings { fair_comparison: true, iterations: 2, margin: 0.02, ..Settings::default() },
+        settings: Settings {
+            fair_comparison: true,
+            iterations: 2,
+            turn: "request".into(),
+            margin: 0.02,
+            ..Settings::default()
+        },
         framework: framework.into(),
         library: Some("lib 1".into()),
         binding: None,
         optimised: None,
-        state: "measured".into(),
+        state: State::Measured,
         reasons: Vec::new(),
         rounds: 6,
         interrupted: false,
@@ -60,7 +67,6 @@ pub fn record(framework: &str, throughput: f64) -> Record {
     record
 }
 
-/// Sets a metric to this figure.
 pub fn set(record: &mut Record, metric: Metric, typical: f64) {
     let higher_is_better = metric.higher_is_better();
     // A slow process is slow in both metrics.

@@ -47,9 +47,7 @@ pub struct Point {
 /// compared with the same 15 tokens in the measured iterations. Medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortWarmup {
-    /// Number of tokens of warm-up.
     pub warmup_tokens: usize,
-    /// Number of tokens of the test.
     pub test_tokens: usize,
     /// Throughput of the test, tokens per second.
     pub tokens_per_second: f64,
@@ -113,8 +111,7 @@ pub fn iterations(run: &Run) -> Vec<Iteration> {
 }
 
 fn whole_ns(iteration: &Iteration) -> f64 {
-    let cases = iteration.cases.iter();
-    cases.map(|case| case.marks_ns.end()).sum::<u64>() as f64
+    iteration.cases.iter().map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 fn mean_ms(ns: impl Iterator<Item = u64>) -> Option<f64> {
@@ -231,17 +228,14 @@ pub struct FirstRuns {
     pub elapsed: Vec<Elapsed>,
 }
 
-/// The prefill of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirstOfPrompt {
-    /// Length of the prompt in tokens.
     pub tokens: usize,
     /// Time to first token of its first request in a process, and of a measured one, in milliseconds.
     pub first_ms: f64,
     pub steady_ms: f64,
 }
 
-/// A point in time since loading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Elapsed {
     /// New tokens of one sequence of the batch.
@@ -317,8 +311,8 @@ impl Process {
     }
 
     fn cost(&self) -> Option<f64> {
-        let steady = median(&self.measured.iter().map(whole).collect::<Vec<_>>())?;
-        let warmup: f64 = self.warmup.iterations.iter().map(|iteration| whole(iteration) - steady).sum();
+        let steady = median(&self.measured.iter().map(whole_ns).collect::<Vec<_>>())?;
+        let warmup: f64 = self.warmup.iterations.iter().map(|iteration| whole_ns(iteration) - steady).sum();
         if self.warmup.from_cold {
             return Some(warmup);
         }
@@ -332,15 +326,11 @@ impl Process {
         let mut at = if self.warmup.from_cold { (0, 0.0) } else { cold };
         let after = self.warmup.iterations.iter().chain(&self.measured).map(|iteration| {
             let tokens: usize = iteration.cases.iter().map(|case| case.marks_ns.len()).sum();
-            at = (at.0 + tokens, at.1 + whole(iteration));
+            at = (at.0 + tokens, at.1 + whole_ns(iteration));
             at
         });
         std::iter::once(cold).chain(after.collect::<Vec<_>>()).collect()
     }
-}
-
-fn whole(iteration: &Iteration) -> f64 {
-    iteration.cases.iter().map(|case| case.marks_ns.end()).sum::<u64>() as f64
 }
 
 // Every gap between two tokens. Reports hold only their medians.

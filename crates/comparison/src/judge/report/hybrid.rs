@@ -12,7 +12,6 @@ use crate::judge::metrics::Metric;
 use crate::judge::report::verdicts::{self, Comparison};
 use crate::plan::{Contender, Plan};
 
-/// One hybrid of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hybrid {
     pub framework: String,
@@ -41,7 +40,6 @@ pub struct HandOver {
     /// Addresses of the first layer's keys in its last process: in the engine that read the prompt, and in
     /// the other.
     pub addresses: [u64; 2],
-    /// Why they were copied, if they were.
     pub obstacle: Option<Foreign>,
 }
 
@@ -89,10 +87,8 @@ impl Parts {
     }
 }
 
-/// The metrics that are predicted.
 const PREDICTED: [Metric; 3] = [Metric::FirstToken, Metric::Latency, Metric::Total];
 
-/// Every measured hybrid.
 pub(super) fn hybrids(
     plan: &Plan,
     evidence: &Evidence,

@@ -26,7 +26,6 @@ pub fn read(text: &str) -> Result<ParityReport, String> {
     agreement::document(text, SCHEMA, "what `photofinish parity` writes")
 }
 
-/// The outcome of `photofinish parity`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityReport {
     pub schema: u32,
@@ -67,7 +66,6 @@ pub enum ParityState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityReason {
-    /// A layer is beyond the limit.
     Layers,
     /// More tokens than the tolerance allows differ from the reference's.
     Continuation,
@@ -86,7 +84,6 @@ pub enum ParityReason {
 pub enum ParityWarning {
     /// The speed of this framework varied by more than the limit.
     Varies(String),
-    /// The machine stayed too noisy.
     StayedNoisy(String),
     /// A complaint of the guard.
     Noise(String),
@@ -95,13 +92,11 @@ pub enum ParityWarning {
     Told(String),
 }
 
-/// The findings about one framework.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
     pub framework: String,
     pub precision: Precision,
     pub state: ParityState,
-    /// The reasons why it does not agree.
     pub reasons: Vec<ParityReason>,
     /// The observed settings, after a load.
     pub in_effect: Option<InEffect>,
@@ -110,7 +105,6 @@ pub struct ParityRow {
     pub tie: f32,
     pub layers: Vec<LayerDifference>,
     pub no_layers: Option<String>,
-    /// The first layer beyond the limit.
     pub first_beyond: Option<String>,
     pub continuation: Option<Continuation>,
     /// How far an encoder's vectors are from the reference's.

@@ -130,7 +130,7 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
         // Without a cache, or with all positions computed in every step, the bytes of a step are not the
         // limit.
         let asked = plan.work.generate().filter(|_| contender.cache.is_on())?;
-        let mut runs = evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
+        let mut runs = evidence.complete(label);
         let element = runs.find_map(kv_cache_element)?;
         let work = Work::new(config, asked, precision, element).ok()?;
         Some((label.to_owned(), limit(plan, evidence, label, precision, work)))
@@ -242,7 +242,6 @@ fn share(
 // Impossible results: each is flagged in the report, whatever the rules decide. Either the measurement or
 // our understanding of it is wrong.
 
-/// An impossible result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flag {
     pub framework: String,
@@ -250,7 +249,6 @@ pub struct Flag {
     pub finding: String,
 }
 
-/// The reason why a result is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -284,13 +282,11 @@ const BANDWIDTH_SLACK: f64 = 1.25;
 /// A whole iteration is its samples, a few microseconds for each case, and a moment off the CPU now and then.
 const SAMPLE_SLACK: f64 = 0.05;
 
-/// Every impossible result.
 pub fn flags(plan: &Plan, evidence: &Evidence, limits: &BTreeMap<String, Limit>) -> Vec<Flag> {
     let mut flags = Vec::new();
     for contender in &plan.contenders {
         let label = contender.label.as_str();
-        let runs: Vec<&Run> =
-            evidence.runs.iter().filter(|run| run.framework == label && run.is_complete()).collect();
+        let runs: Vec<&Run> = evidence.complete(label).collect();
         let mut flag = |kind: Kind, finding: Option<String>| {
             flags.extend(finding.map(|finding| Flag { framework: label.to_owned(), kind, finding }));
         };

@@ -24,7 +24,6 @@ pub struct Parts {
     /// The rest: a second copy of the weights, packed or converted, or memory needed only by loading. Below 0 if less
     /// than the whole file was resident, or if the framework gave memory back.
     pub remainder: f64,
-    /// Peak memory of the process.
     pub peak: f64,
     /// Resident memory after loading, and after the last measured iteration.
     pub loaded: f64,
@@ -45,18 +44,12 @@ pub struct Parts {
     /// The same by part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_parts: Option<GpuParts>,
-    /// The method of reading the peak.
     pub method: Option<untrusted::Foreign>,
 }
 
 impl Parts {
     /// The names of those that add up to the peak.
     pub const NAMES: [&str; 5] = ["framework", "parameters", "kv_cache", "activations", "remainder"];
-
-    /// Size of keys and values that the model's shapes predict, in bytes.
-    pub fn predicted_cache(&self) -> f64 {
-        self.kv_caches.predicted
-    }
 
     /// Those that add up to the peak, in bytes, by name.
     pub fn summands(&self) -> [(&'static str, f64); 5] {
@@ -65,8 +58,8 @@ impl Parts {
     }
 }
 
-/// A part of the peak, in the order in which they add up to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A part of the peak, in the order in which they add up to it and are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Part {
     Framework,
     Parameters,
@@ -80,35 +73,21 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in display order.
-    pub const ALL: [Part; 9] = [
-        Part::Framework,
-        Part::Parameters,
-        Part::KvCachePredicted,
-        Part::KvCacheObserved,
-        Part::Activations,
-        Part::Remainder,
-        Part::Peak,
-        Part::Loaded,
-        Part::Final,
-    ];
-
-    /// Its name in tables with the other parts.
-    pub(crate) fn title(self) -> &'static str {
+    /// Its name in tables with the other parts, and in CSV.
+    pub(crate) fn names(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Part::Framework => "Floor",
-            Part::Parameters => "+ Parameters",
-            Part::KvCachePredicted => "+ KV cache",
-            Part::KvCacheObserved => "(observed)",
-            Part::Activations => "+ Activations",
-            Part::Remainder => "+ Remainder",
-            Part::Peak => "= Peak (MB)",
-            Part::Loaded => "After load",
-            Part::Final => "At the end",
+            Part::Framework => ("Floor", Some("memory_framework_mb")),
+            Part::Parameters => ("+ Parameters", Some("memory_parameters_mb")),
+            Part::KvCachePredicted => ("+ KV cache", Some("memory_kvcachepredicted_mb")),
+            Part::KvCacheObserved => ("(observed)", Some("memory_kvcacheobserved_mb")),
+            Part::Activations => ("Activations (MB)", Some("memory_activations_mb")),
+            Part::Remainder => ("+ Remainder", Some("memory_remainder_mb")),
+            Part::Peak => ("= Peak (MB)", Some("memory_peak_mb")),
+            Part::Loaded => ("After load", Some("memory_loaded_mb")),
+            Part::Final => ("At the end", Some("memory_final_mb")),
         }
     }
 
-    /// Bytes of it, if they are known.
     pub fn bytes(self, parts: &Parts) -> Option<f64> {
         match self {
             Part::Framework => Some(parts.framework),
@@ -145,7 +124,6 @@ pub fn kv_cache_element(run: &Run) -> Option<usize> {
     Some(if name.contains("16") { 2 } else { 4 })
 }
 
-/// Computes the sizes.
 pub fn parts(plan: &Plan, config: &ModelConfig, runs: &[&Run]) -> Option<Parts> {
     let over =
         |of: &dyn Fn(&Run) -> Option<f64>| median(&runs.iter().filter_map(|run| of(run)).collect::<Vec<_>>());
@@ -221,7 +199,6 @@ pub struct GpuParts {
     pub context: f64,
     /// Memory handed out by the allocator after the load; the size of the weights file if it is not reported.
     pub weights: f64,
-    /// Size of the weights file.
     pub weights_file: f64,
     /// Keys and values of the longest case, as observed if the engine reports them.
     pub kv_cache: f64,
@@ -298,21 +275,13 @@ pub(super) fn gpu_memory_parts(runs: &[&Run], peak: f64, weights_file: f64, kv_c
 mod tests {
     use crate::facts::testing;
     use protocol::{ColdStart, Event, Loaded, Marks, Memory, Started, Usage, WarmupDone};
-    use serde_json::json;
 
     use super::*;
 
     const MB: u64 = 1_000_000;
 
-    /// 128 bytes of keys and values for each position of a sequence, in f32.
-    fn config() -> ModelConfig {
-        let json = json!({
-            "model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
-            "num_attention_heads": 1, "vocab_size": 32, "max_position_embeddings": 64,
-            "tie_word_embeddings": true
-        });
-        ModelConfig::from_json(&json).unwrap()
-    }
+    /// Bytes of keys and values of all positions in f32.
+    const CACHE: f64 = 64.0 * 48.0;
 
     fn memory(resident: u64, peak: u64) -> Memory {
         Memory { resident_bytes: Some(resident), peak_bytes: Some(peak), ..Memory::default() }
@@ -355,7 +324,7 @@ mod tests {
                 usage.cache.bytes = observed;
             }
         }
-        parts(plan, &config(), &runs.iter().collect::<Vec<_>>()).unwrap()
+        parts(plan, &testing::config(), &runs.iter().collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -368,7 +337,7 @@ mod tests {
         ];
         let p = parts_of(&runs, &plan, None);
         assert_eq!(p.framework + p.parameters + p.kv_cache + p.activations + p.remainder, p.peak);
-        assert_eq!((p.framework, p.parameters, p.kv_cache), (10e6, 500e6, 128.0 * 48.0));
+        assert_eq!((p.framework, p.parameters, p.kv_cache), (10e6, 500e6, CACHE));
         assert!(p.remainder > 100e6, "what loading alone needed: {p:?}");
     }
 
@@ -388,14 +357,14 @@ mod tests {
         let runs = [process(0, (520 * MB, 520 * MB), [530 * MB; 3])];
         let mut plan = testing::plan(&["a"]);
         let p = parts_of(&runs, &plan, Some(9000));
-        let expected = KvCaches { predicted: 128.0 * 48.0, observed: Some(9000.0) };
+        let expected = KvCaches { predicted: CACHE, observed: Some(9000.0) };
         assert_eq!((p.kv_cache, p.kv_caches), (9000.0, expected));
         // A last case that is shorter does not give the longest.
         let prompts = &mut testing::prompted(&mut plan).prompts;
         prompts.insert(0, prompts[0].clone());
         prompts[1].tokens.truncate(8);
         let p = parts_of(&runs, &plan, Some(9000));
-        assert_eq!((p.kv_cache, p.kv_caches.predicted), (128.0 * 48.0, 128.0 * 40.0));
+        assert_eq!((p.kv_cache, p.kv_caches.predicted), (CACHE, 64.0 * 40.0));
     }
 
     #[test]
@@ -408,7 +377,7 @@ mod tests {
             }
         }
         let p = parts_of(&[run], &testing::plan(&["a"]), None);
-        assert_eq!((p.parameters, p.needed), (1000e6, 500e6 + 128.0 * 48.0));
+        assert_eq!((p.parameters, p.needed), (1000e6, 500e6 + CACHE));
     }
 
     #[test]
@@ -416,7 +385,7 @@ mod tests {
         let plan = Plan { device: "cuda:0".into(), ..testing::plan(&["a"]) };
         let p = parts_of(&[process(0, (100 * MB, 600 * MB), [120 * MB; 3])], &plan, None);
         assert_eq!((p.parameters, p.kv_cache, p.remainder), (0.0, 0.0, 570e6));
-        assert_eq!(p.needed, 500e6 + 128.0 * 48.0);
+        assert_eq!(p.needed, 500e6 + CACHE);
     }
 }
 

@@ -9,6 +9,8 @@ pub mod limit;
 pub mod memory;
 pub mod prompts;
 pub mod row;
+#[cfg(test)]
+mod tests;
 pub mod variation;
 pub mod verdicts;
 pub mod warnings;
@@ -61,10 +63,8 @@ pub struct Report {
     /// Number of complete rounds that count.
     pub rounds: usize,
     /// The number of blocks of the last rounds, if it was left open, and the basis of that choice.
-    #[serde(default)]
     pub blocks: Option<BlocksChosen>,
     /// How contenders took turns within requests.
-    #[serde(default)]
     pub slices: Option<Slices>,
     /// The wall time, in seconds by stage.
     #[serde(default)]
@@ -273,17 +273,10 @@ impl Report {
         }
         match self.rows.iter().any(|row| row.state.takes_part()) {
             true => 0,
-            // The limit is the user's, and no contender keeps to it.
-            false if self.searches() => 2,
+            // The search for a rate has the user's limit, and no contender keeps to it.
+            false if self.plan.work.load().is_some_and(|load| load.search.is_some()) => 2,
             false => 1,
         }
-    }
-}
-
-impl Report {
-    /// Whether the run searched for the highest rate at which answers are in time.
-    fn searches(&self) -> bool {
-        self.plan.work.load().is_some_and(|load| load.search.is_some())
     }
 }
 
@@ -372,14 +365,10 @@ pub struct Figure {
     pub median: Option<f64>,
     pub min: Option<f64>,
     pub max: Option<f64>,
-    /// Arithmetic mean over processes.
-    #[serde(default)]
     pub mean: Option<f64>,
     /// Between processes, with n − 1.
-    #[serde(default)]
     pub standard_deviation: Option<f64>,
     /// Standard deviation ÷ mean.
-    #[serde(default)]
     pub coefficient_of_variation: Option<f64>,
     /// By round.
     pub values: Vec<Option<f64>>,
@@ -439,7 +428,6 @@ impl Figure {
 
 // The facts that a report is made from.
 
-/// One measured comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub environment: Environment,
@@ -450,18 +438,14 @@ pub struct Facts {
     pub results: String,
 }
 
-/// The prepared model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
     pub name: String,
     pub architecture: String,
-    /// Directory of the bundle.
     pub bundle: String,
     pub manifest: Manifest,
-    /// The model's shapes.
     pub config: ModelConfig,
     /// Number of its parameters; `null` for an ONNX file.
-    #[serde(default)]
     pub parameters: Option<u64>,
 }
 
@@ -524,31 +508,4 @@ fn work(complete: &[&Run]) -> Option<GpuWork> {
         held_back: said(|work| &work.held_back),
         remarks: said(|work| &work.remarks),
     })
-}
-
-// The report's parts for work with a model's weights: memory by part, the machine's limit and impossible
-// figures; and its parts for one kind of work alone.
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_of_one_row_agree() {
-        let times = [10.0, 12.0, 11.0, 10.0, 13.0, 10.5].map(Some);
-        let latency = Figure::new(Metric::Latency, times.to_vec(), Vec::new());
-        let rates = times.map(|ms| ms.map(|ms: f64| 1000.0 / ms));
-        let throughput = Figure::new(Metric::Throughput, rates.to_vec(), Vec::new());
-        let product = latency.typical.unwrap() * throughput.typical.unwrap();
-        assert!((product - 1000.0).abs() < 1e-9, "{product}");
-        let (low, high) = latency.interval.unwrap();
-        assert!(low < latency.typical.unwrap() && latency.typical.unwrap() < high);
-    }
-
-    #[test]
-    fn the_average_is_shown_and_the_typical_value_compared() {
-        let figure = Figure::new(Metric::Latency, vec![Some(9.0), Some(1.0)], vec![Some(8.0), Some(1.0)]);
-        assert!((figure.typical.unwrap() - 3.0).abs() < 1e-12 && figure.median == Some(5.0));
-        assert_eq!(figure.compared()[0], Some(8.0));
-    }
 }

@@ -11,11 +11,9 @@ use crate::facts::run::Run;
 use crate::judge::metrics::{self, Metric};
 use crate::plan::Plan;
 
-/// The figures of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFigures {
     pub name: String,
-    /// Length of the prompt.
     pub tokens: usize,
     /// One for each row of the table, in its order.
     pub rows: Vec<PromptRow>,
@@ -72,7 +70,6 @@ pub struct Loads {
     pub memory_ready_in: Option<[f64; 2]>,
 }
 
-/// What a load consists of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadParts {
     /// CPU time of all threads in the program's own code, and in the system on its behalf. Seconds.
@@ -145,7 +142,6 @@ fn memory_ready_in(complete: &[&Run]) -> Option<[f64; 2]> {
 /// A batch of texts, from text to vectors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FromText {
-    /// The batch's name.
     pub batch: String,
     pub texts: usize,
     /// Time of tokenising all its texts, in milliseconds: geometric mean over rounds, the least and the most.
@@ -155,7 +151,6 @@ pub struct FromText {
     pub rows: Vec<FromTextRow>,
 }
 
-/// A contender's part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FromTextRow {
     pub framework: String,
@@ -205,15 +200,7 @@ mod tests {
     use super::*;
 
     fn prompt(name: &str, tokens: usize) -> Prompt {
-        Prompt {
-            name: name.into(),
-            text: None,
-            pair: None,
-            chat: None,
-            tokens: vec![1; tokens],
-            types: Vec::new(),
-            special: [0, 0],
-        }
+        Prompt { name: name.into(), tokens: vec![1; tokens], ..Prompt::default() }
     }
 
     /// A process of two iterations over two cases, of 10 and of 20 ms a token.

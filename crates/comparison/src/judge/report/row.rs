@@ -24,18 +24,15 @@ use crate::judge::report::verdicts::{Comparison, Verdict};
 use crate::judge::report::warnings::{Figures, Threads};
 use crate::plan::{self, Contender, Plan};
 
-/// One contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub framework: String,
-    /// The origin of its code.
     #[serde(default)]
     pub kind: Kind,
     pub state: State,
     /// The reasons for its state, if that is not simply "measured".
     pub reasons: Vec<Reason>,
     pub precision: Requested,
-    /// Number of complete rounds.
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,
@@ -49,14 +46,11 @@ pub struct Row {
     pub threads: Option<Threads>,
     pub steadiness: Steadiness,
     /// How much longer its first request took than a steady one of the same prompt, as a share; median over processes.
-    #[serde(default)]
     pub first_request_excess: Option<f64>,
     /// How its throughput varies from request to request and from process to process.
-    #[serde(default)]
     pub components: Option<Components>,
     pub energy: Option<Energy>,
     /// Readings of the GPU while its requests were measured; `None` on a CPU.
-    #[serde(default)]
     pub gpu: Option<GpuWork>,
     /// Its quality, if that was judged by the bundled text or texts.
     pub text: Option<QualityScore>,
@@ -75,7 +69,6 @@ pub struct Row {
     pub in_effect: Option<InEffect>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
-    #[serde(default)]
     pub compiled: Option<untrusted::Foreigns>,
     /// How it padded prompts of different lengths in one batch; `None` if they had one length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,10 +87,7 @@ pub enum Kind {
     Stock,
 }
 
-/// The state of a contender.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum State {
@@ -158,7 +148,6 @@ pub struct Requested {
     pub stored: Option<String>,
 }
 
-/// Energy of the measured iterations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
     /// Median over processes: everything that the meter covers, by new token.
@@ -242,16 +231,6 @@ impl Row {
     pub fn typical(&self, metric: Metric) -> Option<f64> {
         self.figure(metric)?.typical
     }
-}
-
-impl Row {
-    /// For people: the precision it ran in, and the type of the source's weights if it differs.
-    pub fn precision_and_source(&self) -> String {
-        match &self.precision.stored {
-            Some(stored) => format!("{} (weights from {stored})", self.precision_words()),
-            None => self.precision_words(),
-        }
-    }
 
     /// For people: the precision it ran in, and the requested one if it differs.
     pub fn precision_words(&self) -> String {
@@ -276,11 +255,6 @@ impl Row {
 }
 
 impl State {
-    /// The state of this name in records. `None` for one that only a newer version knows.
-    pub fn parse(name: &str) -> Option<State> {
-        name.parse().ok()
-    }
-
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         self.into()
@@ -298,12 +272,10 @@ impl State {
         }
     }
 
-    /// Whether it takes part in verdicts.
     pub fn takes_part(self) -> bool {
         matches!(self, State::Measured | State::Labelled)
     }
 
-    /// Whether there are figures.
     pub fn has_figures(self) -> bool {
         matches!(self, State::Measured | State::Labelled | State::Struck)
     }
@@ -475,10 +447,7 @@ pub struct Floor {
 
 /// The floor of every metric, for every pair of contenders that are the same engine.
 pub fn floors(plan: &Plan, comparisons: &[Comparison]) -> Vec<Floor> {
-    let engine = |label: &str| {
-        let contender = plan.contenders.iter().find(|contender| contender.label == label)?;
-        Some(contender.engine.name.as_str())
-    };
+    let engine = |label: &str| Some(plan.contender(label)?.engine.name.as_str());
     let controls = comparisons.iter().filter(|c| engine(&c.a).is_some() && engine(&c.a) == engine(&c.b));
     let floor = |comparison: &Comparison| {
         let (low, high) = comparison.interval?;

@@ -6,15 +6,14 @@
 
 use protocol::{Iteration, Sample};
 use serde::{Deserialize, Serialize};
-use statistics::median;
 use statistics::steady::{SteadyState, classify};
+use statistics::{Moments, median};
 
 use crate::facts::evidence::Probe;
 use crate::facts::run::{LIMITS, Noise, Run};
 use crate::judge::report::generate::{self, FirstRuns, Point, ShortWarmup, first_runs};
 use crate::plan::Plan;
 
-/// The steadiness of one contender's processes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steadiness {
     /// Number of processes of each kind.
@@ -35,11 +34,9 @@ pub struct Steadiness {
     pub settled_at: Option<usize>,
     pub short_warmup: Option<ShortWarmup>,
     /// The cost of the first runs; `None` in results of older versions.
-    #[serde(default)]
     pub first_runs: Option<FirstRuns>,
 }
 
-/// The steadiness of one contender's complete processes.
 pub fn steadiness(runs: &[&Run], plan: &Plan) -> Steadiness {
     let curve = generate::curve(runs);
     let mut steadiness = Steadiness {
@@ -132,7 +129,6 @@ const BANDWIDTH: f64 = 0.10;
 /// Throughput of short timed decodes, over all iterations of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variation {
-    /// Number of processes.
     pub processes: usize,
     /// Number of iterations, over all processes.
     pub iterations: usize,
@@ -152,14 +148,15 @@ impl Variation {
     pub fn new(runs: &[&Run], batch: usize, probes: &[Probe], governor: Option<&str>) -> Option<Variation> {
         let by_process: Vec<Vec<f64>> = runs.iter().map(|run| throughputs(run, batch)).collect();
         let all: Vec<f64> = by_process.iter().flatten().copied().collect();
-        let means: Vec<f64> = by_process.iter().filter_map(|process| mean(process)).collect();
-        let cv = coefficient_of_variation(&all)?;
+        let moments = Moments::new(&all).filter(|_| all.len() > 1)?;
+        let means: Vec<f64> = by_process.iter().filter_map(|one| Some(Moments::new(one)?.mean)).collect();
+        let between = Moments::new(&means).and_then(Moments::coefficient_of_variation);
         let mut variation = Variation {
             processes: runs.len(),
             iterations: all.len(),
-            throughput: mean(&all)?,
-            cv,
-            cv_between_processes: coefficient_of_variation(&means).unwrap_or(0.0),
+            throughput: moments.mean,
+            cv: moments.coefficient_of_variation()?,
+            cv_between_processes: between.unwrap_or(0.0),
             causes: Vec::new(),
         };
         if variation.is_wide() {
@@ -189,17 +186,6 @@ fn decoded(run: &Run) -> Vec<(usize, f64)> {
         (gaps().count(), gaps().sum::<u64>() as f64 / 1e9)
     };
     run.iterations().iter().map(of).collect()
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// `None` for fewer than two values.
-fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
-    let centre = mean(values).filter(|_| values.len() > 1)?;
-    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
-    Some((squares / (values.len() - 1) as f64).sqrt() / centre)
 }
 
 /// The largest value of each kind of noise, so that each is reported once.
@@ -237,8 +223,8 @@ fn causes(runs: &[&Run], probes: &[Probe], governor: Option<&str>) -> Vec<String
         causes.push(format!("{unsettled} of {} processes had not settled after warm-up", runs.len()));
     }
     let seconds: Vec<f64> = runs.iter().flat_map(|run| decoded(run)).map(|(_, seconds)| seconds).collect();
-    if let Some(seconds) = mean(&seconds).filter(|seconds| *seconds < SHORT_S) {
-        let ms = seconds * 1e3;
+    if let Some(mean) = Moments::new(&seconds).map(|of| of.mean).filter(|seconds| *seconds < SHORT_S) {
+        let ms = mean * 1e3;
         causes.push(format!("an iteration decoded for only {ms:.1} ms (raise --new-tokens)"));
     }
     causes

@@ -10,7 +10,6 @@ use crate::judge::report::limit::Flag;
 use crate::judge::report::warnings::Figures;
 use crate::plan::{Plan, Schedule};
 
-/// The figures of the compared contenders.
 struct Table {
     labels: Vec<String>,
     /// By the workers' clocks.
@@ -278,7 +277,6 @@ pub(crate) fn of_pair(
 
 // One verdict: a pair of contenders on one metric.
 
-/// The verdict for one contender over another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

@@ -204,7 +204,6 @@ const LEAST: f64 = 0.02;
 /// A moment is slow if it takes as many times as long as the median of its request.
 const SLOW: f64 = 1.5;
 
-/// The slow moments of one contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlowMoments {
     pub contender: String,
@@ -343,7 +342,6 @@ pub struct Threads {
     /// Threads that ran or waited for a CPU, on average: (CPU time + time on a run queue) ÷ wall time.
     pub runnable: Option<f64>,
     /// The time over which these were counted, in nanoseconds.
-    #[serde(default)]
     pub over_ns: Option<u64>,
     /// CPUs that the process may use.
     pub cpus: Option<Vec<usize>>,
@@ -392,7 +390,7 @@ fn seen_busy(run: &Run) -> Option<f64> {
 impl Threads {
     /// Over the complete processes of `label`.
     pub fn new(plan: &Plan, evidence: &Evidence, label: &str) -> Threads {
-        let runs = || evidence.runs.iter().filter(|run| run.framework == label && run.is_complete());
+        let runs = || evidence.complete(label);
         let over = |figure: fn(&Run) -> Option<f64>| median(&runs().filter_map(figure).collect::<Vec<_>>());
         Threads {
             budget: plan.threads,

@@ -1,6 +1,7 @@
 //! The columns of a sweep's table.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use super::{Cell, CellRow, Compiled};
 use crate::judge::metrics::Metric;
@@ -9,7 +10,6 @@ use crate::judge::report::{State, number};
 use crate::plan::sweep::{SweepKind, TOKEN_BY_TOKEN};
 use crate::plan::{Axis, Setting, Settings};
 
-/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Metric(Metric),
@@ -27,7 +27,6 @@ pub enum Column {
     /// Share of the ten best documents in f32 that are found at this precision.
     Top10,
     KendallTau,
-    /// Bytes of the weights as stored.
     WeightsSize,
     /// Extra time of cold start and warm-up over the same work later.
     FirstRuns,
@@ -46,36 +45,44 @@ pub enum Column {
 }
 
 impl Column {
-    /// The heading, with the unit.
-    pub fn title(self) -> String {
+    /// The heading, with the unit, and the name for CSV, where it is a number.
+    fn names(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Column::Metric(metric) => metric.short_title().to_owned(),
-            Column::Memory(Part::Activations) => "Activations (MB)".into(),
-            Column::Memory(part) => part.title().into(),
-            Column::Efficiency => "Against the first".into(),
-            Column::Perplexity => "Perplexity".into(),
-            Column::Kl => "KL from f32".into(),
-            Column::Top1 => "Top-1 of f32".into(),
-            Column::MeanCosine => "Cosine with f32".into(),
-            Column::MinCosine => "Least cosine".into(),
-            Column::Top10 => "Top-10 of f32".into(),
-            Column::KendallTau => "Kendall's τ".into(),
-            Column::WeightsSize => "Weights (GB)".into(),
-            Column::FirstRuns => "First runs (ms)".into(),
-            Column::Compiling => "Compiling (ms)".into(),
-            Column::PaysFrom => "Pays from".into(),
-            Column::SettledAt => "Settled at".into(),
-            Column::ShortWarmup => "Short warm-up says (tok/s)".into(),
-            Column::ShortSteady => "Steady (tok/s)".into(),
-            Column::ShortError => "Error".into(),
-            Column::Tokens => "tok/s in all".into(),
-            Column::Parity => "Parity".into(),
+            Column::Metric(metric) => (metric.short_title(), Some(metric.name())),
+            Column::Memory(part) => part.names(),
+            Column::Efficiency => ("Against the first", None),
+            Column::Perplexity => ("Perplexity", Some("perplexity")),
+            Column::Kl => ("KL from f32", Some("mean_kl")),
+            Column::Top1 => ("Top-1 of f32", Some("top1")),
+            Column::MeanCosine => ("Cosine with f32", Some("mean_cosine")),
+            Column::MinCosine => ("Least cosine", Some("min_cosine")),
+            Column::Top10 => ("Top-10 of f32", Some("top10")),
+            Column::KendallTau => ("Kendall's τ", Some("kendall_tau")),
+            Column::WeightsSize => ("Weights (GB)", Some("weights_gb")),
+            Column::FirstRuns => ("First runs (ms)", Some("first_runs_cost_ms")),
+            Column::Compiling => ("Compiling (ms)", Some("compiling_ms")),
+            Column::PaysFrom => ("Pays from", Some("pays_from_tokens")),
+            Column::SettledAt => ("Settled at", Some("settled_at")),
+            Column::ShortWarmup => ("Short warm-up says (tok/s)", Some("short_warmup_tokens_per_second")),
+            Column::ShortSteady => ("Steady (tok/s)", Some("steady_tokens_per_second")),
+            Column::ShortError => ("Error", Some("short_warmup_error")),
+            Column::Tokens => ("tok/s in all", Some("tokens_per_second")),
+            Column::Parity => ("Parity", None),
         }
+    }
+
+    pub fn title(self) -> &'static str {
+        self.names().0
+    }
+
+    pub fn name(self) -> Option<&'static str> {
+        self.names().1
     }
 
     /// The value for people; a dash if it is not available.
     pub fn text(self, cell: &Cell, row: &CellRow, scaling: &[Scaling]) -> String {
         let dash = || "–".to_owned();
+        let told = |words: fn(f64) -> String| self.value(cell, row).map_or_else(dash, words);
         match self {
             Column::Parity => row.parity.clone(),
             Column::Efficiency => {
@@ -84,28 +91,17 @@ impl Column {
                     format!("{ratio:.2}x ({:.0} %)", efficiency * 100.0)
                 })
             }
-            Column::Kl => self.value(cell, row).map_or_else(dash, |kl| format!("{kl:.1e}")),
-            Column::Top1 | Column::Top10 => {
-                self.value(cell, row).map_or_else(dash, |share| format!("{:.1} %", 100.0 * share))
-            }
-            Column::MeanCosine | Column::MinCosine => {
-                self.value(cell, row).map_or_else(dash, |cosine| format!("{cosine:.6}"))
-            }
-            Column::KendallTau => self.value(cell, row).map_or_else(dash, |tau| format!("{tau:.4}")),
-            Column::SettledAt => self.value(cell, row).map_or_else(dash, |at| format!("iteration {at}")),
-            Column::ShortError => {
-                self.value(cell, row).map_or_else(dash, |error| format!("{:+.0} %", 100.0 * error))
-            }
-            Column::PaysFrom => match Compiled::new(cell, row) {
-                None => dash(),
-                Some(compiled) => {
-                    compiled.pays_from().map_or("never".into(), |tokens| format!("{tokens} tokens"))
-                }
-            },
-            Column::Memory(_) => {
-                self.value(cell, row).map_or_else(dash, |megabytes| format!("{megabytes:.1}"))
-            }
-            _ => self.value(cell, row).map_or_else(dash, number),
+            Column::Kl => told(|kl| format!("{kl:.1e}")),
+            Column::Top1 | Column::Top10 => told(|share| format!("{:.1} %", 100.0 * share)),
+            Column::MeanCosine | Column::MinCosine => told(|cosine| format!("{cosine:.6}")),
+            Column::KendallTau => told(|tau| format!("{tau:.4}")),
+            Column::SettledAt => told(|at| format!("iteration {at}")),
+            Column::ShortError => told(|error| format!("{:+.0} %", 100.0 * error)),
+            Column::PaysFrom => Compiled::new(cell, row).map_or_else(dash, |compiled| {
+                compiled.pays_from().map_or("never".into(), |tokens| format!("{tokens} tokens"))
+            }),
+            Column::Memory(_) => told(|megabytes| format!("{megabytes:.1}")),
+            _ => told(number),
         }
     }
 
@@ -138,34 +134,8 @@ impl Column {
             Column::Efficiency | Column::Parity => None,
         }
     }
-
-    /// For CSV.
-    pub fn name(self) -> Option<String> {
-        match self {
-            Column::Metric(metric) => Some(metric.name().to_owned()),
-            Column::Memory(part) => Some(format!("memory_{}_mb", format!("{part:?}").to_lowercase())),
-            Column::Perplexity => Some("perplexity".into()),
-            Column::Kl => Some("mean_kl".into()),
-            Column::Top1 => Some("top1".into()),
-            Column::MeanCosine => Some("mean_cosine".into()),
-            Column::MinCosine => Some("min_cosine".into()),
-            Column::Top10 => Some("top10".into()),
-            Column::KendallTau => Some("kendall_tau".into()),
-            Column::WeightsSize => Some("weights_gb".into()),
-            Column::FirstRuns => Some("first_runs_cost_ms".into()),
-            Column::Compiling => Some("compiling_ms".into()),
-            Column::PaysFrom => Some("pays_from_tokens".into()),
-            Column::SettledAt => Some("settled_at".into()),
-            Column::ShortWarmup => Some("short_warmup_tokens_per_second".into()),
-            Column::ShortSteady => Some("steady_tokens_per_second".into()),
-            Column::ShortError => Some("short_warmup_error".into()),
-            Column::Tokens => Some("tokens_per_second".into()),
-            Column::Efficiency | Column::Parity => None,
-        }
-    }
 }
 
-/// The columns of a study of callers.
 const SERVED: [Metric; 6] = [
     Metric::RequestThroughput,
     Metric::CallLatency,
@@ -250,7 +220,7 @@ pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
                 Column::Metric(Metric::Throughput),
             ]
         }
-        SweepKind::Memory => Part::ALL.map(Column::Memory).to_vec(),
+        SweepKind::Memory => Part::VARIANTS.iter().copied().map(Column::Memory).collect(),
         SweepKind::Precision => vec![
             Column::Metric(Metric::Load),
             Column::Metric(Metric::PrefillThroughput),
@@ -377,7 +347,7 @@ fn find<'a>(cell: &'a Cell, framework: &str) -> Option<&'a CellRow> {
     cell.rows.iter().find(|row| row.framework == framework)
 }
 
-fn without(settings: &Settings, axis: Axis) -> Settings {
+pub(super) fn without(settings: &Settings, axis: Axis) -> Settings {
     let mut rest = settings.clone();
     rest.remove(&axis);
     rest
@@ -472,11 +442,7 @@ impl Crossing {
 /// Every framework at every place that was measured both ways.
 pub fn crossings(cells: &[Cell]) -> Vec<Crossing> {
     let is_by_token = |cell: &Cell| matches!(cell.settings.get(&Axis::Steps), Some(Setting::Name(name)) if name == TOKEN_BY_TOKEN);
-    let place = |cell: &Cell| {
-        let mut place = cell.settings.clone();
-        place.remove(&Axis::Steps);
-        place
-    };
+    let place = |cell: &Cell| without(&cell.settings, Axis::Steps);
     let mut crossings = Vec::new();
     for by_token in cells.iter().filter(|cell| is_by_token(cell)) {
         let at = place(by_token);

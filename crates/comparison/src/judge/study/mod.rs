@@ -45,7 +45,6 @@ pub struct Outcome {
     pub parity: [String; 2],
 }
 
-/// The figures of one side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     pub contender: String,
@@ -54,11 +53,9 @@ pub struct Side {
     pub throughput: Option<f64>,
     /// Time of one request in milliseconds, to its last mark.
     pub total_ms: Option<f64>,
-    /// Peak memory in gigabytes.
     pub peak_memory: Option<f64>,
 }
 
-/// The outcome of every cell.
 pub fn outcomes(cells: &[Cell]) -> Vec<Outcome> {
     cells.iter().map(outcome).collect()
 }
@@ -69,10 +66,7 @@ fn outcome(cell: &Cell) -> Outcome {
         let verdict = cell.verdicts.iter().find(|verdict| verdict.metric == metric)?;
         let is_a = Some(verdict.a.as_str()) == a.map(|row| row.framework.as_str());
         let turned = |(low, high): (f64, f64)| if is_a { (low, high) } else { (1.0 / high, 1.0 / low) };
-        let word = match verdict.verdict {
-            Verdict::Faster if !is_a => Verdict::Slower,
-            other => other,
-        };
+        let word = if is_a { verdict.verdict } else { verdict.verdict.turned() };
         let speedup = verdict.advantage.map(|times| if is_a { times } else { 1.0 / times });
         Some((speedup, verdict.interval.map(turned), word))
     };
@@ -159,21 +153,15 @@ fn same(a: Option<&CellRow>, b: Option<&CellRow>) -> (usize, usize) {
 /// Growth of the speed-up, and of the time of either side, with the number of new tokens.
 pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
     let mut places: Vec<Settings> = Vec::new();
+    let place_of = |outcome: &Outcome| columns::without(&outcome.settings, Axis::NewTokens);
     for outcome in outcomes {
-        let mut rest = outcome.settings.clone();
-        rest.remove(&Axis::NewTokens);
-        if !places.contains(&rest) {
-            places.push(rest);
+        if !places.contains(&place_of(outcome)) {
+            places.push(place_of(outcome));
         }
     }
     let mut all = Vec::new();
     for place in places {
-        let here = outcomes.iter().filter(|outcome| {
-            let mut rest = outcome.settings.clone();
-            rest.remove(&Axis::NewTokens);
-            rest == place
-        });
-        let here: Vec<&Outcome> = here.collect();
+        let here: Vec<&Outcome> = outcomes.iter().filter(|outcome| place_of(outcome) == place).collect();
         for pick in [|o: &Outcome| o.a.clone(), |o: &Outcome| o.b.clone()] {
             let points = here.iter().filter_map(|outcome| {
                 let Setting::Number(tokens) = outcome.settings.get(&Axis::NewTokens)? else { return None };
@@ -181,9 +169,7 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
             });
             let points: Vec<(f64, f64)> = points.collect();
             let name = here.iter().find_map(|outcome| Some(pick(outcome)?.contender));
-            let mut at = place.clone();
-            at.remove(&Axis::Framework);
-            let name = name.unwrap_or_default();
+            let (at, name) = (columns::without(&place, Axis::Framework), name.unwrap_or_default());
             all.extend(columns::scaling(&name, Axis::NewTokens, at, Metric::Total, &points));
         }
     }
@@ -196,16 +182,13 @@ pub fn scaling(outcomes: &[Outcome]) -> Vec<Scaling> {
 /// The exit code of a comparison on a machine that was too noisy.
 const NOISY: u8 = 3;
 
-/// One comparison of a study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The cell's values on the axes.
     pub settings: Settings,
     /// The reason why nothing was measured.
     pub refused: Option<String>,
     /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
-    /// Number of complete rounds.
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
@@ -223,7 +206,6 @@ pub struct Cell {
 /// The versions and the seed of a comparison, to repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Version of Photofinish.
     pub driver_version: String,
     pub git_commit: Option<String>,
     /// Whether tracked files differed from the commit.
@@ -236,7 +218,6 @@ pub struct Origin {
     pub libraries: Foreigns,
 }
 
-/// One contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellRow {
     pub framework: String,
@@ -259,7 +240,6 @@ pub struct CellRow {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Geometric mean over rounds; `null` in a study of an older version.
-    #[serde(default)]
     pub typical: Option<f64>,
     pub median: f64,
     pub min: f64,
@@ -267,7 +247,6 @@ pub struct Figure {
 }
 
 impl Cell {
-    /// The cell of a finished comparison.
     pub fn new(settings: Settings, report: &Report) -> Cell {
         let weights = report.rows.iter().filter_map(|row| Some(row.memory.as_ref()?.parameters));
         Cell {
@@ -302,18 +281,7 @@ impl Cell {
 
     /// The cell of a combination that cannot be measured.
     pub fn refused(settings: Settings, reason: String) -> Cell {
-        Cell {
-            settings,
-            refused: Some(reason),
-            exit_code: 0,
-            rounds: 0,
-            weights_bytes: None,
-            rows: Vec::new(),
-            verdicts: Vec::new(),
-            warnings: Vec::new(),
-            results: None,
-            origin: Origin::default(),
-        }
+        Cell { settings, refused: Some(reason), ..Cell::default() }
     }
 }
 
@@ -396,7 +364,6 @@ pub struct StudyReport {
     pub planned: Vec<Settings>,
     pub cells: Vec<Cell>,
     pub scaling: Vec<Scaling>,
-    /// The outcomes of an A/B study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
     pub interrupted: bool,

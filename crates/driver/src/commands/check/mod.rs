@@ -10,7 +10,9 @@ use comparison::history::Record;
 use comparison::judge;
 use comparison::judge::records::{self, HISTORY};
 use comparison::judge::regression::{Different, Document, Run, pairing};
-use comparison::plan::{Engines, Failure, Request, Result, RoundsAsked, ScheduleAsked, StudySettings};
+use comparison::plan::{
+    Engines, Failure, Request, Result, RoundsAsked, Schedule, ScheduleAsked, StudySettings,
+};
 use render::{Format, export, regression};
 use setup::versions::Repository;
 use time::OffsetDateTime;
@@ -272,10 +274,9 @@ fn again(records: &[Record]) -> Result<Request> {
         frameworks: frameworks(records),
         rounds: Some(RoundsAsked::Fixed(rounds as u32)),
         iterations: u32::try_from(first.settings.iterations).ok().or(recorded.iterations),
-        // Records that do not say so are of the time before turns.
-        schedule: match first.settings.schedule.as_deref() {
-            Some("interleaved" | "grouped") => recorded.schedule,
-            _ => ScheduleAsked::Sequential,
+        schedule: match first.settings.schedule {
+            Schedule::Sequential => ScheduleAsked::Sequential,
+            _ => recorded.schedule,
         },
         precisions: precision.map_or(recorded.precisions.clone(), |precision| vec![precision]),
         quantize: Vec::new(),
@@ -464,6 +465,7 @@ impl Gate {
 mod unit {
     use comparison::judge::regression::testing::{self, record};
     use comparison::judge::regression::{CheckAsked, parse_threshold};
+    use comparison::judge::report::State;
 
     use super::*;
 
@@ -480,7 +482,7 @@ mod unit {
         let slower = answer(vec![record("one", 92.0), record("two", 100.0)]);
         assert_eq!(regression::conclusion(&slower), "regression: throughput of one");
         let mut broken = record("two", 100.0);
-        (broken.state, broken.reasons) = ("struck".into(), vec!["R11: top-1 differs".into()]);
+        (broken.state, broken.reasons) = (State::Struck, vec!["R11: top-1 differs".into()]);
         assert_eq!(regression::conclusion(&answer(vec![record("one", 50.0), broken])), "failed: two");
         let mut uncertain = record("one", 92.0);
         let values = [60.0, 130.0, 80.0, 110.0, 75.0, 110.0].map(Some);

@@ -1,26 +1,21 @@
 //! The fairness rules, judged from the evidence.
 
+mod checks;
 mod readings;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
+use Check::{OfEach, OfMachine};
 use bundle::Manifest;
-use configs::TUNABLES;
 use protocol::untrusted::Foreign;
-use protocol::{Build, Event, InEffect};
-use readings::Check::{OfEach, OfMachine};
-use readings::{RULES, Rule};
-pub use readings::{ids, markdown};
 use serde::{Deserialize, Serialize};
 
-use crate::facts::evidence::{End, Evidence};
-use crate::facts::run::{self, DerivedWeights, Run};
-use crate::judge::report;
+use crate::facts::evidence::Evidence;
+use crate::facts::run::Run;
 use crate::judge::report::warnings::Threads;
-use crate::plan::{Contender, Plan};
+use crate::plan::Plan;
 
 /// The material that the rules judge.
 pub struct Judged<'a> {
@@ -39,13 +34,12 @@ impl<'a> Judged<'a> {
 
     /// Whether `label` is a framework's own implementation rather than an engine.
     fn is_reference(&self, label: &str) -> bool {
-        self.plan.contenders.iter().any(|contender| contender.label == label && contender.engine.reference)
+        self.plan.contender(label).is_some_and(|contender| contender.engine.reference)
     }
 
     /// Whether `label` is a hybrid of two engines.
     fn is_hybrid(&self, label: &str) -> bool {
-        let of_label = |contender: &&Contender| contender.label == label;
-        self.plan.contenders.iter().find(of_label).is_some_and(|contender| contender.engine.parts().is_some())
+        self.plan.contender(label).is_some_and(|contender| contender.engine.parts().is_some())
     }
 
     /// The hash of the weights file that a process loaded: by itself, or by this program or another process
@@ -103,7 +97,6 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// A rule's state in one comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleState {
     pub id: String,
@@ -192,7 +185,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)>
         && goes_its_own_way(rule, judged, label)
     {
         if rule.id == "R10"
-            && let Some(other) = other_build(judged, label)
+            && let Some(other) = checks::other_build(judged, label)
         {
             return Some((other, false));
         }
@@ -211,11 +204,11 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)>
         return Some((own, false));
     }
     let finding = match rule.id {
-        "R1" => derived_note(judged, label),
-        "R5" => fewer_threads(judged, label),
-        "R7" => survivors(judged, label).or_else(|| unused_caches(judged, label)),
-        "R10" => other_build(judged, label),
-        "R16" => fewer_pages(judged, label),
+        "R1" => checks::derived_note(judged, label),
+        "R5" => checks::fewer_threads(judged, label),
+        "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
+        "R10" => checks::other_build(judged, label),
+        "R16" => checks::fewer_pages(judged, label),
         "R18" => readings::note(judged, label),
         _ => None,
     };
@@ -270,400 +263,177 @@ fn unproved(judged: &Judged<'_>) -> Option<String> {
     })
 }
 
-// The check of each rule on the evidence: `Some` is an objection.
+// The rules themselves: id, sentence and check. `docs/reference/fairness.md` is printed from here.
 
-/// The objection to a process that did not send an event needed to check a rule.
-fn silent<T>(
-    judged: &Judged<'_>,
-    label: &str,
-    name: &str,
-    event: impl Fn(&Run) -> Option<&T>,
-) -> Option<String> {
-    let run = judged.runs_of(label).find(|run| event(run).is_none())?;
-    Some(format!("it sent no event `{name}` in round {}: this cannot be checked", run.round + 1))
+struct Rule {
+    id: &'static str,
+    sentence: &'static str,
+    /// How the rule is enforced and checked, for the documentation.
+    how: &'static str,
+    remedy: &'static str,
+    check: Check,
 }
 
-fn same_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let silent = silent(judged, label, "loaded", Run::loaded);
-    silent.or_else(|| other_weights(judged, label))
+/// The check of a rule. `Some` is an objection.
+enum Check {
+    /// A check of one contender, from its runs and all others'. An objection excludes its row.
+    OfEach(fn(&Judged<'_>, &str) -> Option<String>),
+    /// A check of the machine. An objection makes everything not measurable.
+    OfMachine(fn(&Judged<'_>) -> Option<String>),
 }
 
-fn other_weights(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let files = &judged.manifest.files;
-    judged.runs_of(label).find_map(|run| {
-        let loaded = run.loaded()?;
-        let file = Path::new(loaded.weights_file.as_str()).file_name()?.to_string_lossy().into_owned();
-        let Some(theirs) = judged.weights_sha256(run) else {
-            return Some("no hash of the file that its weights came from is known".into());
-        };
-        let Some(record) = files.get(&file) else {
-            // A published archive does not keep the file's name; its hash is as good.
-            let is_in_bundle = files.values().any(|record| record.sha256 == theirs.as_str());
-            return if is_in_bundle { None } else { objection(judged, run) };
-        };
-        if record.sha256 == theirs.as_str() {
-            return None;
-        }
-        Some(format!("its weights have sha256 {theirs}, the bundle's are {}", record.sha256))
-    })
+const RULES: [Rule; 18] = [
+    Rule {
+        id: "R1",
+        sentence: "Same weights",
+        how: "One prepared bundle for all. Photofinish hashes its files before a run, and each process shows that the file it loaded has the same device, inode, size and time of change, before the load and after the last sample. A worker hashes any other file once, after the last sample; the sha256 is compared with the bundle's manifest. A reference that cannot read a bundle loads a file derived from the bundle's, number by number; a record next to it names both sha256, and is compared with the manifest and the observed hash.",
+        remedy: "delete the bundle from the cache directory and run again",
+        check: OfEach(checks::same_weights),
+    },
+    Rule {
+        id: "R2",
+        sentence: "Same precision, requested = observed",
+        how: "Engines report the element type of the weights they hold, observed and not repeated from the request.",
+        remedy: "ask for a precision that all of them have, or leave the framework out",
+        check: OfEach(checks::same_precision),
+    },
+    Rule {
+        id: "R3",
+        sentence: "Same token ids",
+        how: "Photofinish tokenises once and sends the same ids to every worker; every answer has the shape of those ids.",
+        remedy: "report a bug of the worker",
+        check: OfEach(checks::same_tokens),
+    },
+    Rule {
+        id: "R4",
+        sentence: "Same work: every iteration produced the asked number of tokens",
+        how: "The end-of-sequence token is ignored. Tokens and marks of every iteration are counted.",
+        remedy: "report a bug of the worker",
+        check: OfEach(checks::same_work),
+    },
+    Rule {
+        id: "R5",
+        sentence: "Same thread budget, verified from observed threads and CPU time",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests (by the driver's reading, and of all its processes, where it has several or does not say), the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Fewer threads are noted, and so are pools that compete within the budget of CPU time: neither is an advantage.",
+        remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
+        check: OfEach(checks::same_threads),
+    },
+    Rule {
+        id: "R6",
+        sentence: "Same device",
+        how: "Engines report the device that holds the weights.",
+        remedy: "ask for a device that all of them have, or leave the framework out",
+        check: OfEach(checks::same_device),
+    },
+    Rule {
+        id: "R7",
+        sentence: "A process of its own, in a scrubbed environment",
+        how: "Every (framework, round) is a new process. Its environment holds the thread budget and what the engine's file in configs/engines sets; in an installation also the directory of libtorch; the memory policy (GLIBC_TUNABLES, R16); and CUDA_DEVICE_ORDER, so that the driver and the workers number GPUs alike. From the user's environment it takes PATH, TMPDIR, SYSTEMROOT, CUDA_VISIBLE_DEVICES and PHOTOFINISH_NVML, and the value of a variable that configs/engines names. With `--kernel-cache fresh` each process gets an empty kernel cache; a cache that stays empty is noted. `PHOTOFINISH_WORKER` marks it and its children: those that outlive it are killed and noted.",
+        remedy: "report a bug of photofinish",
+        check: OfEach(checks::own_process),
+    },
+    Rule {
+        id: "R8",
+        sentence: "Warm-up covers the measured shapes",
+        how: "Warm-up runs whole iterations of the measurement's own cases; their shapes are compared with the measured ones.",
+        remedy: "report a bug of the worker",
+        check: OfEach(checks::warmed_up),
+    },
+    Rule {
+        id: "R9",
+        sentence: "Rounds interleaved in a seeded random order",
+        how: "Every round starts every framework once. Orders come in shuffled Latin squares drawn from the recorded seed, so that in as many rounds as there are frameworks each takes every place once. Turns within a round are dealt out in blocks, every framework once in each, in orders drawn the same way. Rounds, places and turns are counted afterwards.",
+        remedy: "report a bug of photofinish",
+        check: OfEach(checks::interleaved),
+    },
+    Rule {
+        id: "R10",
+        sentence: "Same build: one release profile, target CPU, recorded",
+        how: "Workers report profile, rustc, flags and target features of their own build; all must be equal, and release. Program, versions and what is in effect must be the same in every round. A worker that rustc did not build must only be a release build; its toolchain is noted. A reference's build is its own: noted.",
+        remedy: "build all workers with `cargo xtask build`",
+        check: OfEach(checks::same_build),
+    },
+    Rule {
+        id: "R11",
+        sentence: "Outputs agree within tolerance, in the very run that is timed",
+        how: "Each block of requests has other prompts of the same lengths and is fed other tokens, which are sent slice by slice; in every fourth block each contender is fed the tokens that it chooses. Encoders have other texts, ONNX files other drawn inputs. A reference in f32 computes the same afterwards: every most likely token, every vector and every output of a timed request is compared with it, and so are the logits of tokens that are drawn only when a slice is done. The contender that gives the reference is compared with another framework's, in one block of each process, which is drawn afterwards. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then.",
+        remedy: "the row computes something else: report it to the framework or to us, with the results directory",
+        check: OfEach(checks::outputs_agree),
+    },
+    Rule {
+        id: "R12",
+        sentence: "Quiet machine, before and between turns",
+        how: "During each start of a process and each block of turns, the CPU time that others used, time stolen by the hypervisor, quota and heat throttling are read from the kernel; a fixed piece of arithmetic is timed after the turns. A block above a limit is done again, up to twice, a start once. If most blocks of a round stay disturbed, no speed is measurable (exit code 3). `--accept-noise` continues and lists the disturbances.",
+        remedy: "stop what else is running and compare again, or --accept-noise",
+        check: OfMachine(checks::quiet_machine),
+    },
+    Rule {
+        id: "R13",
+        sentence: "Same KV-cache policy",
+        how: "Engines report whether keys and values are preallocated, grown or recomputed. A reference's policy is its own, and a hybrid's that of its parts: noted.",
+        remedy: "compare variants with the same policy",
+        check: OfEach(checks::same_policy),
+    },
+    Rule {
+        id: "R14",
+        sentence: "Optimisation parity: graph optimisation or JIT on for all that have it, or off for all",
+        how: "`--no-jit` acts on all. Engines whose framework can optimise a graph or compile report whether it is on, as observed; that is compared with the request. A reference's mode is its own, and a hybrid's that of its parts: noted.",
+        remedy: "compare variants with --allow-unfair",
+        check: OfEach(checks::same_optimisation),
+    },
+    Rule {
+        id: "R15",
+        sentence: "A waiting process does not compute",
+        how: "While one process has its turn, all others are stopped by a signal: each with all processes that it started, in whatever group or session. The CPU time that they use between their turns is read from the kernel; more than 2 % of a CPU strikes. Where another program changed the CPUs or the priority of a worker that waited, or continued it, the block is disturbed and done again.",
+        remedy: "report a bug of the worker, or take turns one framework at a time with --schedule sequential",
+        check: OfEach(checks::waiters_wait),
+    },
+    Rule {
+        id: "R16",
+        sentence: "Same memory policy",
+        how: "Huge pages are a setting of the run (`--huge-pages`), given to every worker by glibc's own switches, references included. A configuration may not set others. Workers report how much of their memory is in huge pages. A process with less than 95 % is started again once, where others have more; a framework whose processes still have less is noted.",
+        remedy: "take GLIBC_TUNABLES out of configs/engines, and set --huge-pages for all",
+        check: OfEach(checks::same_pages),
+    },
+    Rule {
+        id: "R17",
+        sentence: "Same precision of the KV cache, requested = observed",
+        how: "`--kv-type` sets the type of keys and values for all: by default 16 bits if the weights have 16 bits, and f32 otherwise. Engines report the element type of their cache; one that does not support the requested type is *unsupported*. A reference's cache is its own: noted.",
+        remedy: "ask for a type that all of them have with --kv-type, or leave the framework out",
+        check: OfEach(checks::cache_same_precision),
+    },
+    Rule {
+        id: "R18",
+        sentence: "The worker's readings agree with the driver's",
+        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % beyond the others and with p below 0.0001 (Welch's test), computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
+        remedy: "report a bug of the worker",
+        check: OfEach(readings::agree),
+    },
+];
+
+/// The ids of today's rules, in their order.
+pub fn ids() -> Vec<&'static str> {
+    RULES.iter().map(|rule| rule.id).collect()
 }
 
-fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.precision.name();
-    let mut observed =
-        judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.precision.as_str()));
-    let other = observed
-        .find(|observed| *observed != asked)
-        .map(|observed| format!("asked for {asked}, it ran {observed}"));
-    other.or_else(|| silent(judged, label, "loaded", Run::loaded))
-}
-
-fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let work = &judged.plan.work;
-    let (cases, batch) = (work.cases(), work.batch());
-    let fits = |iteration: &protocol::Iteration| {
-        iteration.cases.len() == cases && iteration.cases.iter().all(|sample| work.has_all_sequences(sample))
-    };
-    let is_answered = |run: &Run| {
-        let iterations = run.iterations();
-        !iterations.is_empty() && iterations.iter().all(fits)
-    };
-    let mut runs = judged.runs_of(label);
-    runs.any(|run| !is_answered(run))
-        .then(|| format!("an iteration did not answer all {cases} cases with {batch} sequences each"))
-}
-
-fn same_work(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let work = &judged.plan.work;
-    judged.runs_of(label).find_map(|run| {
-        let iterations = run.iterations().len();
-        let due = judged.iterations_due(run.round);
-        // The anchor of several groups has the work of each measured group.
-        let groups = judged.plan.groups_of(label);
-        if !(1..=groups).any(|groups| iterations == groups * due) {
-            return Some(format!("it did {iterations} of {due} iterations"));
-        }
-        let mut requests = run.requests().map(|(_, sample)| sample);
-        requests.find(|sample| !work.is_done(sample)).map(|sample| {
-            let (made, asked) = (sample.marks_ns.len(), work.marks());
-            format!("an iteration made {made} of {asked} {}s", work.mark_noun())
-        })
-    })
-}
-
-fn same_device(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.device.as_str();
-    let mut observed = judged.runs_of(label).filter_map(|run| Some(run.loaded()?.in_effect.device.as_str()));
-    let other = observed
-        .find(|observed| *observed != asked)
-        .map(|observed| format!("asked for {asked}, it ran on {observed}"));
-    other.or_else(|| silent(judged, label, "loaded", Run::loaded))
-}
-
-fn own_process(judged: &Judged<'_>, label: &str) -> Option<String> {
-    // A system may reuse a process id, but not within one round.
-    let shared = judged.runs_of(label).find(|run| {
-        let same = judged.runs.iter().filter(|other| other.round == run.round && other.pid == run.pid);
-        same.count() > 1
-    });
-    shared.map(|run| format!("process {} served two frameworks in round {}", run.pid, run.round + 1))
-}
-
-/// A process's own kernel cache that it did not use: its cold start may not include compilation.
-fn unused_caches(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.runs_of(label).find_map(|run| run::unused_caches(&run.unused_caches))
-}
-
-/// Processes that a contender left behind. They were killed before any other contender was measured, so they
-/// gave no contender an advantage.
-fn survivors(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.runs_of(label).find_map(|run| run::left_behind(&run.left_behind))
-}
-
-fn warmed_up(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.runs_of(label).find_map(|run| {
-        let shape = |iteration: &protocol::Iteration| -> Vec<(usize, usize)> {
-            iteration.cases.iter().map(|case| (case.output.tokens().len(), case.marks_ns.len())).collect()
-        };
-        let measured = run.iterations().first().map(shape)?;
-        let warm = run.warmup().map(|warmup| warmup.iterations.iter().map(shape).collect::<Vec<_>>());
-        match warm {
-            Some(warm) if !warm.is_empty() && warm.iter().all(|shape| *shape == measured) => None,
-            _ => Some("warm-up did not run the shapes that were measured".into()),
-        }
-    })
-}
-
-fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let build = |run: &Run| run.hello().map(|hello| hello.build.clone());
-    let debug = judged.runs_of(label).filter_map(build).find(|build: &Build| build.profile != "release");
-    if let Some(build) = debug {
-        return Some(format!("it is a {} build", build.profile));
+/// The text of `docs/reference/fairness.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Fairness rules\n\n\
+         Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
+         A broken rule strikes the row: it is printed with the rule, the finding and the remedy, and has no verdicts. \
+         With\n`--allow-unfair` the breach is only labelled. On a machine that is not quiet (R12) no row is struck, and there \
+         are no\nverdicts.\n\n\
+         A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured together \
+         with the\nengines. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
+         are noted\nin the findings and strike no row. All other rules hold for it, too.\n\n\
+         A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
+         are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
+         A rule whose readings the system does not give is *unverified*, and the report says so.\n\n\
+         | rule | what holds | how it is achieved and checked |\n|---|---|---|\n",
+    );
+    for rule in &RULES {
+        text += &format!("| {} | {} | {} |\n", rule.id, rule.sentence, rule.how);
     }
-    if let Some(silent) = silent(judged, label, "hello", Run::hello) {
-        return Some(silent);
-    }
-    if let Some(changed) = changed(judged, label) {
-        return Some(changed);
-    }
-    // Flags and features of one compiler cannot be compared with those of another.
-    judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
-}
-
-/// The objection to a contender that was not the same in every round, such as one installed anew meanwhile.
-fn changed(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let in_effect = |run: &Run| {
-        // How weights are kept depends on the system's memory.
-        let (weight_storage, shard_bytes) = (Foreign::default(), None);
-        let constant = InEffect { weight_storage, shard_bytes, ..run.loaded()?.in_effect.clone() };
-        Some(format!("{constant:?}"))
-    };
-    let program = |run: &Run| Some(format!("{:?}", run.seen.as_ref()?.program?));
-    let hello = |run: &Run| Some(format!("{:?}", run.hello()?));
-    let facts: [(&str, &dyn Fn(&Run) -> Option<String>); 3] =
-        [("program", &program), ("version or build", &hello), ("settings in effect", &in_effect)];
-    facts.into_iter().find_map(|(what, of)| {
-        let all: BTreeSet<String> = judged.runs_of(label).filter_map(of).collect();
-        (all.len() > 1).then(|| format!("its {what} changed between rounds"))
-    })
-}
-
-/// The build of a worker that rustc did not make.
-fn other_build(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let build = judged.runs_of(label).find_map(|run| Some(run.hello()?.build.clone()))?;
-    let by = build.toolchain.map_or_else(String::new, |toolchain| format!(" ({toolchain})"));
-    build
-        .rustc
-        .is_none()
-        .then(|| format!("it is not built by rustc{by}: its build is not compared with the others'"))
-}
-
-fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> {
-    if let Some(reason) = judged.evidence.no_reference.as_deref() {
-        return Some(format!("there is no reference to compare it with: {reason}"));
-    }
-    if let Some(reason) = judged.runs_of(label).find_map(|run| run.no_agreement.clone()) {
-        return Some(reason);
-    }
-    let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
-    let Some((_, first)) = agreements().next() else {
-        let is_parity = |event: &Event| matches!(event, Event::Parity(_));
-        let was_asked = judged.runs_of(label).any(|run| run.events.iter().any(is_parity));
-        return Some(match judged.plan.limit_s() {
-            Some(_) if !was_asked => "the time limit left no time to compare its outputs".into(),
-            _ => "it yielded no logits".into(),
-        });
-    };
-    let of_logits = agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
-    let of_tokens = || {
-        judged.runs_of(label).find_map(|run| Some((run, run.tokens.as_ref()?.objection(&first.tolerance)?)))
-    };
-    let (run, reason) = of_logits.or_else(of_tokens)?;
-    Some(format!("{reason} (reference: {} in f32, round {})", first.reference, run.round + 1))
-}
-
-fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let budget = judged.plan.threads;
-    let own = own_thread_setting(judged, label, |count| count.is_none_or(|count| count > budget));
-    own.or_else(|| Threads::new(judged.plan, judged.evidence, label).excess(judged.plan.cpus.as_deref()))
-        .or_else(|| silent(judged, label, "usage", Run::usage))
-}
-
-/// Departures from the thread budget that give no contender an advantage: fewer threads, and threads that
-/// compete with one another.
-fn fewer_threads(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let budget = judged.plan.threads;
-    let own = own_thread_setting(judged, label, |count| count.is_some_and(|count| count < budget));
-    let threads = || Threads::new(judged.plan, judged.evidence, label);
-    // On a GPU the CPU only submits the work.
-    let shortfall = || if judged.plan.is_on_gpu() { None } else { threads().shortfall() };
-    own.or_else(shortfall).or_else(|| threads().crowding())
-}
-
-/// A variable of the configuration that sets a number of threads, for any runtime, and is `departing`.
-fn own_thread_setting(
-    judged: &Judged<'_>,
-    label: &str,
-    departing: impl Fn(Option<usize>) -> bool,
-) -> Option<String> {
-    let contender = judged.plan.contenders.iter().find(|contender| contender.label == label)?;
-    let mut counts = contender.engine.env.iter().filter(|(name, _)| name.contains("THREADS"));
-    let (name, value) = counts.find(|(_, value)| departing(value.parse().ok()))?;
-    Some(format!("its configuration sets {name}={value}, the budget is {}", judged.plan.threads))
-}
-
-fn interleaved(judged: &Judged<'_>, label: &str) -> Option<String> {
-    if judged.evidence.absent.contains_key(label) {
-        return None; // its row says why it has fewer rounds
-    }
-    let places: Vec<(usize, usize)> = judged.runs_of(label).map(|run| (run.round, run.position)).collect();
-    if let Some(round) =
-        (0..judged.evidence.rounds).find(|round| places.iter().filter(|p| p.0 == *round).count() != 1)
-    {
-        let times = places.iter().filter(|place| place.0 == round).count();
-        return Some(format!("it ran {times} times in round {}", round + 1));
-    }
-    let count = judged.plan.contenders.len();
-    let squares = judged.evidence.rounds / count;
-    let uneven = (0..count).find(|&position| {
-        let full = places.iter().filter(|place| place.0 < squares * count && place.1 == position);
-        full.count() != squares
-    });
-    let of_places =
-        || Some(format!("it did not have place {} in the order as often as the others", uneven? + 1));
-    of_places().or_else(|| uneven_blocks(judged, label))
-}
-
-/// A round in which it had another number of turns than the others.
-fn uneven_blocks(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let turns = |run: &Run| {
-        let count = run.turns.iter().filter(|turn| turn.stands).count();
-        // The anchor has its turns in every measured group.
-        let due = judged.iterations_due(run.round) * judged.plan.work.cases();
-        if judged.plan.groups_of(&run.framework) > 1 && due > 0 && count % due == 0 {
-            count.min(due)
-        } else {
-            count
-        }
-    };
-    judged.runs_of(label).find_map(|run| {
-        let of_round = judged.runs.iter().filter(|other| other.round == run.round);
-        let (ours, most) = (turns(run), of_round.map(|other| turns(other)).max()?);
-        (ours != most).then(|| format!("it had {ours} turns in round {}, others {most}", run.round + 1))
-    })
-}
-
-/// Share of the time of a wait in which a process may have computed: a signal arrives a moment late, and the
-/// kernel counts in ticks.
-const WAITING: f64 = 0.02;
-
-/// Shortest wait that is judged, in seconds.
-const SHORTEST_WAIT_S: f64 = 0.5;
-
-fn waiters_wait(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let waits = judged.runs_of(label).filter_map(|run| run.waited).filter(|w| w.seconds >= SHORTEST_WAIT_S);
-    let shares = waits.filter_map(|waited| Some((waited.cpu_s? / waited.seconds, waited.was_stopped)));
-    let (share, was_stopped) = shares.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (share > WAITING).then(|| {
-        let how = if was_stopped { "" } else { ", for it could not be stopped" };
-        format!("it kept {share:.2} CPUs busy while others had their turns{how}")
-    })
-}
-
-fn same_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let policy = judged.plan.huge_pages;
-    let own = judged.plan.contender(label)?.engine.env.get(TUNABLES)?;
-    (own != policy.tunables())
-        .then(|| format!("its configuration sets {TUNABLES}={own}, and the run {}", policy.words()))
-}
-
-/// Processes with an incomplete share of huge pages, if the run had any.
-fn fewer_pages(judged: &Judged<'_>, label: &str) -> Option<String> {
-    if judged.plan.is_on_gpu() {
-        // Weights and activations are not in the host's memory.
-        return None;
-    }
-    let share = |run: &Run| report::huge_share(&run.usage()?.memory);
-    let is_given =
-        judged.runs.iter().filter_map(|run| share(run)).any(|share| share > 1.0 - report::COMPLETE);
-    let shares: Vec<f64> = judged.runs_of(label).filter_map(share).collect();
-    let short = shares.iter().filter(|share| **share < report::COMPLETE).count();
-    let least = shares.iter().copied().fold(1.0, f64::min);
-    (is_given && short > 0).then(|| {
-        format!(
-            "{short} of {} processes had huge pages for less than {:.0} % of their memory, one for {:.0} %",
-            shares.len(),
-            100.0 * report::COMPLETE,
-            100.0 * least
-        )
-    })
-}
-
-fn quiet_machine(judged: &Judged<'_>) -> Option<String> {
-    let evidence = judged.evidence;
-    if let End::Noisy { reason } = &evidence.end {
-        return Some(reason.clone());
-    }
-    let threads = judged.plan.threads;
-    if let Some(quota) = evidence.quota.filter(|&quota| quota + 0.01 < threads as f64) {
-        return Some(format!("a cgroup allows {quota:.1} CPUs, {threads} threads are asked for"));
-    }
-    let noisy = evidence.complaints.len();
-    let first = evidence.complaints.first().filter(|_| judged.plan.accept_noise)?;
-    let times = if noisy == 1 { "once".to_owned() } else { format!("{noisy} times") };
-    let request = &judged.plan.request;
-    let why = if request.quick && !request.accept_noise { " (--quick)" } else { "" };
-    Some(format!("the machine was noisy {times}, which was accepted{why}; {first}"))
-}
-
-fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.jit;
-    let on = judged.runs_of(label).find_map(|run| run.loaded()?.in_effect.optimised)?;
-    let words = |on: bool| if on { "on" } else { "off" };
-    (on != asked).then(|| {
-        format!("its graph optimisation or JIT is {}, that of the others is {}", words(on), words(asked))
-    })
-}
-
-// Weights files that were derived from the bundle's, for references that cannot read a bundle (rule R1).
-
-/// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was
-/// derived, number by number, from the bundle's file of the compared precision, and has not changed since.
-fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
-    let found = &judged.weights_sha256(run)?;
-    let unknown = || format!("its weights have sha256 {found}, which no file of the bundle has");
-    if !judged.is_reference(&run.framework) {
-        return Some(unknown());
-    }
-    let source = &judged.manifest.source.sha256;
-    if let Some((name, _)) = source.iter().find(|(_, sha256)| sha256.as_str() == found.as_str()) {
-        return Some(format!("its weights are the source's own, {name}, not the bundle's"));
-    }
-    let Some(record) = &run.derived else { return Some(unknown()) };
-    let DerivedWeights { from, by, .. } = record;
-    let asked = judged.plan.contenders.iter().find(|contender| contender.label == run.framework)?;
-    if record.sha256 != found.as_str() {
-        return Some(format!(
-            "its weights, derived from {from}, were changed since: their sha256 is {found}"
-        ));
-    }
-    if judged.manifest.files.get(from.as_str()).is_none_or(|file| file.sha256 != record.from_sha256.as_str())
-    {
-        return Some(format!("its weights were derived from another {from}"));
-    }
-    if !record.same_values || from.as_str() != asked.precision.file_name() {
-        return Some(format!(
-            "its weights are {by}'s own, made from {from}: not the numbers that the others use"
-        ));
-    }
-    None
-}
-
-/// The origin of derived weights, in words.
-fn derived_note(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let run = judged.runs_of(label).next()?;
-    if !judged.is_reference(label) || objection(judged, run).is_some() {
-        return None;
-    }
-    let DerivedWeights { from, by, .. } = run.derived.as_ref()?;
-    Some(format!("its weights are derived from the bundle's {from} by {by}, number by number"))
-}
-
-// Checks for only one kind of work.
-
-// How contenders keep keys and values.
-
-pub(in super::fairness) fn same_policy(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.cache.policy.clone()))
-}
-
-/// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.
-pub(in super::fairness) fn cache_same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
-    let asked = judged.plan.contender(label)?.asked_cache().name();
-    let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.cache.policy != "none");
-    let mut runs = judged.runs_of(label).filter(kept);
-    runs.find_map(|run| {
-        let observed = run.loaded()?.in_effect.cache.precision.as_str();
-        (observed != asked).then(|| format!("its KV cache is asked to be {asked}, and is {observed}"))
-    })
+    text
 }

@@ -26,10 +26,13 @@ fn evidence(labels: &[&str], change: impl Fn(&str, &mut Loaded, &mut Usage)) -> 
     evidence
 }
 
+/// A bundle whose only file has the sha256 "b", made from one with "s".
 fn state(id: &str, plan: &Plan, evidence: &Evidence) -> RuleState {
-    let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
-    let manifest =
-        Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files: BTreeMap::new() };
+    let sha256 = BTreeMap::from([("s.gguf".into(), "s".into())]);
+    let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256 };
+    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
+    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
+    let manifest = Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files };
     let judged = Judged { plan, manifest: &manifest, evidence, runs: evidence.runs.iter().collect() };
     judge(&judged).into_iter().find(|state| state.id == id).unwrap()
 }
@@ -268,17 +271,7 @@ fn r1_of_derived(reference: bool, record: Option<DerivedWeights>) -> RuleState {
     for run in evidence.runs.iter_mut().filter(|run| run.framework == "theirs") {
         run.derived.clone_from(&record);
     }
-    let source = bundle::Source {
-        kind: "test".into(),
-        stored: None,
-        seed: None,
-        sha256: BTreeMap::from([("s.gguf".into(), "s".into())]),
-    };
-    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
-    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
-    let manifest = Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files };
-    let runs = evidence.runs.iter().collect();
-    judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
+    state("R1", &plan, &evidence)
 }
 
 fn derived(from_sha256: &str, sha256: &str, same_values: bool) -> DerivedWeights {
@@ -317,12 +310,10 @@ fn r1_takes_no_derived_file_of_an_engine() {
 /// Rule R1 for two processes of one engine; only the first hashed its file.
 fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState {
     let identity = FileIdentity { device: 1, inode: 2, bytes: 3, modified_ns: 4 };
-    let seen = std::cell::Cell::new(0);
     let evidence = evidence(&["a"], |_, _, _| {});
     let mut runs = evidence.runs.clone();
     runs.push(Run { round: 1, ..evidence.runs[0].clone() });
-    for run in &mut runs {
-        let number = seen.replace(seen.get() + 1);
+    for (number, run) in runs.iter_mut().enumerate() {
         let (mut loaded, mut usage) = (loaded(1), usage());
         (loaded.weights_identity, usage.weights_identity) = (Some(identity), Some(identity));
         usage.weights_sha256 = (number == 0).then(|| "b".into());
@@ -332,13 +323,7 @@ fn r1_of_one_hash(change: impl Fn(usize, &mut Loaded, &mut Usage)) -> RuleState 
     // The process that hashed was set aside with its round.
     let repeated = vec![runs.remove(0)];
     let evidence = Evidence { runs, repeated, ..evidence };
-    let source = bundle::Source { kind: "test".into(), seed: None, stored: None, sha256: BTreeMap::new() };
-    let record = bundle::FileRecord { sha256: "b".into(), bytes: 1, derived: String::new() };
-    let files = BTreeMap::from([("f32.safetensors".into(), record)]);
-    let manifest = Manifest { format: 1, name: "m".into(), source, no_tokenizer: None, files };
-    let plan = testing::plan(&["a"]);
-    let runs = evidence.runs.iter().collect();
-    judge(&Judged { plan: &plan, manifest: &manifest, evidence: &evidence, runs }).swap_remove(0)
+    state("R1", &testing::plan(&["a"]), &evidence)
 }
 
 #[test]
@@ -396,4 +381,19 @@ fn r16_strikes_a_memory_policy_of_a_configuration_and_notes_incomplete_huge_page
     assert_eq!((breakers(&found).len(), found.notes[0].framework.as_str()), (0, "b"));
     plan.contenders[0].engine.env.insert("GLIBC_TUNABLES".into(), "glibc.malloc.hugetlb=2".into());
     assert_eq!(breakers(&state("R16", &plan, &evidence)), ["a"]);
+}
+
+#[test]
+fn the_page_for_people_is_printed_from_the_rules() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/fairness.md");
+    let written = std::fs::read_to_string(page).expect("docs/reference/fairness.md is part of the checkout");
+    assert_eq!(written, markdown(), "print it anew: photofinish rules > docs/reference/fairness.md");
+}
+
+#[test]
+fn rules_are_numbered_and_have_a_remedy() {
+    for (index, rule) in RULES.iter().enumerate() {
+        assert_eq!(rule.id, format!("R{}", index + 1));
+        assert!(!rule.remedy.is_empty(), "{}", rule.id);
+    }
 }

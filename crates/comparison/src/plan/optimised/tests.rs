@@ -1,12 +1,5 @@
-//! `ab optimised`: its arms, and its errors before anything is measured.
-
-use bundle::Precision;
-use comparison::plan;
-use comparison::plan::{
-    Arm, Axis, CellPlan, Engines, Failure, Request, StudyKind, StudyPlan, StudyRequest, StudyView, Switch,
-};
-use configs::Engine;
-use protocol::KvCache;
+use super::*;
+use crate::plan::{StudyKind, StudyRequest};
 
 fn engine(name: &str) -> Engine {
     Engine { name: name.into(), framework: name.into(), ..Engine::default() }
@@ -16,7 +9,7 @@ fn engine(name: &str) -> Engine {
 struct Known;
 
 impl Engines for Known {
-    fn engine(&self, name: &str) -> plan::Result<Engine> {
+    fn engine(&self, name: &str) -> Result<Engine> {
         let plain = engine(name);
         Ok(match name {
             "plain" | "plain-base" | "static-nocache" | "kernels-base" => plain,
@@ -42,11 +35,11 @@ impl Engines for Known {
         })
     }
 
-    fn selected(&self, names: &[String]) -> plan::Result<Vec<Engine>> {
+    fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
         names.iter().map(|name| self.engine(name)).collect()
     }
 
-    fn encodes(&self, model: &str) -> plan::Result<bool> {
+    fn encodes(&self, model: &str) -> Result<bool> {
         Ok(model == "encoder")
     }
 }
@@ -60,7 +53,7 @@ fn request(frameworks: &[&str], switches: &[Switch]) -> Request {
     request
 }
 
-fn planned(request: Request) -> plan::Result<StudyPlan> {
+fn planned(request: Request) -> Result<StudyPlan> {
     StudyRequest { kind: StudyKind::Ab(vec!["optimised".into()]), request }.plan(&Known)
 }
 

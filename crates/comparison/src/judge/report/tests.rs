@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use comparison::facts;
-use comparison::facts::{Evidence, Fact};
-use comparison::judge::report::layer_parity;
-use comparison::judge::report::{self, Facts, Reason, Report, Warning};
 use serde_json::Value;
+
+use super::*;
+use crate::facts::evidence::Fact;
 
 fn fixture(run: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(run)
@@ -22,7 +21,7 @@ fn json(run: &str, name: &str) -> Value {
 }
 
 fn recorded(run: &str) -> Report {
-    report::read(&text(&fixture(run).join("report.json"))).unwrap()
+    read(&text(&fixture(run).join("report.json"))).unwrap()
 }
 
 fn facts(run: &str) -> Facts {
@@ -103,7 +102,7 @@ fn a_run_of_real_engines_is_judged_as_it_was() {
 fn failures_strikes_and_controls_are_judged_as_they_were() {
     let judged = judged_again("mixed");
     assert_eq!(judged.exit_code(), 1);
-    assert_eq!(report::read(&serde_json::to_string(&judged).unwrap()), Ok(judged), "it is read back");
+    assert_eq!(read(&serde_json::to_string(&judged).unwrap()), Ok(judged), "it is read back");
 }
 
 #[test]
@@ -125,7 +124,7 @@ fn a_run_that_was_killed_has_a_report_too() {
         rounds < 6
     }));
     let report = Report::new(&facts);
-    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (facts::End::Killed, true, 5));
+    assert_eq!((report.end.clone(), report.interrupted, report.rounds), (End::Killed, true, 5));
     assert!(report.rows.iter().all(|row| row.state.takes_part()));
     assert!(report.warnings.contains(&Warning::Killed));
 }
@@ -135,7 +134,7 @@ fn another_schema_is_refused_and_a_report_that_lacks_a_field_names_it() {
     let refused = |change: fn(&mut Value)| {
         let mut value = json("mixed", "report.json");
         change(&mut value);
-        report::read(&value.to_string()).unwrap_err()
+        read(&value.to_string()).unwrap_err()
     };
     assert_eq!(
         refused(|value| value["schema"] = 3.into()),
@@ -155,10 +154,10 @@ fn what_was_published_is_read_and_written_as_it_was() {
         if path.is_dir() {
             left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.ends_with("report.json") {
-            let report = report::read(&text(&path)).unwrap_or_else(|why| panic!("{path:?}: {why}"));
+            let report = read(&text(&path)).unwrap_or_else(|why| panic!("{path:?}: {why}"));
             // As JSON: the difference of logits that are not finite is NaN, which does not equal itself.
             let written = serde_json::to_value(&report).unwrap();
-            let again = report::read(&written.to_string()).unwrap_or_else(|why| panic!("{path:?}: {why}"));
+            let again = read(&written.to_string()).unwrap_or_else(|why| panic!("{path:?}: {why}"));
             assert_eq!(serde_json::to_value(&again).unwrap(), written, "{path:?}");
             reports += 1;
         }
@@ -166,4 +165,23 @@ fn what_was_published_is_read_and_written_as_it_was() {
     assert!(reports > 1, "{reports} reports");
     let parity = layer_parity::read(&text(&fixture("parity.json"))).unwrap();
     assert_eq!(layer_parity::read(&serde_json::to_string(&parity).unwrap()), Ok(parity));
+}
+
+#[test]
+fn figures_of_one_row_agree() {
+    let times = [10.0, 12.0, 11.0, 10.0, 13.0, 10.5].map(Some);
+    let latency = Figure::new(Metric::Latency, times.to_vec(), Vec::new());
+    let rates = times.map(|ms| ms.map(|ms: f64| 1000.0 / ms));
+    let throughput = Figure::new(Metric::Throughput, rates.to_vec(), Vec::new());
+    let product = latency.typical.unwrap() * throughput.typical.unwrap();
+    assert!((product - 1000.0).abs() < 1e-9, "{product}");
+    let (low, high) = latency.interval.unwrap();
+    assert!(low < latency.typical.unwrap() && latency.typical.unwrap() < high);
+}
+
+#[test]
+fn the_average_is_shown_and_the_typical_value_compared() {
+    let figure = Figure::new(Metric::Latency, vec![Some(9.0), Some(1.0)], vec![Some(8.0), Some(1.0)]);
+    assert!((figure.typical.unwrap() - 3.0).abs() < 1e-12 && figure.median == Some(5.0));
+    assert_eq!(figure.compared()[0], Some(8.0));
 }

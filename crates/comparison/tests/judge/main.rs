@@ -1,2 +1,0 @@
-mod golden;
-mod schemas;

@@ -1,4 +1,0 @@
-mod mixed;
-mod optimised;
-mod requests;
-mod tokenizers;
