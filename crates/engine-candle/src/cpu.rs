@@ -69,16 +69,18 @@ pub(crate) fn in_effect(
     let mut kernels = held.kernels;
     kernels.push(attention.into());
     InEffect {
-        weights: if emulated { precision } else { held.precision },
+        precision: if emulated { precision } else { held.precision }.into(),
         activations: activations.into(),
-        kv_cache,
-        kv_cache_policy: decoder::policy(config),
-        device: Device::Cpu,
+        kv_cache_precision: kv_cache.into(),
+        kv_cache: decoder::policy(config),
+        device: Device::Cpu.into(),
         threads: parallel::threads(),
         jit: "none (candle has no JIT)".into(),
         optimised: None,
-        weight_storage,
-        kernels,
+        weight_storage: weight_storage.into(),
+        kernels: kernels.into(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 
@@ -92,8 +94,8 @@ impl Decoder for Cpu {
         let (model, cache) = (&self.model, self.cache);
         let mut found = in_effect(model.config(), model.precision(), model.held(), (cache, attention));
         if self.grows {
-            found.kv_cache_policy = KvCachePolicy::Growing;
-            found.kernels.push("Tensor::cat of old and new keys and values in every append".into());
+            found.kv_cache = KvCachePolicy::Growing;
+            found.kernels.extend(["Tensor::cat of old and new keys and values in every append"]);
         }
         found
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bundle::ModelConfig;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, bail};
-use worker::engine::{CacheMemory, EngineError, HandOver, InEffect, KvCachePolicy, Plane, Want};
+use worker::engine::{CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want};
 
 use crate::Candle;
 use crate::reader::framework;
@@ -27,7 +27,7 @@ pub(crate) trait Decoder: std::fmt::Debug {
     /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
-    /// The addresses of keys and values, for [`engine::HandOver::export`]; `None` if there are none, or not
+    /// The addresses of keys and values, for [`engine::HandsOver::export`]; `None` if there are none, or not
     /// in f32 in main memory.
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
         Ok(None)
@@ -71,12 +71,12 @@ pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64>
     config.causal.then(|| caches.iter().map(Cache::bytes).sum())
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]), as plain memory.
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]), as plain memory.
 //
 // candle cannot make a tensor over memory that it does not own: its storage on a CPU is a `Vec`, which frees
 // its memory. So candle can lend its memory but not use another engine's.
 
-impl HandOver for Candle {
+impl HandsOver for Candle {
     fn export(&mut self) -> std::result::Result<CacheMemory, EngineError> {
         let nothing =
             "keys and values of candle are asked for before begin, or are not in f32 in main memory";

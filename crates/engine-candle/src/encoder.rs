@@ -4,7 +4,7 @@
 use bundle::{Bundle, HeadActivation, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
-use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, Padding, Texts};
+use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, TextPadding, Texts};
 
 use crate::attention::Relative;
 use crate::attention::texts::TextRows;
@@ -29,7 +29,7 @@ pub(crate) struct Encoder {
     final_norm: Option<Norm>,
     head: Option<Head>,
     /// The length to which texts are padded, if any. Padding is then computed like tokens.
-    padding: Option<Padding>,
+    padding: Option<TextPadding>,
     /// One for each of the model's rotations, for the first `rotated` positions.
     rotary: Vec<RotaryTable>,
     rotated: usize,
@@ -45,7 +45,7 @@ impl Encoder {
     pub(crate) fn read(
         bundle: &Bundle,
         (precision, form): (Precision, Form),
-        (padding, hidden): (Option<Padding>, bool),
+        (padding, hidden): (Option<TextPadding>, bool),
     ) -> std::result::Result<Encoder, EngineError> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();

@@ -29,8 +29,8 @@ use reader::{Form, framework};
 use tensors::Tensors;
 use worker::engine;
 use worker::engine::{
-    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
-    InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
+    Padding, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -93,7 +93,7 @@ impl InferenceEngine for Candle {
         settings.check_options(&["cache", "decoder", "padded", "weights"])?;
         let config = bundle.config();
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
-        let device = device(settings.device)?;
+        let device = device(settings.device())?;
         let tensors = match settings.options.get("decoder").map(String::as_str) {
             None => !device.is_cpu(),
             Some("tensors") => true,
@@ -125,7 +125,7 @@ impl InferenceEngine for Candle {
             ));
         }
         let decoder: Box<dyn Decoder> = if tensors {
-            if settings.cache != precision.usual_cache() {
+            if settings.cache() != precision.usual_cache() {
                 let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
                 return Err(EngineError::Unsupported(reason.into()));
             }
@@ -134,7 +134,7 @@ impl InferenceEngine for Candle {
             }
             Box::new(Tensors::read(bundle, device, precision, form)?)
         } else {
-            Box::new(Cpu::read(bundle, (precision, form), (settings.cache, grows))?)
+            Box::new(Cpu::read(bundle, (precision, form), (settings.cache(), grows))?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle::new(Body::Decoder(decoder), hidden))
@@ -149,14 +149,14 @@ impl InferenceEngine for Candle {
 
     #[cfg(feature = "cuda")]
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        match self.in_effect().device {
+        match Device::named(&self.in_effect().device) {
             Device::Cuda(index) => pool::allocated(index),
             Device::Cpu => None,
         }
     }
 
     fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
-        let device = device(settings.device)?;
+        let device = device(settings.device())?;
         let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
@@ -224,9 +224,9 @@ impl Decode for Candle {
         Ok(&self.logits)
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         // The rows of all prompts go through the layers as one matrix without padding.
-        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+        self.is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

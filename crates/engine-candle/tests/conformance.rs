@@ -6,7 +6,7 @@ use conformance::{
     senseless, tiny, unsupported, with, with_options,
 };
 use engine_candle::Candle;
-use worker::engine::{Device, InEffect, InferenceEngine, Precision, Settings};
+use worker::engine::{InEffect, InferenceEngine, Precision, Settings};
 
 /// The decoder for GPUs, on the CPU.
 fn tensors(precision: Precision) -> Settings {
@@ -42,7 +42,7 @@ fn half_precisions_follow_f32_row_by_row_and_by_matmul() {
     for model in tiny() {
         for (precision, tolerance) in TOLERANCES {
             let mut engine = Candle::load(&model.bundle, &at(precision)).expect("loads");
-            assert_eq!(engine.in_effect().weights, precision);
+            assert_eq!(engine.in_effect().precision, precision.name());
             check_follows(&mut engine, &model.reference, tolerance, precision.name());
         }
     }
@@ -53,7 +53,7 @@ fn keys_and_values_are_kept_in_what_is_asked_for() {
     for model in tiny() {
         check_caches::<Candle>(&model, &at(Precision::F32));
     }
-    let settings = Settings { cache: Precision::F16, ..tensors(Precision::F32) };
+    let settings = Settings { kv_precision: Some(Precision::F16), ..tensors(Precision::F32) };
     let reason = unsupported::<Candle>(&Model::tiny("gpt2").bundle, &settings);
     assert!(reason.contains("type of the weights"), "{reason}");
 }
@@ -65,7 +65,7 @@ fn half_precisions_of_tensors_follow_f32() {
         for (precision, tolerance) in TOLERANCES {
             let mut engine = Candle::load(&model.bundle, &tensors(precision)).expect("loads");
             let in_effect = engine.in_effect();
-            assert_eq!((in_effect.weights, in_effect.activations.as_str()), (precision, precision.name()));
+            assert_eq!([&*in_effect.precision, &*in_effect.activations], [precision.name(); 2]);
             check_follows(&mut engine, &model.reference, 2.0 * tolerance, precision.name());
         }
     }
@@ -76,7 +76,7 @@ fn emulated(model: &Model, settings: Settings) -> Vec<f32> {
     let precision = settings.precision;
     let dequantised = Settings { dequantised: true, ..settings };
     let mut engine = Candle::load(&model.bundle, &dequantised).expect("loads");
-    assert_eq!(engine.in_effect().weights, precision);
+    assert_eq!(engine.in_effect().precision, precision.name());
     assert!(engine.in_effect().weight_storage.contains("emulated"));
     logits_in_pieces(&mut engine, &model.reference.rows(), model.reference.positions)
 }
@@ -119,7 +119,7 @@ fn quantised_kernels_follow_the_dequantised_weights_row_by_row_and_by_matmul() {
 #[test]
 fn nf4_is_emulated_whatever_was_asked() {
     let engine = Candle::load(&Model::tiny("gpt2").bundle, &at(Precision::Nf4)).expect("loads");
-    assert_eq!(engine.in_effect().weights, Precision::Nf4);
+    assert_eq!(engine.in_effect().precision, "nf4");
     assert!(engine.in_effect().weight_storage.contains("emulated"));
 }
 
@@ -143,7 +143,7 @@ fn a_long_prefill_equals_decode_in_every_block() {
 fn what_candle_cannot_do_is_refused() {
     let model = Model::tiny("gpt2");
     let cuda =
-        unsupported::<Candle>(&model.bundle, &Settings { device: Device::Cuda(0), ..at(Precision::F32) });
+        unsupported::<Candle>(&model.bundle, &Settings { device: "cuda:0".into(), ..at(Precision::F32) });
     assert!(cuda.contains("CUDA"), "{cuda}");
     for option in [("fused", "true"), ("decoder", "loops")] {
         senseless::<Candle>(&model.bundle, &with_options(&[option]));

@@ -12,8 +12,8 @@ use engine_candle::Candle;
 use engine_ort::Ort;
 use engine_tch::Tch;
 use worker::engine::{
-    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandedOver, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want, check_append, check_begin,
+    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandsOver, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Options, Precision, Runtime, Settings, Want, check_append, check_begin,
     check_causal,
 };
 
@@ -85,7 +85,12 @@ impl InferenceEngine for Hybrid {
             Engines::Pair(pair) => {
                 together(&pair.parts().each_ref().map(|part| (part.name(), part.in_effect())))
             }
-            Engines::Alone(part, _) => part.in_effect(),
+            Engines::Alone(part, reason) => {
+                let name = || part.name().into();
+                let alone = Some(reason.as_str().into());
+                let hybrid = Some(engine::Hybrid { prefill: name(), decode: name(), alone });
+                InEffect { hybrid, ..part.in_effect() }
+            }
         }
     }
 
@@ -121,22 +126,14 @@ impl Decode for Hybrid {
         }
     }
 
-    fn hybrid(&self) -> Option<engine::Hybrid> {
-        Some(match &self.engines {
-            Engines::Pair(pair) => {
-                let [prefill, decode] = pair.parts().each_ref().map(|part| part.name().to_owned());
-                engine::Hybrid { prefill, decode, alone: None, obstacle: pair.obstacle() }
-            }
-            Engines::Alone(part, reason) => engine::Hybrid {
-                prefill: part.name().into(),
-                decode: part.name().into(),
-                alone: Some(reason.clone()),
-                obstacle: None,
-            },
-        })
+    fn obstacle(&self) -> Option<String> {
+        match &self.engines {
+            Engines::Pair(pair) => pair.obstacle(),
+            Engines::Alone(..) => None,
+        }
     }
 
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>, EngineError> {
         match &mut self.engines {
             Engines::Pair(pair) => pair.hand_over().map(Some),
             Engines::Alone(..) => Ok(None),
@@ -152,10 +149,10 @@ impl Decode for Hybrid {
 }
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
-        (Device::Cpu, Precision::F32) if settings.cache == Precision::F32 => return Ok(()),
+    let reason = match (settings.device(), settings.precision) {
+        (Device::Cpu, Precision::F32) if settings.cache() == Precision::F32 => return Ok(()),
         (Device::Cpu, Precision::F32) => {
-            format!("a hybrid hands keys and values over in f32 alone, not in {}", settings.cache)
+            format!("a hybrid hands keys and values over in f32 alone, not in {}", settings.cache())
         }
         (Device::Cuda(_), _) => {
             "a hybrid hands keys and values over in main memory, and not on a GPU".to_owned()
@@ -204,21 +201,23 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
     let named = |(name, part): &(&str, InEffect), what: &str| {
         part.kernels.iter().map(|kernel| format!("{what} {name}: {kernel}")).collect::<Vec<_>>()
     };
-    let grows = [of_prefill, of_decode].iter().any(|part| part.kv_cache_policy == KvCachePolicy::Growing);
+    let grows = [of_prefill, of_decode].iter().any(|part| part.kv_cache == KvCachePolicy::Growing);
     InEffect {
-        weights: of_decode.weights,
+        precision: of_decode.precision.clone(),
         activations: of_decode.activations.clone(),
-        kv_cache: of_decode.kv_cache,
-        kv_cache_policy: if grows { KvCachePolicy::Growing } else { KvCachePolicy::Preallocated },
-        device: of_decode.device,
+        kv_cache_precision: of_decode.kv_cache_precision.clone(),
+        kv_cache: if grows { KvCachePolicy::Growing } else { KvCachePolicy::Preallocated },
+        device: of_decode.device.clone(),
         threads: of_prefill.threads.max(of_decode.threads),
-        jit: both(|part| &part.jit),
+        jit: both(|part| &part.jit).into(),
         optimised: match (of_prefill.optimised, of_decode.optimised) {
             (Some(one), Some(other)) => Some(one && other),
             (one, other) => one.or(other),
         },
-        weight_storage: format!("two sets of weights: {}", both(|part| &part.weight_storage)),
-        kernels: [named(&parts[PREFILL], "prefill"), named(&parts[DECODE], "decode")].concat(),
+        weight_storage: format!("two sets of weights: {}", both(|part| &part.weight_storage)).into(),
+        kernels: [named(&parts[PREFILL], "prefill"), named(&parts[DECODE], "decode")].concat().into(),
+        shard_bytes: None,
+        hybrid: Some(engine::Hybrid { prefill: (*prefill).into(), decode: (*decode).into(), alone: None }),
     }
 }
 
@@ -332,10 +331,12 @@ impl Pair {
     }
 
     /// Gives all positions to the engine that decodes.
-    pub(crate) fn hand_over(&mut self) -> Result<HandedOver, EngineError> {
+    pub(crate) fn hand_over(&mut self) -> Result<HandOver, EngineError> {
         let bytes = self.bring(DECODE)?;
-        let address = |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address());
-        Ok(HandedOver { bytes, addresses: [address(PREFILL), address(DECODE)] })
+        let address =
+            |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address() as u64);
+        let (prefill_address, decode_address) = (address(PREFILL), address(DECODE));
+        Ok(HandOver { times: 1, bytes, prefill_address, decode_address, ..HandOver::default() })
     }
 
     /// Why keys and values of the present sequences are copied, if they are.
@@ -425,7 +426,7 @@ impl Name {
     }
 }
 
-/// [`HandOver`] for an engine that is chosen at run time.
+/// [`HandsOver`] for an engine that is chosen at run time.
 trait Part {
     fn name(&self) -> &'static str;
     fn in_effect(&self) -> InEffect;
@@ -437,7 +438,7 @@ trait Part {
     fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
 
     /// # Safety
-    /// As [`HandOver::begin_in`].
+    /// As [`HandsOver::begin_in`].
     #[allow(unsafe_code)]
     unsafe fn begin_in(
         &mut self,
@@ -447,12 +448,12 @@ trait Part {
     ) -> Result<(), EngineError>;
 
     /// # Safety
-    /// As [`HandOver::import`].
+    /// As [`HandsOver::import`].
     #[allow(unsafe_code)]
     unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError>;
 }
 
-impl<E: HandOver> Part for E {
+impl<E: HandsOver> Part for E {
     fn name(&self) -> &'static str {
         E::FRAMEWORK
     }
@@ -478,11 +479,11 @@ impl<E: HandOver> Part for E {
     }
 
     fn export(&mut self) -> Result<CacheMemory, EngineError> {
-        HandOver::export(self)
+        HandsOver::export(self)
     }
 
     fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        HandOver::set_filled(self, positions)
+        HandsOver::set_filled(self, positions)
     }
 
     #[allow(unsafe_code)]
@@ -493,12 +494,12 @@ impl<E: HandOver> Part for E {
         memory: &CacheMemory,
     ) -> Result<(), EngineError> {
         // SAFETY: the caller's.
-        unsafe { HandOver::begin_in(self, batch, capacity, memory) }
+        unsafe { HandsOver::begin_in(self, batch, capacity, memory) }
     }
 
     #[allow(unsafe_code)]
     unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
         // SAFETY: the caller's.
-        unsafe { HandOver::import(self, from, positions) }
+        unsafe { HandsOver::import(self, from, positions) }
     }
 }

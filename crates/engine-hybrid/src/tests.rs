@@ -44,16 +44,18 @@ impl Part for Toy {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "f32".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "eager".into(),
             optimised: None,
             weight_storage: "mapped".into(),
-            kernels: vec!["none".into()],
+            kernels: vec!["none"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
@@ -176,7 +178,7 @@ fn whoever_can_use_the_others_memory_does_and_nothing_is_copied() {
         assert_eq!(pair.obstacle(), None);
         pair.append(&[5, 6], 2, Want::Last).unwrap();
         let handed = pair.hand_over().unwrap();
-        assert_eq!((handed.bytes, handed.addresses[0]), (0, handed.addresses[1]));
+        assert_eq!((handed.bytes, handed.prefill_address), (0, handed.decode_address));
         assert_eq!(pair.append(&[7], 1, Want::Last).unwrap(), [5.0, 6.0, 7.0]);
         assert_eq!(calls(&noted), ["a appends 2 at 0", "b is told of 2", "b appends 1 at 2"]);
         assert_eq!(pair.kv_cache_bytes(), Some(2 * CAPACITY as u64 * 4), "one cache");
@@ -189,7 +191,7 @@ fn what_is_copied_is_told_once_with_bytes_and_reason() {
     pair.append(&[5, 6], 2, Want::Last).unwrap();
     let handed = pair.hand_over().unwrap();
     assert_eq!(handed.bytes, 2 * 4 * 2);
-    assert_ne!(handed.addresses[0], handed.addresses[1]);
+    assert_ne!(handed.prefill_address, handed.decode_address);
     assert_eq!(pair.hand_over().unwrap().bytes, 0, "it is there already");
     assert_eq!(pair.append(&[7], 1, Want::Last).unwrap(), [5.0, 6.0, 7.0]);
     assert_eq!(calls(&noted), ["a appends 2 at 0", "b copies 0..2", "b appends 1 at 2"]);

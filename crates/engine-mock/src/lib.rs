@@ -16,9 +16,9 @@ use std::time::Duration;
 pub use output::through;
 pub use script::{Noise, ProcessNoise};
 use worker::engine::{
-    Allocated, BatchPadding, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want, check_append,
-    check_append_each, check_begin,
+    Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Padding, Profile, Run, Runtime, Settings, Side, Texts, Want,
+    check_append, check_append_each, check_begin,
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
@@ -149,19 +149,21 @@ impl InferenceEngine for Mock {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
+            precision: self.script.claimed_precision.unwrap_or(self.settings.precision).into(),
             activations: "f32".into(),
-            kv_cache: self.script.claimed_cache.unwrap_or(self.settings.cache),
-            kv_cache_policy: match self.config.causal {
+            kv_cache_precision: self.script.claimed_cache.unwrap_or_else(|| self.settings.cache()).into(),
+            kv_cache: match self.config.causal {
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
-            device: self.settings.device,
+            device: self.settings.device().into(),
             threads: self.settings.threads.max(1),
             jit: "none (mock)".into(),
             optimised: self.script.optimised,
             weight_storage: "none (mock)".into(),
-            kernels: vec![self.script.kernel().into()],
+            kernels: vec![self.script.kernel()].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
@@ -277,8 +279,8 @@ impl Decode for Mock {
     }
 
     /// A state for each sequence needs no padding but in the KV cache.
-    fn padding(&self) -> Option<BatchPadding> {
-        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+    fn padding(&self) -> Option<Padding> {
+        self.is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {

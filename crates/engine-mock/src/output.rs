@@ -375,7 +375,7 @@ pub(crate) struct PlayedGpu {
 impl PlayedGpu {
     /// `None` for a model on the CPU.
     pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>, EngineError> {
-        let script = match (settings.device, script.gpu()) {
+        let script = match (settings.device(), script.gpu()) {
             (Device::Cpu, _) => return Ok(None),
             (Device::Cuda(_), Some(script)) => script,
             (Device::Cuda(_), None) => {
@@ -421,7 +421,7 @@ impl PlayedBench {
         let script = Script::read(settings)?;
         let gpu = script.gpu().ok_or_else(|| EngineError::Unsupported("the mock plays no GPU".into()))?;
         script.begin();
-        let (device, precision) = (settings.device, settings.precision);
+        let (device, precision) = (settings.device(), settings.precision);
         Ok(PlayedBench { script, gpu, device, precision, bytes: bytes as u64 })
     }
 
@@ -455,7 +455,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bundle::Bundle;
-    use worker::engine::{Device, InferenceEngine, Precision, Settings};
+    use worker::engine::{InferenceEngine, Precision, Settings};
 
     use super::*;
 
@@ -481,16 +481,8 @@ mod tests {
         {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
-        let settings = Settings {
-            precision: Precision::F32,
-            cache: Precision::F32,
-            device: Device::Cpu,
-            threads: 1,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        };
+        let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let settings = Settings { options, ..Settings::on_cpu(Precision::F32, 1) };
         Mock::load(&Bundle::open(directory.path()).unwrap(), &settings).unwrap()
     }
 

@@ -30,7 +30,7 @@ impl GraphSession {
         graph: &Graph,
         settings: &Settings,
     ) -> Result<GraphSession, EngineError> {
-        if settings.device != Device::Cpu {
+        if settings.device() != Device::Cpu {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
         let options = Options::from_settings(settings, bundle.config())?;
@@ -64,16 +64,18 @@ impl GraphSession {
     pub(crate) fn in_effect(&self) -> InEffect {
         let optimization = self.options.optimization;
         InEffect {
-            weights: Precision::F32,
+            precision: Precision::F32.into(),
             activations: "as the file says".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::None,
-            device: Device::Cpu,
+            kv_cache_precision: Precision::F32.into(),
+            kv_cache: KvCachePolicy::None,
+            device: Device::Cpu.into(),
             threads: self.threads,
-            jit: format!("graph optimisation: {}", optimization.name()),
+            jit: format!("graph optimisation: {}", optimization.name()).into(),
             optimised: Some(optimization != Optimization::Off),
             weight_storage: "packed copy where a kernel has another layout".into(),
-            kernels: vec!["the file's operators on the CPU execution provider".into()],
+            kernels: vec!["the file's operators on the CPU execution provider"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 }

@@ -18,8 +18,8 @@ use ort::environment::Environment;
 use ort::session::Session;
 use worker::engine;
 use worker::engine::{
-    BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,
+    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Options as _, Padding, Precision, Profile, Run, Runtime, Settings, Side, Want,
 };
 
 use crate::encoder::Encoder;
@@ -127,7 +127,7 @@ impl InferenceEngine for Ort {
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        runtime::allocated(self.body.session_ref(), self.in_effect.device)
+        runtime::allocated(self.body.session_ref(), Device::named(&self.in_effect.device))
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {
@@ -216,10 +216,10 @@ impl Decode for Ort {
         Ok(sequences.logits())
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         let Body::Decoder(decoder) = &self.body else { return None };
         let computed = decoder.sequences.as_ref()?.padding()?;
-        Some(BatchPadding { side: Side::Right, computed: computed as u64 })
+        Some(Padding { side: Side::Right, computed: computed as u64 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -256,20 +256,22 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     };
     let kernels = std::iter::once(product).chain(others).collect();
     InEffect {
-        weights: settings.precision,
-        activations,
-        kv_cache: if products.float() == DataType::Float16 { Precision::F16 } else { Precision::F32 },
-        kv_cache_policy: match model.attention.cached {
+        precision: settings.precision.into(),
+        activations: activations.into(),
+        kv_cache_precision: float.into(),
+        kv_cache: match model.attention.cached {
             true if model.options.grows => KvCachePolicy::Growing,
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
         },
-        device: model.device,
+        device: model.device.into(),
         threads: model.threads,
-        jit: format!("graph optimisation: {}", optimization.name()),
+        jit: format!("graph optimisation: {}", optimization.name()).into(),
         optimised: Some(optimization != Optimization::Off),
         weight_storage: products.weight_storage().into(),
         kernels,
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 
@@ -286,23 +288,23 @@ fn decoder_kernels(model: &Model) -> [&'static str; 2] {
 }
 
 fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
-    if config.encoder.is_some() && settings.device != Device::Cpu {
+    if config.encoder.is_some() && settings.device() != Device::Cpu {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
     check_precision(settings)?;
-    let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
-    if settings.cache == kept || config.encoder.is_some() {
+    let kept = if settings.device() == Device::Cpu { Precision::F32 } else { Precision::F16 };
+    if settings.cache() == kept || config.encoder.is_some() {
         return Ok(());
     }
     Err(EngineError::Unsupported(format!(
         "ONNX Runtime's GroupQueryAttention keeps keys and values in the type of its activations: in {kept} here, \
          not in {}",
-        settings.cache
+        settings.cache()
     )))
 }
 
 fn check_precision(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
+    let reason = match (settings.device(), settings.precision) {
         (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
         (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),
         (Device::Cpu, Precision::F16) => {

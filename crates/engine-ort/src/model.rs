@@ -60,7 +60,7 @@ impl Model {
             folds_constants: options.optimization.folds_constants(),
         };
         let config = bundle.config().clone();
-        let builder = builder_on(settings.device, library, &config, attention, &options)?;
+        let builder = builder_on(settings.device(), library, &config, attention, &options)?;
         let activations = match products.by_codes() {
             true => runtime::activations(library, products)?,
             false => Activations::F32,
@@ -106,7 +106,7 @@ impl Model {
         };
         let session = compile().map_err(framework)?;
         let threads = 1 + started.load(Ordering::SeqCst);
-        let (device, hidden_states) = (settings.device, settings.hidden_states);
+        let (device, hidden_states) = (settings.device(), settings.hidden_states);
         Ok(Model {
             config,
             attention,

@@ -20,7 +20,7 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{DynTensor, DynTensorValueType, Tensor, TensorElementType, Value};
 use ort::{AsPointer, ep, sys};
-use worker::engine::{Allocated, Device, EngineError, Padding, Settings};
+use worker::engine::{Allocated, Device, EngineError, Options as _, Settings, TextPadding};
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
@@ -347,7 +347,7 @@ impl Optimization {
 pub(crate) struct Options {
     pub(crate) optimization: Optimization,
     /// The length to which an encoder pads texts in all layers, as most users do.
-    pub(crate) padding: Option<Padding>,
+    pub(crate) padding: Option<TextPadding>,
     /// Whether every append copies keys and values into new memory.
     pub(crate) grows: bool,
     /// Whether every run casts 16-bit weights to f32.
@@ -387,7 +387,7 @@ impl Options {
         let profile = settings.options.get(PROFILE).map(PathBuf::from);
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
         let converts = settings.converts_weights()?;
-        if settings.device != Device::Cpu && (grows || converts) {
+        if settings.device() != Device::Cpu && (grows || converts) {
             let text = "the options cache and weights are for ONNX Runtime on a CPU here";
             return Err(EngineError::Unsupported(text.into()));
         }

@@ -7,7 +7,7 @@ use onnx::graph::{
 use ort::memory::{Allocator, MemoryInfo};
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor, TensorElementType};
-use worker::engine::{CacheMemory, Device, EngineError, HandOver, Plane, Want, check_begin};
+use worker::engine::{CacheMemory, Device, EngineError, HandsOver, Plane, Want, check_begin};
 
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::{self, framework, tensor_over};
@@ -463,10 +463,10 @@ impl Pass {
     }
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]): the tensors bound as
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]): the tensors bound as
 // past and present are over memory of ONNX Runtime's or of the other engine's.
 
-impl HandOver for Ort {
+impl HandsOver for Ort {
     fn export(&mut self) -> Result<CacheMemory, EngineError> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_f32(model)?;

@@ -9,8 +9,7 @@ use conformance::{
 };
 use onnx::{Attention, Rotation};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime,
-    Settings, Want,
+    Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
 };
 
 use crate::Ort;
@@ -208,7 +207,7 @@ fn positions_of_the_cache_that_are_not_filled_change_no_logit() {
 fn a_cache_of_zeros_gives_finite_logits_on_a_gpu() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let bundle = conformance::synthetic("llama-1b", directory.path(), &[Precision::F16]);
-    let settings = Settings { device: Device::Cuda(0), cache: Precision::F16, ..at(Precision::F16) };
+    let settings = Settings { device: "cuda:0".into(), ..at(Precision::F16) };
     let mut engine = Ort::load(&bundle, &settings).expect("loads");
     for (batch, prompt) in [(1, 85), (1, 1024), (16, 85), (16, 70), (32, 200)] {
         let ([zeros, nans], all, _) = over_unfilled_positions(&mut engine, (batch, prompt));

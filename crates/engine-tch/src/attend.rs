@@ -269,16 +269,7 @@ mod tests {
             "max_position_embeddings": 2048
         });
         let config = ModelConfig::from_json(&config).unwrap();
-        let settings = Settings {
-            precision: Precision::F32,
-            cache,
-            device: worker::engine::Device::Cpu,
-            threads: 2,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            options: Default::default(),
-        };
+        let settings = Settings { kv_precision: Some(cache), ..conformance::at(Precision::F32) };
         tch::set_num_threads(2);
         let kinds = Kinds::choose(&settings, (Layout::Plain, Kind::Float), Device::Cpu, true).unwrap();
         let options = (Kind::Float, Device::Cpu);

@@ -2,7 +2,7 @@
 //! settings name one. The README has the measurements.
 
 use tch::{Device, Kind, Tensor};
-use worker::engine::{EngineError, Precision, Settings};
+use worker::engine::{EngineError, Options, Precision, Settings};
 
 use crate::framework;
 use crate::reader::kind;

@@ -29,8 +29,8 @@ use sequences::Sequences;
 use shim::InferenceMode;
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{
-    self, BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Precision, Profile, Runtime, Settings, Side, Want, check_append,
+    self, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Options, Padding, Precision, Profile, Runtime, Settings, Side, Want, check_append,
     check_append_each, check_begin,
 };
 
@@ -106,28 +106,27 @@ impl InferenceEngine for Tch {
         };
         let (kind, device) = model.options();
         InEffect {
-            weights: model.precision(),
-            activations: activations(model.layout(), kind),
-            kv_cache: precision(model.kinds().cache),
-            kv_cache_policy: match model.config().causal {
+            precision: model.precision().into(),
+            activations: activations(model.layout(), kind).into(),
+            kv_cache_precision: precision(model.kinds().cache).into(),
+            kv_cache: match model.config().causal {
                 true if model.kinds().grows => KvCachePolicy::Growing,
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
-            device: match device {
-                tch::Device::Cuda(index) => Device::Cuda(index),
-                _ => Device::Cpu,
-            },
+            device: known(device).into(),
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
-            jit: jit(model),
+            jit: jit(model).into(),
             optimised: model.torchscript(),
-            weight_storage: weight_storage(model.layout(), device, model.emulated()),
-            kernels: kernels(model),
+            weight_storage: weight_storage(model.layout(), device, model.emulated()).into(),
+            kernels: kernels(model).into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        let Device::Cuda(index) = self.in_effect().device else { return None };
+        let Device::Cuda(index) = Device::named(&self.in_effect().device) else { return None };
         let (in_use, peak) = shim::allocated(index)?;
         Some(engine::Allocated { in_use, peak })
     }
@@ -218,10 +217,10 @@ impl Decode for Tch {
         Ok(numbers(&self.output.insert(output?).logits))
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         let is_padded = self.sequences.as_ref().is_some_and(|sequences| !sequences.padding.is_empty());
         // The rows of all prompts go through the layers without padding.
-        is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+        is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -322,6 +321,14 @@ fn kernels(model: &Model) -> Vec<String> {
     kernels.into_iter().chain(growth).map(str::to_owned).collect()
 }
 
+/// The device by its name for every engine.
+fn known(device: tch::Device) -> Device {
+    match device {
+        tch::Device::Cuda(index) => Device::Cuda(index),
+        _ => Device::Cpu,
+    }
+}
+
 fn precision(kind: Kind) -> Precision {
     match kind {
         Kind::BFloat16 => Precision::Bf16,
@@ -390,7 +397,7 @@ fn set_threads(threads: usize) {
 }
 
 fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
-    let Device::Cuda(index) = settings.device else { return Ok(tch::Device::Cpu) };
+    let Device::Cuda(index) = settings.device() else { return Ok(tch::Device::Cpu) };
     if !tch::Cuda::is_available() {
         return Err(EngineError::Unsupported(
             "this libtorch sees no CUDA device: it was built for the CPU alone, or no driver is loaded"

@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, ModelConfig, Precision, Weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{EngineError, Settings, Want};
+use worker::engine::{EngineError, Options, Settings, Want};
 
 use crate::layer::{Embedding, Layer};
 use crate::layout::{self, Layout};

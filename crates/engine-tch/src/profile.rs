@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{Bench, Device, EngineError, Precision, Profile, ProfileClock, ProfileEvent};
 
-use crate::framework;
 use crate::shim::last_error;
+use crate::{framework, known};
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
@@ -184,10 +184,7 @@ impl TchBench {
 
 impl Bench for TchBench {
     fn device(&self) -> Device {
-        match self.to.device() {
-            tch::Device::Cuda(index) => Device::Cuda(index),
-            _ => Device::Cpu,
-        }
+        known(self.to.device())
     }
 
     fn precision(&self) -> Precision {

@@ -2,7 +2,7 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{CacheMemory, EngineError, HandOver, Plane, Precision, Settings, check_begin};
+use worker::engine::{CacheMemory, EngineError, HandsOver, Plane, Precision, Settings, check_begin};
 
 use crate::layout::Layout;
 use crate::rotation::Rotation;
@@ -65,7 +65,7 @@ impl Kinds {
         is_fused: bool,
     ) -> Result<Kinds, EngineError> {
         let usual = layout.attention_kind(kind);
-        let cache = match settings.cache {
+        let cache = match settings.cache() {
             Precision::Bf16 => Kind::BFloat16,
             Precision::F16 => Kind::Half,
             _ => Kind::Float,
@@ -74,7 +74,7 @@ impl Kinds {
         if cache != usual && !(is_fused && device == Device::Cpu) {
             return Err(EngineError::Unsupported(format!(
                 "a KV cache in {} where attention computes in {usual:?}: only fused layers on a CPU have that",
-                settings.cache
+                settings.cache()
             )));
         }
         // A cache in f32 is for full precision, so attention computes in f32 too.
@@ -437,10 +437,10 @@ impl Step {
     }
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]): libtorch's own cache,
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]): libtorch's own cache,
 // which the other engine uses, or a tensor over the other engine's memory.
 
-impl HandOver for Tch {
+impl HandsOver for Tch {
     fn export(&mut self) -> Result<CacheMemory, EngineError> {
         check_f32(self)?;
         let sequences = self

@@ -57,7 +57,8 @@ fn in_effect() -> InEffect {
     InEffect {
         precision: "a".into(),
         activations: "a".into(),
-        cache: CacheInEffect { precision: "a".into(), policy: "a".into() },
+        kv_cache_precision: "a".into(),
+        kv_cache: KvCachePolicy::None,
         device: "a".into(),
         threads: 1,
         jit: "a".into(),

@@ -17,8 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want,
+    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings, Want,
 };
 
 #[path = "../tests/all/support/fixture.rs"]
@@ -63,16 +62,18 @@ impl InferenceEngine for Punctual {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "none".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "none".into(),
             optimised: None,
             weight_storage: "none".into(),
-            kernels: vec!["waiting".into()],
+            kernels: vec!["waiting"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 

@@ -26,11 +26,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 pub use clock::{advance_clock, stop_clock};
-use protocol::{Build, Event, FailureKind, Hello, Task};
+use protocol::{Build, Event, FailureKind, Hello};
 use serde_json::to_string;
 pub use serve::serve;
 
-use crate::engine::{Device, EngineError, InEffect, InferenceEngine, Runtime, Settings};
+use crate::engine::{EngineError, InferenceEngine, Runtime};
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
 /// measurement its turns.
@@ -150,34 +150,6 @@ impl Events<'_> {
     }
 }
 
-// Between the protocol's types and the engine's: neither crate knows the other.
-
-fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
-    if wire.shards != 1 {
-        let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
-        return Err(EngineError::Unsupported(reason));
-    }
-    Ok(Settings {
-        precision: wire.precision,
-        cache: work::precision(&wire.decoder, wire.precision)?,
-        device: device(&wire.device)?,
-        threads: wire.threads,
-        jit: wire.jit,
-        hidden_states: wire.hidden_states,
-        dequantised: wire.dequantised,
-        options: wire.options.clone(),
-    })
-}
-
-fn device(text: &str) -> Result<Device, EngineError> {
-    let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
-    match text.split_once(':') {
-        None if text == "cpu" => Ok(Device::Cpu),
-        Some(("cuda", index)) => Ok(Device::Cuda(index.parse().map_err(|_| unknown())?)),
-        _ => Err(unknown()),
-    }
-}
-
 fn hello(framework: &str, runtime: Runtime) -> Hello {
     Hello {
         protocol: protocol::VERSION,
@@ -195,29 +167,6 @@ fn hello(framework: &str, runtime: Runtime) -> Hello {
             target: Some(env!("BUILD_TARGET").into()),
             toolchain: None,
         },
-    }
-}
-
-/// The settings in effect for a task.
-fn in_effect(observed: InEffect, hybrid: Option<engine::Hybrid>, task: &Task) -> protocol::InEffect {
-    let cache = work::in_effect(&observed, task);
-    protocol::InEffect {
-        precision: observed.weights.name().into(),
-        activations: observed.activations.into(),
-        cache,
-        device: observed.device.to_string().into(),
-        threads: observed.threads,
-        jit: observed.jit.into(),
-        optimised: observed.optimised,
-        weight_storage: observed.weight_storage.into(),
-        kernels: observed.kernels.into(),
-        // No engine in Rust divides its weights over devices.
-        shard_bytes: None,
-        hybrid: hybrid.map(|engine::Hybrid { prefill, decode, alone, .. }| protocol::Hybrid {
-            prefill: prefill.into(),
-            decode: decode.into(),
-            alone: alone.map(Into::into),
-        }),
     }
 }
 

@@ -185,7 +185,7 @@ pub(crate) fn device<E: InferenceEngine>(
         return Err(ServeError::Job("a probe needs bytes and repeats, at least 1 of each".into()));
     }
     let bytes = usize::try_from(task.bytes).unwrap_or(usize::MAX);
-    let bytes = if settings.device == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
+    let bytes = if settings.device() == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
     let Some(mut bench) = E::bench(settings, bytes)? else { return Ok(None) };
     // Kernels are loaded and chosen on first use.
     let in_one = bench.copies(1)?.max(1);
@@ -207,8 +207,8 @@ pub(crate) fn device<E: InferenceEngine>(
         operations: products.work,
         multiply_adds_ns: products.times_ns,
         threads: settings.threads,
-        device: Some(bench.device().to_string().into()),
-        precision: Some(bench.precision().name().into()),
+        device: Some(bench.device().into()),
+        precision: Some(bench.precision().into()),
     }))
 }
 

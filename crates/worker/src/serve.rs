@@ -4,16 +4,18 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
 use protocol::{
-    Event, FailureKind, FileIdentity, Hello, Interval, Job, Loaded, PageCache, Probe, Probed, Serve, Started,
-    Task,
+    Event, FailureKind, FileIdentity, Hello, Interval, Job, KvCache, Loaded, PageCache, Probe, Probed, Serve,
+    Started, Task,
 };
 
 use crate::clock::{self, Pace};
 use crate::energy::Gpu;
-use crate::engine::{Bundle, Device, EngineError, InferenceEngine, Settings};
+use crate::engine::{
+    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Settings,
+};
 use crate::memory::{self, Phase};
 use crate::serving::Pool;
-use crate::work::{self, Model, Serving};
+use crate::work::{Model, Serving};
 use crate::{Events, ServeError, measure, probe};
 
 /// Initialises the framework and returns its description.
@@ -58,8 +60,9 @@ fn work<E: InferenceEngine>(
         }
         return events.send(Event::Done);
     }
-    let mut settings = measure::settings::<E>(crate::settings(&job.settings)?, &job.task);
-    let serve = job.settings.serve;
+    check(&job.settings)?;
+    let mut settings = measure::settings::<E>(job.settings.clone(), &job.task);
+    let serve = settings.serve;
     settings.threads = share_of(settings.threads, serve)?;
     let pace = Pace::new(job.settings.slowdown)?;
     let phase = Phase::begin(None);
@@ -75,7 +78,7 @@ fn work<E: InferenceEngine>(
     events.send(Event::Started(started))?;
 
     let bundle = Bundle::open(&job.bundle).map_err(EngineError::from)?;
-    let bundle = if job.settings.decoder.autoregressive { bundle.autoregressive() } else { bundle };
+    let bundle = if settings.autoregressive { bundle.autoregressive() } else { bundle };
     if bundle.config().graph.is_some() && !E::RUNS_GRAPHS {
         let reason = format!("{} runs no ONNX files here", E::FRAMEWORK);
         return Err(EngineError::Unsupported(reason).into());
@@ -83,7 +86,7 @@ fn work<E: InferenceEngine>(
     let weights_file = E::weights_file(&bundle, &settings)?;
     let page_cache = memory::prepare(&weights_file, job.evict);
     let weights_identity = measure::identity(&weights_file);
-    let gpu = Gpu::open(settings.device);
+    let gpu = Gpu::open(settings.device());
     let phase = Phase::begin(gpu.as_ref());
     let before_ns = clock::now_ns();
     let engine = E::load(&bundle, &settings)?;
@@ -125,14 +128,29 @@ fn share_of(threads: usize, serve: Serve) -> Result<usize, ServeError> {
 
 /// Probes the device of the job's settings; `None` if this engine cannot make its framework do plain work
 /// there.
-fn probed<E: InferenceEngine>(
-    task: &Probe,
-    settings: &protocol::Settings,
-) -> Result<Option<Probed>, ServeError> {
-    match crate::device(&settings.device)? {
+fn probed<E: InferenceEngine>(task: &Probe, settings: &Settings) -> Result<Option<Probed>, ServeError> {
+    check(settings)?;
+    match settings.device() {
         Device::Cpu => probe::probe(task, settings.threads).map(Some),
-        Device::Cuda(_) => probe::device::<E>(task, &crate::settings(settings)?),
+        Device::Cuda(_) => probe::device::<E>(task, settings),
     }
+}
+
+/// Refuses settings that no engine in Rust can have.
+fn check(settings: &Settings) -> Result<(), EngineError> {
+    let Settings { shards, device, .. } = settings;
+    if *shards != 1 {
+        let reason = format!("its weights are not divided over devices ({shards} were asked for)");
+        return Err(EngineError::Unsupported(reason));
+    }
+    let cache = settings.cache();
+    if !Precision::CACHES.contains(&cache) {
+        return Err(EngineError::Input(format!("no KV cache is kept in {cache}: take f32, bf16 or f16")));
+    }
+    if settings.device().to_string() != *device {
+        return Err(EngineError::Input(format!("unknown device {device:?}; there are cpu and cuda:N")));
+    }
+    Ok(())
 }
 
 fn check_version(theirs: u32) -> Result<(), ServeError> {
@@ -177,17 +195,7 @@ impl Load<'_> {
         let (job, config, phases) = (self.job, self.bundle.config(), self.phases());
         let directory = Some(self.bundle.directory());
         let model = Model { directory, vocabulary: config.vocab_size, mask_token: config.mask_token };
-        let mut observed = engine.in_effect();
-        let serve = job.settings.serve;
-        if !serve.is_shared() {
-            observed.threads *= serve.models();
-            observed.kernels.push(format!("callers are served by {serve}"));
-        }
-        if job.settings.anew {
-            observed.kernels.push("the model is loaded anew for every request".to_owned());
-        }
-        observed.kernels.extend(self.pace.phrase());
-        let in_effect = crate::in_effect(observed, work::hybrid(&mut engine), &job.task);
+        let in_effect = self.in_effect(engine.in_effect());
         let loaded = Loaded {
             load_ns: self.load_ns,
             memory: self.phase.end_with(&engine),
@@ -205,7 +213,7 @@ impl Load<'_> {
                 let own_ns = self.own_ns + (clock::now_ns() - self.after_ns);
                 let context = measure::Context {
                     model,
-                    serving: Serving { serve, pool, load: task.load },
+                    serving: Serving { serve: job.settings.serve, pool, load: task.load },
                     pace: self.pace,
                     spawned_at_ns: job.spawned_at_ns.map(|spawned| spawned + own_ns),
                     weights_file: &self.weights_file,
@@ -228,6 +236,30 @@ impl Load<'_> {
             Task::Probe(_) => unreachable!("a probe loads nothing"),
         }
         events.send(Event::Done)
+    }
+
+    /// What an engine observes, with what the worker adds for the job.
+    fn in_effect(&self, mut observed: InEffect) -> InEffect {
+        let Settings { serve, anew, .. } = self.job.settings;
+        let mut more = Vec::new();
+        if !serve.is_shared() {
+            observed.threads *= serve.models();
+            more.push(format!("callers are served by {serve}"));
+        }
+        if anew {
+            more.push("the model is loaded anew for every request".to_owned());
+        }
+        more.extend(self.pace.phrase());
+        observed.kernels.extend(more);
+        let kv_cache = match &self.job.task {
+            Task::Measure(measure) => measure.work.kv_cache(),
+            Task::Answer(answer) => answer.work.kv_cache(),
+            _ => KvCache::On,
+        };
+        if kv_cache == KvCache::Off && observed.kv_cache != KvCachePolicy::None {
+            observed.kv_cache = KvCachePolicy::Recomputed;
+        }
+        observed
     }
 
     /// The phases up to the end of the load.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, Loaded, Marks, Memory, Probed, ProfileEvent,
-    Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
+    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, KvCachePolicy, Loaded, Marks, Memory, Probed,
+    ProfileEvent, Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
 };
 
 use crate::measure::logits;
@@ -19,9 +19,6 @@ pub(crate) const NEW_TOKENS: usize = 3;
 
 /// Most iterations of warm-up.
 pub(crate) const MAX_ITERATIONS: usize = 2;
-
-/// Policies of the KV cache.
-const CACHES: [&str; 4] = ["preallocated", "growing", "recomputed", "none"];
 
 /// The clocks of a framework's profiler.
 const CLOCKS: [&str; 3] = ["CLOCK_REALTIME", "CLOCK_MONOTONIC", "none"];
@@ -84,11 +81,10 @@ pub(crate) fn loaded(loaded: &Loaded, asked: &Asked<'_>, findings: &mut Findings
         );
         findings.wrong(observed != expected, field, text);
     }
-    let (field, policy) = ("in_effect.kv_cache", in_effect.cache.policy.as_str());
-    findings.wrong(!CACHES.contains(&policy), field, format!("{policy:?}; send one of {CACHES:?}"));
     let is_off = matches!(&asked.job.task, Task::Measure(task) if task.work.kv_cache() == KvCache::Off);
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
-    findings.wrong(is_off && policy != "recomputed", field, text);
+    let is_other = in_effect.kv_cache != KvCachePolicy::Recomputed;
+    findings.wrong(is_off && is_other, "in_effect.kv_cache", text);
     let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
     match std::fs::metadata(file.as_str()) {
         Err(error) => {

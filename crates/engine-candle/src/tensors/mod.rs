@@ -130,11 +130,11 @@ impl Decoder for Tensors {
             _ => (engine::Device::Cpu, "gemm", "in memory"),
         };
         InEffect {
-            weights: self.precision,
-            activations: held.name().into(),
-            kv_cache: held,
-            kv_cache_policy: decoder::policy(&self.config),
-            device,
+            precision: self.precision.into(),
+            activations: held.into(),
+            kv_cache_precision: held.into(),
+            kv_cache: decoder::policy(&self.config),
+            device: device.into(),
             threads: parallel::threads_of_matmul(),
             jit: "none (candle has no JIT)".into(),
             optimised: None,
@@ -142,11 +142,15 @@ impl Decoder for Tensors {
                 format!("emulated: dequantised to f32 at load, one copy {place}")
             } else {
                 format!("one copy {place}")
-            },
+            }
+            .into(),
             kernels: vec![
                 format!("candle Tensor::matmul ({products}), also for attention"),
                 "candle-nn's fused norms, rotation and softmax".into(),
-            ],
+            ]
+            .into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 

@@ -10,8 +10,8 @@ use bundle::{
 };
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{
-    Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
-    Padding, Settings, Texts, by_length,
+    Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Options, Padded, Settings,
+    TextPadding, Texts, by_length,
 };
 
 use crate::attend::{Manner, Qkv};
@@ -24,7 +24,7 @@ use crate::profile::Mark;
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
-use crate::{framework, numbers, precision};
+use crate::{framework, known, numbers, precision};
 
 pub(crate) struct Encoder {
     config: ModelConfig,
@@ -37,7 +37,7 @@ pub(crate) struct Encoder {
     final_norm: Option<Norm>,
     head: Option<Head>,
     /// The length to which texts are padded, if any, and the padding token.
-    padding: Option<(Padding, u32)>,
+    padding: Option<(TextPadding, u32)>,
     layout: Layout,
     emulated: bool,
     /// Element type and device of the residual stream.
@@ -100,19 +100,18 @@ impl Encoder {
             .into_iter()
             .chain(activation);
         InEffect {
-            weights: self.weights.precision(),
-            activations: crate::activations(self.layout, kind),
-            kv_cache: precision(kind),
-            kv_cache_policy: KvCachePolicy::None,
-            device: match device {
-                Device::Cuda(index) => EngineDevice::Cuda(index),
-                _ => EngineDevice::Cpu,
-            },
+            precision: self.weights.precision().into(),
+            activations: crate::activations(self.layout, kind).into(),
+            kv_cache_precision: precision(kind).into(),
+            kv_cache: KvCachePolicy::None,
+            device: known(device).into(),
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: "eager".into(),
             optimised: None,
-            weight_storage: crate::weight_storage(self.layout, device, self.emulated),
-            kernels: kernels.map(str::to_owned).collect(),
+            weight_storage: crate::weight_storage(self.layout, device, self.emulated).into(),
+            kernels: kernels.collect(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 

@@ -13,8 +13,8 @@ pub use encode::{
     Dense, EncodeTask, EncodeWork, Pooling, Residual, Step, StepActivation, TextBatch, Vectors, Way,
 };
 pub use generate::{
-    CacheInEffect, CacheUsage, Case, Continued, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid,
-    KvCache, Padding, Sampling, Side,
+    CacheUsage, Case, Continued, Decode, GenerateWork, HandOver, Hybrid, KvCache, KvCachePolicy, Padding,
+    Sampling, Side,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 use serde::{Deserialize, Serialize};

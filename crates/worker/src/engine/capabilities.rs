@@ -1,10 +1,9 @@
 //! An engine's capability for each kind of work, as a trait; that for texts has a file of its own.
 
 use bundle::{Dtype, Graph};
-pub use protocol::{Padding as BatchPadding, Side};
+use protocol::{HandOver, Padding};
 
 use crate::engine::EngineError;
-pub use crate::engine::hand_over::{CacheMemory, HandOver, Plane};
 
 // The capability to continue sequences of tokens.
 
@@ -32,29 +31,6 @@ impl HiddenStates {
         let why = "hidden states are kept only where the settings at load ask for them";
         layers.map(|layers| HiddenStates { layers }).ok_or_else(|| EngineError::Unsupported(why.into()))
     }
-}
-
-/// The result of a hand-over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOver {
-    /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
-    pub bytes: u64,
-    /// Addresses of the first layer's keys in the engine that had them, and in the one that has them now.
-    pub addresses: [usize; 2],
-}
-
-/// Two engines that act as one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hybrid {
-    /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
-    pub prefill: String,
-    pub decode: String,
-    /// Why one of them computes everything, as the second half of a sentence; then both names are that
-    /// engine's.
-    pub alone: Option<String>,
-    /// Why keys and values of the present sequences are copied; `None` if both engines keep them in the same
-    /// memory, and if there are no sequences yet.
-    pub obstacle: Option<String>,
 }
 
 /// A model that continues sequences: any number of times [`begin`](Self::begin), each followed by
@@ -102,7 +78,7 @@ pub trait Decode {
 
     /// How the last [`append_each`](Self::append_each) padded; `None` if there was none since [`begin`](Self::begin).
     /// Not timed.
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         None
     }
 
@@ -114,16 +90,17 @@ pub trait Decode {
         None
     }
 
-    /// The two engines of a hybrid; `None` if this is a single engine ([`HandOver`](crate::engine::HandOver)).
-    fn hybrid(&self) -> Option<Hybrid> {
-        None
-    }
-
     /// Hands keys and values of the present sequences to the engine that computes steps of one token, if
     /// another one read the prompt. `append` would do it itself: it is called before the first step so that
-    /// it can be timed separately. `None` if one engine computes everything.
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    /// it can be timed separately, by the worker. `None` if one engine computes everything.
+    fn hand_over(&mut self) -> Result<Option<HandOver>, EngineError> {
         Ok(None)
+    }
+
+    /// Why a hybrid copies keys and values of the present sequences; `None` if both engines keep them in the same memory,
+    /// and if there are no sequences yet.
+    fn obstacle(&self) -> Option<String> {
+        None
     }
 
     /// Hidden states of the last `append`, if [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.

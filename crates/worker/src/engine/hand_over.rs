@@ -10,7 +10,7 @@ use crate::engine::{Decode, EngineError, InferenceEngine};
 
 /// An engine that can continue another's sequences and hand over its own. Only in f32 and in main memory: the
 /// caller that loads it ensures that.
-pub trait HandOver: InferenceEngine + Decode {
+pub trait HandsOver: InferenceEngine + Decode {
     /// The memory of keys and values of the present sequences, of their whole capacity. It stays valid until
     /// the engine begins sequences of another size, is lent other memory, or is dropped.
     ///

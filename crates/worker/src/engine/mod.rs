@@ -12,16 +12,14 @@ mod capabilities;
 mod encode;
 mod hand_over;
 
-use std::collections::BTreeMap;
-
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 use bundle::{Feature, ModelConfig};
-pub use capabilities::{
-    BatchPadding, CacheMemory, Decode, HandOver, HandedOver, HiddenStates, Hybrid, Plane, Run, Side, Tensor,
-    Want, without_panic,
-};
+pub use capabilities::{Decode, HiddenStates, Run, Tensor, Want, without_panic};
 pub use encode::*;
-pub use protocol::ProfileEvent;
+pub use hand_over::{CacheMemory, HandsOver, Plane};
+pub use protocol::{
+    Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings, Side,
+};
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
 /// version that the repository pins, or another one that it was built with (`setup::versions`).
@@ -44,73 +42,6 @@ pub struct Allocated {
     pub peak: u64,
 }
 
-/// Where the computation runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Device {
-    Cpu,
-    /// By index.
-    Cuda(usize),
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Device::Cpu => write!(f, "cpu"),
-            Device::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-/// The settings that the driver asks for. [`InEffect`] has those in effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    pub precision: Precision,
-    /// Data type of keys and values: f32, bf16 or f16.
-    pub cache: Precision,
-    pub device: Device,
-    /// Threads that may compute at once; 0 for the framework's default. Set it through the framework's own
-    /// API; the environment variables and the CPU set are the driver's job.
-    pub threads: usize,
-    /// Whether the framework's graph optimisation or JIT may be used, where it has one.
-    pub jit: bool,
-    /// Whether [`Decode::hidden_states`] will be called. Where keeping them costs speed, an engine keeps them
-    /// only then.
-    pub hidden_states: bool,
-    /// At a quantised precision, multiply by the dequantised weights in f32, even if the framework's
-    /// quantised kernels are faster. Those are compared with this; a framework without kernels for the
-    /// precision always does it.
-    pub dequantised: bool,
-    /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine rejects unknown ones:
-    /// see [`Settings::check_options`].
-    pub options: BTreeMap<String, String>,
-}
-
-impl Settings {
-    /// An error naming the first option that is not among `known`.
-    pub fn check_options(&self, known: &[&str]) -> Result<(), EngineError> {
-        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(name) if known.is_empty() => {
-                Err(EngineError::Input(format!("option {name:?}: this engine has no options")))
-            }
-            Some(name) => Err(EngineError::Input(format!(
-                "unknown option {name:?}; this engine has {}",
-                known.join(", ")
-            ))),
-        }
-    }
-
-    /// The value of a yes/no option ("true" or "false").
-    pub fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError> {
-        match self.options.get(name).map(String::as_str) {
-            None => Ok(default),
-            Some("true") => Ok(true),
-            Some("false") => Ok(false),
-            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not true or false"))),
-        }
-    }
-}
-
 /// The framework as it is in this process, observed after initialising it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
@@ -123,42 +54,6 @@ pub struct Runtime {
     pub library_path: Option<std::path::PathBuf>,
     /// CPU capabilities that the framework says it uses, for example `AVX512`.
     pub cpu_capability: Option<String>,
-}
-
-/// Whether keys and values of earlier tokens are kept, and how. Fairness rule R13 compares these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KvCachePolicy {
-    /// One buffer of the asked capacity, written in place.
-    Preallocated,
-    /// Concatenated again with every token.
-    Growing,
-    /// Nothing is kept: the model attends both ways, so that every pass computes everything.
-    None,
-}
-
-/// The values in effect, observed after loading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InEffect {
-    /// Element type of the weights as the kernels read them.
-    pub weights: Precision,
-    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework
-    /// documents it, for example `f32`.
-    pub activations: String,
-    /// Data type of keys and values.
-    pub kv_cache: Precision,
-    pub kv_cache_policy: KvCachePolicy,
-    pub device: Device,
-    /// Threads as the framework reports them.
-    pub threads: usize,
-    /// `eager`, or the optimisation or compilation in effect, for example `graph optimisation: all`.
-    pub jit: String,
-    /// Whether graph optimisation or a JIT is in use; `None` where the framework has neither, or the engine
-    /// does not use it. Fairness rule R14 compares these.
-    pub optimised: Option<bool>,
-    /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
-    pub weight_storage: String,
-    /// The kernels that do the work, one short phrase each, for the table's details.
-    pub kernels: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -402,14 +297,74 @@ fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineEr
     }
 }
 
-// Options of the variants that make a common mistake, so that its cost can be measured. Every engine parses
-// and rejects them in the same way.
+// Options of engine variants (`configs/engines/*.toml`), which every engine parses and rejects in the same way.
 
-impl Settings {
+/// Reads options.
+pub trait Options {
+    /// An error naming the first option that is not among `known`.
+    fn check_options(&self, known: &[&str]) -> Result<(), EngineError>;
+
+    /// The value of a yes/no option ("true" or "false").
+    fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError>;
+
+    /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
+    /// they are.
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>, EngineError>;
+
+    // Of the variants that make a common mistake, so that its cost can be measured.
+
     /// Whether the KV cache grows (`cache = "growing"`): nothing is preallocated, and every append copies all keys and
     /// values into new memory.
-    pub fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError> {
-        let grows = self.is_chosen("cache", "growing")?;
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError>;
+
+    /// Whether weights of 16 bits are converted to f32 again for every product (`weights = "converted"`).
+    fn converts_weights(&self) -> Result<bool, EngineError>;
+}
+
+impl Options for Settings {
+    fn check_options(&self, known: &[&str]) -> Result<(), EngineError> {
+        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if known.is_empty() => {
+                Err(EngineError::Input(format!("option {name:?}: this engine has no options")))
+            }
+            Some(name) => Err(EngineError::Input(format!(
+                "unknown option {name:?}; this engine has {}",
+                known.join(", ")
+            ))),
+        }
+    }
+
+    fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError> {
+        match self.options.get(name).map(String::as_str) {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not true or false"))),
+        }
+    }
+
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>, EngineError> {
+        let padding = match self.options.get("padded").map(String::as_str) {
+            None | Some("false") => return Ok(None),
+            Some("true") => TextPadding::Longest,
+            Some(number) => match number.parse() {
+                Ok(tokens) if tokens > 0 => TextPadding::To(config.max_positions.min(tokens)),
+                _ => {
+                    let text = format!("option padded is {number:?}, not true, false or a number of tokens");
+                    return Err(EngineError::Input(text));
+                }
+            },
+        };
+        if config.encoder.is_none() {
+            let text = "option padded is for encoders, and the model is none";
+            return Err(EngineError::Input(text.into()));
+        }
+        Ok(Some(padding))
+    }
+
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError> {
+        let grows = is_chosen(self, "cache", "growing")?;
         let keeps_none = !config.causal || config.encoder.is_some() || config.graph.is_some();
         if grows && keeps_none {
             let text =
@@ -419,9 +374,8 @@ impl Settings {
         Ok(grows)
     }
 
-    /// Whether weights of 16 bits are converted to f32 again for every product (`weights = "converted"`).
-    pub fn converts_weights(&self) -> Result<bool, EngineError> {
-        let converts = self.is_chosen("weights", "converted")?;
+    fn converts_weights(&self) -> Result<bool, EngineError> {
+        let converts = is_chosen(self, "weights", "converted")?;
         if converts && !matches!(self.precision, Precision::Bf16 | Precision::F16) {
             let text = format!(
                 "option weights is for bf16 and f16: there is nothing to convert at {}",
@@ -431,14 +385,14 @@ impl Settings {
         }
         Ok(converts)
     }
+}
 
-    /// Whether an option with one permitted value is set to it.
-    fn is_chosen(&self, name: &str, value: &str) -> Result<bool, EngineError> {
-        match self.options.get(name) {
-            None => Ok(false),
-            Some(chosen) if chosen == value => Ok(true),
-            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not {value}"))),
-        }
+/// Whether an option with one permitted value is set to it.
+fn is_chosen(settings: &Settings, name: &str, value: &str) -> Result<bool, EngineError> {
+    match settings.options.get(name) {
+        None => Ok(false),
+        Some(chosen) if chosen == value => Ok(true),
+        Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not {value}"))),
     }
 }
 

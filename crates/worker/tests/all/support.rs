@@ -4,8 +4,8 @@ pub(crate) mod fixture;
 
 use protocol::{Event, Finish, Job, Task, Turn};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want,
+    Bundle, Decode, Device, EngineError, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Runtime,
+    Settings, Want,
 };
 
 pub(crate) const VOCABULARY: usize = 8;
@@ -41,16 +41,22 @@ impl InferenceEngine for Counting {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "f32".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "none".into(),
             optimised: None,
             weight_storage: "none".into(),
-            kernels: vec!["counting".into()],
+            kernels: vec!["counting"].into(),
+            shard_bytes: None,
+            hybrid: self.is_hybrid.then(|| Hybrid {
+                prefill: "one".into(),
+                decode: "other".into(),
+                alone: None,
+            }),
         }
     }
 
@@ -82,17 +88,17 @@ impl Decode for Counting {
         Ok(&self.logits)
     }
 
-    fn hybrid(&self) -> Option<Hybrid> {
-        let (prefill, decode, obstacle) = ("one".into(), "other".into(), Some("it has no room".into()));
-        self.is_hybrid.then_some(Hybrid { prefill, decode, alone: None, obstacle })
-    }
-
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>, EngineError> {
         let hand_over = || {
             std::thread::sleep(APPEND);
-            HandedOver { bytes: HANDED_OVER, addresses: [1, 2] }
+            let (prefill_address, decode_address) = (1, 2);
+            HandOver { times: 1, bytes: HANDED_OVER, prefill_address, decode_address, ..HandOver::default() }
         };
         Ok(self.is_hybrid.then(hand_over))
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        self.is_hybrid.then(|| "it has no room".into())
     }
 
     /// As if keys and values took half a byte each.
