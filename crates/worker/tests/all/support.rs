@@ -2,7 +2,7 @@
 
 pub(crate) mod fixture;
 
-use protocol::{Event, Finish, Job, Task, Turn};
+use protocol::{Event, FailureKind, Finish, Job, Loaded, Task, Turn};
 use worker::engine::{
     Bundle, Decode, Device, EngineError, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Runtime,
     Settings, Want,
@@ -121,6 +121,23 @@ pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event>
     let requests = (0..times).flat_map(|_| 0..cases).map(Turn::request);
     let turns: String = requests.chain([Turn::Finish(finish)]).map(|turn| line(&turn)).collect();
     serve_lines(job, &turns)
+}
+
+/// The first event of a kind: `of` takes it out of one of that kind.
+pub(crate) fn first<'a, T>(events: &'a [Event], of: impl Fn(&'a Event) -> Option<&'a T>) -> &'a T {
+    events.iter().find_map(of).unwrap_or_else(|| panic!("no such event in {events:?}"))
+}
+
+pub(crate) fn loaded(events: &[Event]) -> &Loaded {
+    first(events, |event| if let Event::Loaded(loaded) = event { Some(loaded) } else { None })
+}
+
+/// Why the worker refused, as wrong input.
+pub(crate) fn refusal(events: &[Event]) -> &str {
+    match events.last() {
+        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => &failed.reason,
+        other => panic!("not refused as wrong input: {other:?}"),
+    }
 }
 
 pub(crate) fn line(turn: &Turn) -> String {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use protocol::{
-    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, Job, KvCache, Measure, Output,
-    ParityTask, Probe, Sample, Sampling, Task, Usage, Warmup, Work,
+    Answer, Case, Decode, Event, Finish, GenerateWork, KvCache, Marks, Measure, Output, ParityTask, Probe,
+    Sample, Sampling, Task, Usage, Warmup, Work,
 };
 
 use crate::support::fixture::{bundle, job};
-use crate::support::{APPEND, HANDED_OVER, VOCABULARY, serve, serve_turns};
+use crate::support::{APPEND, HANDED_OVER, VOCABULARY, first, loaded, refusal, serve, serve_turns};
 
 pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -42,13 +42,10 @@ fn measure_of(work: GenerateWork) -> Measure {
 }
 
 pub(crate) fn samples(events: &[Event]) -> Vec<&Sample> {
-    let mut samples = Vec::new();
-    for event in events {
-        if let Event::Sample(answer) = event {
-            samples.push(answer);
-        }
-    }
-    samples
+    events
+        .iter()
+        .filter_map(|event| if let Event::Sample(sample) = event { Some(sample) } else { None })
+        .collect()
 }
 
 /// The shape and the values of the first case.
@@ -57,13 +54,6 @@ fn parity(file: &Path) -> (Vec<usize>, Vec<u8>) {
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let case = tensors.tensor("case.0").unwrap();
     (case.shape().to_vec(), case.data().to_vec())
-}
-
-fn refusal(job: &Job) -> String {
-    match serve(job).pop() {
-        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => failed.reason.into(),
-        other => panic!("not refused as wrong input: {other:?}"),
-    }
 }
 
 #[test]
@@ -108,12 +98,12 @@ fn a_buffer_too_small_to_share_is_swept_by_some_of_the_threads() {
 #[test]
 fn a_probe_of_nothing_is_refused() {
     for (bytes, repeats) in [(0, 1), (1, 0), (u64::MAX, 1)] {
-        let reason = refusal(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, sweep_ns: 0, repeats })));
-        assert!(reason.starts_with("a probe"), "{reason}");
+        let events = serve(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, sweep_ns: 0, repeats })));
+        assert!(refusal(&events).starts_with("a probe"), "{events:?}");
     }
     let mut job = job("nowhere".as_ref(), Task::Probe(Probe { bytes: 1, sweep_ns: 0, repeats: 1 }));
     job.settings.threads = 0;
-    assert!(refusal(&job).contains("threads"));
+    assert!(refusal(&serve(&job)).contains("threads"));
 }
 
 #[test]
@@ -135,15 +125,9 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     let (slowed, slowed_logits) = run(2.0);
     assert_eq!(plain_logits, slowed_logits);
 
-    let kernels = |events: &[Event]| {
-        let loaded = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.in_effect.kernels.clone()),
-            _ => None,
-        });
-        loaded.unwrap()
-    };
-    assert_eq!(kernels(&plain), ["counting"]);
-    assert_eq!(kernels(&slowed), ["counting", "slowed by 200 % (positive control)"]);
+    assert_eq!(loaded(&plain).in_effect.kernels, ["counting"]);
+    let kernels = &loaded(&slowed).in_effect.kernels;
+    assert_eq!(*kernels, ["counting", "slowed by 200 % (positive control)"]);
 
     assert!(samples(&slowed)[0].marks_ns.gaps().all(|gap| gap >= 3 * APPEND.as_nanos() as u64));
 }
@@ -161,11 +145,11 @@ fn with_context() -> GenerateWork {
 }
 
 fn usage(events: &[Event]) -> &Usage {
-    let found = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => Some(usage),
-        _ => None,
-    });
-    found.unwrap()
+    first(events, |event| if let Event::Usage(usage) = event { Some(usage) } else { None })
+}
+
+fn cold_start(events: &[Event]) -> &Marks {
+    first(events, |event| if let Event::ColdStart(cold) = event { Some(&cold.marks_ns) } else { None })
 }
 
 #[test]
@@ -176,11 +160,7 @@ fn a_context_is_in_the_cache_before_the_clock_starts() {
             serve_turns(&job(directory.path(), Task::Measure(measure_of(work))), 5, Finish::default());
         // The least of several, because a machine under load may delay any of them.
         let measured = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
-        let cold = events.iter().find_map(|event| match event {
-            Event::ColdStart(cold) => Some(cold.marks_ns.first()),
-            _ => None,
-        });
-        (measured, cold.unwrap(), usage(&events).wall_ns / 5)
+        (measured, cold_start(&events).first(), usage(&events).wall_ns / 5)
     };
     let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
     let (measured, cold, used) = first_token(with_context());
@@ -199,11 +179,7 @@ fn the_cold_start_is_a_request_to_its_last_token() {
     let one_token = GenerateWork { cases: vec![case], new_tokens: 1, ..generate() };
     for (work, gaps) in [(generate(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
         let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
-        let cold = events.iter().find_map(|event| match event {
-            Event::ColdStart(cold) => Some(cold),
-            _ => None,
-        });
-        let told = &cold.expect("it ran").marks_ns;
+        let told = cold_start(&events);
         assert_eq!(told.gaps().len(), gaps);
         assert!(told.gaps().all(|gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
     }
@@ -252,7 +228,7 @@ fn contexts_without_the_shape_of_their_prompts_are_refused() {
     for context in [vec![vec![1]], vec![vec![1], vec![1, 2]], vec![vec![], vec![]]] {
         let mut work = with_context();
         work.cases[0].context = context;
-        assert!(refusal(&job(directory.path(), Task::Measure(measure_of(work)))).contains("context"));
+        assert!(refusal(&serve(&job(directory.path(), Task::Measure(measure_of(work))))).contains("context"));
     }
 }
 
@@ -289,11 +265,7 @@ fn a_measurement_draws_what_an_answer_draws() {
         work.cases[0].trace.clear();
         let task = Answer { work: Work::Generate(work), parity: None };
         let events = serve(&job(directory.path(), Task::Answer(task)));
-        let answered = events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        answered.unwrap()
+        first(&events, |event| if let Event::Answered(it) = event { Some(&it.outputs) } else { None }).clone()
     };
     let measured = |decode| {
         let task = measure_of(GenerateWork { decode, ..generate() });
@@ -312,7 +284,7 @@ fn sampling_that_draws_nothing_is_refused() {
     let work = GenerateWork { decode: Decode::Sampled(sampling), ..generate() };
     let answer = Answer { work: Work::Generate(work.clone()), parity: None };
     for task in [Task::Measure(measure_of(work)), Task::Answer(answer)] {
-        assert!(refusal(&job(directory.path(), task)).contains("decode greedily"));
+        assert!(refusal(&serve(&job(directory.path(), task))).contains("decode greedily"));
     }
 }
 
@@ -322,7 +294,7 @@ fn a_slowdown_that_is_no_share_is_refused() {
     for slowdown in [-0.1, 10.5] {
         let mut job = job(directory.path(), Task::Load);
         job.settings.slowdown = slowdown;
-        assert!(refusal(&job).contains("slowdown"));
+        assert!(refusal(&serve(&job)).contains("slowdown"));
     }
 }
 
@@ -360,11 +332,7 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
         let mut job = job(directory.path(), Task::Measure(task));
         job.settings.options = options.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         let events = serve_turns(&job, 3, Finish::default());
-        let names = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.in_effect.hybrid.clone()),
-            _ => None,
-        });
-        (names.expect("it loads"), usage(&events).cache.hand_over.clone())
+        (loaded(&events).in_effect.hybrid.clone(), usage(&events).cache.hand_over.clone())
     };
     let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
     let (names, handed) = (names.expect("it is a hybrid"), handed.expect("it hands over"));
@@ -397,11 +365,7 @@ fn the_weights_are_hashed_where_that_is_asked_for_and_always_told_apart() {
     let told = |hash| {
         let events =
             serve_turns(&job(directory.path(), Task::Measure(measure())), 1, Finish { hash, parity: None });
-        let loaded = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.weights_identity),
-            _ => None,
-        });
-        (loaded.unwrap(), usage(&events).clone())
+        (loaded(&events).weights_identity, usage(&events).clone())
     };
     let (before, after) = told(true);
     assert_eq!(after.weights_sha256.unwrap().len(), 64);
