@@ -26,11 +26,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 pub use clock::{advance_clock, stop_clock};
-use protocol::{Build, Event, FailureKind, Hello};
+use protocol::Event;
 use serde_json::to_string;
 pub use serve::serve;
 
-use crate::engine::{EngineError, InferenceEngine, Runtime};
+use crate::engine::{EngineError, InferenceEngine};
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
 /// measurement its turns.
@@ -147,34 +147,6 @@ impl Events<'_> {
             ))));
         }
         self.0.write_all(line.as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
-    }
-}
-
-fn hello(framework: &str, runtime: Runtime) -> Hello {
-    Hello {
-        protocol: protocol::VERSION,
-        framework: framework.into(),
-        binding: runtime.binding.into(),
-        library: runtime.library.into(),
-        library_path: runtime.library_path.map(|path| path.display().to_string().into()),
-        cpu_capability: runtime.cpu_capability.map(Into::into),
-        slices: Some(true),
-        build: Build {
-            profile: env!("BUILD_PROFILE").into(),
-            rustc: Some(env!("BUILD_RUSTC").into()),
-            rustflags: Some(env!("BUILD_RUSTFLAGS").into()),
-            target_features: Some(env!("BUILD_FEATURES").split(',').collect()),
-            target: Some(env!("BUILD_TARGET").into()),
-            toolchain: None,
-        },
-    }
-}
-
-fn failure_kind(error: &EngineError) -> FailureKind {
-    match error {
-        EngineError::Unsupported(_) => FailureKind::Unsupported,
-        EngineError::Input(_) | EngineError::Bundle(_) => FailureKind::Input,
-        EngineError::Framework(_) => FailureKind::Failed,
     }
 }
 
