@@ -53,10 +53,8 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_norms.enter(residual)?, step, index)?;
-        self.attention_norms.leave(residual, &attended)?;
-        let fed = self.mlp.forward(&self.mlp_norms.enter(residual)?)?;
-        self.mlp_norms.leave(residual, &fed)
+        self.attention_norms.around(residual, |x| self.attention.forward(x, step, index))?;
+        self.mlp_norms.around(residual, |x| self.mlp.forward(x))
     }
 }
 

@@ -55,9 +55,7 @@ impl Body {
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
         }
     }
-}
 
-impl Body {
     /// Switches the marking of parts for libtorch's profiler on or off, and returns the old state.
     fn set_marked(&mut self, marked: bool) -> bool {
         match self {
@@ -71,7 +69,15 @@ impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
 
     fn runtime() -> Result<Runtime, EngineError> {
-        observe()
+        let loaded = shim::loaded();
+        let library_path = library_path();
+        check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
+        Ok(Runtime {
+            binding: BINDING.into(),
+            library: format!("libtorch {loaded}"),
+            library_path,
+            cpu_capability: Some(shim::cpu_capability()),
+        })
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
@@ -104,21 +110,21 @@ impl InferenceEngine for Tch {
             Body::Decoder(model) => model,
             Body::Encoder(encoder) => return encoder.in_effect(),
         };
-        let (kind, device) = model.options();
+        let (kind, device) = model.options;
         InEffect {
-            precision: model.precision().into(),
-            activations: activations(model.layout(), kind).into(),
-            kv_cache_precision: precision(model.kinds().cache).into(),
-            kv_cache: match model.config().causal {
-                true if model.kinds().grows => KvCachePolicy::Growing,
+            precision: model.weights.precision().into(),
+            activations: activations(model.layout, kind).into(),
+            kv_cache_precision: precision(model.kinds.cache).into(),
+            kv_cache: match model.config.causal {
+                true if model.kinds.grows => KvCachePolicy::Growing,
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
             device: known(device).into(),
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: jit(model).into(),
-            optimised: model.torchscript(),
-            weight_storage: weight_storage(model.layout(), device, model.emulated()).into(),
+            optimised: model.torchscript,
+            weight_storage: weight_storage(model.layout, device, model.emulated).into(),
             kernels: kernels(model).into(),
             shard_bytes: None,
             hybrid: None,
@@ -169,7 +175,7 @@ impl InferenceEngine for Tch {
 impl Decode for Tch {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         let model = self.body.decoder()?;
-        check_begin(model.config(), batch, capacity)?;
+        check_begin(&model.config, batch, capacity)?;
         match &mut self.sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
                 let _mode = InferenceMode::enter();
@@ -179,7 +185,7 @@ impl Decode for Tch {
                 // The old cache is freed before the new one is made.
                 *sequences = None;
                 let _mode = InferenceMode::enter();
-                let new = Sequences::new(model.config(), (batch, capacity), model.options(), model.kinds());
+                let new = Sequences::new(&model.config, (batch, capacity), model.options, model.kinds);
                 *sequences = Some(new.map_err(framework)?);
             }
         }
@@ -192,10 +198,10 @@ impl Decode for Tch {
         };
         let Sequences { batch, filled, capacity, .. } = *sequences;
         let model = self.body.decoder()?;
-        check_append(model.config(), tokens, batch, filled, capacity)?;
+        check_append(&model.config, tokens, batch, filled, capacity)?;
         let _mode = InferenceMode::enter();
         let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework);
-        if output.is_err() && model.kinds().grows {
+        if output.is_err() && model.kinds.grows {
             // The failed step took the growing cache with it.
             self.sequences = None;
         }
@@ -208,8 +214,8 @@ impl Decode for Tch {
         };
         let model = self.body.decoder()?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
-        check_append_each(model.config(), (tokens, lengths), sizes)?;
-        if model.kinds().grows {
+        check_append_each(&model.config, (tokens, lengths), sizes)?;
+        if model.kinds.grows {
             return Err(engine::no_place_for_padding());
         }
         let _mode = InferenceMode::enter();
@@ -270,7 +276,7 @@ fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String
 }
 
 fn jit(model: &Model) -> String {
-    match model.torchscript() {
+    match model.torchscript {
         None => "eager".into(),
         Some(false) => "eager: JIT is off".into(),
         Some(true) => {
@@ -301,13 +307,13 @@ fn norm_kernel(config: &ModelConfig) -> &'static str {
 }
 
 fn kernels(model: &Model) -> Vec<String> {
-    let linear = linear_kernel(model.layout());
-    let on_gpu = matches!(model.options().1, tch::Device::Cuda(_));
-    let kernels = if model.fused() {
-        let norm = norm_kernel(model.config());
-        let attention = match model.config().form.attention_cap {
+    let linear = linear_kernel(model.layout);
+    let on_gpu = matches!(model.options.1, tch::Device::Cuda(_));
+    let kernels = if model.fused {
+        let norm = norm_kernel(&model.config);
+        let attention = match model.config.form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
-            None if model.kinds().in_products => "matmul, softmax, matmul",
+            None if model.kinds.in_products => "matmul, softmax, matmul",
             None if on_gpu => {
                 "scaled_dot_product_attention without cuDNN's, which is planned for every length"
             }
@@ -317,7 +323,7 @@ fn kernels(model: &Model) -> Vec<String> {
     } else {
         vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
     };
-    let growth = model.kinds().grows.then_some("cat of old and new keys and values in every append");
+    let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
     kernels.into_iter().chain(growth).map(str::to_owned).collect()
 }
 
@@ -351,18 +357,6 @@ fn numbers(tensor: &Tensor) -> &[f32] {
 
 /// The version that the workspace pins; tch does not report its own.
 const BINDING: &str = "tch 0.24.0";
-
-fn observe() -> Result<Runtime, EngineError> {
-    let loaded = shim::loaded();
-    let library_path = library_path();
-    check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
-    Ok(Runtime {
-        binding: BINDING.into(),
-        library: format!("libtorch {loaded}"),
-        library_path,
-        cpu_capability: Some(shim::cpu_capability()),
-    })
-}
 
 /// Another version may load, if it happens to have all symbols, and still have a different layout of objects.
 fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {

@@ -40,16 +40,8 @@ impl Linear {
         Linear::read(reader, names, layout, None)
     }
 
-    /// The same with oneDNN, which also applies the activation.
-    pub(crate) fn activated(
-        reader: &Reader,
-        names: &LinearNames,
-        activation: Activation,
-    ) -> Result<Linear, EngineError> {
-        Linear::read(reader, names, Layout::Onednn, Some(activation))
-    }
-
-    fn read(
+    /// The same, with an activation that oneDNN's product also applies.
+    pub(crate) fn read(
         reader: &Reader,
         names: &LinearNames,
         layout: Layout,

@@ -1,6 +1,6 @@
 //! A decoder-only transformer, built from the properties in its configuration.
 
-use bundle::{Bundle, ModelConfig, Precision, Weights};
+use bundle::{Bundle, ModelConfig, Weights};
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{EngineError, Options, Settings, Want};
 
@@ -14,23 +14,27 @@ use crate::sequences::{Causal, Kinds, Sequences, Step};
 use crate::{eager, fused, scripted};
 
 pub(crate) struct Model {
-    config: ModelConfig,
+    pub(crate) config: ModelConfig,
     embedding: Embedding,
     /// `[positions, hidden]`, in a model with learned positions.
     positions: Option<Tensor>,
     layers: Vec<Box<dyn Layer>>,
     final_norm: Norm,
     head: Linear,
-    fused: bool,
-    layout: Layout,
-    emulated: bool,
-    torchscript: Option<bool>,
-    options: (Kind, Device),
-    kinds: Kinds,
+    pub(crate) fused: bool,
+    pub(crate) layout: Layout,
+    /// Whether quantised weights were dequantised at load.
+    pub(crate) emulated: bool,
+    /// Whether layers run as TorchScript, if requested.
+    pub(crate) torchscript: Option<bool>,
+    /// Element type and device of the residual stream.
+    pub(crate) options: (Kind, Device),
+    /// Element types of the cache and of attention.
+    pub(crate) kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
     /// The tensors above may be in this mapping. As the last field, it is dropped last.
-    weights: Weights,
+    pub(crate) weights: Weights,
 }
 
 /// The results of one append.
@@ -109,43 +113,6 @@ impl Model {
 
     fn mark(&self, part: &str) -> Option<Mark> {
         self.marked.then(|| Mark::begin(part))
-    }
-
-    pub(crate) fn config(&self) -> &ModelConfig {
-        &self.config
-    }
-
-    /// Element type and device of the residual stream.
-    pub(crate) fn options(&self) -> (Kind, Device) {
-        self.options
-    }
-
-    /// Element types of the cache and of attention.
-    pub(crate) fn kinds(&self) -> Kinds {
-        self.kinds
-    }
-
-    /// The precision of the file that was read.
-    pub(crate) fn precision(&self) -> Precision {
-        self.weights.precision()
-    }
-
-    /// Whether quantised weights were dequantised at load.
-    pub(crate) fn emulated(&self) -> bool {
-        self.emulated
-    }
-
-    /// Whether layers run as TorchScript, if requested.
-    pub(crate) fn torchscript(&self) -> Option<bool> {
-        self.torchscript
-    }
-
-    pub(crate) fn fused(&self) -> bool {
-        self.fused
-    }
-
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
     }
 
     /// Appends `tokens`, `[batch, positions]`, to `sequences`.

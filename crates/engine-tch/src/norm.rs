@@ -180,20 +180,16 @@ impl SublayerNorms {
         Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
-    /// The block's input.
-    pub(crate) fn enter(&self, residual: &Residual) -> Result<Tensor, TchError> {
-        match &self.before {
-            Some(norm) => norm.forward(residual),
-            None => Ok(residual.stream().shallow_clone()),
-        }
-    }
-
-    /// Adds the block's output.
-    pub(crate) fn leave(&self, residual: &mut Residual, block: &Tensor) -> Result<(), TchError> {
-        if self.behind.is_none() && self.multiplier.is_none() {
-            return residual.add(block);
-        }
-        let mut added = block.shallow_clone();
+    /// Adds to the stream what `block` makes of it.
+    pub(crate) fn around(
+        &self,
+        residual: &mut Residual,
+        block: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<(), TchError> {
+        let mut added = match &self.before {
+            Some(norm) => block(&norm.forward(residual)?)?,
+            None => block(residual.stream())?,
+        };
         if let Some(norm) = &self.behind {
             added = norm.normed(&added)?;
         }

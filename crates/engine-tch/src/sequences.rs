@@ -459,7 +459,7 @@ impl HandsOver for Tch {
     ) -> Result<(), EngineError> {
         check_f32(self)?;
         let model = self.body.decoder()?;
-        check_begin(model.config(), batch, capacity)?;
+        check_begin(&model.config, batch, capacity)?;
         if !in_one_piece(memory) {
             return Err(EngineError::Unsupported(
                 "writes keys and values of a sequence at once, and so wants those of all layers in one piece"
@@ -467,7 +467,7 @@ impl HandsOver for Tch {
             ));
         }
         self.sequences = None;
-        let config = model.config();
+        let config = &model.config;
         let shape = self::shape(config, batch, capacity);
         let _mode = InferenceMode::enter();
         // SAFETY: the shape was checked, and the caller promises that the memory stays valid. The tensor
@@ -475,7 +475,7 @@ impl HandsOver for Tch {
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)
         };
-        let over = |cache| Sequences::over(config, (batch, capacity), model.options(), model.kinds(), cache);
+        let over = |cache| Sequences::over(config, (batch, capacity), model.options, model.kinds, cache);
         let sequences = cache.and_then(over).map_err(framework)?;
         if !sequences.memory().is(memory) {
             return Err(EngineError::Unsupported("lays this model's keys and values out otherwise".into()));
@@ -499,7 +499,7 @@ impl HandsOver for Tch {
 
 fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
     let model = engine.body.decoder()?;
-    if (model.kinds().cache, model.options().1) == (Kind::Float, Device::Cpu) && !model.kinds().grows {
+    if (model.kinds.cache, model.options.1) == (Kind::Float, Device::Cpu) && !model.kinds.grows {
         return Ok(());
     }
     Err(EngineError::Unsupported(

@@ -367,7 +367,7 @@ impl Layer {
             output: Linear::fused(reader, &names.output, layout)?,
             manner: Manner::from_config(config, index),
             mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::activated(reader, config, index, layout)?,
+            mlp: Mlp::read(reader, config, index, layout, true)?,
         })
     }
 
