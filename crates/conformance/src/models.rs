@@ -264,6 +264,19 @@ pub fn check_hidden_states(ours: &HiddenStates, theirs: &[Vec<f32>], tolerance: 
 
 // Variants of engines that make a common mistake: they compute the same as others, and report the mistake.
 
+/// In 16 bits, an engine follows f32's results on every tiny model, within the tolerance of each of these settings.
+pub fn check_halves<E: InferenceEngine + Decode>(each: &[(Settings, f32)]) {
+    for model in tiny() {
+        for (settings, tolerance) in each {
+            let mut engine = E::load(&model.bundle, settings).expect("loads");
+            let precision = settings.precision.name();
+            assert_eq!(engine.in_effect().precision, precision);
+            let case = format!("{precision} {:?}", settings.options);
+            check_follows(&mut engine, &model.reference, *tolerance, &case);
+        }
+    }
+}
+
 /// With a KV cache that grows, an engine conforms, and the cache holds keys and values of exactly the positions that were
 /// appended.
 pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {

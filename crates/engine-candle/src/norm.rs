@@ -24,10 +24,8 @@ impl Norm {
         config: &ModelConfig,
         names: &NormNames,
     ) -> std::result::Result<Norm, EngineError> {
-        let mut weight = reader.vector(&names.weight)?;
-        if config.rms_norm && config.form.norm_offset != 0.0 {
-            weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-        }
+        let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
+        let weight = reader.offset_vector(&names.weight, offset)?;
         let bias = match &names.bias {
             Some(name) => Some(reader.vector(name)?),
             None => (!config.rms_norm).then(|| vec![0.0; weight.len()]),
@@ -156,16 +154,10 @@ impl HeadNorms {
     ) -> std::result::Result<Option<HeadNorms>, EngineError> {
         let names = config.layer(layer);
         let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) else { return Ok(None) };
-        let weight = |name: &str| {
-            let mut weight = reader.vector(name)?;
-            if config.form.norm_offset != 0.0 {
-                weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-            }
-            Ok::<_, EngineError>(weight)
-        };
+        let offset = config.form.norm_offset;
         Ok(Some(HeadNorms {
-            query: weight(query)?,
-            key: weight(key)?,
+            query: reader.offset_vector(query, offset)?,
+            key: reader.offset_vector(key, offset)?,
             epsilon: config.norm_epsilon as f32,
             over_all: config.form.whole_qk_norm,
         }))

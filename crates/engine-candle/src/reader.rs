@@ -79,6 +79,15 @@ impl<'a> Reader<'a> {
         self.floats(&self.weights.tensor(name)?)
     }
 
+    /// The same with `offset` added to every element.
+    pub(crate) fn offset_vector(&self, name: &str, offset: f32) -> Result<Vec<f32>, EngineError> {
+        let mut vector = self.vector(name)?;
+        if offset != 0.0 {
+            vector.iter_mut().for_each(|number| *number += offset);
+        }
+        Ok(vector)
+    }
+
     fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
         let shape = view.shape.as_slice();
         let tensor = match view.element {

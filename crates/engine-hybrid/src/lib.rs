@@ -5,7 +5,6 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use bundle::ModelConfig;
 use engine_candle::Candle;
@@ -426,80 +425,18 @@ impl Name {
     }
 }
 
-/// [`HandsOver`] for an engine that is chosen at run time.
-trait Part {
+/// What a hybrid asks of an engine that is chosen at run time: [`InferenceEngine`] has no objects.
+trait Part: HandsOver {
     fn name(&self) -> &'static str;
     fn in_effect(&self) -> InEffect;
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
-    fn kv_cache_bytes(&self) -> Option<u64>;
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError>;
-    fn export(&mut self) -> Result<CacheMemory, EngineError>;
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
-
-    /// # Safety
-    /// As [`HandsOver::begin_in`].
-    #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError>;
-
-    /// # Safety
-    /// As [`HandsOver::import`].
-    #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError>;
 }
 
-impl<E: HandsOver> Part for E {
+impl<E: InferenceEngine + HandsOver> Part for E {
     fn name(&self) -> &'static str {
         E::FRAMEWORK
     }
 
     fn in_effect(&self) -> InEffect {
         InferenceEngine::in_effect(self)
-    }
-
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        Decode::begin(self, batch, capacity)
-    }
-
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        Decode::append(self, tokens, want)
-    }
-
-    fn kv_cache_bytes(&self) -> Option<u64> {
-        Decode::kv_cache_bytes(self)
-    }
-
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        Decode::hidden_states(self)
-    }
-
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
-        HandsOver::export(self)
-    }
-
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        HandsOver::set_filled(self, positions)
-    }
-
-    #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
-        // SAFETY: the caller's.
-        unsafe { HandsOver::begin_in(self, batch, capacity, memory) }
-    }
-
-    #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
-        // SAFETY: the caller's.
-        unsafe { HandsOver::import(self, from, positions) }
     }
 }

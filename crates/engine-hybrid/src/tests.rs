@@ -58,7 +58,9 @@ impl Part for Toy {
             hybrid: None,
         }
     }
+}
 
+impl Decode for Toy {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         if self.batch != batch {
             self.borrowed = None;
@@ -95,7 +97,9 @@ impl Part for Toy {
         self.note("tells hidden states".into());
         Ok(HiddenStates { layers: Vec::new() })
     }
+}
 
+impl HandsOver for Toy {
     fn export(&mut self) -> Result<CacheMemory, EngineError> {
         let shape = [self.batch, 1, CAPACITY, 1];
         let plane = |numbers: &mut Vec<f32>| Plane::contiguous(numbers.as_mut_ptr() as usize, shape);

@@ -15,7 +15,7 @@ use worker::engine::{
     ProfileEvent, Run, Settings, Tensor,
 };
 
-use crate::script::{Fault, GpuScript, Options, Part, Script, unix_time};
+use crate::script::{Fault, Options, Part, Script, unix_time};
 use crate::{Mock, mix};
 
 /// Wraps a worker's output to apply the faults of its job.
@@ -365,7 +365,8 @@ impl Profiler {
 
 /// The GPU of a model that is loaded.
 pub(crate) struct PlayedGpu {
-    script: GpuScript,
+    allocated: Option<Allocated>,
+    synchronises: bool,
     /// Work that was launched and not waited for.
     pending: Duration,
     /// Its entry in the list of the GPU's processes.
@@ -375,39 +376,40 @@ pub(crate) struct PlayedGpu {
 impl PlayedGpu {
     /// `None` for a model on the CPU.
     pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>, EngineError> {
-        let script = match (settings.device(), script.gpu()) {
-            (Device::Cpu, _) => return Ok(None),
-            (Device::Cuda(_), Some(script)) => script,
-            (Device::Cuda(_), None) => {
-                return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
-            }
-        };
+        if settings.device() == Device::Cpu {
+            return Ok(None);
+        }
+        if script.gpu_bandwidth.is_none() {
+            return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
+        }
         // The GPUs that the worker reads. Without them no process list exists.
         let gpus = gpu::simulated::named();
-        let listed = gpus.map(|gpus| gpu::simulated::play(&gpus, script.memory_bytes));
+        let listed = gpus.map(|gpus| gpu::simulated::play(&gpus, script.gpu_memory_bytes()));
         let listed = listed.transpose().map_err(|error| EngineError::Framework(error.to_string()))?;
-        Ok(Some(PlayedGpu { script, pending: Duration::ZERO, _listed: listed }))
+        let (allocated, synchronises) = (script.gpu_allocated(), script.synchronises.unwrap_or(true));
+        Ok(Some(PlayedGpu { allocated, synchronises, pending: Duration::ZERO, _listed: listed }))
     }
 
     /// Launches work, and returns how long to wait for all of it; zero if the script does not wait.
     pub(crate) fn launch(&mut self, work: Duration) -> Duration {
         self.pending += work;
-        if self.script.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
+        if self.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
     }
 
     pub(crate) fn allocated(&self) -> Option<Allocated> {
-        self.script.allocated
+        self.allocated
     }
 
     pub(crate) fn synchronises(&self) -> bool {
-        self.script.synchronises
+        self.synchronises
     }
 }
 
 /// Buffers on a simulated GPU.
 pub(crate) struct PlayedBench {
     script: Script,
-    gpu: GpuScript,
+    /// In GB/s.
+    bandwidth: f64,
     device: Device,
     precision: Precision,
     bytes: u64,
@@ -419,10 +421,11 @@ const SIDE: u64 = 4096;
 impl PlayedBench {
     pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench, EngineError> {
         let script = Script::read(settings)?;
-        let gpu = script.gpu().ok_or_else(|| EngineError::Unsupported("the mock plays no GPU".into()))?;
+        let no_gpu = || EngineError::Unsupported("the mock plays no GPU".into());
+        let bandwidth = script.gpu_bandwidth.ok_or_else(no_gpu)?;
         script.begin();
         let (device, precision) = (settings.device(), settings.precision);
-        Ok(PlayedBench { script, gpu, device, precision, bytes: bytes as u64 })
+        Ok(PlayedBench { script, bandwidth, device, precision, bytes: bytes as u64 })
     }
 
     /// Does so much work at this many units a nanosecond.
@@ -442,11 +445,11 @@ impl Bench for PlayedBench {
     }
 
     fn copies(&mut self, times: usize) -> Result<u64, EngineError> {
-        Ok(self.work(2 * self.bytes * times as u64, self.gpu.bandwidth))
+        Ok(self.work(2 * self.bytes * times as u64, self.bandwidth))
     }
 
     fn products(&mut self, times: usize) -> Result<u64, EngineError> {
-        Ok(self.work(2 * SIDE.pow(3) * times as u64, self.gpu.arithmetic))
+        Ok(self.work(2 * SIDE.pow(3) * times as u64, self.script.gpu_gflops.unwrap_or(100_000.0)))
     }
 }
 

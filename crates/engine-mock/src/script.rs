@@ -86,8 +86,8 @@ pub(crate) struct Options {
     /// Readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0`.
     pub(crate) say: Option<String>,
     /// GB/s and GFLOP/s of a simulated GPU; without the first there is none.
-    gpu_bandwidth: Option<f64>,
-    gpu_gflops: Option<f64>,
+    pub(crate) gpu_bandwidth: Option<f64>,
+    pub(crate) gpu_gflops: Option<f64>,
     /// Held on that GPU from load on, where `PHOTOFINISH_NVML` names a file of `gpu::simulated`.
     gpu_memory_mb: f64,
     /// The reported peak of its own allocator there, and its use after the load (as much); without the first it
@@ -95,7 +95,7 @@ pub(crate) struct Options {
     gpu_allocated_mb: Option<f64>,
     gpu_loaded_mb: Option<f64>,
     /// Whether `append` waits until that GPU has done its work. If not, it returns the results so far.
-    synchronises: Option<bool>,
+    pub(crate) synchronises: Option<bool>,
 }
 
 impl Options {
@@ -111,20 +111,18 @@ impl Options {
             .map_err(|error| EngineError::Input(format!("option {}: {}", error.path(), error.inner())))
     }
 
-    /// The GPU that it simulates, if any.
-    pub(crate) fn gpu(&self) -> Option<GpuScript> {
-        let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
-        let in_use = |peak: f64| self.gpu_loaded_mb.unwrap_or(peak);
-        Some(GpuScript {
-            bandwidth: self.gpu_bandwidth?,
-            arithmetic: self.gpu_gflops.unwrap_or(100_000.0),
-            memory_bytes: bytes(self.gpu_memory_mb),
-            allocated: self
-                .gpu_allocated_mb
-                .map(|peak| Allocated { in_use: bytes(in_use(peak)), peak: bytes(peak) }),
-            synchronises: self.synchronises.unwrap_or(true),
-        })
+    pub(crate) fn gpu_memory_bytes(&self) -> u64 {
+        bytes(self.gpu_memory_mb)
     }
+
+    pub(crate) fn gpu_allocated(&self) -> Option<Allocated> {
+        let peak = self.gpu_allocated_mb?;
+        Some(Allocated { in_use: bytes(self.gpu_loaded_mb.unwrap_or(peak)), peak: bytes(peak) })
+    }
+}
+
+fn bytes(megabytes: f64) -> u64 {
+    (megabytes.max(0.0) * 1e6) as u64
 }
 
 fn load() -> Duration {
@@ -215,20 +213,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The prompts read so far, and when the last wait ended.
 static PROMPTS: AtomicUsize = AtomicUsize::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-
-/// The abilities of a simulated GPU.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GpuScript {
-    /// In GB/s, and in GFLOP/s.
-    pub(crate) bandwidth: f64,
-    pub(crate) arithmetic: f64,
-    /// Held there from load on.
-    pub(crate) memory_bytes: u64,
-    /// The part of that which its allocator claims to have handed out, if it claims any.
-    pub(crate) allocated: Option<Allocated>,
-    /// Whether `append` waits for the GPU.
-    pub(crate) synchronises: bool,
-}
 
 /// The options, and the noise of this process.
 pub(crate) struct Script {

@@ -1,9 +1,9 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows,
-    check_growth, check_hidden_states_are_asked_for, check_lengths, check_padding, check_profile,
-    check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, refuses_lengths,
-    senseless, tiny, unsupported, with, with_options,
+    check_growth, check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding,
+    check_profile, check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference,
+    refuses_lengths, senseless, tiny, unsupported, with, with_options,
 };
 use engine_tch::Tch;
 use worker::engine::{InferenceEngine, Precision, Settings};
@@ -65,19 +65,13 @@ const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F
 
 #[test]
 fn half_precisions_follow_f32() {
-    for model in tiny() {
-        for (precision, tolerance) in TOLERANCES {
-            let torchscript = (precision == Precision::Bf16).then_some([TORCHSCRIPT]);
-            let torchscript = torchscript.as_ref().map(<[_; 1]>::as_slice);
-            let others = [[].as_slice(), &[("linear", "mapped")], &[UNFUSED]];
-            for options in others.into_iter().chain(torchscript) {
-                let settings = with(at(precision), options);
-                let mut engine = Tch::load(&model.bundle, &settings).expect("loads");
-                assert_eq!(engine.in_effect().precision, precision.name());
-                check_follows(&mut engine, &model.reference, tolerance, &format!("{precision} {options:?}"));
-            }
-        }
-    }
+    let [bf16, _] = TOLERANCES;
+    let each = [&[][..], &[("linear", "mapped")], &[UNFUSED]]
+        .into_iter()
+        .flat_map(|options| TOLERANCES.map(|half| (half, options)))
+        .chain([(bf16, &[TORCHSCRIPT][..])])
+        .map(|((precision, tolerance), options)| (with(at(precision), options), tolerance));
+    check_halves::<Tch>(&each.collect::<Vec<_>>());
 }
 
 #[test]

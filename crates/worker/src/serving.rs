@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Barrier, Condvar, Mutex, MutexGuard};
+use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     fn push(&self, request: usize) {
@@ -155,10 +155,10 @@ impl Queue {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
         match most {
-            None => self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(most) => {
                 let waited = self.changed.wait_timeout(state, most);
-                waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                waited.unwrap_or_else(PoisonError::into_inner).0
             }
         }
     }
@@ -180,7 +180,7 @@ impl Answers {
 
     /// Notifies the callers of these requests whether they were answered or never will be.
     pub(crate) fn tell(&self, requests: &[usize], is_answered: bool) {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         for &request in requests {
             is_there[request] = Some(is_answered);
             self.changed[request].notify_one();
@@ -189,7 +189,7 @@ impl Answers {
 
     /// Notifies all callers that there will be no more answers.
     pub(crate) fn give_up(&self) {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         for (place, changed) in is_there.iter_mut().zip(&self.changed) {
             place.get_or_insert(false);
             changed.notify_all();
@@ -198,12 +198,12 @@ impl Answers {
 
     /// Waits for the answer to a request.
     fn wait(&self, request: usize) -> bool {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         loop {
             if let Some(is_answered) = is_there[request] {
                 return is_answered;
             }
-            is_there = self.changed[request].wait(is_there).unwrap_or_else(|poisoned| poisoned.into_inner());
+            is_there = self.changed[request].wait(is_there).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -254,12 +254,12 @@ pub(crate) fn called(load: Load, (queue, answers): (&Queue, &Answers), compute: 
         ready.wait();
         compute();
     });
-    let calls = calls.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
     calls.into_iter().flatten().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The times of requests, in nanoseconds: the intervals are exponentially distributed.

@@ -276,12 +276,8 @@ impl Upload<'_> {
         self.vector(self.reader.vector(name)?)
     }
 
-    /// The same with `offset` added to every element.
     fn offset_vector(&self, name: &str, offset: f32) -> std::result::Result<Tensor, EngineError> {
-        if offset == 0.0 {
-            return self.named_vector(name);
-        }
-        self.vector(self.reader.vector(name)?.into_iter().map(|number| number + offset).collect())
+        self.vector(self.reader.offset_vector(name, offset)?)
     }
 
     fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {

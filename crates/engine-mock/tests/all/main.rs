@@ -41,6 +41,11 @@ fn job(bundle: &Path, settings: Settings, task: Task) -> String {
     serde_json::to_string(&job).unwrap()
 }
 
+/// What the first such event tells.
+fn first<T>(events: &[Event], told: impl Fn(&Event) -> Option<T>) -> T {
+    events.iter().find_map(told).unwrap_or_else(|| panic!("not told: {events:?}"))
+}
+
 fn events_of(job: &str, turns: &str) -> Vec<Event> {
     let mut output = Vec::new();
     let _ = worker::serve::<Mock>(job, &mut turns.as_bytes(), 0, &mut output);

@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use crate::engine::{Decode, EngineError, InferenceEngine};
+use crate::engine::{Decode, EngineError};
 
 /// An engine that can continue another's sequences and hand over its own. Only in f32 and in main memory: the
 /// caller that loads it ensures that.
-pub trait HandsOver: InferenceEngine + Decode {
+pub trait HandsOver: Decode {
     /// The memory of keys and values of the present sequences, of their whole capacity. It stays valid until
     /// the engine begins sequences of another size, is lent other memory, or is dropped.
     ///
