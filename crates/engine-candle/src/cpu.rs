@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
-use worker::engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
+use worker::engine::{self, CacheMemory, Device, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::{self, Decoder};
 use crate::model::Model;
@@ -28,7 +28,7 @@ impl Cpu {
         bundle: &Bundle,
         (precision, form): (Precision, Form),
         (cache, grows): (Precision, bool),
-    ) -> std::result::Result<Cpu, EngineError> {
+    ) -> engine::Result<Cpu> {
         Ok(Cpu { model: Model::read(bundle, precision, form)?, cache, grows, sequences: None })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bundle::ModelConfig;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, bail};
-use worker::engine::{CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want};
+use worker::engine::{self, CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want};
 
 use crate::Candle;
 use crate::reader::framework;
@@ -77,7 +77,7 @@ pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64>
 // its memory. So candle can lend its memory but not use another engine's.
 
 impl HandsOver for Candle {
-    fn export(&mut self) -> std::result::Result<CacheMemory, EngineError> {
+    fn export(&mut self) -> engine::Result<CacheMemory> {
         let nothing =
             "keys and values of candle are asked for before begin, or are not in f32 in main memory";
         let memory = self.body.decoder()?.cache_memory().map_err(framework)?;
@@ -90,11 +90,11 @@ impl HandsOver for Candle {
         _batch: usize,
         _capacity: usize,
         _memory: &CacheMemory,
-    ) -> std::result::Result<(), EngineError> {
+    ) -> engine::Result<()> {
         Err(EngineError::Unsupported("makes no tensor over memory that it does not own".into()))
     }
 
-    fn set_filled(&mut self, positions: usize) -> std::result::Result<(), EngineError> {
+    fn set_filled(&mut self, positions: usize) -> engine::Result<()> {
         if positions > self.capacity {
             let capacity = self.capacity;
             return Err(EngineError::Input(format!(

@@ -30,7 +30,7 @@ use tensors::Tensors;
 use worker::engine;
 use worker::engine::{
     Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
-    Padding, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+    Padding, Result, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -62,7 +62,7 @@ enum Body {
 }
 
 impl Body {
-    fn decoder(&mut self) -> Result<&mut dyn Decoder, EngineError> {
+    fn decoder(&mut self) -> Result<&mut dyn Decoder> {
         match self {
             Body::Decoder(decoder) => Ok(decoder.as_mut()),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
@@ -73,7 +73,7 @@ impl Body {
 impl InferenceEngine for Candle {
     const FRAMEWORK: &'static str = "candle";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let capabilities = [
             ("AVX2", utils::with_avx()),
             ("F16C", utils::with_f16c()),
@@ -89,7 +89,7 @@ impl InferenceEngine for Candle {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
         settings.check_options(&["cache", "decoder", "padded", "weights"])?;
         let config = bundle.config();
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
@@ -155,23 +155,23 @@ impl InferenceEngine for Candle {
         }
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         let device = device(settings.device())?;
         let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         let text = "candle has no profiler, so its own events are not here.";
         Err(EngineError::Unsupported(text.into()))
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -186,7 +186,7 @@ impl Candle {
 }
 
 impl Decode for Candle {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let decoder = self.body.decoder()?;
         check_begin(decoder.config(), batch, capacity)?;
         if (self.batch, self.capacity) != (batch, capacity) {
@@ -201,7 +201,7 @@ impl Decode for Candle {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let count = check_append(decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
         decoder
@@ -211,7 +211,7 @@ impl Decode for Candle {
         Ok(&self.logits)
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(decoder.config(), (tokens, lengths), sizes)?;
@@ -236,13 +236,13 @@ impl Decode for Candle {
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }
 
 /// candle's device, or why it cannot be used.
-fn device(device: Device) -> Result<CandleDevice, EngineError> {
+fn device(device: Device) -> Result<CandleDevice> {
     let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
     if !utils::cuda_is_available() {
         return Err(EngineError::Unsupported(

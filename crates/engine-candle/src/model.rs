@@ -3,7 +3,7 @@
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
-use worker::engine::{EngineError, Want};
+use worker::engine::{self, Want};
 
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
@@ -36,11 +36,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// Reads the weights at `precision`, for products in `form`.
-    pub(crate) fn read(
-        bundle: &Bundle,
-        precision: Precision,
-        form: Form,
-    ) -> std::result::Result<Model, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, precision: Precision, form: Form) -> engine::Result<Model> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let reader = Reader::new(&weights, form);

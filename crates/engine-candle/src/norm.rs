@@ -3,7 +3,7 @@
 
 use bundle::{ModelConfig, NormNames, NormPlacement};
 use candle_core::{Device, Result, Tensor, bail};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use crate::math::{add, add_times, layer_norm, rms_norm};
 use crate::parallel::for_each_chunk;
@@ -19,11 +19,7 @@ pub(crate) struct Norm {
 }
 
 impl Norm {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: &NormNames,
-    ) -> std::result::Result<Norm, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, names: &NormNames) -> engine::Result<Norm> {
         let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
         let weight = reader.offset_vector(&names.weight, offset)?;
         let bias = match &names.bias {
@@ -38,7 +34,7 @@ impl Norm {
         reader: &Reader<'_>,
         config: &ModelConfig,
         names: Option<&NormNames>,
-    ) -> std::result::Result<Option<Norm>, EngineError> {
+    ) -> engine::Result<Option<Norm>> {
         names.map(|names| Norm::read(reader, config, names)).transpose()
     }
 
@@ -86,7 +82,7 @@ impl SublayerNorms {
         reader: &Reader<'_>,
         config: &ModelConfig,
         [before, behind]: [&Option<NormNames>; 2],
-    ) -> std::result::Result<SublayerNorms, EngineError> {
+    ) -> engine::Result<SublayerNorms> {
         let behind = Norm::read_optional(reader, config, behind.as_ref())?;
         let (behind, of_sum) = match config.form.norms {
             NormPlacement::OfSum => (None, behind),
@@ -151,7 +147,7 @@ impl HeadNorms {
         reader: &Reader<'_>,
         config: &ModelConfig,
         layer: usize,
-    ) -> std::result::Result<Option<HeadNorms>, EngineError> {
+    ) -> engine::Result<Option<HeadNorms>> {
         let names = config.layer(layer);
         let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) else { return Ok(None) };
         let offset = config.form.norm_offset;

@@ -12,8 +12,8 @@ use engine_ort::Ort;
 use engine_tch::Tch;
 use worker::engine::{
     self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandsOver, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Options, Precision, Runtime, Settings, Want, check_append, check_begin,
-    check_causal,
+    InferenceEngine, KvCachePolicy, Options, Precision, Result, Runtime, Settings, Want, check_append,
+    check_begin, check_causal,
 };
 
 /// The options of a variant.
@@ -37,7 +37,7 @@ impl InferenceEngine for Hybrid {
     const FRAMEWORK: &'static str = "hybrid";
 
     /// Every framework in this process; which two of them will be used is not known yet.
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let tch = Tch::runtime()?;
         let cpu_capability = tch.cpu_capability.clone();
         let mut all = vec![Candle::runtime()?, tch];
@@ -53,7 +53,7 @@ impl InferenceEngine for Hybrid {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Hybrid, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Hybrid> {
         settings.check_options(&OPTIONS)?;
         let names = [Name::from_option(settings, OPTIONS[0])?, Name::from_option(settings, OPTIONS[1])?];
         if names[0] == names[1] {
@@ -93,13 +93,13 @@ impl InferenceEngine for Hybrid {
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Hybrid {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         check_begin(&self.config, batch, capacity)?;
         match &mut self.engines {
             Engines::Pair(pair) => pair.begin(batch, capacity),
@@ -107,7 +107,7 @@ impl Decode for Hybrid {
         }
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         match &mut self.engines {
             Engines::Pair(pair) => {
                 let (batch, capacity, filled) = pair.sizes();
@@ -132,14 +132,14 @@ impl Decode for Hybrid {
         }
     }
 
-    fn hand_over(&mut self) -> Result<Option<HandOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>> {
         match &mut self.engines {
             Engines::Pair(pair) => pair.hand_over().map(Some),
             Engines::Alone(..) => Ok(None),
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         match &mut self.engines {
             Engines::Pair(pair) => pair.hidden_states(),
             Engines::Alone(part, _) => part.hidden_states(),
@@ -147,7 +147,7 @@ impl Decode for Hybrid {
     }
 }
 
-fn check_supported(settings: &Settings) -> Result<(), EngineError> {
+fn check_supported(settings: &Settings) -> Result<()> {
     let reason = match (settings.device(), settings.precision) {
         (Device::Cpu, Precision::F32) if settings.cache() == Precision::F32 => return Ok(()),
         (Device::Cpu, Precision::F32) => {
@@ -174,7 +174,7 @@ fn assembled(
     names: [&str; 2],
     prefill: Result<Box<dyn Part>, String>,
     decode: Result<Box<dyn Part>, String>,
-) -> Result<Engines, EngineError> {
+) -> Result<Engines> {
     let alone = |part: Box<dyn Part>, (other, reason): (&str, String)| {
         let words = format!("falls back to {} alone: {other} cannot run this: {reason}", part.name());
         Ok(Engines::Alone(part, words))
@@ -262,7 +262,7 @@ impl Pair {
     }
 
     /// As [`engine::Decode::begin`].
-    pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         if let Some(present) = &mut self.present
             && (present.batch, present.capacity) == (batch, capacity)
         {
@@ -287,7 +287,7 @@ impl Pair {
     }
 
     /// Begins in both, in one memory if either can use the other's. Returns why they do not share it.
-    fn share(&mut self, batch: usize, capacity: usize) -> Result<Option<String>, EngineError> {
+    fn share(&mut self, batch: usize, capacity: usize) -> Result<Option<String>> {
         let mut obstacles = Vec::new();
         for (owner, other) in [(DECODE, PREFILL), (PREFILL, DECODE)] {
             self.parts[owner].begin(batch, capacity)?;
@@ -311,7 +311,7 @@ impl Pair {
     }
 
     /// As [`engine::Decode::append`], of `count` positions that have been checked.
-    pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32], EngineError> {
+    pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32]> {
         let is_step = count == 1 && self.sizes().2 > 0;
         let by = if is_step { DECODE } else { PREFILL };
         self.bring(by)?;
@@ -330,7 +330,7 @@ impl Pair {
     }
 
     /// Gives all positions to the engine that decodes.
-    pub(crate) fn hand_over(&mut self) -> Result<HandOver, EngineError> {
+    pub(crate) fn hand_over(&mut self) -> Result<HandOver> {
         let bytes = self.bring(DECODE)?;
         let address =
             |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address() as u64);
@@ -344,7 +344,7 @@ impl Pair {
     }
 
     /// Gives the engine `to` the positions that it lacks. Returns the bytes copied.
-    fn bring(&mut self, to: usize) -> Result<u64, EngineError> {
+    fn bring(&mut self, to: usize) -> Result<u64> {
         let Some(present) = &mut self.present else { return Ok(0) };
         let (has, filled) = (present.has[to], present.filled);
         if has == filled {
@@ -372,7 +372,7 @@ impl Pair {
         Some(if present.is_shared { decode } else { decode + self.parts[PREFILL].kv_cache_bytes()? })
     }
 
-    pub(crate) fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    pub(crate) fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.parts[self.latest].hidden_states()
     }
 }
@@ -400,7 +400,7 @@ impl Name {
     }
 
     /// The engine that this option names.
-    pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name, EngineError> {
+    pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name> {
         let names = Name::EACH.map(Name::as_str).join(", ");
         let Some(asked) = settings.options.get(option) else {
             return Err(EngineError::Input(format!("option {option} is missing: it names one of {names}")));
@@ -410,7 +410,7 @@ impl Name {
     }
 
     /// Loads it as it is when it is alone, but for idle threads.
-    pub(crate) fn load(self, bundle: &Bundle, settings: &Settings) -> Result<Box<dyn Part>, EngineError> {
+    pub(crate) fn load(self, bundle: &Bundle, settings: &Settings) -> Result<Box<dyn Part>> {
         let options = match self {
             // Its threads would otherwise go on spinning while the other engine computes.
             Name::Ort => BTreeMap::from([("spinning".to_owned(), "within-runs".to_owned())]),

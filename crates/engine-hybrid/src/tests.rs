@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use worker::engine::{CacheMemory, Plane};
+use worker::engine::{CacheMemory, Plane, Result};
 
 use super::*;
 
@@ -61,7 +61,7 @@ impl Part for Toy {
 }
 
 impl Decode for Toy {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         if self.batch != batch {
             self.borrowed = None;
             self.keys = vec![0.0; batch * capacity];
@@ -71,7 +71,7 @@ impl Decode for Toy {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], _want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], _want: Want) -> Result<&[f32]> {
         self.note(format!("appends {} at {}", tokens.len(), self.filled));
         let keys = self.export()?.layers[0][0].address as *mut f32;
         for &token in tokens {
@@ -93,14 +93,14 @@ impl Decode for Toy {
         Some((2 * self.batch * CAPACITY * 4) as u64)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.note("tells hidden states".into());
         Ok(HiddenStates { layers: Vec::new() })
     }
 }
 
 impl HandsOver for Toy {
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+    fn export(&mut self) -> Result<CacheMemory> {
         let shape = [self.batch, 1, CAPACITY, 1];
         let plane = |numbers: &mut Vec<f32>| Plane::contiguous(numbers.as_mut_ptr() as usize, shape);
         Ok(match &self.borrowed {
@@ -109,19 +109,14 @@ impl HandsOver for Toy {
         })
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
         self.note(format!("is told of {positions}"));
         self.filled = positions;
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        _capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, _capacity: usize, memory: &CacheMemory) -> Result<()> {
         if !self.borrows || batch > 1 {
             return Err(EngineError::Unsupported("borrows nothing".into()));
         }
@@ -131,7 +126,7 @@ impl HandsOver for Toy {
     }
 
     #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
+    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64> {
         self.note(format!("copies {positions:?}"));
         let keys = from.layers[0][0].address as *const f32;
         // SAFETY: the other toy still exists, and has that capacity.

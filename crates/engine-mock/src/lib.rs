@@ -17,7 +17,7 @@ pub use output::through;
 pub use script::{Noise, ProcessNoise};
 use worker::engine::{
     Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Padding, Profile, Run, Runtime, Settings, Side, Texts, Want,
+    InferenceEngine, KvCachePolicy, Padding, Profile, Result, Run, Runtime, Settings, Side, Texts, Want,
     check_append, check_append_each, check_begin,
 };
 
@@ -70,7 +70,7 @@ impl Mock {
         extra
     }
 
-    fn misbehave(&self) -> Result<(), EngineError> {
+    fn misbehave(&self) -> Result<()> {
         if self.fault_is_due(Fault::Crash) {
             eprintln!("mock: this crash was asked for");
             std::process::abort();
@@ -100,7 +100,7 @@ impl InferenceEngine for Mock {
 
     const RUNS_GRAPHS: bool = true;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         Ok(Runtime {
             binding: format!("engine-mock {}", env!("CARGO_PKG_VERSION")),
             library: "mock".into(),
@@ -109,7 +109,7 @@ impl InferenceEngine for Mock {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
         let script = Script::read(settings)?;
         let gpu = PlayedGpu::open(&script, settings)?;
         if let Some(reason) = &script.unsupported {
@@ -167,7 +167,7 @@ impl InferenceEngine for Mock {
         }
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
     }
 
@@ -175,32 +175,32 @@ impl InferenceEngine for Mock {
         self.gpu.as_ref()?.allocated()
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         self.profiler.begin(&self.script)
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         self.profiler.end()
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         Ok(self)
     }
 
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         if self.config.graph.is_none() {
             return Err(EngineError::Unsupported("the model is no ONNX file".into()));
         }
         Ok(self)
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Encode for Mock {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.config, task)?;
         self.appends += 1;
         self.misbehave()?;
@@ -244,13 +244,13 @@ impl Encode for Mock {
         self.filled
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         Decode::hidden_states(self)
     }
 }
 
 impl Decode for Mock {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         self.is_padded = false;
@@ -262,12 +262,12 @@ impl Decode for Mock {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
         self.append_rows(tokens.chunks_exact(count), (count, want))
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(&self.config, (tokens, lengths), sizes)?;
         let ends = lengths.iter().scan(0, |end, &length| {
@@ -288,7 +288,7 @@ impl Decode for Mock {
         (bytes > 0).then_some(bytes)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         if !self.script.layers {
             return Err(EngineError::Unsupported("the mock has no layers".into()));
         }
@@ -311,7 +311,7 @@ impl Mock {
         &mut self,
         rows: impl Iterator<Item = &'a [u32]>,
         (count, want): (usize, Want),
-    ) -> Result<&[f32], EngineError> {
+    ) -> Result<&[f32]> {
         let start_ns = self.profiler.now();
         self.appends += 1;
         self.misbehave()?;

@@ -12,7 +12,7 @@ use gpu::simulated::Player;
 use serde_json::Value;
 use worker::engine::{
     Allocated, Bench, Bundle, Device, Dtype, EngineError, Graph, Precision, Profile, ProfileClock,
-    ProfileEvent, Run, Settings, Tensor,
+    ProfileEvent, Result, Run, Settings, Tensor,
 };
 
 use crate::script::{Fault, Options, Part, Script, unix_time};
@@ -154,7 +154,7 @@ impl Run for Mock {
         self.config.graph.as_ref().expect("this capability is given for ONNX files alone")
     }
 
-    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<()> {
         let rows = rows(Run::graph(self), inputs);
         let of_row = |row: usize| {
             inputs.iter().fold(0xcbf2_9ce4_8422_2325, |state, input| {
@@ -170,7 +170,7 @@ impl Run for Mock {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<(), EngineError> {
+    fn run(&mut self) -> Result<()> {
         self.ran = None;
         self.appends += 1;
         self.misbehave()?;
@@ -182,7 +182,7 @@ impl Run for Mock {
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
+    fn outputs(&mut self) -> Result<Vec<Tensor>> {
         let states = self.ran.as_ref().ok_or_else(|| EngineError::Input("outputs before a run".into()))?;
         let perturb = self.script.perturb;
         let shape = if self.has_rows { vec![states.len(), NUMBERS] } else { vec![NUMBERS] };
@@ -266,7 +266,7 @@ fn protocol_pipe() -> io::Result<File> {
 
 /// Maps a copy of the weights as engines map them, and reads it after its file was cut off: the system ends a process for
 /// that, and no program can turn it into an error.
-pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Result<(), EngineError> {
+pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Result<()> {
     let copy = std::env::temp_dir().join(format!("photofinish-mock-{}", std::process::id()));
     let failed = |error: io::Error| EngineError::Framework(format!("{}: {error}", copy.display()));
     std::fs::copy(bundle.weights_path(precision)?, &copy).map_err(failed)?;
@@ -310,7 +310,7 @@ pub(crate) fn replace_parity_file(fault: Fault, line: &[u8]) -> io::Result<()> {
 pub(crate) struct Profiler(Option<Vec<ProfileEvent>>);
 
 impl Profiler {
-    pub(crate) fn begin(&mut self, script: &Script) -> Result<(), EngineError> {
+    pub(crate) fn begin(&mut self, script: &Script) -> Result<()> {
         if !script.profiler {
             return Err(EngineError::Unsupported(
                 "The mock has no profiler unless its script says so.".into(),
@@ -349,7 +349,7 @@ impl Profiler {
         }
     }
 
-    pub(crate) fn end(&mut self) -> Result<Profile, EngineError> {
+    pub(crate) fn end(&mut self) -> Result<Profile> {
         let events = self.0.take();
         let events = events.ok_or_else(|| EngineError::Input("end_profile before begin_profile".into()))?;
         Ok(Profile {
@@ -375,7 +375,7 @@ pub(crate) struct PlayedGpu {
 
 impl PlayedGpu {
     /// `None` for a model on the CPU.
-    pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>, EngineError> {
+    pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>> {
         if settings.device() == Device::Cpu {
             return Ok(None);
         }
@@ -419,7 +419,7 @@ pub(crate) struct PlayedBench {
 const SIDE: u64 = 4096;
 
 impl PlayedBench {
-    pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench, EngineError> {
+    pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench> {
         let script = Script::read(settings)?;
         let no_gpu = || EngineError::Unsupported("the mock plays no GPU".into());
         let bandwidth = script.gpu_bandwidth.ok_or_else(no_gpu)?;
@@ -444,11 +444,11 @@ impl Bench for PlayedBench {
         self.precision
     }
 
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn copies(&mut self, times: usize) -> Result<u64> {
         Ok(self.work(2 * self.bytes * times as u64, self.bandwidth))
     }
 
-    fn products(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn products(&mut self, times: usize) -> Result<u64> {
         Ok(self.work(2 * SIDE.pow(3) * times as u64, self.script.gpu_gflops.unwrap_or(100_000.0)))
     }
 }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use worker::engine::{Allocated, EngineError, Precision, Settings};
+use worker::engine::{Allocated, EngineError, Precision, Result, Settings};
 
 /// The options of a variant (`configs/engines/*.toml`), all optional.
 #[derive(Debug, Default, Deserialize)]
@@ -99,7 +99,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn read(options: &BTreeMap<String, String>) -> Result<Options, EngineError> {
+    pub(crate) fn read(options: &BTreeMap<String, String>) -> Result<Options> {
         // A number or `true` is its JSON; other texts are texts.
         let value = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
         let options: Value = options
@@ -230,7 +230,7 @@ impl Deref for Script {
 }
 
 impl Script {
-    pub(crate) fn read(settings: &Settings) -> Result<Script, EngineError> {
+    pub(crate) fn read(settings: &Settings) -> Result<Script> {
         let options = Options::read(&settings.options)?;
         // Each process its own noise, as in real life.
         let seed = u64::from(std::process::id()) ^ unix_time().as_nanos() as u64;

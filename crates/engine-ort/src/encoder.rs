@@ -10,7 +10,7 @@ use onnx::fused::encoder::{
 use onnx::graph::{LAST_POSITIONS, POSITIONS, SCORES, TOKENS, TOTAL, rotary_names};
 use ort::session::{OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{PrimitiveTensorElementType, Tensor};
-use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, Padded, Texts};
+use worker::engine::{Encode, EncodeTask, HiddenStates, Padded, Result, Texts};
 
 use crate::model::Model;
 use crate::runtime::framework;
@@ -90,7 +90,7 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.model.config, task)?;
         self.run(texts, task).map_err(framework)?;
         self.computed = texts.lengths.len() * self.width(texts);
@@ -107,7 +107,7 @@ impl Encode for Encoder {
         self.computed
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }

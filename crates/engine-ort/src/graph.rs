@@ -7,7 +7,7 @@ use bundle::{Bundle, Dtype, Graph, Precision};
 use ort::memory::Allocator;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
-use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Run, Settings, Tensor};
+use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Result, Run, Settings, Tensor};
 
 use crate::model::{CountedThreads, end_profile};
 use crate::runtime::{Library, framework, session_builder};
@@ -29,7 +29,7 @@ impl GraphSession {
         bundle: &Bundle,
         graph: &Graph,
         settings: &Settings,
-    ) -> Result<GraphSession, EngineError> {
+    ) -> Result<GraphSession> {
         if settings.device() != Device::Cpu {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
@@ -93,7 +93,7 @@ impl Run for GraphSession {
         &self.graph
     }
 
-    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<()> {
         let allocator = Allocator::default();
         let put = |tensor: &Tensor| {
             let mut value =
@@ -119,7 +119,7 @@ impl Run for GraphSession {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<(), EngineError> {
+    fn run(&mut self) -> Result<()> {
         // Free the last outputs before new ones are allocated.
         self.outputs.clear();
         let inputs: Vec<(&str, SessionInputValue<'_>)> =
@@ -133,7 +133,7 @@ impl Run for GraphSession {
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
+    fn outputs(&mut self) -> Result<Vec<Tensor>> {
         self.graph
             .outputs
             .iter()
@@ -143,7 +143,7 @@ impl Run for GraphSession {
     }
 }
 
-fn tensor(name: &str, value: &DynTensor) -> Result<Tensor, EngineError> {
+fn tensor(name: &str, value: &DynTensor) -> Result<Tensor> {
     let Some(dtype) = Dtype::ALL.into_iter().find(|dtype| element(*dtype) == *value.data_type()) else {
         let found = value.data_type();
         return Err(EngineError::Unsupported(format!(

@@ -19,7 +19,7 @@ use ort::session::Session;
 use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Options as _, Padding, Precision, Profile, Run, Runtime, Settings, Side, Want,
+    Options as _, Padding, Precision, Profile, Result, Run, Runtime, Settings, Side, Want,
 };
 
 use crate::encoder::Encoder;
@@ -32,7 +32,7 @@ use crate::sequences::Sequences;
 
 /// The environment of the library that this engine loads; a process has only one. For other programs that use
 /// ONNX Runtime directly.
-pub fn environment() -> Result<Environment, EngineError> {
+pub fn environment() -> Result<Environment> {
     Ok(runtime::library()?.environment.clone())
 }
 
@@ -62,7 +62,7 @@ impl Body {
         }
     }
 
-    fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
+    fn decoder(&mut self) -> Result<&mut Decoder> {
         match self {
             Body::Decoder(decoder) => Ok(decoder),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
@@ -92,7 +92,7 @@ impl Body {
 
 impl Ort {
     /// As [`InferenceEngine::load`], with the given form of attention.
-    fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
+    fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort> {
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
         let in_effect = in_effect(&model, settings);
         Ok(Ort { in_effect, body: Body::new(model) })
@@ -103,7 +103,7 @@ impl InferenceEngine for Ort {
     const FRAMEWORK: &'static str = "ort";
     const RUNS_GRAPHS: bool = true;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let library = runtime::library()?;
         Ok(Runtime {
             binding: runtime::BINDING.into(),
@@ -113,7 +113,7 @@ impl InferenceEngine for Ort {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort> {
         if let Some(graph) = &bundle.config().graph {
             let session = GraphSession::load(runtime::library()?, bundle, graph, settings)?;
             return Ok(Ort { in_effect: session.in_effect(), body: Body::Graph(Box::new(session)) });
@@ -135,14 +135,14 @@ impl InferenceEngine for Ort {
     }
 
     /// The profile has been running since the load.
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         match self.body.session().1.profile {
             Some(_) => Ok(()),
             None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
         }
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         let (session, options) = self.body.session();
         let start_ns = session.profiling_start_ns().map_err(framework)?;
         let file = model::end_profile(session, options).ok_or_else(|| {
@@ -151,12 +151,12 @@ impl InferenceEngine for Ort {
         model::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -166,7 +166,7 @@ impl InferenceEngine for Ort {
         }
     }
 
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         match &mut self.body {
             Body::Graph(graph) => Ok(graph.as_mut()),
             _ => Err(EngineError::Input("the model is no ONNX file".into())),
@@ -175,7 +175,7 @@ impl InferenceEngine for Ort {
 }
 
 impl Decode for Ort {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let Decoder { model, sequences } = self.body.decoder()?;
         engine::check_begin(&model.config, batch, capacity)?;
         match sequences {
@@ -191,7 +191,7 @@ impl Decode for Ort {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
         let Some(sequences) = sequences else {
             return Err(EngineError::Input("append before begin".into()));
@@ -202,7 +202,7 @@ impl Decode for Ort {
         Ok(sequences.logits())
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
         let Some(sequences) = sequences else {
             return Err(EngineError::Input("append before begin".into()));
@@ -229,7 +229,7 @@ impl Decode for Ort {
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         let Decoder { model, sequences } = self.body.decoder()?;
         if !model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
@@ -287,7 +287,7 @@ fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     [model.attention.operators(), cache]
 }
 
-fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
+fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
     if config.encoder.is_some() && settings.device() != Device::Cpu {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
@@ -303,7 +303,7 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), Engi
     )))
 }
 
-fn check_precision(settings: &Settings) -> Result<(), EngineError> {
+fn check_precision(settings: &Settings) -> Result<()> {
     let reason = match (settings.device(), settings.precision) {
         (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
         (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),

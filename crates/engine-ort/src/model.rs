@@ -17,7 +17,7 @@ use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 use serde_json::{Map, Value};
 use worker::engine::{
-    Bundle, BundleError, Device, EngineError, Profile, ProfileClock, ProfileEvent, Settings,
+    Bundle, BundleError, Device, EngineError, Profile, ProfileClock, ProfileEvent, Result, Settings,
 };
 
 use crate::runtime::{
@@ -51,7 +51,7 @@ impl Model {
         bundle: &Bundle,
         attention: Attention,
         settings: &Settings,
-    ) -> Result<Model, EngineError> {
+    ) -> Result<Model> {
         let options = Options::from_settings(settings, bundle.config())?;
         let products = Products {
             precision: settings.precision,
@@ -129,7 +129,7 @@ fn builder_on(
     config: &ModelConfig,
     attention: Attention,
     options: &Options,
-) -> Result<SessionBuilder, EngineError> {
+) -> Result<SessionBuilder> {
     let (optimization, is_shared) = (options.optimization, attention.cached && !options.grows);
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
@@ -193,7 +193,7 @@ fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
 }
 
 /// Folder and name of the weights file, with links resolved: ONNX Runtime follows no link out of the folder.
-pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
+pub fn location(weights: &Path) -> Result<(String, String)> {
     let path = weights.canonicalize().map_err(BundleError::io(weights))?;
     let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
     match (text(path.parent().map(Path::as_os_str)), text(path.file_name())) {
@@ -239,7 +239,7 @@ const DETAILS: [&str; 5] = ["op_name", "provider", "input_type_shape", "output_t
 const MOST: usize = 1_000_000;
 
 /// The events of the profile in `file`. Its times count from `start_ns`.
-pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile, EngineError> {
+pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile> {
     let cannot = |why: String| EngineError::Framework(format!("cannot read {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
     let values: Vec<Value> = serde_json::from_str(&text).map_err(|error| cannot(error.to_string()))?;

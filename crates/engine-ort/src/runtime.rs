@@ -20,7 +20,7 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{DynTensor, DynTensorValueType, Tensor, TensorElementType, Value};
 use ort::{AsPointer, ep, sys};
-use worker::engine::{Allocated, Device, EngineError, Options as _, Settings, TextPadding};
+use worker::engine::{Allocated, Device, EngineError, Options as _, Result, Settings, TextPadding};
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
@@ -40,7 +40,7 @@ pub(crate) struct Library {
 }
 
 /// The first call loads the library that `ORT_DYLIB_PATH` names.
-pub(crate) fn library() -> Result<&'static Library, EngineError> {
+pub(crate) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
     let _guard = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -56,7 +56,7 @@ pub(crate) fn library() -> Result<&'static Library, EngineError> {
 }
 
 /// The library's absolute path and its version. Fails if `ort` cannot use that version.
-pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineError> {
+pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String)> {
     let unusable =
         |reason: String| EngineError::Framework(format!("{reason}; {SET_UP}, or correct {DYLIB_VARIABLE}"));
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {
@@ -109,7 +109,7 @@ pub(crate) fn cuda_session_builder(
     library: &Library,
     optimization: Optimization,
     index: usize,
-) -> Result<SessionBuilder, EngineError> {
+) -> Result<SessionBuilder> {
     let builder = without_provider(library, optimization)
         .and_then(|builder| Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?))
         .map_err(framework)?;
@@ -367,7 +367,7 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 
 impl Options {
     /// If the settings switch optimisation off, the level is off even if the option names another.
-    pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options, EngineError> {
+    pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options> {
         settings.check_options(&["cache", OPTIMIZATION, "padded", PROFILE, SPINNING, "weights"])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
@@ -402,11 +402,7 @@ impl Options {
 // suitable inputs. The graphs add some milliseconds to loading.
 
 /// Whether GroupQueryAttention writes into the cache in place if past and present are one tensor.
-pub(crate) fn cache_is_shared(
-    library: &Library,
-    config: &ModelConfig,
-    attention: Attention,
-) -> Result<bool, EngineError> {
+pub(crate) fn cache_is_shared(library: &Library, config: &ModelConfig, attention: Attention) -> Result<bool> {
     keeps_free_rows(library, config, attention, true).map_err(framework)
 }
 
@@ -489,7 +485,7 @@ impl Activations {
 
 /// Multiplies a large activation by 0 and a small one by 1. In f32 the sum is the small one. If activations
 /// are rounded to steps of 1/127 of the largest, it is 0.
-pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations, EngineError> {
+pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations> {
     const LARGE: f32 = 1000.0;
     let product = multiply(library, products, [LARGE, 1.0]).map_err(framework)?;
     match product {

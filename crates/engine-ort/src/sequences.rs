@@ -7,7 +7,7 @@ use onnx::graph::{
 use ort::memory::{Allocator, MemoryInfo};
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor, TensorElementType};
-use worker::engine::{CacheMemory, Device, EngineError, HandsOver, Plane, Want, check_begin};
+use worker::engine::{CacheMemory, Device, EngineError, HandsOver, Plane, Result, Want, check_begin};
 
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::{self, framework, tensor_over};
@@ -158,12 +158,7 @@ impl Sequences {
 
     /// Appends `tokens`, `[batch, count]`, to the sequences. The results are in [`Self::logits`] and
     /// [`Self::hidden_states`].
-    pub(crate) fn append(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        want: Want,
-    ) -> Result<(), EngineError> {
+    pub(crate) fn append(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<()> {
         self.gathered = None;
         let count = tokens.len() / self.batch;
         // GroupQueryAttention refuses several new tokens after old ones in a batch ("batch_size must be
@@ -176,12 +171,7 @@ impl Sequences {
 
     /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. With
     /// GroupQueryAttention padding comes after a prompt, and later tokens overwrite it.
-    pub(crate) fn append_each(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        lengths: &[usize],
-    ) -> Result<(), EngineError> {
+    pub(crate) fn append_each(&mut self, model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Result<()> {
         self.gathered = None;
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut padded = Vec::with_capacity(longest * lengths.len());
@@ -209,7 +199,7 @@ impl Sequences {
         model: &mut Model,
         tokens: &[u32],
         (want, lengths): (Want, &[usize]),
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let count = tokens.len() / self.batch;
         if self.cache_checked || self.filled + count == self.capacity {
             let present = self.grows.then(|| self.grown(self.filled + count)).transpose();
@@ -227,7 +217,7 @@ impl Sequences {
     }
 
     /// Appends to one sequence after the other, each over its own rows of the cache.
-    fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<(), EngineError> {
+    fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<()> {
         let count = tokens.len() / self.batch;
         let mut grown = Vec::new();
         if self.grows {
@@ -277,7 +267,7 @@ impl Sequences {
         self.marks().for_each(|number| *number = MARK);
     }
 
-    fn check_cache(&mut self) -> Result<(), EngineError> {
+    fn check_cache(&mut self) -> Result<()> {
         if self.marks().any(|number| *number != MARK) {
             return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
         }
@@ -467,7 +457,7 @@ impl Pass {
 // past and present are over memory of ONNX Runtime's or of the other engine's.
 
 impl HandsOver for Ort {
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+    fn export(&mut self) -> Result<CacheMemory> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_f32(model)?;
         let Some(sequences) = sequences.as_mut() else {
@@ -478,17 +468,12 @@ impl HandsOver for Ort {
             let (_, numbers) = tensor.try_extract_tensor_mut::<f32>().map_err(framework)?;
             Ok(Plane::contiguous(numbers.as_mut_ptr() as usize, shape))
         });
-        let planes = planes.collect::<Result<Vec<Plane>, EngineError>>()?;
+        let planes = planes.collect::<Result<Vec<Plane>>>()?;
         Ok(CacheMemory { layers: planes.chunks_exact(2).map(|layer| [layer[0], layer[1]]).collect() })
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, capacity: usize, memory: &CacheMemory) -> Result<()> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_begin(&model.config, batch, capacity)?;
         check_f32(model)?;
@@ -518,7 +503,7 @@ impl HandsOver for Ort {
         Ok(())
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
         match &mut self.body.decoder()?.sequences {
             Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
             Some(sequences) => {
@@ -532,7 +517,7 @@ impl HandsOver for Ort {
     }
 }
 
-fn check_f32(model: &Model) -> Result<(), EngineError> {
+fn check_f32(model: &Model) -> Result<()> {
     let is_f32 = model.device == Device::Cpu && model.products.float() == onnx::DataType::Float;
     if is_f32 && !model.options.grows {
         return Ok(());

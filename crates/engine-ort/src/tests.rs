@@ -9,7 +9,7 @@ use conformance::{
 };
 use onnx::{Attention, Rotation};
 use worker::engine::{
-    Bundle, Decode, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime, Settings, Want,
+    Bundle, Decode, HiddenStates, InEffect, InferenceEngine, Precision, Result, Runtime, Settings, Want,
 };
 
 use crate::Ort;
@@ -29,11 +29,11 @@ struct Padded(Ort);
 impl InferenceEngine for Padded {
     const FRAMEWORK: &'static str = Ort::FRAMEWORK;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         Ort::runtime()
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded> {
         let usual = Attention::plan(bundle.config());
         let rotation = match usual.rotation {
             Rotation::Fused => Rotation::Separate,
@@ -47,21 +47,21 @@ impl InferenceEngine for Padded {
         self.0.in_effect()
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Padded {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         self.0.begin(batch, capacity)
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         self.0.append(tokens, want)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.0.hidden_states()
     }
 }

@@ -2,7 +2,7 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::framework;
 use crate::layout::Layout;
@@ -189,12 +189,7 @@ pub(crate) struct Qkv {
 }
 
 impl Qkv {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Qkv, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize, layout: Layout) -> Result<Qkv> {
         let (names, heads) = (config.layer(index), Heads::from_config(config));
         let mut whole_norms = None;
         let norm = match (&names.q_norm, &names.k_norm) {

@@ -2,7 +2,7 @@
 
 use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::attend::{Heads, Manner};
 use crate::layer;
@@ -20,7 +20,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Elementary);
         let head_norm =

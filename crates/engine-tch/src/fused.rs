@@ -2,7 +2,7 @@
 
 use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::attend::{Attend, Heads, Manner, Qkv};
 use crate::layer;
@@ -25,7 +25,7 @@ impl Layer {
         config: &ModelConfig,
         index: usize,
         (layout, kinds): (Layout, Kinds),
-    ) -> Result<Layer, EngineError> {
+    ) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
@@ -98,7 +98,7 @@ impl Mlp {
         index: usize,
         layout: Layout,
         in_product: bool,
-    ) -> Result<Mlp, EngineError> {
+    ) -> Result<Mlp> {
         let names = config.layer(index);
         let activated = in_product && !config.gated_mlp && layout == Layout::Onednn;
         let activation = activated.then_some(config.activation);

@@ -30,7 +30,7 @@ use shim::InferenceMode;
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{
     self, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Options, Padding, Precision, Profile, Runtime, Settings, Side, Want, check_append,
+    KvCachePolicy, Options, Padding, Precision, Profile, Result, Runtime, Settings, Side, Want, check_append,
     check_append_each, check_begin,
 };
 
@@ -49,7 +49,7 @@ enum Body {
 }
 
 impl Body {
-    fn decoder(&mut self) -> Result<&mut Model, EngineError> {
+    fn decoder(&mut self) -> Result<&mut Model> {
         match self {
             Body::Decoder(model) => Ok(model),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
@@ -68,7 +68,7 @@ impl Body {
 impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let loaded = shim::loaded();
         let library_path = library_path();
         check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
@@ -80,7 +80,7 @@ impl InferenceEngine for Tch {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch> {
         settings.check_options(&[
             "attention",
             "cache",
@@ -137,20 +137,20 @@ impl InferenceEngine for Tch {
         Some(engine::Allocated { in_use, peak })
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         set_threads(settings.threads);
         let device = self::device(settings)?;
         let bench = TchBench::new(device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         profile::begin()?;
         self.body.set_marked(true);
         Ok(())
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         if !self.body.set_marked(false) {
             return Err(EngineError::Input(
                 "end_profile without begin_profile, or for the second time".into(),
@@ -159,12 +159,12 @@ impl InferenceEngine for Tch {
         profile::end()
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -173,7 +173,7 @@ impl InferenceEngine for Tch {
 }
 
 impl Decode for Tch {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let model = self.body.decoder()?;
         check_begin(&model.config, batch, capacity)?;
         match &mut self.sequences {
@@ -192,7 +192,7 @@ impl Decode for Tch {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let Some(sequences) = &mut self.sequences else {
             return Err(EngineError::Input("append before begin".into()));
         };
@@ -208,7 +208,7 @@ impl Decode for Tch {
         Ok(numbers(&self.output.insert(output?).logits))
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let Some(sequences) = &mut self.sequences else {
             return Err(EngineError::Input("append before begin".into()));
         };
@@ -233,7 +233,7 @@ impl Decode for Tch {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         match &self.output {
             _ if !self.keep_hidden => Err(EngineError::Unsupported(
                 "hidden states are kept only where the settings at load ask for them".into(),
@@ -359,7 +359,7 @@ fn numbers(tensor: &Tensor) -> &[f32] {
 const BINDING: &str = "tch 0.24.0";
 
 /// Another version may load, if it happens to have all symbols, and still have a different layout of objects.
-fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {
+fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<()> {
     if loaded == built_for {
         return Ok(());
     }
@@ -390,7 +390,7 @@ fn set_threads(threads: usize) {
     }
 }
 
-fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
+fn device(settings: &Settings) -> Result<tch::Device> {
     let Device::Cuda(index) = settings.device() else { return Ok(tch::Device::Cpu) };
     if !tch::Cuda::is_available() {
         return Err(EngineError::Unsupported(

@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, ModelConfig, Weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{EngineError, Options, Settings, Want};
+use worker::engine::{EngineError, Options, Result, Settings, Want};
 
 use crate::layer::{Embedding, Layer};
 use crate::layout::{self, Layout};
@@ -46,7 +46,7 @@ pub(crate) struct Output {
 }
 
 /// Whether the option `attention` selects plain products.
-fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool, EngineError> {
+fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool> {
     match settings.options.get("attention").map(String::as_str) {
         None => Ok(false),
         Some("products") if is_fused_and_eager => Ok(true),
@@ -59,7 +59,7 @@ fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<
 }
 
 impl Model {
-    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model> {
         let config = bundle.config().clone();
         let fused = settings.flag("fused", true)?;
         let (layout, emulated) = (Layout::choose(settings, device)?, layout::emulated(settings));
@@ -78,7 +78,7 @@ impl Model {
         // First, while little else is in memory: it is the largest, and there may briefly be two copies.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
-        let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
+        let layer = |index| -> Result<Box<dyn Layer>> {
             if !fused {
                 return Ok(Box::new(eager::Layer::read(&reader, &config, index)?));
             }

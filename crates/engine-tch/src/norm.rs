@@ -2,7 +2,7 @@
 
 use bundle::{ModelConfig, NormNames};
 use tch::{Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::framework;
 use crate::reader::Reader;
@@ -77,7 +77,7 @@ impl Norm {
         config: &ModelConfig,
         names: &NormNames,
         rms_norm: RmsNorm,
-    ) -> Result<Norm, EngineError> {
+    ) -> Result<Norm> {
         let kind = if config.rms_norm {
             let weight = rms_weight(reader, config, &names.weight)?;
             match rms_norm {
@@ -132,7 +132,7 @@ impl Norm {
 }
 
 /// The factors of an RMSNorm: its weight plus the model's offset.
-pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor, EngineError> {
+pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor> {
     let weight = reader.vector(name)?;
     match config.form.norm_offset {
         0.0 => Ok(weight),
@@ -172,7 +172,7 @@ impl SublayerNorms {
         config: &ModelConfig,
         norms: [&Option<NormNames>; 2],
         rms_norm: RmsNorm,
-    ) -> Result<SublayerNorms, EngineError> {
+    ) -> Result<SublayerNorms> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(reader, config, names, rms_norm)).transpose()
         };

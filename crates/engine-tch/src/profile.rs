@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use tch::{Kind, TchError, Tensor};
-use worker::engine::{Bench, Device, EngineError, Precision, Profile, ProfileClock, ProfileEvent};
+use worker::engine::{Bench, Device, Precision, Profile, ProfileClock, ProfileEvent, Result};
 
 use crate::shim::last_error;
 use crate::{framework, known};
@@ -22,7 +22,7 @@ unsafe extern "C" {
 }
 
 /// Starts the profiler of this thread.
-pub(crate) fn begin() -> Result<(), EngineError> {
+pub(crate) fn begin() -> Result<()> {
     let begun = engine_tch_profile_begin();
     if begun.is_null() {
         return Err(framework(last_error()));
@@ -36,7 +36,7 @@ pub(crate) fn begin() -> Result<(), EngineError> {
 }
 
 /// Ends the profile. Each event belongs to the part of the mark around it.
-pub(crate) fn end() -> Result<Profile, EngineError> {
+pub(crate) fn end() -> Result<Profile> {
     let told = engine_tch_profile_end();
     if told.is_null() {
         return Err(framework(last_error()));
@@ -195,11 +195,11 @@ impl Bench for TchBench {
         }
     }
 
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn copies(&mut self, times: usize) -> Result<u64> {
         self.copy(times).map_err(framework)
     }
 
-    fn products(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn products(&mut self, times: usize) -> Result<u64> {
         self.multiply(times).map_err(framework)
     }
 }

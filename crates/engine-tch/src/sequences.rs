@@ -2,7 +2,7 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{CacheMemory, EngineError, HandsOver, Plane, Precision, Settings, check_begin};
+use worker::engine::{CacheMemory, EngineError, HandsOver, Plane, Precision, Result, Settings, check_begin};
 
 use crate::layout::Layout;
 use crate::rotation::Rotation;
@@ -63,7 +63,7 @@ impl Kinds {
         (layout, kind): (Layout, Kind),
         device: Device,
         is_fused: bool,
-    ) -> Result<Kinds, EngineError> {
+    ) -> Result<Kinds> {
         let usual = layout.attention_kind(kind);
         let cache = match settings.cache() {
             Precision::Bf16 => Kind::BFloat16,
@@ -441,7 +441,7 @@ impl Step {
 // which the other engine uses, or a tensor over the other engine's memory.
 
 impl HandsOver for Tch {
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+    fn export(&mut self) -> Result<CacheMemory> {
         check_f32(self)?;
         let sequences = self
             .sequences
@@ -451,12 +451,7 @@ impl HandsOver for Tch {
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, capacity: usize, memory: &CacheMemory) -> Result<()> {
         check_f32(self)?;
         let model = self.body.decoder()?;
         check_begin(&model.config, batch, capacity)?;
@@ -484,7 +479,7 @@ impl HandsOver for Tch {
         Ok(())
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
         match &mut self.sequences {
             Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
             Some(Sequences { capacity, .. }) => {
@@ -497,7 +492,7 @@ impl HandsOver for Tch {
     }
 }
 
-fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
+fn check_f32(engine: &mut Tch) -> Result<()> {
     let model = engine.body.decoder()?;
     if (model.kinds.cache, model.options.1) == (Kind::Float, Device::Cpu) && !model.kinds.grows {
         return Ok(());

@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings, Want,
+    Bundle, Decode, Device, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime, Settings, Want,
 };
 
 #[path = "../tests/all/support/fixture.rs"]
@@ -51,12 +51,12 @@ impl Punctual {
 impl InferenceEngine for Punctual {
     const FRAMEWORK: &'static str = "punctual";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let name = || "punctual".to_owned();
         Ok(Runtime { binding: name(), library: name(), library_path: None, cpu_capability: None })
     }
 
-    fn load(_: &Bundle, _: &Settings) -> Result<Self, EngineError> {
+    fn load(_: &Bundle, _: &Settings) -> Result<Self> {
         Ok(Punctual::new())
     }
 
@@ -77,17 +77,17 @@ impl InferenceEngine for Punctual {
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Punctual {
-    fn begin(&mut self, _: usize, _: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
 
-    fn append(&mut self, _: &[u32], _: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, _: &[u32], _: Want) -> Result<&[f32]> {
         let start = now();
         self.appends += 1;
         self.logits.copy_from_slice(&self.answers[self.appends % self.answers.len()]);

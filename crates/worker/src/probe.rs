@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memmap2::MmapMut;
 use protocol::{Probe, Probed};
 
-use crate::engine::{Device, EngineError, InferenceEngine, Settings};
+use crate::engine::{Device, InferenceEngine, Result, Settings};
 use crate::{ServeError, clock, energy};
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
@@ -222,7 +222,7 @@ struct Row {
 
 impl Row {
     /// Does one more piece and returns its time.
-    fn add(&mut self, work: impl FnOnce() -> Result<u64, EngineError>) -> Result<u64, EngineError> {
+    fn add(&mut self, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let begin = clock::now_ns();
         self.work = work()?;
         let ns = clock::now_ns() - begin;

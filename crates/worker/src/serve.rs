@@ -9,7 +9,7 @@ use protocol::{
 use crate::clock::{self, Pace};
 use crate::energy::Gpu;
 use crate::engine::{
-    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Settings,
+    Bundle, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Result, Settings,
 };
 use crate::memory::{self, Phase};
 use crate::serving::Pool;
@@ -17,7 +17,7 @@ use crate::work::{Model, Serving};
 use crate::{Events, ServeError, measure, probe};
 
 /// Initialises the framework and returns its description.
-pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello, EngineError> {
+pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello> {
     let runtime = E::runtime()?;
     Ok(Hello {
         protocol: protocol::VERSION,
@@ -190,7 +190,7 @@ fn probed<E: InferenceEngine>(task: &Probe, settings: &Settings) -> Result<Optio
 }
 
 /// Refuses settings that no engine in Rust can have.
-fn check(settings: &Settings) -> Result<(), EngineError> {
+fn check(settings: &Settings) -> Result<()> {
     let Settings { shards, device, .. } = settings;
     if *shards != 1 {
         let reason = format!("its weights are not divided over devices ({shards} were asked for)");

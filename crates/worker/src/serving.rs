@@ -13,7 +13,7 @@ use bundle::Bundle;
 use protocol::{Arrivals, Call, Load, Serve};
 
 use crate::clock;
-use crate::engine::{EngineError, InferenceEngine, Settings};
+use crate::engine::{EngineError, InferenceEngine, Result, Settings};
 
 /// Work for a model of a pool.
 type Task<E> = Box<dyn FnOnce(&mut E) + Send>;
@@ -28,7 +28,7 @@ type Member<E> = (Sender<Task<E>>, Option<JoinHandle<()>>);
 
 impl<E: InferenceEngine> Pool<E> {
     /// Loads so many models, one after another.
-    pub(crate) fn load(models: usize, bundle: &Bundle, settings: &Settings) -> Result<Pool<E>, EngineError> {
+    pub(crate) fn load(models: usize, bundle: &Bundle, settings: &Settings) -> Result<Pool<E>> {
         let mut pool = Pool { members: Vec::new() };
         for _ in 0..models {
             let (tasks, received): (Sender<Task<E>>, Receiver<Task<E>>) = channel();

@@ -44,7 +44,7 @@ impl Tensors {
         device: Device,
         precision: Precision,
         form: Form,
-    ) -> std::result::Result<Tensors, EngineError> {
+    ) -> engine::Result<Tensors> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let dtype = element(precision);
@@ -262,30 +262,30 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    fn matrix(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+    fn matrix(&self, name: &str) -> engine::Result<Tensor> {
         self.weight(self.reader.matrix(name)?)
     }
 
-    fn linear(&self, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
+    fn linear(&self, names: &LinearNames) -> engine::Result<Linear> {
         let weight = self.weight(self.reader.stacked(names)?)?;
         let bias = self.reader.stacked_bias(names)?.map(|bias| self.vector(bias)).transpose()?;
         Linear::new(&weight, bias).map_err(framework)
     }
 
-    fn named_vector(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+    fn named_vector(&self, name: &str) -> engine::Result<Tensor> {
         self.vector(self.reader.vector(name)?)
     }
 
-    fn offset_vector(&self, name: &str, offset: f32) -> std::result::Result<Tensor, EngineError> {
+    fn offset_vector(&self, name: &str, offset: f32) -> engine::Result<Tensor> {
         self.vector(self.reader.offset_vector(name, offset)?)
     }
 
-    fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {
+    fn vector(&self, vector: Vec<f32>) -> engine::Result<Tensor> {
         let vector = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector.to_dtype(self.dtype));
         vector.and_then(|vector| vector.to_device(&self.device)).map_err(framework)
     }
 
-    fn weight(&self, weight: Weight) -> std::result::Result<Tensor, EngineError> {
+    fn weight(&self, weight: Weight) -> engine::Result<Tensor> {
         match weight {
             Weight::Plain(weight) => weight.to_device(&self.device).map_err(framework),
             Weight::Blocks(_) => Err(EngineError::Unsupported(

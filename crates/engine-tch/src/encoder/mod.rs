@@ -10,8 +10,8 @@ use bundle::{
 };
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{
-    Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Options, Padded, Settings,
-    TextPadding, Texts, by_length,
+    Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Options, Padded, Result,
+    Settings, TextPadding, Texts, by_length,
 };
 
 use crate::attend::{Manner, Qkv};
@@ -54,7 +54,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Encoder, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Encoder> {
         if !settings.flag("fused", true)? || settings.options.contains_key("execution") {
             let reason = "tch encodes by fused operations in eager mode alone here";
             return Err(EngineError::Unsupported(reason.into()));
@@ -230,7 +230,7 @@ fn on_host(found: &Tensor) -> Result<Tensor, TchError> {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.config, task)?;
         let _mode = InferenceMode::enter();
         let width = self.width(texts);
@@ -249,7 +249,7 @@ impl Encode for Encoder {
         self.computed
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }
@@ -270,11 +270,7 @@ struct Dense {
 
 impl Head {
     /// `None` if the model has no head.
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        layout: Layout,
-    ) -> Result<Option<Head>, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, layout: Layout) -> Result<Option<Head>> {
         let described = config.scoring();
         let Some((head, names)) = described.zip(config.head()) else { return Ok(None) };
         // Heads are not quantised at any precision.
@@ -350,12 +346,7 @@ struct Batch<'a> {
 }
 
 impl Layer {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize, layout: Layout) -> Result<Layer> {
         let names = config.layer(index);
         Ok(Layer {
             attention_norms: Norms::read(
@@ -394,11 +385,7 @@ struct Norms {
 }
 
 impl Norms {
-    fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        names: [&Option<NormNames>; 2],
-    ) -> Result<Norms, EngineError> {
+    fn read(reader: &Reader, config: &ModelConfig, names: [&Option<NormNames>; 2]) -> Result<Norms> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(reader, config, names, RmsNorm::Fused)).transpose()
         };
@@ -439,7 +426,7 @@ struct Embed {
 }
 
 impl Embed {
-    fn read(reader: &Reader, config: &ModelConfig, encoder: &Described) -> Result<Embed, EngineError> {
+    fn read(reader: &Reader, config: &ModelConfig, encoder: &Described) -> Result<Embed> {
         let table = |name: Option<String>| name.map(|name| reader.matrix(&name)).transpose();
         let norm = config.embedding_norm();
         Ok(Embed {

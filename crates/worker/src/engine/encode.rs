@@ -3,7 +3,7 @@
 use bundle::{Head, ModelConfig, Pooling, Scored};
 use protocol::{EncodeTask, Way};
 
-use crate::engine::{EngineError, HiddenStates};
+use crate::engine::{EngineError, HiddenStates, Result};
 
 /// Texts of different lengths, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub trait Encode {
     ///
     /// # Errors
     /// [`EngineError::Input`] if [`Texts::check`] fails.
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError>;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]>;
 
     /// The model that is loaded.
     fn config(&self) -> &ModelConfig;
@@ -31,14 +31,14 @@ pub trait Encode {
 
     /// Hidden states of the last call, `[tokens, hidden]` each, text by text without padding, if
     /// [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
     }
 }
 
 impl Texts<'_> {
     /// Rejects texts that this model cannot encode, and scores from a model without a head.
-    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<(), EngineError> {
+    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<()> {
         let Some(encoder) = &config.encoder else {
             return Err(EngineError::Input("the model continues texts and encodes none".into()));
         };

@@ -71,6 +71,9 @@ pub enum EngineError {
     Framework(String),
 }
 
+/// What an engine's calls return.
+pub type Result<T, E = EngineError> = std::result::Result<T, E>;
+
 /// A framework, ready to run one model: the operations of every framework. The operations of a model are
 /// capabilities, traits of their own ([`Decode`]).
 ///
@@ -83,11 +86,11 @@ pub trait InferenceEngine: Sized + 'static {
     const RUNS_GRAPHS: bool = false;
 
     /// Initialises the framework in this process and describes it. Timed as part of start-up.
-    fn runtime() -> Result<Runtime, EngineError>;
+    fn runtime() -> Result<Runtime>;
 
     /// The file that [`load`](Self::load) will read: the bundle's own. An engine that cannot read a bundle
     /// derives its file here, once. Not timed.
-    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf, EngineError> {
+    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf> {
         Ok(bundle.weights_path(settings.precision)?)
     }
 
@@ -95,14 +98,14 @@ pub trait InferenceEngine: Sized + 'static {
     /// file are touched here ([`bundle::Weights::touch`]), or their cost would move silently into the first
     /// token. If the framework needs weights in another form, they are converted here, not on first use,
     /// where the framework allows the choice.
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError>;
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self>;
 
     /// Fixed work on the GPU of `settings`, with buffers of about so many bytes. The worker times it: the
     /// limits of a GPU are those that a framework reaches.
     ///
     /// `None` where this engine cannot run plain operations of its framework. Errors with
     /// [`EngineError::Unsupported`] if the framework cannot use that GPU.
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         let _ = (settings, bytes);
         Ok(None)
     }
@@ -119,21 +122,21 @@ pub trait InferenceEngine: Sized + 'static {
     /// This engine as a decoder. The default is for engines without this capability.
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Err(EngineError::Unsupported(format!("{} continues no tokens here", Self::FRAMEWORK)))
     }
 
     /// The capability to turn texts into vectors or scores: [`Encode`].
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         Err(EngineError::Unsupported(format!("{} encodes no texts here", Self::FRAMEWORK)))
     }
 
     /// The capability to run an ONNX file: [`Run`].
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         Err(EngineError::Unsupported(format!("{} runs no ONNX files here", Self::FRAMEWORK)))
     }
 
@@ -147,7 +150,7 @@ pub trait InferenceEngine: Sized + 'static {
     /// Starts the framework's own profiler, once, after [`load`](Self::load). No timed run is profiled.
     ///
     /// Errors with [`EngineError::Unsupported`] where there is no profiler; the text is a whole sentence that says so.
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         let framework = Self::FRAMEWORK;
         let text = format!("Photofinish reads no profiler of {framework}, so its own events are not here.");
         Err(EngineError::Unsupported(text))
@@ -155,7 +158,7 @@ pub trait InferenceEngine: Sized + 'static {
 
     /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and
     /// earlier ones that it has recorded.
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         Err(EngineError::Input("end_profile before begin_profile".into()))
     }
 }
@@ -172,17 +175,17 @@ pub trait Bench {
 
     /// Copies a buffer to another on the GPU, so many times. Returns the bytes read and written, all
     /// together.
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError>;
+    fn copies(&mut self, times: usize) -> Result<u64>;
 
     /// Multiplies two large square matrices, so many times. Returns the floating-point operations, two for each
     /// multiply-add.
-    fn products(&mut self, times: usize) -> Result<u64, EngineError>;
+    fn products(&mut self, times: usize) -> Result<u64>;
 }
 
 // Checks of every engine before it computes: the model's features and the caller's input.
 
 /// The checks that every engine's `begin` starts with.
-pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Result<(), EngineError> {
+pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Result<()> {
     if batch == 0 || capacity == 0 {
         return Err(EngineError::Input(format!(
             "a batch of {batch} with room for {capacity} tokens is empty"
@@ -197,7 +200,7 @@ pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Resul
 }
 
 /// The error of an engine without bidirectional attention for such a model.
-pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineError> {
+pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<()> {
     if config.causal {
         return Ok(());
     }
@@ -208,7 +211,7 @@ pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineE
 }
 
 /// For a framework that computes only the `known` features of models: it must not ignore the others.
-pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) -> Result<(), EngineError> {
+pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) -> Result<()> {
     match config.beyond(known) {
         None => Ok(()),
         Some(words) => {
@@ -219,7 +222,7 @@ pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) 
 }
 
 /// For a framework without sliding windows: contexts that fit in one need none.
-pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<(), EngineError> {
+pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<()> {
     match config.form.window {
         Some(window) if capacity > window => Err(EngineError::Unsupported(format!(
             "{capacity} tokens are more than the model's sliding window of {window}, which {framework} does not \
@@ -237,7 +240,7 @@ pub fn check_append(
     batch: usize,
     filled: usize,
     capacity: usize,
-) -> Result<usize, EngineError> {
+) -> Result<usize> {
     if batch == 0 {
         return Err(EngineError::Input("append before begin".into()));
     }
@@ -264,7 +267,7 @@ pub fn check_append_each(
     config: &ModelConfig,
     (tokens, lengths): (&[u32], &[usize]),
     (batch, filled, capacity): (usize, usize, usize),
-) -> Result<usize, EngineError> {
+) -> Result<usize> {
     let input = |text: String| Err(EngineError::Input(text));
     if batch == 0 || filled > 0 {
         return input("prompts of different lengths come right after begin, in one piece".into());
@@ -286,7 +289,7 @@ pub fn check_append_each(
     Ok(longest)
 }
 
-fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineError> {
+fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<()> {
     match tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
         None => Ok(()),
         Some(token) => {
@@ -302,27 +305,27 @@ fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineEr
 /// Reads options.
 pub trait Options {
     /// An error naming the first option that is not among `known`.
-    fn check_options(&self, known: &[&str]) -> Result<(), EngineError>;
+    fn check_options(&self, known: &[&str]) -> Result<()>;
 
     /// The value of a yes/no option ("true" or "false").
-    fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError>;
+    fn flag(&self, name: &str, default: bool) -> Result<bool>;
 
     /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
     /// they are.
-    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>, EngineError>;
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>>;
 
     // Of the variants that make a common mistake, so that its cost can be measured.
 
     /// Whether the KV cache grows (`cache = "growing"`): nothing is preallocated, and every append copies all keys and
     /// values into new memory.
-    fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError>;
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool>;
 
     /// Whether weights of 16 bits are converted to f32 again for every product (`weights = "converted"`).
-    fn converts_weights(&self) -> Result<bool, EngineError>;
+    fn converts_weights(&self) -> Result<bool>;
 }
 
 impl Options for Settings {
-    fn check_options(&self, known: &[&str]) -> Result<(), EngineError> {
+    fn check_options(&self, known: &[&str]) -> Result<()> {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some(name) if known.is_empty() => {
@@ -335,7 +338,7 @@ impl Options for Settings {
         }
     }
 
-    fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError> {
+    fn flag(&self, name: &str, default: bool) -> Result<bool> {
         match self.options.get(name).map(String::as_str) {
             None => Ok(default),
             Some("true") => Ok(true),
@@ -344,7 +347,7 @@ impl Options for Settings {
         }
     }
 
-    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>, EngineError> {
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>> {
         let padding = match self.options.get("padded").map(String::as_str) {
             None | Some("false") => return Ok(None),
             Some("true") => TextPadding::Longest,
@@ -363,7 +366,7 @@ impl Options for Settings {
         Ok(Some(padding))
     }
 
-    fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError> {
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool> {
         let grows = is_chosen(self, "cache", "growing")?;
         let keeps_none = !config.causal || config.encoder.is_some() || config.graph.is_some();
         if grows && keeps_none {
@@ -374,7 +377,7 @@ impl Options for Settings {
         Ok(grows)
     }
 
-    fn converts_weights(&self) -> Result<bool, EngineError> {
+    fn converts_weights(&self) -> Result<bool> {
         let converts = is_chosen(self, "weights", "converted")?;
         if converts && !matches!(self.precision, Precision::Bf16 | Precision::F16) {
             let text = format!(
@@ -388,7 +391,7 @@ impl Options for Settings {
 }
 
 /// Whether an option with one permitted value is set to it.
-fn is_chosen(settings: &Settings, name: &str, value: &str) -> Result<bool, EngineError> {
+fn is_chosen(settings: &Settings, name: &str, value: &str) -> Result<bool> {
     match settings.options.get(name) {
         None => Ok(false),
         Some(chosen) if chosen == value => Ok(true),

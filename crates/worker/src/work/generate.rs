@@ -9,7 +9,7 @@ use super::served::{Callers, Requests};
 use super::{Model, Part, Request, Serving, Workload, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{self, EngineError, InferenceEngine, Want};
+use crate::engine::{self, InferenceEngine, Result, Want};
 use crate::logits::{Rows, Tensors, argmax};
 use crate::sampling::{self, Sampler};
 
@@ -478,7 +478,7 @@ impl<E: InferenceEngine> Requests<E> for Sequences {
         self.prompts.len()
     }
 
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>, EngineError> {
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>> {
         let decoder = engine.decode()?;
         let prompts = Joined::new(requests.iter().map(|&row| self.prompts[row].as_slice()));
         let mut feed = Vec::with_capacity(requests.len());

@@ -10,7 +10,7 @@ use super::served::{Callers, Requests};
 use super::{Part, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{EngineError, InferenceEngine, Tensor};
+use crate::engine::{EngineError, InferenceEngine, Result, Tensor};
 
 /// Runs a graph.
 pub(crate) struct Running<'a, E> {
@@ -69,7 +69,7 @@ impl<E: InferenceEngine> Requests<E> for Runs {
         self.sets.len()
     }
 
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<Tensor>>, EngineError> {
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<Tensor>>> {
         let sets: Vec<&[Tensor]> = requests.iter().map(|&set| self.sets[set].as_slice()).collect();
         let engine = engine.graph()?;
         let mut run = |inputs: &[Tensor]| {
@@ -98,7 +98,7 @@ fn joined(sets: &[&[Tensor]]) -> Vec<Tensor> {
 }
 
 /// The outputs of each of so many runs that were one.
-fn parted(outputs: Vec<Tensor>, runs: usize) -> Result<Vec<Vec<Tensor>>, EngineError> {
+fn parted(outputs: Vec<Tensor>, runs: usize) -> Result<Vec<Vec<Tensor>>> {
     let undivided =
         |output: &&Tensor| output.shape.first().is_none_or(|&batch| batch == 0 || batch % runs != 0);
     if let Some(output) = outputs.iter().find(undivided) {

@@ -7,7 +7,7 @@ use protocol::{Arrivals, Call, Load, Search, Serve};
 
 use super::{Request, Serving};
 use crate::ServeError;
-use crate::engine::{EngineError, InferenceEngine};
+use crate::engine::{EngineError, InferenceEngine, Result};
 use crate::serving::{Answers, Queue, called};
 
 /// Multiplier of the hash FNV-1a, in 64 bits (Fowler, Noll and Vo).
@@ -22,7 +22,7 @@ pub(super) trait Requests<E>: Send + Sync + 'static {
     fn count(&self) -> usize;
 
     /// Computes these as one batch: an answer for each.
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>, EngineError>;
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>>;
 }
 
 /// How a kind of work serves its callers, and the calls of the last turn.
@@ -101,7 +101,7 @@ struct Burst<A> {
 
 impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
     /// As many requests as the load has.
-    fn burst(&self, engine: &mut E, load: Load) -> Result<Burst<R::Answer>, EngineError> {
+    fn burst(&self, engine: &mut E, load: Load) -> Result<Burst<R::Answer>> {
         let answers = (0..self.requests.count()).map(|_| None).collect();
         let served = Arc::new(Served {
             requests: Arc::clone(&self.requests),
@@ -211,7 +211,7 @@ impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
         engine: &mut E,
         load: Load,
         Search { limit_ns, seed }: Search,
-    ) -> Result<Burst<R::Answer>, EngineError> {
+    ) -> Result<Burst<R::Answer>> {
         let limit = limit_ns as f64 / 1e6;
         let closed = |callers, requests| Load { callers, requests, arrivals: None, search: None };
         let alone = self.burst(engine, closed(1, load.requests))?;

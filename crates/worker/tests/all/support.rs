@@ -4,7 +4,7 @@ pub(crate) mod fixture;
 
 use protocol::{Event, FailureKind, Finish, Job, Loaded, Task, Turn};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Runtime,
+    Bundle, Decode, Device, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime,
     Settings, Want,
 };
 
@@ -29,12 +29,12 @@ pub(crate) const APPEND: std::time::Duration = std::time::Duration::from_millis(
 impl InferenceEngine for Counting {
     const FRAMEWORK: &'static str = "counting";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let name = || "counting".to_owned();
         Ok(Runtime { binding: name(), library: name(), library_path: None, cpu_capability: None })
     }
 
-    fn load(_: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(_: &Bundle, settings: &Settings) -> Result<Self> {
         let is_hybrid = settings.options.contains_key("hybrid");
         Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new(), is_hybrid })
     }
@@ -60,18 +60,18 @@ impl InferenceEngine for Counting {
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Counting {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         (self.batch, self.capacity, self.appended) = (batch, capacity, 0);
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let positions = tokens.len() / self.batch;
         std::thread::sleep(APPEND * positions as u32);
         let first = if want == Want::All { 1 } else { positions };
@@ -88,7 +88,7 @@ impl Decode for Counting {
         Ok(&self.logits)
     }
 
-    fn hand_over(&mut self) -> Result<Option<HandOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>> {
         let hand_over = || {
             std::thread::sleep(APPEND);
             let (prefill_address, decode_address) = (1, 2);
