@@ -33,7 +33,6 @@ impl Cpu {
     }
 }
 
-/// candle's element type for a precision.
 pub(crate) fn element(precision: Precision) -> DType {
     match precision {
         Precision::Bf16 => DType::BF16,

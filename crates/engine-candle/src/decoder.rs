@@ -24,7 +24,6 @@ pub(crate) trait Decoder: std::fmt::Debug {
         Ok(())
     }
 
-    /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
     /// The addresses of keys and values, for [`engine::HandsOver::export`]; `None` if there are none, or not

@@ -35,7 +35,6 @@ pub(crate) struct Encoder {
     rotated: usize,
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 

@@ -50,11 +50,9 @@ pub struct Candle {
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
     logits: Vec<f32>,
-    /// Hidden states of the last append, if they are kept.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
-/// The loaded model.
 #[derive(Debug)]
 enum Body {
     Decoder(Box<dyn Decoder>),
@@ -241,7 +239,6 @@ impl Decode for Candle {
     }
 }
 
-/// candle's device, or why it cannot be used.
 fn device(device: Device) -> Result<CandleDevice> {
     let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
     if !utils::cuda_is_available() {

@@ -40,7 +40,6 @@ impl Linear {
         Tensor::from_vec(y, shape, &Device::Cpu)
     }
 
-    /// As [`Linear::forward`], into the caller's memory.
     pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0);
         if self.weight.kernel(rows) == Kernel::RowByRow {

@@ -65,7 +65,6 @@ impl Model {
         self.precision
     }
 
-    /// How the weights of the linear layers are held.
     pub(crate) fn held(&self) -> Held {
         let layers = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = [&self.head].into_iter().chain(layers).map(Linear::weight).collect();

@@ -56,7 +56,6 @@ impl Norm {
         change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
     }
 
-    /// Norms one row in place.
     pub(crate) fn norm_row(&self, row: &mut [f32]) {
         match &self.bias {
             None => rms_norm(row, &self.weight, self.epsilon),

@@ -21,7 +21,6 @@ const BUFFER: usize = 1 << 18;
 /// The form in which matrices are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As in the file.
     OfFile,
     /// Quantised weights become f32 when read.
     Dequantised,

@@ -16,7 +16,6 @@ use worker::engine::{
     check_begin, check_causal,
 };
 
-/// The options of a variant.
 const OPTIONS: [&str; 2] = ["prefill", "decode"];
 
 /// Names ONNX Runtime's library. A hybrid without ONNX Runtime does not get the variable.
@@ -232,7 +231,6 @@ struct Pair {
     /// The one that reads prompts, and the one that computes steps of one token.
     parts: [Box<dyn Part>; 2],
     present: Option<Present>,
-    /// The one that computed last.
     latest: usize,
 }
 
@@ -246,9 +244,7 @@ struct Present {
     has: [usize; 2],
     /// The address of each engine's keys and values.
     memories: [CacheMemory; 2],
-    /// Whether that is one and the same place.
     is_shared: bool,
-    /// Why it is not.
     obstacle: Option<String>,
 }
 
@@ -261,7 +257,6 @@ impl Pair {
         &self.parts
     }
 
-    /// As [`engine::Decode::begin`].
     pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         if let Some(present) = &mut self.present
             && (present.batch, present.capacity) == (batch, capacity)
@@ -399,7 +394,6 @@ impl Name {
         }
     }
 
-    /// The engine that this option names.
     pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name> {
         let names = Name::EACH.map(Name::as_str).join(", ");
         let Some(asked) = settings.options.get(option) else {

@@ -43,7 +43,6 @@ pub struct Mock {
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
     appends: usize,
-    /// Whether it has decoded a step.
     has_stepped: bool,
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
@@ -395,7 +394,6 @@ impl BusyThreads {
         Ok(busy)
     }
 
-    /// Whether they are to burn.
     pub(crate) fn set(&self, busy: bool) {
         self.flags.busy.store(busy, Ordering::Relaxed);
         if busy {

@@ -34,11 +34,9 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
 }
 
-/// The changes to a worker's events.
 struct Changes {
     /// Happens at the second event or, if it concerns a certain one, with that.
     fault: Option<Fault>,
-    /// An event that is not sent.
     leave_out: Option<String>,
     /// Readings that replace the true ones: JSON pointers that begin with the event, and the values.
     say: Vec<(String, Value)>,
@@ -143,10 +141,8 @@ impl Write for Changed {
 
 // Simulated runs of an ONNX file: its operators are not read.
 
-/// Numbers in each output.
 const NUMBERS: usize = 4;
 
-/// Upper bound of whole numbers.
 const BELOW: u64 = 100;
 
 impl Run for Mock {
@@ -363,7 +359,6 @@ impl Profiler {
 
 // A simulated GPU: work is launched, and done some time later.
 
-/// The GPU of a model that is loaded.
 pub(crate) struct PlayedGpu {
     allocated: Option<Allocated>,
     synchronises: bool,
@@ -415,7 +410,6 @@ pub(crate) struct PlayedBench {
     bytes: u64,
 }
 
-/// Rows and columns of the matrices.
 const SIDE: u64 = 4096;
 
 impl PlayedBench {

@@ -17,7 +17,6 @@ use worker::engine::{Allocated, EngineError, Precision, Result, Settings};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Options {
-    /// The worker's clock.
     clock: Clock,
     /// Time of a load; 1 ms if it is left out.
     #[serde(deserialize_with = "milliseconds", default = "load")]
@@ -81,7 +80,6 @@ pub(crate) struct Options {
     /// The fault, and the call of `append` at which it happens (0: at load).
     pub(crate) fault: Option<Fault>,
     pub(crate) fault_at: usize,
-    /// An event that it does not send.
     pub(crate) leave_out: Option<String>,
     /// Readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0`.
     pub(crate) say: Option<String>,
@@ -141,14 +139,12 @@ fn milliseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error
     Ok(Duration::from_secs_f64(f64::deserialize(from)?.max(0.0) / 1e3))
 }
 
-/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fault {
     /// The process dies by a signal.
     Crash,
     Panic,
-    /// Never returns.
     Hang,
     /// An error of the framework, properly reported.
     Error,
@@ -214,7 +210,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 static PROMPTS: AtomicUsize = AtomicUsize::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The options, and the noise of this process.
 pub(crate) struct Script {
     options: Options,
     noise: ProcessNoise,
@@ -356,7 +351,6 @@ impl Noise {
     }
 }
 
-/// The noise of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessNoise {
     noise: Noise,

@@ -17,10 +17,8 @@ use crate::runtime::framework;
 
 pub(crate) struct Encoder {
     pub(crate) model: Model,
-    /// The numbers of the last task.
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 

@@ -42,7 +42,6 @@ pub struct Ort {
     body: Body,
 }
 
-/// The loaded model.
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
@@ -80,7 +79,6 @@ impl Body {
         }
     }
 
-    /// The session and its options.
     fn session(&mut self) -> (&mut Session, &mut Options) {
         match self {
             Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),

@@ -39,7 +39,6 @@ pub(crate) struct Model {
     pub(crate) session: Session,
     /// The table of relative positions, in encoders that have one.
     pub(crate) relative: Option<Vec<f32>>,
-    /// Whether the graph outputs its hidden states.
     pub(crate) hidden_states: bool,
     /// Threads that compute: the caller's and those that the session started.
     pub(crate) threads: usize,
@@ -148,7 +147,6 @@ impl Model {
     }
 }
 
-/// See [`Model::end_profile`].
 pub(crate) fn end_profile(session: &mut Session, options: &mut Options) -> Option<Result<PathBuf, String>> {
     let path = options.profile.take()?;
     let moved = session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
@@ -182,7 +180,6 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
     Ok(())
 }
 
-/// All numbers of a tensor of f32, f16 or bf16.
 fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
     let halves = || tensor.bytes.as_chunks().0.iter();
     match tensor.element {

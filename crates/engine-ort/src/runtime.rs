@@ -28,7 +28,6 @@ pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
 /// Names the file of the native library.
 const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
 
-/// How to install the library.
 const SET_UP: &str = "run `photofinish setup` (in a checkout: `cargo xtask setup`)";
 
 /// The loaded library. A process can have only one, with one environment.
@@ -134,7 +133,6 @@ fn without_provider(library: &Library, optimization: Optimization) -> ort::Resul
     Ok(builder)
 }
 
-/// Makes a session of `graph`.
 pub(crate) fn commit(mut builder: SessionBuilder, graph: Written) -> ort::Result<Session> {
     if let Some(memory) = graph.in_memory.filter(|memory| !memory.is_empty()) {
         builder = builder.with_external_initializer_file_in_memory(IN_MEMORY, memory.into())?;
@@ -148,7 +146,6 @@ pub(crate) fn framework<T>(error: ort::Error<T>) -> EngineError {
 
 // Tensors on the model's device, in the element type of its activations.
 
-/// An allocator of memory on `device`.
 pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Allocator> {
     let Device::Cuda(index) = device else { return Ok(Allocator::default()) };
     let index = i32::try_from(index).map_err(|error| ort::Error::new(error.to_string()))?;
@@ -181,7 +178,6 @@ pub(crate) fn allocated(session: &Session, device: Device) -> Option<Allocated> 
     }
 }
 
-/// `float` as the library's element type.
 pub(crate) fn element(float: DataType) -> TensorElementType {
     match float {
         DataType::Float16 => TensorElementType::Float16,
@@ -294,7 +290,6 @@ pub(crate) unsafe fn tensor_over(
 
 // The options of this engine's variants (`configs/engines/ort-*.toml`).
 
-/// Names of options.
 const OPTIMIZATION: &str = "optimization";
 
 const PROFILE: &str = "profile";

@@ -211,7 +211,6 @@ impl Sequences {
         self.check_cache()
     }
 
-    /// Positions in use in a sequence.
     fn filled_of(&self, sequence: usize) -> usize {
         self.filled_each.get(sequence).copied().unwrap_or(self.filled)
     }
@@ -331,7 +330,6 @@ impl Sequences {
         self.filled_each.iter_mut().for_each(|filled| *filled += count);
     }
 
-    /// Logits of the last append.
     pub(crate) fn logits(&self) -> &[f32] {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => &gathered.logits,
@@ -359,7 +357,6 @@ fn rows_of(cache: &mut [DynTensor], index: usize) -> ort::Result<Vec<DynTensor>>
     rows.collect()
 }
 
-/// The shape of a layer's keys and of its values.
 pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usize; 4] {
     [batch, model.config.kv_heads, capacity, model.attention.cached_head_dim]
 }

@@ -12,7 +12,6 @@ use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::sequences::{Kinds, Parts, Step};
 
-/// Numbers of heads and their width.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads {
     pub(crate) query: i64,

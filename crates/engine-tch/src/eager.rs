@@ -59,7 +59,6 @@ impl layer::Layer for Layer {
 }
 
 struct Attention {
-    /// One each for queries, keys and values.
     qkv: Vec<Linear>,
     q_norm: Option<Tensor>,
     k_norm: Option<Tensor>,

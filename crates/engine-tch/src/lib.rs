@@ -38,11 +38,9 @@ pub struct Tch {
     body: Body,
     sequences: Option<Sequences>,
     keep_hidden: bool,
-    /// The results of the last append.
     output: Option<Output>,
 }
 
-/// The loaded model.
 enum Body {
     Decoder(Box<Model>),
     Encoder(Box<Encoder>),
@@ -287,7 +285,6 @@ fn jit(model: &Model) -> String {
     }
 }
 
-/// The kernel of linear layers, human-readable.
 fn linear_kernel(layout: Layout) -> &'static str {
     match layout {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",

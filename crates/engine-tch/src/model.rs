@@ -25,11 +25,9 @@ pub(crate) struct Model {
     pub(crate) layout: Layout,
     /// Whether quantised weights were dequantised at load.
     pub(crate) emulated: bool,
-    /// Whether layers run as TorchScript, if requested.
     pub(crate) torchscript: Option<bool>,
     /// Element type and device of the residual stream.
     pub(crate) options: (Kind, Device),
-    /// Element types of the cache and of attention.
     pub(crate) kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,

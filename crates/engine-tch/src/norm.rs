@@ -48,7 +48,6 @@ impl Residual {
 pub(crate) enum RmsNorm {
     /// With the fused LayerNorm: see [`Residual`].
     Fused,
-    /// In elementary operations.
     Elementary,
 }
 
@@ -102,7 +101,6 @@ impl Norm {
         }
     }
 
-    /// The bias of a LayerNorm.
     pub(crate) fn bias(&self) -> Option<&Tensor> {
         match &self.kind {
             NormKind::Layer { bias, .. } => bias.as_ref(),

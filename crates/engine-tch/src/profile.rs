@@ -158,7 +158,6 @@ impl TchBench {
         Ok(TchBench { from: buffer()?, to: buffer()?, a: matrix()?, b: matrix()? })
     }
 
-    /// Waits until the GPU has finished.
     fn synchronise(&self) {
         if let tch::Device::Cuda(index) = self.to.device() {
             tch::Cuda::synchronize(index as i64);

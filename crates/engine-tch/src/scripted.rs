@@ -124,7 +124,6 @@ pub(crate) fn set_profiling(profiling: bool) {
     engine_tch_script_set_profiling(profiling);
 }
 
-/// The value of a module's attribute.
 pub(crate) enum Attribute<'a> {
     Tensor(&'a Tensor),
     /// Its method `multiply` computes the product.

@@ -35,7 +35,6 @@ pub(crate) struct Sequences {
     grown: Option<Vec<Tensor>>,
     /// One for each of the model's rotations.
     rotations: Vec<Rotation>,
-    /// The window of sliding layers.
     window: Option<i64>,
     pub(crate) kinds: Kinds,
 }
@@ -123,7 +122,6 @@ impl Sequences {
         })
     }
 
-    /// The addresses of keys and values.
     pub(crate) fn memory(&self) -> CacheMemory {
         let sizes: Vec<usize> = self.cache.size().iter().map(|&size| size as usize).collect();
         let [layers, batch, heads, capacity, dim] = sizes[..] else { unreachable!("five dimensions") };
@@ -146,7 +144,6 @@ impl Sequences {
         }
     }
 
-    /// Drops all positions.
     pub(crate) fn restart(&mut self) -> Result<(), TchError> {
         self.filled = 0;
         self.padding.clear();
@@ -330,7 +327,6 @@ pub(crate) enum Causal {
     ByMask,
 }
 
-/// The shape of a cache.
 pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64; 5] {
     [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
 }
@@ -345,13 +341,11 @@ pub(crate) struct Step {
     pub(crate) places: Option<Tensor>,
     /// The prompts in this step, if they differ in length. Each has its own keys and values.
     pub(crate) prompts: Vec<Step>,
-    /// Whether a query sees no later key.
     pub(crate) causal: bool,
     /// The rotations of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotations: Vec<Rotation>,
     /// `[positions, past + positions]`, or `[batch, 1, …]` if sequences differ; added to the scores.
     pub(crate) mask: Option<Tensor>,
-    /// The mask of sliding layers, if it differs.
     pub(crate) sliding_mask: Option<Tensor>,
     /// How the context is cut for one query, if that is faster.
     pub(crate) parts: Option<Parts>,
@@ -365,7 +359,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A step that appends nothing.
     fn empty(sequences: &Sequences) -> Step {
         Step {
             batch: 0,

@@ -207,14 +207,12 @@ pub struct WarmupDone {
 /// The answer to [`Turn::Prepare`](crate::Turn::Prepare).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Number of the case.
     pub case: usize,
 }
 
 /// The answer to a slice that does not complete its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Number of the case.
     pub case: usize,
     /// Marks of the request so far.
     pub marks: usize,
@@ -355,7 +353,6 @@ pub struct GpuWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
     Cpu,
-    /// By index.
     Cuda(usize),
 }
 

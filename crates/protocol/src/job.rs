@@ -178,7 +178,6 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// The case of its request.
     pub fn case(&self) -> Option<usize> {
         match self {
             Turn::Prepare { case }
@@ -194,7 +193,6 @@ impl Turn {
         Turn::Request { case, input: None }
     }
 
-    /// A slice of such a request.
     pub fn slice(case: usize, marks: usize) -> Turn {
         Turn::Slice { case, marks, input: None }
     }
@@ -203,7 +201,6 @@ impl Turn {
 /// What to do after the last sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// Whether the weights file is hashed.
     #[serde(default)]
     pub hash: bool,
     /// Write teacher-forced logits to a file.
@@ -312,7 +309,6 @@ impl Serve {
         *self == Serve::Shared
     }
 
-    /// Number of models that are loaded.
     pub fn models(self) -> usize {
         if let Serve::Pool(models) = self { models } else { 1 }
     }
@@ -379,7 +375,6 @@ impl<'de> Deserialize<'de> for Serve {
 pub struct Load {
     /// Threads that make requests, one at a time each.
     pub callers: usize,
-    /// Requests of a turn.
     pub requests: usize,
     /// If left out, a caller makes its next request when its last is answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -117,7 +117,6 @@ pub enum ServeError {
     /// The job cannot be understood; the caller may not speak this protocol.
     #[error("{0}")]
     Job(String),
-    /// An output file could not be written.
     #[error("{0}")]
     File(String),
     /// The driver no longer listens.

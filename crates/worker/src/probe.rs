@@ -85,7 +85,6 @@ struct Bench<'a> {
 /// Begin and end.
 type Span = (u64, u64);
 
-/// The readings of one thread.
 #[derive(Default)]
 struct Readings {
     arithmetic: Vec<Span>,
@@ -215,7 +214,6 @@ pub(crate) fn device<E: InferenceEngine>(
 /// Equal pieces of work, one after another.
 #[derive(Default)]
 struct Row {
-    /// The work of one piece.
     work: u64,
     times_ns: Vec<u64>,
 }

@@ -168,7 +168,6 @@ fn work<E: InferenceEngine>(
     events.send(Event::Done)
 }
 
-/// The threads of each model.
 fn share_of(threads: usize, serve: Serve) -> Result<usize, ServeError> {
     let models = serve.models();
     if threads.is_multiple_of(models) {

@@ -56,7 +56,6 @@ impl<E: InferenceEngine> Pool<E> {
 }
 
 impl<E> Pool<E> {
-    /// Gives each member a task.
     pub(crate) fn each(&self, task: impl Fn() -> Task<E>) {
         for (tasks, _) in &self.members {
             // A member that has panicked takes no task, and the others do its work.
@@ -81,7 +80,6 @@ impl<E> Drop for Pool<E> {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// Number of all requests.
     requests: usize,
     serve: Serve,
 }
@@ -196,7 +194,6 @@ impl Answers {
         }
     }
 
-    /// Waits for the answer to a request.
     fn wait(&self, request: usize) -> bool {
         let mut is_there = lock(&self.is_there);
         loop {

@@ -169,7 +169,6 @@ fn settle(gpu: Option<&Gpu>, mut lead_in: impl FnMut() -> Result<(), ServeError>
     Ok(())
 }
 
-/// Waits for the next turn.
 fn next(input: &mut dyn BufRead) -> Result<Turn, ServeError> {
     let mut line = String::new();
     let read = input.read_line(&mut line);

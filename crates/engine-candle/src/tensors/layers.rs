@@ -292,9 +292,7 @@ pub(super) struct Sequences {
     pub(super) caches: Vec<Cache>,
     /// Cosines and sines, each `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// The window of sliding layers.
     pub(super) window: Option<usize>,
-    /// Whether a query sees no later key.
     pub(super) causal: bool,
     pub(super) dtype: DType,
     pub(super) device: Device,
@@ -318,7 +316,6 @@ pub(super) struct Step {
     /// `[positions, filled + positions]`, or `[batch, 1, …]` if sequences differ: 0 if a query sees a key, −∞
     /// if the key is later or padding. `None` if every query sees all keys.
     pub(super) mask: Option<Tensor>,
-    /// The mask of sliding layers, if it differs.
     pub(super) sliding_mask: Option<Tensor>,
 }
 
@@ -352,7 +349,6 @@ impl Sequences {
         })
     }
 
-    /// The step that appends `positions` after `filled`.
     pub(super) fn step(&self, filled: usize, positions: usize) -> Result<Step> {
         let part = |[cos, sin]: &[Tensor; 2]| {
             Ok([cos.narrow(0, filled, positions)?, sin.narrow(0, filled, positions)?])

@@ -4,7 +4,6 @@ use protocol::{Case, Decode, Event, GenerateWork, KvCache, ProfileEvent, Task, T
 
 use crate::{bundle, events_of, first, job, settings};
 
-/// The trace of a request, in this directory.
 fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Traced {
     let bundle = bundle(2);
     let file = directory.join("profile.json").display().to_string();

@@ -45,7 +45,6 @@ pub(crate) struct Encoder {
     /// The results of the last call, f32, on the host.
     numbers: Option<Tensor>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
@@ -224,7 +223,6 @@ impl Encoder {
     }
 }
 
-/// Copies to f32 in host memory.
 fn on_host(found: &Tensor) -> Result<Tensor, TchError> {
     found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
 }
@@ -319,7 +317,6 @@ fn pool(x: &Tensor, rows: &Rows, pooling: Pooling) -> Result<Tensor, TchError> {
     Tensor::f_cat(&pooled, 0)?.f_to_kind(Kind::Float)
 }
 
-/// Every row divided by its Euclidean length.
 fn normalised(x: &Tensor) -> Result<Tensor, TchError> {
     // The minimum is that of PyTorch's `normalize`.
     x.f_div(&x.f_norm_scalaropt_dim(2, [1], true)?.f_clamp_min(1e-12)?)
@@ -339,9 +336,7 @@ struct Layer {
 /// One batch, as input of the layers.
 struct Batch<'a> {
     pub(crate) seen: Vec<Seen<'a>>,
-    /// Rotations for the rows' positions.
     pub(crate) rotations: Vec<Rotation>,
-    /// Element type of attention.
     pub(crate) kind: Kind,
 }
 

@@ -123,7 +123,6 @@ pub struct Tensor {
 
 /// Runs the loaded graph.
 pub trait Run {
-    /// The graph that is loaded.
     fn graph(&self) -> &Graph;
 
     /// Takes the inputs of the following runs, one for each of the graph's and in that order: puts them where
@@ -152,7 +151,6 @@ pub fn without_panic<T>(framework: &str, work: impl FnOnce() -> Result<T>) -> Re
 }
 
 impl Tensor {
-    /// Number of elements of a shape.
     pub fn elements(shape: &[usize]) -> usize {
         shape.iter().product()
     }

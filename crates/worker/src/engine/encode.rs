@@ -23,7 +23,6 @@ pub trait Encode {
     /// [`EngineError::Input`] if [`Texts::check`] fails.
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]>;
 
-    /// The model that is loaded.
     fn config(&self) -> &ModelConfig;
 
     /// Positions that the last call computed, padding included.

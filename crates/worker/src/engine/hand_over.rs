@@ -66,7 +66,6 @@ impl Plane {
         Plane { address, shape, strides: [heads * capacity * dim, capacity * dim, dim, 1] }
     }
 
-    /// Whether there are no gaps between elements.
     pub fn is_contiguous(&self) -> bool {
         // With one sequence, the stride to the next does not matter.
         let tight = Plane::contiguous(self.address, self.shape).strides;

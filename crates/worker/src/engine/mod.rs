@@ -38,7 +38,6 @@ macro_rules! framework_version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocated {
     pub in_use: u64,
-    /// Highest so far.
     pub peak: u64,
 }
 
@@ -302,7 +301,6 @@ fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<()> {
 
 // Options of engine variants (`configs/engines/*.toml`), which every engine parses and rejects in the same way.
 
-/// Reads options.
 pub trait Options {
     /// An error naming the first option that is not among `known`.
     fn check_options(&self, known: &[&str]) -> Result<()>;

@@ -12,12 +12,10 @@ use crate::ServeError;
 use crate::clock::Pace;
 use crate::engine::{EngineError, InferenceEngine, Result, Tensor};
 
-/// Runs a graph.
 pub(crate) struct Running<'a, E> {
     work: &'a GraphWork,
     callers: Callers<'a, E>,
     pace: Pace,
-    /// The outputs of the last request.
     outputs: Vec<Tensor>,
 }
 
@@ -26,7 +24,6 @@ impl<'a, E: InferenceEngine> Running<'a, E> {
         Running { work, callers: Callers::new(serving), pace, outputs: Vec::new() }
     }
 
-    /// The sets of inputs of a case.
     fn sets(
         &self,
         types: &[(String, Dtype)],

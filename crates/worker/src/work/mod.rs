@@ -46,7 +46,6 @@ pub(crate) enum Part {
 
 /// A kind of work. One request is under way at a time.
 pub(crate) trait Workload<E: InferenceEngine> {
-    /// Number of cases.
     fn cases(&self) -> usize;
 
     /// Marks of a whole request.
@@ -190,7 +189,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request that begins now.
     fn start(case: usize, room: Vec<u64>) -> Request {
         let now = clock::now_ns();
         Request { case, start_ns: now, origin_ns: now, marks_ns: room }
@@ -208,7 +206,6 @@ impl Request {
         self.marks_ns.iter_mut().for_each(|mark| *mark += ns);
     }
 
-    /// Nanoseconds since it began.
     fn elapsed_ns(&self) -> u64 {
         clock::now_ns() - self.origin_ns
     }
@@ -228,7 +225,6 @@ impl Request {
         self.marks_ns.push(elapsed);
     }
 
-    /// Number of marks so far.
     pub(crate) fn marks(&self) -> usize {
         self.marks_ns.len()
     }

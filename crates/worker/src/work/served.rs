@@ -15,7 +15,6 @@ const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// The different requests that callers make, in turn.
 pub(super) trait Requests<E>: Send + Sync + 'static {
-    /// The answer to a request.
     type Answer: Send + 'static;
 
     /// Number of different requests.
@@ -28,7 +27,6 @@ pub(super) trait Requests<E>: Send + Sync + 'static {
 /// How a kind of work serves its callers, and the calls of the last turn.
 pub(super) struct Callers<'a, E> {
     serving: Serving<'a, E>,
-    /// Turns so far.
     turns: u64,
     calls: Vec<Call>,
 }
@@ -48,7 +46,6 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
         self.serving.load.is_some() && !matches!(self.serving.serve, Serve::Batch { .. })
     }
 
-    /// The requests of the last turn.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.calls.clone()
     }

@@ -21,7 +21,6 @@ impl Joined {
         Joined { tokens, lengths: if is_even { Vec::new() } else { lengths }, batch, longest }
     }
 
-    /// Whether they differ in length.
     pub(super) fn differ(&self) -> bool {
         !self.lengths.is_empty()
     }
