@@ -4,7 +4,7 @@ use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
 use worker::engine::{self, CacheMemory, Device, InEffect, KvCachePolicy, Want};
 
-use crate::decoder::{self, Decoder};
+use crate::decoder::{self, Answer, Decoder};
 use crate::model::Model;
 use crate::parallel;
 use crate::reader::Form;
@@ -128,29 +128,17 @@ impl Decoder for Cpu {
         decoder::memory(&sequences.caches, shape).map(Some)
     }
 
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.filled = filled;
-        self.model.forward(sequences, (tokens, None), want, logits, hidden)
+        self.model.forward(sequences, (tokens, None), want, answer)
     }
 
-    fn append_each(
-        &mut self,
-        (tokens, lengths): (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append_each(&mut self, (tokens, lengths): (&[u32], &[usize]), answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.filled = 0;
         sequences.padding = padding(lengths);
-        self.model.forward(sequences, (tokens, Some(lengths)), Want::Last, logits, hidden)
+        self.model.forward(sequences, (tokens, Some(lengths)), Want::Last, answer)
     }
 
     fn grows(&self) -> bool {

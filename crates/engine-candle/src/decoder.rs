@@ -4,11 +4,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bundle::ModelConfig;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, bail};
-use worker::engine::{self, CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want};
+use worker::engine::{
+    self, CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want, check_filled,
+};
 
 use crate::Candle;
 use crate::reader::framework;
 use crate::sequences::Cache;
+
+/// The results of an append.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) logits: Vec<f32>,
+    /// As in [`engine::HiddenStates`], if they are kept.
+    pub(crate) hidden: Option<Vec<Vec<f32>>>,
+}
 
 /// A model, and the batch of sequences that it continues.
 pub(crate) trait Decoder: std::fmt::Debug {
@@ -32,26 +42,14 @@ pub(crate) trait Decoder: std::fmt::Debug {
         Ok(None)
     }
 
-    /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Writes the
-    /// logits to `logits` and the hidden states to `hidden`, if given. Complete on return.
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()>;
+    /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Complete on
+    /// return.
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()>;
 
     /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. All
     /// prompts end at the same cache position: shorter ones have padding before them, in the cache and
     /// nowhere else.
-    fn append_each(
-        &mut self,
-        tokens: (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()>;
+    fn append_each(&mut self, tokens: (&[u32], &[usize]), answer: &mut Answer) -> Result<()>;
 
     /// Whether caches have no spare room.
     fn grows(&self) -> bool {
@@ -94,12 +92,7 @@ impl HandsOver for Candle {
     }
 
     fn set_filled(&mut self, positions: usize) -> engine::Result<()> {
-        if positions > self.capacity {
-            let capacity = self.capacity;
-            return Err(EngineError::Input(format!(
-                "{positions} positions do not fit the capacity of {capacity}"
-            )));
-        }
+        check_filled(positions, self.capacity)?;
         self.filled = positions;
         Ok(())
     }

@@ -23,7 +23,7 @@ use bench::CandleBench;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
-use decoder::Decoder;
+use decoder::{Answer, Decoder};
 use encoder::Encoder;
 use reader::{Form, framework};
 use tensors::Tensors;
@@ -49,8 +49,7 @@ pub struct Candle {
     filled: usize,
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
-    logits: Vec<f32>,
-    hidden: Option<Vec<Vec<f32>>>,
+    answer: Answer,
 }
 
 #[derive(Debug)]
@@ -113,14 +112,8 @@ impl InferenceEngine for Candle {
                 let reason = "candle encodes on a CPU alone here, and not by its decoder on tensors";
                 return Err(EngineError::Unsupported(reason.into()));
             }
-            return Ok(Candle::new(
-                Body::Encoder(Box::new(Encoder::read(
-                    bundle,
-                    (precision, form),
-                    (padding, settings.hidden_states),
-                )?)),
-                None,
-            ));
+            let encoder = Encoder::read(bundle, (precision, form), (padding, settings.hidden_states))?;
+            return Ok(Candle::new(Body::Encoder(Box::new(encoder)), None));
         }
         let decoder: Box<dyn Decoder> = if tensors {
             if settings.cache() != precision.usual_cache() {
@@ -179,7 +172,8 @@ impl InferenceEngine for Candle {
 
 impl Candle {
     fn new(body: Body, hidden: Option<Vec<Vec<f32>>>) -> Candle {
-        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, logits: Vec::new(), hidden }
+        let answer = Answer { logits: Vec::new(), hidden };
+        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, answer }
     }
 }
 
@@ -202,11 +196,9 @@ impl Decode for Candle {
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let count = check_append(decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
-        decoder
-            .append(tokens, self.filled, want, &mut self.logits, self.hidden.as_mut())
-            .map_err(framework)?;
+        decoder.append(tokens, self.filled, want, &mut self.answer).map_err(framework)?;
         self.filled += count;
-        Ok(&self.logits)
+        Ok(&self.answer.logits)
     }
 
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
@@ -216,10 +208,10 @@ impl Decode for Candle {
         if decoder.grows() {
             return Err(engine::no_place_for_padding());
         }
-        decoder.append_each((tokens, lengths), &mut self.logits, self.hidden.as_mut()).map_err(framework)?;
+        decoder.append_each((tokens, lengths), &mut self.answer).map_err(framework)?;
         self.filled = longest;
         self.is_padded = true;
-        Ok(&self.logits)
+        Ok(&self.answer.logits)
     }
 
     fn padding(&self) -> Option<Padding> {
@@ -235,7 +227,7 @@ impl Decode for Candle {
     }
 
     fn hidden_states(&mut self) -> Result<HiddenStates> {
-        HiddenStates::kept(self.hidden.clone())
+        HiddenStates::kept(self.answer.hidden.clone())
     }
 }
 

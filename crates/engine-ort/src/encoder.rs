@@ -30,7 +30,7 @@ pub(crate) fn kernels(model: &Model) -> Vec<String> {
         (false, true) => "Add and LayerNormalization without biases",
         (false, false) => "Add and LayerNormalization with biases",
     };
-    let layout = match model.options.padding {
+    let layout = match model.running.options.padding {
         Some(padding) => format!("{padding}, fused q/k/v"),
         None => "attention on texts padded to the longest, linear layers of texts unpadded, fused q/k/v"
             .to_owned(),
@@ -48,7 +48,7 @@ impl Encoder {
 
     /// Positions that attention computes for each text.
     fn width(&self, texts: Texts<'_>) -> usize {
-        self.model.options.padding.map_or(texts.longest(), |padding| padding.width(&texts))
+        self.model.running.options.padding.map_or(texts.longest(), |padding| padding.width(&texts))
     }
 
     fn run(&mut self, texts: Texts<'_>, task: EncodeTask) -> ort::Result<()> {
@@ -64,11 +64,11 @@ impl Encoder {
         let selected = others.fold(OutputSelector::no_default().with(&name), OutputSelector::with);
         let options = RunOptions::new()?.with_outputs(selected);
         let width = self.width(texts);
-        let encoder = config.encoder.as_ref().filter(|_| self.model.options.padding.is_some());
+        let encoder = config.encoder.as_ref().filter(|_| self.model.running.options.padding.is_some());
         let padded = encoder.map(|encoder| Padded::to(width, texts, encoder.pad_token));
         let laid_out = padded.as_ref().map_or(texts, Padded::texts);
         let inputs = Inputs::new(&self.model, laid_out, texts.lengths)?;
-        let outputs = self.model.session.run_with_options(inputs.0, &options)?;
+        let outputs = self.model.running.session.run_with_options(inputs.0, &options)?;
         let (_, found) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
         self.numbers = texts.numbers(laid_out.lengths, (task, config), found);
         if self.hidden.is_some() {
@@ -165,7 +165,7 @@ impl Inputs {
             types.resize(rows, 0);
             inputs.add(TYPES, &[rows], types)?;
         }
-        if model.options.padding.is_some() {
+        if model.running.options.padding.is_some() {
             inputs.add(CELLS, &[3], vec![count as i64, longest as i64, -1])?;
         } else {
             inputs.add(UNPADDED, &[rows], unpadded)?;

@@ -2,9 +2,7 @@
 
 mod encoder;
 mod graph;
-
 mod model;
-
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -15,7 +13,6 @@ use std::path::Path;
 use bundle::ModelConfig;
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
-use ort::session::Session;
 use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
@@ -24,10 +21,9 @@ use worker::engine::{
 
 use crate::encoder::Encoder;
 use crate::graph::GraphSession;
-use crate::model::Model;
 pub use crate::model::location;
-use crate::runtime::framework;
-use crate::runtime::{Optimization, Options};
+use crate::model::{Model, Running};
+use crate::runtime::{Optimization, framework};
 use crate::sequences::Sequences;
 
 /// The environment of the library that this engine loads; a process has only one. For other programs that use
@@ -71,19 +67,19 @@ impl Body {
         }
     }
 
-    fn session_ref(&self) -> &Session {
+    fn running(&self) -> &Running {
         match self {
-            Body::Decoder(decoder) => &decoder.model.session,
-            Body::Encoder(encoder) => &encoder.model.session,
-            Body::Graph(graph) => &graph.session,
+            Body::Decoder(decoder) => &decoder.model.running,
+            Body::Encoder(encoder) => &encoder.model.running,
+            Body::Graph(graph) => &graph.running,
         }
     }
 
-    fn session(&mut self) -> (&mut Session, &mut Options) {
+    fn running_mut(&mut self) -> &mut Running {
         match self {
-            Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),
-            Body::Encoder(encoder) => (&mut encoder.model.session, &mut encoder.model.options),
-            Body::Graph(graph) => (&mut graph.session, &mut graph.options),
+            Body::Decoder(decoder) => &mut decoder.model.running,
+            Body::Encoder(encoder) => &mut encoder.model.running,
+            Body::Graph(graph) => &mut graph.running,
         }
     }
 }
@@ -125,7 +121,7 @@ impl InferenceEngine for Ort {
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        runtime::allocated(self.body.session_ref(), Device::named(&self.in_effect.device))
+        runtime::allocated(&self.body.running().session, Device::named(&self.in_effect.device))
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {
@@ -134,16 +130,16 @@ impl InferenceEngine for Ort {
 
     /// The profile has been running since the load.
     fn begin_profile(&mut self) -> Result<()> {
-        match self.body.session().1.profile {
+        match self.body.running().options.profile {
             Some(_) => Ok(()),
             None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
         }
     }
 
     fn end_profile(&mut self) -> Result<Profile> {
-        let (session, options) = self.body.session();
-        let start_ns = session.profiling_start_ns().map_err(framework)?;
-        let file = model::end_profile(session, options).ok_or_else(|| {
+        let running = self.body.running_mut();
+        let start_ns = running.session.profiling_start_ns().map_err(framework)?;
+        let file = running.end_profile().ok_or_else(|| {
             EngineError::Input("end_profile without begin_profile, or for the second time".into())
         })?;
         model::read(&file.map_err(EngineError::Framework)?, start_ns)
@@ -191,9 +187,7 @@ impl Decode for Ort {
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
-        let Some(sequences) = sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(sequences.as_mut())?;
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append(&model.config, tokens, batch, filled, capacity)?;
         sequences.append(model, tokens, want)?;
@@ -202,12 +196,10 @@ impl Decode for Ort {
 
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
-        let Some(sequences) = sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(sequences.as_mut())?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append_each(&model.config, (tokens, lengths), sizes)?;
-        if model.options.grows {
+        if model.running.options.grows {
             return Err(engine::no_place_for_padding());
         }
         sequences.append_each(model, tokens, lengths)?;
@@ -239,7 +231,7 @@ impl Decode for Ort {
 }
 
 fn in_effect(model: &Model, settings: &Settings) -> InEffect {
-    let (products, optimization) = (model.products, model.options.optimization);
+    let (products, optimization) = (model.products, model.running.options.optimization);
     let mut product = products.operator().to_owned();
     let float = if products.float() == DataType::Float16 { "f16" } else { "f32" };
     let mut activations = float.to_owned();
@@ -258,12 +250,12 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         activations: activations.into(),
         kv_cache_precision: float.into(),
         kv_cache: match model.attention.cached {
-            true if model.options.grows => KvCachePolicy::Growing,
+            true if model.running.options.grows => KvCachePolicy::Growing,
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
         },
         device: model.device.into(),
-        threads: model.threads,
+        threads: model.running.threads,
         jit: format!("graph optimisation: {}", optimization.name()).into(),
         optimised: Some(optimization != Optimization::Off),
         weight_storage: products.weight_storage().into(),
@@ -277,7 +269,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
 fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     let cache = match model.device {
         _ if !model.attention.causal => "no KV cache: every pass computes all positions",
-        _ if model.options.grows => "past keys and values copied into new present ones in every run",
+        _ if model.running.options.grows => "past keys and values copied into new present ones in every run",
         // Both load and the first append would fail if the cache were copied.
         Device::Cpu => "KV cache written in place (observed)",
         Device::Cuda(_) => "one KV cache bound as past and as present",

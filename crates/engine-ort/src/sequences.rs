@@ -7,7 +7,9 @@ use onnx::graph::{
 use ort::memory::{Allocator, MemoryInfo};
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor, TensorElementType};
-use worker::engine::{CacheMemory, Device, EngineError, HandsOver, Plane, Result, Want, check_begin};
+use worker::engine::{
+    CacheMemory, Device, EngineError, HandsOver, Plane, Result, Want, begun, check_begin, check_filled,
+};
 
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::{self, framework, tensor_over};
@@ -70,8 +72,8 @@ pub(crate) struct Pass {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
-        let allocator = runtime::allocator(&model.session, model.device)?;
-        let shape = cache_shape(model, batch, if model.options.grows { 0 } else { capacity });
+        let allocator = runtime::allocator(&model.running.session, model.device)?;
+        let shape = cache_shape(model, batch, if model.running.options.grows { 0 } else { capacity });
         let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
@@ -105,9 +107,9 @@ impl Sequences {
             padding: 0,
             rows: Vec::new(),
             cache,
-            grows: model.options.grows,
+            grows: model.running.options.grows,
             // There is nothing to write in place.
-            cache_checked: model.options.grows,
+            cache_checked: model.running.options.grows,
             rotary,
             passes: Vec::with_capacity(PASSES),
             gathered: None,
@@ -307,7 +309,7 @@ impl Sequences {
             pass.bind_inputs()?;
         }
         let Some(mut present) = present else {
-            model.session.run_binding(&pass.binding)?;
+            model.running.session.run_binding(&pass.binding)?;
             self.advance(count);
             return Ok(());
         };
@@ -315,7 +317,7 @@ impl Sequences {
         for (names, tensor) in names().zip(&mut present) {
             pass.binding.bind_output(names.present, tensor)?;
         }
-        model.session.run_binding(&pass.binding)?;
+        model.running.session.run_binding(&pass.binding)?;
         // This run's present is the next run's past.
         for (names, tensor) in names().zip(&present) {
             pass.binding.bind_input(names.past, tensor)?;
@@ -369,7 +371,7 @@ impl Pass {
         (want, lengths): (Want, &[usize]),
     ) -> ort::Result<Pass> {
         let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
-        let mut binding = model.session.create_binding()?;
+        let mut binding = model.running.session.create_binding()?;
         let tokens = Tensor::new(&allocator, [batch, count])?;
         let filled = match config.causal {
             true => Some((Tensor::new(&allocator, [batch])?, Tensor::new(&allocator, [0usize; 0])?)),
@@ -457,9 +459,7 @@ impl HandsOver for Ort {
     fn export(&mut self) -> Result<CacheMemory> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_f32(model)?;
-        let Some(sequences) = sequences.as_mut() else {
-            return Err(EngineError::Input("keys and values of ort are asked for before begin".into()));
-        };
+        let sequences = begun(sequences.as_mut())?;
         let shape = cache_shape(model, sequences.batch, sequences.capacity);
         let planes = sequences.cache_mut().iter_mut().map(|tensor| {
             let (_, numbers) = tensor.try_extract_tensor_mut::<f32>().map_err(framework)?;
@@ -501,22 +501,16 @@ impl HandsOver for Ort {
     }
 
     fn set_filled(&mut self, positions: usize) -> Result<()> {
-        match &mut self.body.decoder()?.sequences {
-            Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
-            Some(sequences) => {
-                let capacity = sequences.capacity;
-                let text = format!("{positions} positions do not fit the capacity of {capacity}");
-                return Err(EngineError::Input(text));
-            }
-            None => return Err(EngineError::Input("positions are filled before begin".into())),
-        }
+        let sequences = begun(self.body.decoder()?.sequences.as_mut())?;
+        check_filled(positions, sequences.capacity)?;
+        sequences.filled = positions;
         Ok(())
     }
 }
 
 fn check_f32(model: &Model) -> Result<()> {
     let is_f32 = model.device == Device::Cpu && model.products.float() == onnx::DataType::Float;
-    if is_f32 && !model.options.grows {
+    if is_f32 && !model.running.options.grows {
         return Ok(());
     }
     Err(EngineError::Unsupported(

@@ -191,9 +191,7 @@ impl Decode for Tch {
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
-        let Some(sequences) = &mut self.sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(self.sequences.as_mut())?;
         let Sequences { batch, filled, capacity, .. } = *sequences;
         let model = self.body.decoder()?;
         check_append(&model.config, tokens, batch, filled, capacity)?;
@@ -207,9 +205,7 @@ impl Decode for Tch {
     }
 
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
-        let Some(sequences) = &mut self.sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(self.sequences.as_mut())?;
         let model = self.body.decoder()?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         check_append_each(&model.config, (tokens, lengths), sizes)?;

@@ -2,7 +2,9 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{CacheMemory, EngineError, HandsOver, Plane, Precision, Result, Settings, check_begin};
+use worker::engine::{
+    CacheMemory, EngineError, HandsOver, Plane, Precision, Result, Settings, begun, check_begin, check_filled,
+};
 
 use crate::layout::Layout;
 use crate::rotation::Rotation;
@@ -436,11 +438,7 @@ impl Step {
 impl HandsOver for Tch {
     fn export(&mut self) -> Result<CacheMemory> {
         check_f32(self)?;
-        let sequences = self
-            .sequences
-            .as_ref()
-            .ok_or_else(|| EngineError::Input("keys and values of tch are asked for before begin".into()))?;
-        Ok(sequences.memory())
+        Ok(begun(self.sequences.as_ref())?.memory())
     }
 
     #[allow(unsafe_code)]
@@ -473,14 +471,9 @@ impl HandsOver for Tch {
     }
 
     fn set_filled(&mut self, positions: usize) -> Result<()> {
-        match &mut self.sequences {
-            Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
-            Some(Sequences { capacity, .. }) => {
-                let text = format!("{positions} positions do not fit the capacity of {capacity}");
-                return Err(EngineError::Input(text));
-            }
-            None => return Err(EngineError::Input("positions are filled before begin".into())),
-        }
+        let sequences = begun(self.sequences.as_mut())?;
+        check_filled(positions, sequences.capacity)?;
+        sequences.filled = positions;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use layers::{Cache, Layer, Norm, Sequences, Step};
 use worker::engine::{self, EngineError, InEffect, Want};
 
 use crate::cpu::element;
-use crate::decoder::{self, Decoder};
+use crate::decoder::{self, Answer, Decoder};
 use crate::model::last_rows;
 use crate::reader::{Form, Reader, framework};
 use crate::sequences::padding;
@@ -173,37 +173,27 @@ impl Decoder for Tensors {
         Ok(())
     }
 
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
         let (batch, positions) = (sequences.batch, tokens.len() / sequences.batch);
         let steps = [match sequences.padding.is_empty() {
             true => sequences.step(filled, positions)?,
             false => sequences.padded_step(filled, positions)?,
         }];
-        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
-        self.logits(Self::wanted(x, batch, want)?, logits)
+        let x =
+            self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, &mut answer.hidden)?;
+        self.logits(Self::wanted(x, batch, want)?, &mut answer.logits)
     }
 
-    fn append_each(
-        &mut self,
-        (tokens, lengths): (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append_each(&mut self, (tokens, lengths): (&[u32], &[usize]), answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.padding = padding(lengths).into_iter().map(|places| places as u32).collect();
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
         let steps = sequences.prompts(lengths)?;
-        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
+        let x =
+            self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, &mut answer.hidden)?;
         let last = last_rows(lengths)?.to_device(&self.device)?;
-        self.logits(x.index_select(&last, 0)?, logits)
+        self.logits(x.index_select(&last, 0)?, &mut answer.logits)
     }
 }
 
@@ -214,15 +204,17 @@ impl Tensors {
         mut x: Tensor,
         caches: &[Cache],
         steps: &[Step],
-        mut hidden: Option<&mut Vec<Vec<f32>>>,
+        hidden: &mut Option<Vec<Vec<f32>>>,
     ) -> Result<Tensor> {
-        if let Some(hidden) = hidden.as_deref_mut() {
+        if let Some(hidden) = hidden {
             hidden.clear();
             hidden.push(floats(&x)?);
         }
         for (index, (layer, cache)) in self.layers.iter().zip(caches).enumerate() {
             x = layer.forward(&x, cache, steps)?;
-            if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
+            if let Some(hidden) = hidden
+                && index + 1 < self.layers.len()
+            {
                 hidden.push(floats(&x)?);
             }
         }

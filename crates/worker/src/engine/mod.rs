@@ -260,6 +260,19 @@ pub fn check_append(
     Ok(count)
 }
 
+/// The sequences of an engine, if there are any.
+pub fn begun<T>(sequences: Option<T>) -> Result<T> {
+    sequences.ok_or_else(|| EngineError::Input("there are no sequences before begin".into()))
+}
+
+/// The check that every engine's `set_filled` starts with.
+pub fn check_filled(positions: usize, capacity: usize) -> Result<()> {
+    if positions <= capacity {
+        return Ok(());
+    }
+    Err(EngineError::Input(format!("{positions} positions do not fit the capacity of {capacity}")))
+}
+
 /// The checks that every engine's `append_each` starts with; `filled` positions of the sequences are taken.
 /// Returns the longest length.
 pub fn check_append_each(

@@ -41,6 +41,12 @@ fn measure_of(work: GenerateWork) -> Measure {
     Measure { work: Work::Generate(work), warmup, lead_in: 0, load: None }
 }
 
+/// The events of so many requests of a measurement.
+fn measured(task: Measure, requests: usize) -> Vec<Event> {
+    let directory = directory();
+    serve_turns(&job(directory.path(), Task::Measure(task)), requests, Finish::default())
+}
+
 pub(crate) fn samples(events: &[Event]) -> Vec<&Sample> {
     events
         .iter()
@@ -154,31 +160,28 @@ fn cold_start(events: &[Event]) -> &Marks {
 
 #[test]
 fn a_context_is_in_the_cache_before_the_clock_starts() {
-    let directory = directory();
     let first_token = |work: GenerateWork| {
-        let events =
-            serve_turns(&job(directory.path(), Task::Measure(measure_of(work))), 5, Finish::default());
+        let events = measured(measure_of(work), 5);
         // The least of several, because a machine under load may delay any of them.
-        let measured = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
-        (measured, cold_start(&events).first(), usage(&events).wall_ns / 5)
+        let first = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
+        (first, cold_start(&events).first(), usage(&events).wall_ns / 5)
     };
     let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
-    let (measured, cold, used) = first_token(with_context());
+    let (warm, cold, used) = first_token(with_context());
     assert!(used < context_ns, "a request used {used} ns, and its context alone takes {context_ns}");
     assert!(cold >= context_ns, "the first request of all computes its context within its time: {cold} ns");
     let without_cache = first_token(GenerateWork { kv_cache: KvCache::Off, ..with_context() }).0;
     assert!(without_cache >= context_ns, "without a cache there is nothing to put a context into");
-    assert!(measured < context_ns, "{measured} ns with the context in the cache");
+    assert!(warm < context_ns, "{warm} ns with the context in the cache");
 }
 
 #[test]
 fn the_cold_start_is_a_request_to_its_last_token() {
-    let directory = directory();
     let without_cache = GenerateWork { kv_cache: KvCache::Off, ..generate() };
     let case = Case { trace: vec![vec![3]], ..generate().cases.remove(0) };
     let one_token = GenerateWork { cases: vec![case], new_tokens: 1, ..generate() };
     for (work, gaps) in [(generate(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
-        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
+        let events = measured(measure_of(work), 1);
         let told = cold_start(&events);
         assert_eq!(told.gaps().len(), gaps);
         assert!(told.gaps().all(|gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
@@ -187,10 +190,8 @@ fn the_cold_start_is_a_request_to_its_last_token() {
 
 #[test]
 fn a_context_is_a_part_of_what_is_continued() {
-    let directory = directory();
     let tokens = |work: GenerateWork| {
-        let work = GenerateWork { decode: Decode::Greedy, ..work };
-        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
+        let events = measured(measure_of(GenerateWork { decode: Decode::Greedy, ..work }), 1);
         samples(&events)[0].output.clone()
     };
     let mut whole = with_context();
@@ -224,11 +225,10 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
 
 #[test]
 fn contexts_without_the_shape_of_their_prompts_are_refused() {
-    let directory = directory();
     for context in [vec![vec![1]], vec![vec![1], vec![1, 2]], vec![vec![], vec![]]] {
         let mut work = with_context();
         work.cases[0].context = context;
-        assert!(refusal(&serve(&job(directory.path(), Task::Measure(measure_of(work))))).contains("context"));
+        assert!(refusal(&measured(measure_of(work), 1)).contains("context"));
     }
 }
 
@@ -236,7 +236,6 @@ const SAMPLING: Sampling = Sampling { temperature: 4.0, top_k: None, top_p: None
 
 #[test]
 fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
-    let directory = directory();
     let case =
         |rows| Case { prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows], ..Case::default() };
     let work = |sampling| GenerateWork {
@@ -246,8 +245,7 @@ fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
         ..generate()
     };
     let tokens = |sampling: Sampling| -> Vec<Vec<Vec<u32>>> {
-        let job = job(directory.path(), Task::Measure(measure_of(work(sampling))));
-        let events = serve_turns(&job, 2, Finish::default());
+        let events = measured(measure_of(work(sampling)), 2);
         samples(&events).iter().map(|sample| sample.output.tokens().to_vec()).collect()
     };
     let drawn = tokens(SAMPLING);
@@ -267,13 +265,12 @@ fn a_measurement_draws_what_an_answer_draws() {
         let events = serve(&job(directory.path(), Task::Answer(task)));
         first(&events, |event| if let Event::Answered(it) = event { Some(&it.outputs) } else { None }).clone()
     };
-    let measured = |decode| {
-        let task = measure_of(GenerateWork { decode, ..generate() });
-        let events = serve(&job(directory.path(), Task::Measure(task)));
+    let drawn = |decode| {
+        let events = measured(measure_of(GenerateWork { decode, ..generate() }), 1);
         vec![samples(&events)[0].output.clone()]
     };
     for decode in [Decode::Sampled(SAMPLING), Decode::Greedy] {
-        assert_eq!(answered(decode), measured(decode));
+        assert_eq!(answered(decode), drawn(decode));
     }
 }
 
@@ -301,8 +298,7 @@ fn a_slowdown_that_is_no_share_is_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_use_of_threads_and_cpus_is_told() {
-    let directory = directory();
-    let events = serve(&job(directory.path(), Task::Measure(measure())));
+    let events = measured(measure(), 1);
     let usage = usage(&events);
     let threads = usage.thread_cpu_ns.as_ref().unwrap();
     assert!(threads.is_sorted_by(|a, b| a >= b), "{threads:?}");
@@ -348,10 +344,8 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
 
 #[test]
 fn a_lead_in_is_not_timed() {
-    let directory = directory();
     let used = |lead_in| {
-        let events =
-            serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..measure_of(with_context()) })));
+        let events = measured(Measure { lead_in, ..measure_of(with_context()) }, 1);
         (usage(&events).wall_ns, samples(&events).len())
     };
     let ((without, _), (with, answers)) = (used(0), used(9));
